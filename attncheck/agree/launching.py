@@ -1,4 +1,4 @@
-"""Lets the launch's own code score an engine's rollouts: it runs one step, cut small, as a rehearsal does."""
+"""Lets the launch's own code score an engine's rollouts: runs one step, scaled down, as a rehearsal does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.rehearsal.run import run_cut
 from attncheck.workers.execution import ExecutionTarget
 
-ROWS = {"trl": 8}  # of a batch on a device: prompts and responses of many lengths
-DEFAULT_ROWS = 3  # of those whose step a rehearsal hands six rollouts: two batches
-ENVIRON = {"ATTNCHECK_KEEP_RANDOM": "1"}  # dropout is part of how a trainer scores
+ROWS = {"trl": 8}  # rows of a batch on a device: prompts and responses of many lengths
+DEFAULT_ROWS = 3  # for kinds whose step gets six rollouts from a rehearsal: two batches
+ENVIRON = {"ATTNCHECK_KEEP_RANDOM": "1"}  # dropout is part of a trainer's scoring
 
 
 @dataclass(frozen=True)
 class CutScoring:
-    """A launch that is cut to the step in which its framework scores rollouts."""
+    """A launch that is reduced to the step in which its framework scores rollouts."""
 
     read: ReadLaunch
     folder: str
@@ -39,7 +39,7 @@ class CutScoring:
 
 
 def cut_scoring(read: ReadLaunch, folder: str, target: ExecutionTarget) -> CutScoring:
-    """Return a launch cut to its scoring. Raises `Unanswered` or `NothingToRehearse` if it cannot be run here."""
+    """Return a launch reduced to its scoring. Raises `Unanswered` or `NothingToRehearse` if it cannot run here."""
     framework = read.recognised.framework
     if not read.snapshot.lists(framework.distribution):
         raise NothingToRehearse(f"{framework.distribution} is not installed")
@@ -54,7 +54,7 @@ def cut_scoring(read: ReadLaunch, folder: str, target: ExecutionTarget) -> CutSc
 
 
 def change(read: ReadLaunch, sets: Mapping[str, str]) -> ReadLaunch:
-    """Return a launch with other settings, read again. Raises `Unanswered` if they cannot be written in it."""
+    """Return the launch with changed settings, read again. Raises `Unanswered` if they cannot be written in it."""
     launch = rewrite(read, sets).launch
     recognised = replace(read.recognised, launch=launch)
     job = recognised.framework.read(launch, read.job.version, read.snapshot)

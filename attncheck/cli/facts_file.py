@@ -1,4 +1,4 @@
-"""Reads a snapshot that `attncheck probe` wrote, perhaps on another machine."""
+"""Reads a snapshot that `attncheck probe` wrote, possibly on another machine."""
 
 from attncheck.core import codec
 from attncheck.core.io.errors import BadUsage
@@ -29,7 +29,7 @@ def refuse_newer(path: str, snapshot: Snapshot) -> None:
 
 
 def refuse_with_facts(**options: object) -> None:
-    """Raise `BadUsage` for options about this machine alongside --facts, which is about another one."""
+    """Raise `BadUsage` for options about this machine next to --facts, which describes another one."""
     for name, value in options.items():
         if value:
             word = name if name.isupper() else f"--{name.replace('_', '-')}"

@@ -1,8 +1,8 @@
-"""Remembers which cases parity failed, so that `parity --last-failed` runs those and no others, as pytest does.
+"""Remembers which cases failed parity, so that `parity --last-failed` runs only those, as pytest does.
 
-Alongside a gate's kept answers, in the user's folder of caches and never in the environment that is examined: one small
-file for each interpreter, device, suite or model, and ring. Nothing is written while nothing has failed. A case that
-passes is forgotten, one that was not run is not (pytest 8.4, src/_pytest/cacheprovider.py, `LFPlugin`,
+The memory is next to a gate's kept answers in the user's cache folder, never in the examined environment. It is one
+small file for each interpreter, device, suite or model, and ring. Nothing is written until something fails. A case that
+passes is forgotten; one that was not run is kept (pytest 8.4, src/_pytest/cacheprovider.py, `LFPlugin`,
 https://github.com/pytest-dev/pytest).
 """
 
@@ -28,7 +28,7 @@ FAILED_ANSWERS = ("fail", "warn", "lost")
 
 
 class FailureMemory:
-    """The cases that failed the last time that they were run under the same settings."""
+    """The cases that failed when they were last run with the same settings."""
 
     def __init__(self, *settings: object) -> None:
         key = hashlib.blake2b(json.dumps(settings, default=str).encode(), digest_size=12).hexdigest()
@@ -36,7 +36,7 @@ class FailureMemory:
         self.path: Path | None = None if folder is None else folder / f"{PREFIX}{key}.json"
 
     def read(self) -> tuple[Pair, ...]:
-        """Return the cases that failed; none if nothing is remembered, or it cannot be read."""
+        """Return the cases that failed; empty if nothing is remembered or readable."""
         if self.path is None:
             return ()
         with suppress(OSError, ValueError, TypeError, RecursionError):
@@ -46,7 +46,7 @@ class FailureMemory:
         return ()
 
     def update(self, report: "Report") -> None:
-        """Remember what a report's parity failed, and forget what it passed. A full disk is not an error."""
+        """Remember which cases of a report failed parity, and forget those that passed; a full disk is not an error."""
         from attncheck.core.results.parity import ParitySection
 
         section = report.section(ParitySection)

@@ -1,4 +1,4 @@
-"""What the commands that measure share: a snapshot of the installed files, a line of progress, writing the report."""
+"""What the measuring commands share: a snapshot of the installed files, a progress line, writing the report."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def read_installed_files(
     interpreter: Interpreter, model: str | None, policy: Policy, counts_gpus: bool = False
 ) -> Snapshot:
-    """Return the snapshot of the environment and the model as far as their files tell; nothing is imported.
+    """Return a snapshot of the environment and the model from their files only; nothing is imported.
 
-    If it `counts_gpus`, the driver is requested them too.
+    If it `counts_gpus`, the driver is queried for them as well.
     """
     from attncheck.doctor.probes.collect import collect_snapshot
 
@@ -35,9 +35,14 @@ def read_installed_files(
 
 
 def collect_lanes(
-    interpreter: Interpreter, lanes: Sequence[str], model: str | None, online: bool, policy: Policy
+    interpreter: Interpreter,
+    lanes: Sequence[str],
+    model: str | None,
+    online: bool,
+    policy: Policy,
+    keeps_imports: bool = False,
 ) -> Snapshot:
-    """Return a snapshot of the environment by the given lanes, with a line of progress. Raises `BadUsage`."""
+    """Return a snapshot of the environment from the given lanes, with a progress line. Raises `BadUsage`."""
     from attncheck.cli.settings import parse_lanes
     from attncheck.doctor.probes.collect import collect_snapshot
 
@@ -48,14 +53,18 @@ def collect_lanes(
             report_progress(f"fetching the configuration of {model}")
         documents = fetch_documents(model) if online else None
         return collect_snapshot(
-            interpreter.python, chosen, model, documents, policy.timeout, report_progress, interpreter.selection
-        )
+            interpreter.python, chosen, model, documents, policy.timeout, report_progress, interpreter.selection,
+            keeps_imports=keeps_imports,
+        )  # fmt: skip
 
     return with_progress(work)
 
 
 def fetch_documents(model: str | None) -> dict[str, str] | None:
-    """Return the configuration files of a model of the Hub by name, None for a folder. Raises as the download does."""
+    """Return the configuration files of a model on the Hub by file name, None for a folder.
+
+    Raises the errors of the download.
+    """
     from attncheck.doctor.probes import hub_download
 
     return None if model is None else hub_download.fetch_config_files(model)

@@ -1,7 +1,7 @@
-"""The options of all commands, each defined once: `Annotated` aliases, and groups of those that go together.
+"""The options of all commands, each defined once: `Annotated` aliases, and groups of related options.
 
-A command's function takes aliases as parameters, and groups as parameters whose type is the group: `expand_groups`
-gives Typer a function with the fields of its groups in their place.
+A command's function takes aliases as parameters, and groups as parameters whose type is the group. `expand_groups`
+gives Typer a function in which the fields of a group replace it.
 """
 
 import inspect
@@ -31,7 +31,7 @@ TRAIN = "How the job trains"
 POLICY = "What the gate checks"
 OUTPUT = "Output"
 
-PANELS = (EXAMINE, MEASURE, TRAIN, RANKS, NODES, POLICY, OUTPUT)  # as they follow one another
+PANELS = (EXAMINE, MEASURE, TRAIN, RANKS, NODES, POLICY, OUTPUT)  # in the order of the help
 
 LANES = ("static", "import", "device")
 PROFILES = ("auto", "flash", "ring", "rl", "all")
@@ -48,7 +48,7 @@ def option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, show_default=False, **settings)
 
 
-Texts = list[str] | None  # of an option that may be repeated; None if it was not given
+Texts = list[str] | None  # a repeatable option; None if it was not given
 
 Model = Annotated[
     str | None,
@@ -144,7 +144,7 @@ FrameworkVersion = Annotated[
         EXAMINE,
         "--framework-version",
         metavar="VERSION",
-        help="Read launches in the option names of this release of their framework. Default: the installed one.",
+        help="Read launches with the option names of this release of their framework. Default: the installed one.",
     ),
 ]
 Backends = Annotated[
@@ -167,7 +167,7 @@ Dtype = Annotated[
         MEASURE,
         "--dtype",
         metavar="DTYPE",
-        help="Compute in this dtype: bf16, fp16 or fp32. Default: the model's, else bf16.",
+        help="Compute in this dtype: bf16, fp16 or fp32. Default: the model's, otherwise bf16.",
         autocompletion=complete_from(DTYPES),
     ),
 ]
@@ -206,7 +206,7 @@ Baseline = Annotated[
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How a report is written."""
+    """The options for how a report is written."""
 
     format: Annotated[
         str,
@@ -253,7 +253,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class RuleOptions:
-    """Which rules judge."""
+    """The options for which rules are evaluated."""
 
     select: Annotated[
         Texts,
@@ -261,10 +261,7 @@ class RuleOptions:
             OUTPUT,
             "--select",
             metavar="CODE",
-            help=(
-                "Judge by these rules only: codes or prefixes of codes. Repeat for several, or use commas. "
-                "Default: all."
-            ),
+            help=("Use only these rules: codes or prefixes of codes. Repeat for several, or use commas. Default: all."),
             autocompletion=complete_codes,
         ),
     ] = None
@@ -321,7 +318,7 @@ MinEfficiency = Annotated[
 
 @dataclass(frozen=True)
 class RingOptions:
-    """A ring of processes, and what it needs."""
+    """The options of a ring of processes."""
 
     ring_size: RingSize = None
     communication: Annotated[
@@ -345,7 +342,7 @@ class RingOptions:
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """The one shape that is timed."""
+    """The options of the one shape that is timed."""
 
     seqlen: Annotated[
         int | None,
@@ -367,7 +364,7 @@ class ShapeOptions:
             "--heads",
             min=1,
             metavar="N",
-            help="Time this many query heads. Default: the model's, else 32 (4 on a CPU).",
+            help="Time this many query heads. Default: the model's, otherwise 32 (4 on a CPU).",
         ),
     ] = None
     kv_heads: Annotated[
@@ -378,7 +375,7 @@ class ShapeOptions:
             min=1,
             metavar="N",
             help=(
-                "Time this many key/value heads. Default: as many as --heads; without it the model's, else 8 (2 "
+                "Time this many key/value heads. Default: as many as --heads; without it the model's, otherwise 8 (2 "
                 "on a CPU)."
             ),
         ),
@@ -390,13 +387,15 @@ class ShapeOptions:
             "--head-dim",
             min=1,
             metavar="N",
-            help="Time heads of this size. Default: the model's, else 128 (64 on a CPU).",
+            help="Time heads of this size. Default: the model's, otherwise 128 (64 on a CPU).",
         ),
     ] = None
     dtype: Dtype = None
     causal: Annotated[
         bool | None,
-        option(MEASURE, "--causal/--full", help="Time causal or full attention. Default: the model's, else causal."),
+        option(
+            MEASURE, "--causal/--full", help="Time causal or full attention. Default: the model's, otherwise causal."
+        ),
     ] = None
     window: Annotated[
         int | None,
@@ -405,7 +404,7 @@ class ShapeOptions:
             "--window",
             min=1,
             metavar="KEYS",
-            help="Let a query attend to this many keys, including its own. Default: the model's window, else all.",
+            help="Let a query attend to this many keys, including its own. Default: the model's window, otherwise all.",
         ),
     ] = None
     packed: Annotated[
@@ -431,7 +430,7 @@ class ShapeOptions:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How a job trains: each is a field of `attncheck.core.plan.Plan`."""
+    """The options for how a job trains; each is a field of `attncheck.core.plan.Plan`."""
 
     attn_implementation: Annotated[
         str | None,
@@ -528,7 +527,7 @@ class PlanOptions:
             TRAIN,
             "--cross-entropy",
             metavar="NAME",
-            help="Compute the loss by this cross entropy: torch, chunked or flash_attn. Default: torch.",
+            help="Compute the loss with this cross entropy: torch, chunked or flash_attn. Default: torch.",
             autocompletion=complete_field("cross_entropy"),
         ),
     ] = None
@@ -577,7 +576,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """The keys of a gate's policy; options take precedence."""
+    """The options for the keys of a gate's policy; they take precedence over the file."""
 
     level: Annotated[
         int | None,
@@ -589,7 +588,7 @@ class PolicyOptions:
             metavar="N",
             help=(
                 "Check this much: 1 reads files for seconds, 2 measures for up to 3 minutes, 3 for up to 30. Default: "
-                "the policy's level, else its checks."
+                "the policy's level, otherwise its checks."
             ),
         ),
     ] = None
@@ -601,7 +600,7 @@ class PolicyOptions:
             metavar="CHECK",
             help=(
                 "Run these checks: doctor, lint, parity, smoke, rehearsal, determinism or bench. Repeat for several. "
-                "Default: the policy's, else doctor, lint and parity."
+                "Default: the policy's, otherwise doctor, lint and parity."
             ),
             autocompletion=complete_checks,
         ),
@@ -690,7 +689,7 @@ class PolicyOptions:
 
 
 def expand_groups(function: Callable[..., None]) -> Callable[..., None]:
-    """Return `function` with the fields of its groups of options as parameters of their own, as Typer wants them."""
+    """Return `function` with the fields of its option groups as separate parameters, as Typer requires."""
     declared = _read_parameters(function)
     groups: dict[str, Any] = {param.name: param.annotation for param in declared if is_dataclass(param.annotation)}
     parameters: list[inspect.Parameter] = []
@@ -711,16 +710,16 @@ def expand_groups(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _read_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """Return the parameters of a function or dataclass, their annotations evaluated.
+    """Return the parameters of a function or dataclass with their annotations evaluated.
 
-    `get_type_hints` of Python 3.10 wraps the type of a parameter whose default is None in Optional. Typer does not look
-    for an option there.
+    In Python 3.10 `get_type_hints` wraps the type of a parameter whose default is None in Optional, where Typer does
+    not look for an option.
     """
     return list(inspect.signature(function, eval_str=True).parameters.values())
 
 
 def _panel_order(parameter: inspect.Parameter) -> int:
-    """Return where a parameter is: arguments first, then options heading by heading."""
+    """Return a parameter's position: arguments first, then options heading by heading."""
     for settings in getattr(parameter.annotation, "__metadata__", ()):
         if settings.rich_help_panel in PANELS:
             return PANELS.index(settings.rich_help_panel)

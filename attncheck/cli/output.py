@@ -1,4 +1,4 @@
-"""Writes a command's output: one document to standard output, others to files, and the exit code."""
+"""Writes a command's output: one document to standard output, others to files; and returns the exit code."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportWriter:
-    """What a report is written as: one document to standard output, and others to files."""
+    """Writes a report: one document to standard output, and others to files."""
 
     format_name: str
-    render: Callable[[Report, bool], str]  # of a report that `clean` returned
+    render: Callable[[Report, bool], str]  # takes a report that `clean` returned
     outputs: tuple[Output, ...]
     github: bool
     syntax: Syntax = "text"
 
     def write(self, report: Report, verbose: bool) -> None:
-        """Write every document, whichever fails. A failure is one line on standard error, and the exit code's."""
+        """Write every document even if one fails. A failure is one line on standard error and sets the exit code."""
         report = clean(report)
         write_stdout(self.render(report, verbose), self.syntax)
         self._write_clean_files(report, verbose, self.format_name)
@@ -82,7 +82,7 @@ def write_and_exit(writer: ReportWriter, report: Report, verbose: bool, policy: 
 
 
 def exit_code(report: Report, policy: Policy) -> int:
-    """Return the exit code by the most severe finding; if something is lost, none is clean."""
+    """Return the exit code for the most severe finding; if something was lost, it is never the code for success."""
     if report.interrupted:
         return Interrupted.exit_code
     if report.fails(policy.fail_on):
@@ -93,14 +93,14 @@ def exit_code(report: Report, policy: Policy) -> int:
 def write_stdout(text: str, syntax: Syntax = "text") -> None:
     """Write `text`, a document of this syntax, to standard output.
 
-    What could not be written decides the exit code (`attncheck.cli.streams`).
+    If the text could not be written completely, that decides the exit code (`attncheck.cli.streams`).
     """
     sys.stdout.write(fit_text(text, getattr(sys.stdout, "encoding", None), syntax))
     sys.stdout.flush()
 
 
 def write_text(text: str, syntax: str = "text") -> None:
-    """Write text, or "json", that no report holds to standard output, with what is foreign in it cleaned."""
+    """Write text or JSON that is not part of a report to standard output, cleaned of foreign characters."""
     if syntax == "json":
         write_stdout(text, "json")
     else:

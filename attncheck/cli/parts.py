@@ -1,4 +1,4 @@
-"""What a command is made of: its options, its settings and its output, by one import."""
+"""The parts of a command in one import: its options, its settings and its output."""
 
 from attncheck.cli.completion import (
     complete_codes,

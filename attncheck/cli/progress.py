@@ -1,4 +1,4 @@
-"""Shows on standard error what is being done: one line that changes on a terminal, a line now and then elsewhere."""
+"""Shows progress on standard error: one changing line on a terminal, an occasional line elsewhere."""
 
 import sys
 import threading
@@ -14,25 +14,25 @@ from attncheck.core.io.streams import print_message
 from attncheck.core.io.visible import show_line_ends
 
 T = TypeVar("T")
-SILENT_SECONDS = 14.0  # without a line; CI logs and people take longer silence for a hang
+SILENT_SECONDS = 14.0  # longest time without a line; CI logs and people take longer silence for a hang
 INTERRUPTED = "interrupted; nothing is left running"
 
 
 @dataclass(frozen=True)
 class ProgressDisplay:
-    """Called with a text, shows it as the line of progress; `print_line` leaves one standing."""
+    """Called with a text, shows it as the progress line; `print_line` prints a permanent line."""
 
     show: Callable[[str], None]
     print_line: Callable[[str], None]
 
     def __call__(self, text: str) -> None:
-        """Show a text in place of the one before."""
+        """Replace the text of the progress line."""
         self.show(text)
 
 
 @contextmanager
 def progress_line(quiet: bool = False) -> Iterator[ProgressDisplay]:
-    """Yield what shows progress. If standard error is not a terminal, that is a line every `SILENT_SECONDS`."""
+    """Yield a display of progress. If standard error is not a terminal, it prints a line every `SILENT_SECONDS`."""
     if quiet:
         yield ProgressDisplay(lambda text: None, lambda text: None)
         return
@@ -44,9 +44,10 @@ def progress_line(quiet: bool = False) -> Iterator[ProgressDisplay]:
     from rich.text import Text
 
     console = Console(stderr=True)
-    spinner = "dots" if console.encoding.startswith("utf") else "line"  # dots are Braille, which others lack
+    # "dots" uses Braille, which other encodings lack
+    spinner = "dots" if console.encoding.startswith("utf") else "line"
     with console.status("starting", spinner=spinner) as status:
-        # A string would be read as rich's markup.
+        # A plain string would be parsed as rich markup.
         yield ProgressDisplay(
             lambda text: status.update(Text(show_line_ends(clean_text(text)))),
             lambda text: status.console.print(Text(show_line_ends(clean_text(text)))),
@@ -55,7 +56,7 @@ def progress_line(quiet: bool = False) -> Iterator[ProgressDisplay]:
 
 @contextmanager
 def _repeated_lines() -> Iterator[ProgressDisplay]:
-    """Yield what keeps the latest text, which a thread prints with the seconds so far."""
+    """Yield a display that keeps the latest text; a thread prints it with the elapsed seconds."""
     began, ended, texts = time.monotonic(), threading.Event(), ["starting"]
 
     def print_latest() -> None:
@@ -68,18 +69,18 @@ def _repeated_lines() -> Iterator[ProgressDisplay]:
         yield ProgressDisplay(lambda text: texts.__setitem__(-1, text), print_message)
     finally:
         ended.set()
-        thread.join()  # no line comes after the report, and `attncheck run` replaces this process
+        thread.join()  # no line may follow the report, and `attncheck run` replaces this process
 
 
 def with_progress(work: Callable[[ProgressDisplay], T], quiet: bool = False) -> T:
-    """Run `work(report_progress)` with a line of progress; an interrupt ends it cleanly, as `Interrupted`.
+    """Run `work(report_progress)` with a progress line; an interrupt ends it cleanly, as `Interrupted`.
 
-    One that brings the report of what was measured, an `InterruptedRun`, passes through.
+    An `InterruptedRun`, which carries a report of what was measured, passes through.
     """
     try:
         with progress_line(quiet) as report_progress:
             return work(report_progress)
     except KeyboardInterrupt as interrupt:
-        if hasattr(interrupt, "report"):  # of what was measured by then: it is the caller's to write
+        if hasattr(interrupt, "report"):  # it holds what was measured until then: the caller writes it
             raise
         raise Interrupted(INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""Reads reports that attncheck wrote as JSON, and puts those on one environment together."""
+"""Reads reports that attncheck wrote as JSON, and merges those about one environment."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,12 +8,13 @@ from attncheck.core.report import MERGED_COMMAND, Report, merge_reports
 from attncheck.core.snapshot import Known, Snapshot
 from attncheck.report import document
 
-MAX_BYTES = 256 << 20  # a full suite's parity on every backend is some 50 MB
-PLACES = ("Python", "torch", "driver", "GPUs", "model", "packages")  # in which two environments are compared
+MAX_BYTES = 256 << 20  # a full suite's parity on every backend is about 50 MB
+# the properties by which two environments are compared
+PLACES = ("Python", "torch", "driver", "GPUs", "model", "packages")
 
 
 def read_reports(paths: Sequence[str]) -> Report:
-    """Return the report of a file, or of several as one ("-": standard input). Raises `BadUsage`."""
+    """Return the report in a file ("-": standard input), or several reports as one. Raises `BadUsage`."""
     reports = [read_report(path) for path in paths]
     for path, report in zip(paths[1:], reports[1:]):
         place = _find_difference(reports[0].snapshot, report.snapshot)
@@ -27,7 +28,7 @@ def read_reports(paths: Sequence[str]) -> Report:
 
 
 def read_report(path: str) -> Report:
-    """Return the report in a file ("-": standard input). Raises `BadUsage` if it is none."""
+    """Return the report in a file ("-": standard input). Raises `BadUsage` if it is not a report."""
     data = read_named(path, MAX_BYTES)
     try:
         return document.loads(data.decode("utf-8"))
@@ -36,7 +37,7 @@ def read_report(path: str) -> Report:
 
 
 def _find_difference(first: Snapshot, second: Snapshot) -> str:
-    """Return in what two snapshots differ, as far as both know it; "" if they may be of one environment."""
+    """Return how two snapshots differ in what both know; "" if they may describe one environment."""
     ours, others = _describe_snapshot(first), _describe_snapshot(second)
     for place in PLACES:
         if place in ours and place in others and ours[place] != others[place]:
@@ -45,7 +46,7 @@ def _find_difference(first: Snapshot, second: Snapshot) -> str:
 
 
 def _describe_snapshot(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return what a snapshot knows of what decides measurements."""
+    """Return the properties of a snapshot that affect measurements."""
     host = snapshot.host
     known = {"Python": f"{host.python_version} at {host.executable}"}
     if isinstance(snapshot.torch, Known):
@@ -62,5 +63,5 @@ def _describe_snapshot(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _count_known(snapshot: Snapshot) -> int:
-    """Return of how many things a snapshot knows something: lanes that were not run are missing in it."""
+    """Return how much a snapshot knows, as a count; it lacks the results of lanes that were not run."""
     return sum(isinstance(fact, Known) for fact in vars(snapshot).values())

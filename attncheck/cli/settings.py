@@ -1,4 +1,4 @@
-"""Turns options into settings on top of the policy file's; a value that cannot be is one clear line."""
+"""Combines options with the policy file's settings; an invalid value is one clear line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def resolve_policy(
     profile: str | None = None,
     timeout: float | None = None,
 ) -> Policy:
-    """Return the policy file's settings with the command line's on top. Raises `BadUsage`."""
+    """Return the policy file's settings overridden by the command line. Raises `BadUsage`."""
     base = load_policy(Path.cwd())
     if timeout is not None and not 0 < timeout < DAY:
         raise BadUsage(f"--timeout {timeout:g} is not a number of seconds")
@@ -49,7 +49,7 @@ def resolve_policy(
 def resolve_gate_policy(
     options: PolicyOptions, output: OutputOptions, rules: RuleOptions, baseline: str | None = None
 ) -> Policy:
-    """Return the policy file's settings with a gate's options on top, as its level leaves it. Raises `BadUsage`."""
+    """Return the policy file's settings, overridden by a gate's options and limited by its level. Raises `BadUsage`."""
     from attncheck.gate.levels import apply_level
 
     policy = resolve_policy(output, rules, options.profile, options.timeout)
@@ -64,7 +64,7 @@ def resolve_gate_policy(
 
 
 def check_choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:
-    """Return `value` if it is one of `choices`. Raises `BadUsage` naming them."""
+    """Return `value` if it is one of `choices`. Raises `BadUsage` that lists them."""
     if value not in choices:
         raise BadUsage(f"{option} {value!r} is not one of {', '.join(choices)}")
     return value
@@ -87,14 +87,14 @@ def parse_lanes(values: Sequence[str]) -> tuple[Lane, ...]:
 
 
 def select_interpreter(python: str | None, argv: Sequence[str] = ()) -> Interpreter:
-    """Return the interpreter to examine: `python` if it was named, for the command `argv` if there is one."""
+    """Return the interpreter to examine: `python` if given, otherwise that of the command `argv` if there is one."""
     from attncheck.doctor.probes import interpreter
 
     return interpreter.select_interpreter(python, argv)
 
 
 def print_selection(interpreter: Interpreter) -> None:
-    """Print which interpreter was selected to standard error, for a command whose output has no place for it."""
+    """Print which interpreter was selected on standard error, for a command whose output does not show it."""
     from attncheck.core.io.streams import print_message
 
     selection = interpreter.selection
@@ -103,7 +103,7 @@ def print_selection(interpreter: Interpreter) -> None:
 
 
 def make_execution_target(interpreter: Interpreter, device: str, policy: Policy) -> ExecutionTarget:
-    """Return the interpreter, device and timeout with which cases run. Raises `BadUsage`."""
+    """Return the interpreter, device and timeout for running cases. Raises `BadUsage`."""
     from attncheck.workers.execution import ExecutionTarget
 
     check_choice("--device", device, ("auto", "cpu", "cuda"))
@@ -111,7 +111,7 @@ def make_execution_target(interpreter: Interpreter, device: str, policy: Policy)
 
 
 def parse_ring_options(options: RingOptions) -> Ring | None:
-    """Return the requested ring, None without --ring-size. Raises `BadUsage` for its options without it."""
+    """Return the requested ring, None without --ring-size. Raises `BadUsage` for ring options without it."""
     from attncheck.ring.group import Ring
     from attncheck.workers.ranks import RENDEZVOUS_SECONDS
 
@@ -130,7 +130,7 @@ def parse_ring_options(options: RingOptions) -> Ring | None:
 
 
 def make_training_plan(policy: Policy, options: PlanOptions, seed: int, ring_size: int | None) -> Plan:
-    """Return the plan of the policy, with the options on top. Raises `BadUsage`, and `Unanswered` without trust."""
+    """Return the policy's plan, overridden by options. Raises `BadUsage`, and `Unanswered` if it is not trusted."""
     from attncheck.core.plan import CHOICES, Plan
 
     option_values = {name: value for name, value in asdict(options).items() if value is not None}
@@ -142,7 +142,7 @@ def make_training_plan(policy: Policy, options: PlanOptions, seed: int, ring_siz
         if isinstance(value, int) and not isinstance(value, bool) and value < 1:
             raise BadUsage(f"{option_name(name)} {value} is not 1 or more")
     training_plan = Plan(**values, seed=seed, ring_size=ring_size or 1)
-    if "/" in training_plan.attn_implementation and options.attn_implementation is None:  # a Hub kernel: code
+    if "/" in training_plan.attn_implementation and options.attn_implementation is None:  # a Hub kernel, which is code
         from attncheck.gate.trust import find_doubt
 
         if doubt := find_doubt(policy, {}):
@@ -156,27 +156,27 @@ def option_name(field: str) -> str:
 
 
 def require_ring(**options: object) -> None:
-    """Raise `BadUsage` for options that only mean something with --ring-size, which is missing."""
+    """Raise `BadUsage` for options that need --ring-size if it is missing."""
     for name, value in options.items():
         if value is not None:
             raise BadUsage(f"{option_name(name)} is for --ring-size")
 
 
 def refuse_with_ring(**options: object) -> None:
-    """Raise `BadUsage` for options that the benchmark of a ring does not have: its tables fix them."""
+    """Raise `BadUsage` for options that the benchmark of a ring does not have, because its tables fix their values."""
     for name, value in options.items():
         if value is not None:
             raise BadUsage(f"{option_name(name)} is not for --ring-size, which times the tables of ring-flash-attn")
 
 
 def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
-    """Raise `BadUsage` for lanes and ranks that only the machine itself can run, alongside --target."""
+    """Raise `BadUsage` for lanes and ranks next to --target, because only the machine itself can run them."""
     if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
         raise BadUsage("--target is another machine: imports, GPUs and ranks cannot be tested on it")
 
 
 def refuse_with_cluster(**options: object) -> None:
-    """Raise `BadUsage` for options about one machine alongside --nodes or --ray, which examine many."""
+    """Raise `BadUsage` for single-machine options next to --nodes or --ray, which examine many machines."""
     for name, value in options.items():
         if value:
             raise BadUsage(f"{option_name(name)} is about one machine, so it cannot be used with --nodes or --ray")

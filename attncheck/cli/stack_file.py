@@ -1,4 +1,4 @@
-"""Reads one side of a comparison: a snapshot, a report or a lock, whichever a file holds."""
+"""Reads one side of a comparison from a file: a snapshot, a report or a lock."""
 
 import os
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ MAX_BYTES = 256 << 20
 
 
 def read_side(path: str) -> "StackSide":
-    """Return the side that a file holds ("-": standard input). Raises `BadUsage` if it is none."""
+    """Return the side that a file contains ("-": standard input). Raises `BadUsage` if it contains none."""
     from attncheck.report import document
     from attncheck.stacks.diff.sides import make_lock_side, make_report_side, make_snapshot_side
     from attncheck.stacks.lock.file import parse_lock
@@ -37,7 +37,7 @@ def read_side(path: str) -> "StackSide":
 
 
 def _name_source(path: str) -> str:
-    """Return the name of a file without what identifies a person or a site."""
+    """Return the name of a file without parts that identify a person or a site."""
     from attncheck.doctor.probes.payload.privacy import scrub
 
     return str(scrub("standard input" if path == "-" else os.path.normpath(path)))

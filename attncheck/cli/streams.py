@@ -1,9 +1,9 @@
-"""Standard streams that never raise: what could not be written is known at the end, and decides the exit code there.
+"""Standard streams that never raise: a failed write is remembered, and decides the exit code at the end.
 
-A reader that goes away (`attncheck doctor | head -1`) has what it wanted: nothing changes, as in ripgrep (a tool that
-dies of SIGPIPE ends with 141 or 0, depending on who was faster). Any other failure, as of a full disk, is one line.
-Descriptors that are closed are filled, as by gnulib's `stdopen`, so that no file of ours becomes standard output;
-a command that `attncheck run` becomes finds them closed again.
+A reader that stops early (`attncheck doctor | head -1`) has what it needs, so it changes nothing, as in ripgrep (a tool
+that dies of SIGPIPE ends with 141 or 0, depending on which side was faster). Any other failure, such as a full disk, is
+reported in one line. Closed descriptors are opened, as by gnulib's `stdopen`, so that no file of ours becomes standard
+output. A command that `attncheck run` becomes finds them closed again.
 """
 
 import contextlib
@@ -16,17 +16,17 @@ from typing import TextIO
 
 from attncheck.core.io.streams import READABLE
 
-# A closed one is opened the wrong way round: using it fails, as it would have.
+# A closed descriptor is opened in the wrong direction: using it fails, as it would have when closed.
 _WRONG_WAYS = ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY))
 
 
 class OutputDescriptor(io.FileIO):
-    """Standard output or standard error; `failure` is why something could not be written, "" if nothing was lost."""
+    """Standard output or standard error; `failure` is why a write failed, "" if nothing was lost."""
 
     failure = ""
 
     def write(self, data: object) -> int:
-        """Write what can be written; return how much is done with."""
+        """Write as much as possible; return how many bytes need no further attempt."""
         size = len(memoryview(data))  # type: ignore[arg-type]
         while True:
             try:
@@ -39,22 +39,23 @@ class OutputDescriptor(io.FileIO):
                 return size
             if written is not None:
                 return written
-            poll = select.poll()  # it does not block, as a parent may have set it: wait here
+            poll = select.poll()  # the descriptor is non-blocking, possibly set by a parent: wait here
             poll.register(self.fileno(), select.POLLOUT)
             poll.poll()
 
 
 def prepare_streams() -> None:
-    """Fill the descriptors that are closed, and make standard output and standard error write whatever they can.
+    """Open the descriptors that are closed, and make standard output and standard error write whatever they can.
 
-    A character that the encoding lacks is replaced (`core.io.streams.READABLE`). Another's streams are left alone.
+    A character that the encoding lacks is replaced (`core.io.streams.READABLE`). Streams that someone else installed
+    are not changed.
     """
     _lost_outputs.clear()
     for descriptor, flags in _WRONG_WAYS:
         try:
             os.fstat(descriptor)
         except OSError:
-            with contextlib.suppress(OSError):  # it is closed; the lowest free number is its own
+            with contextlib.suppress(OSError):  # it is closed, so the lowest free number is its own
                 os.open(os.devnull, flags)
     if sys.stdout is sys.__stdout__:
         sys.stdout = _open_stream(1, sys.stdout)
@@ -62,11 +63,11 @@ def prepare_streams() -> None:
         sys.stderr = _open_stream(2, sys.stderr)
 
 
-_lost_outputs: list[str] = []  # the files that could not be written
+_lost_outputs: list[str] = []  # files that could not be written
 
 
 def note_lost_output(failure: str) -> None:
-    """Remember that a file of the report could not be written: the exit code says so."""
+    """Remember that a file of the report could not be written; this affects the exit code."""
     _lost_outputs.append(failure)
 
 
@@ -85,7 +86,7 @@ def _open_stream(descriptor: int, previous: TextIO | None) -> TextIO:
 
 
 def find_failure(stream: TextIO | None) -> str:
-    """Flush a stream, and return why something could not be written to it; "" if nothing was lost."""
+    """Flush a stream, and return why a write to it failed; "" if nothing was lost."""
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
     if stream is None or not isinstance(raw, OutputDescriptor):
         return ""

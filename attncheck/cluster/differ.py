@@ -1,4 +1,4 @@
-"""The finding ATN580: nodes differ in what the attention stack is made of."""
+"""The finding ATN580: nodes have different attention stacks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,21 +14,21 @@ from attncheck.doctor.queries.requirements import avoid_faulty
 from attncheck.stacks.lock.make import list_packages
 
 CODE = "ATN580"
-MAX_SUBJECTS = 4  # in a message
-MAX_VALUES = 6  # of one fact, in the evidence
+MAX_SUBJECTS = 4  # how many a message names
+MAX_VALUES = 6  # how many of one fact the evidence shows
 MUST_AGREE = ("torch", "CUDA of torch", "HIP of torch", "NCCL", "flash-attn", "flash-attn-3", "flash-attn-4")
 MUST_AGREE_PREFIX = "nvidia-nccl-"
 IMAGE = Fix("start all nodes the same way", "manual", "use one image, or one lock file, for all nodes")
 SETTINGS = Fix(
     "set them identically for every rank", "manual", "export them in the job's script, not in a node's profile"
 )
-Partition = tuple[bool, tuple[str, ...]]  # whether there is a majority, and the nodes alongside the first value
+Partition = tuple[bool, tuple[str, ...]]  # whether there is a majority, and the nodes with the first value
 
 
 def find_differing_nodes(facts: Sequence[NodeFact], snapshots: Mapping[int, Snapshot]) -> Iterator[Finding]:
-    """Yield a finding for each set of nodes that differs from the others in something that matters.
+    """Yield a finding for each set of nodes that differs from the others in something relevant.
 
-    An error if ranks would compute or communicate with different code: torch, its CUDA, NCCL, flash-attn.
+    It is an error if ranks would compute or communicate with different code: torch, its CUDA, NCCL, flash-attn.
     """
     by_partition: dict[Partition, list[NodeFact]] = {}
     for fact in facts:
@@ -67,7 +67,7 @@ def describe_fact(fact: NodeFact) -> str:
 
 
 def describe_groups(groups: Sequence[NodeGroup]) -> str:
-    """Return values with their nodes; the most common one's are counted if they are many."""
+    """Return values with their nodes; if the most common value has many nodes, only their count."""
     parts = []
     for index, group in enumerate(groups[:MAX_VALUES]):
         is_counted = index == 0 and group.count > 2
@@ -83,7 +83,7 @@ def _must_agree(fact: NodeFact) -> bool:
 
 
 def _list_fixes(facts: Sequence[NodeFact], snapshots: Mapping[int, Snapshot]) -> Iterator[Fix]:
-    """Yield what makes the nodes alike: the majority's versions, to be installed if other nodes differ."""
+    """Yield fixes that make the nodes identical: install the majority's versions on the nodes that differ."""
     if any(fact.kind != "variable" for fact in facts):
         if facts[0].has_majority and len(facts[0].groups) == 2:
             yield from _install_majority(facts, snapshots)
@@ -105,7 +105,7 @@ def _install_majority(facts: Sequence[NodeFact], snapshots: Mapping[int, Snapsho
     title += f" {majority.count} nodes have" if majority.count > 1 else " node has"
     plain = [package for package in packages if "+" not in package.version]
     if not all(avoid_faulty(f"{package.name}=={package.version}") for package in packages):
-        return  # what most nodes have is known to be faulty
+        return  # the version on most nodes is known to be faulty
     for index, group in enumerate(filter(None, ([p for p in packages if p not in plain], plain))):
         requirements = [f"{package.name}=={package.version}" for package in group]
         yield install.install_packages(

@@ -1,7 +1,7 @@
 """The facts in which nodes differ: each fact once, with the nodes that have each value.
 
-Linear in nodes: a group of facts that is one object on all of them is not looked at, and one that has few versions is
-compared version by version.
+The time is linear in the number of nodes. A group of facts that is one object on all nodes is skipped, and one that has
+few versions is compared version by version.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,19 +18,20 @@ from attncheck.stacks.diff.sides import NOT_INSTALLED, NOT_SET
 EMPTY = "empty"
 Key = tuple[str, str]  # kind and subject of a fact
 SHARED_VARIABLES = ("NCCL_", "TORCH_NCCL_", "CUBLAS_WORKSPACE_CONFIG", "FLASH_ATTENTION_DETERMINISTIC")
-LOCAL_VARIABLES = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")  # name a node's hardware
+# these name a node's hardware
+LOCAL_VARIABLES = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")
 
 
 @dataclass(frozen=True)
 class NodeVariant:
-    """Nodes whose facts of one source are the same, and a snapshot that shows them."""
+    """Nodes with identical facts from one source, and a snapshot that contains them."""
 
     facts: Mapping[Key, str]
     snapshot: Snapshot
     nodes: tuple[int, ...]
 
     def read(self, key: Key) -> str | None:
-        """Return a fact as text; None if it is not known of these nodes."""
+        """Return a fact as text; None if it is not known for these nodes."""
         if key in self.facts:
             return self.facts[key] or EMPTY
         kind, subject = key
@@ -68,7 +69,7 @@ def _list_variants(
 ) -> list[NodeVariant]:
     """Return the different facts of one source, each with its nodes."""
     nodes_by_facts: dict[tuple[StackFact, ...], list[int]] = {}
-    known: dict[int, list[int]] = {}  # by the identity of what the memory returns, which it keeps no longer than we do
+    known: dict[int, list[int]] = {}  # by the identity of objects that the memory keeps alive as long as we use them
     kept: list[tuple[StackFact, ...]] = []
     for node, snapshot in snapshots.items():
         facts = memory.recall(name, snapshot, lambda recorded: tuple(source(recorded)))
@@ -101,6 +102,6 @@ def _is_shared(kind: str, subject: str) -> bool:
 
 
 def group_nodes(nodes_by_value: Mapping[str, Sequence[int]]) -> tuple[NodeGroup, ...]:
-    """Return values with their nodes, the most common first; of as many nodes, that with the lowest number."""
+    """Return values with their nodes, the most common first, then by the lowest node."""
     groups = sorted(nodes_by_value.items(), key=lambda item: (-len(item[1]), min(item[1])))
     return tuple(NodeGroup(value, len(nodes), format_nodes(nodes)) for value, nodes in groups)

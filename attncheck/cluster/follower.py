@@ -1,4 +1,4 @@
-"""Every other node's side: tells node 0 that it begins, and later hands over its snapshot."""
+"""The side of every node but node 0: announces itself to node 0, and later sends its snapshot."""
 
 import contextlib
 import itertools
@@ -13,8 +13,8 @@ from attncheck.core.io import interrupts
 from attncheck.core.io.errors import Unanswered
 
 RETRY_SECONDS = 0.25
-CONNECT_SECONDS = 3.0  # for one try
-ANSWER_SECONDS = 30.0  # for node 0 to take what was sent
+CONNECT_SECONDS = 3.0  # timeout of one attempt
+ANSWER_SECONDS = 30.0  # timeout for node 0 to accept the data
 
 
 class Follower:
@@ -32,7 +32,7 @@ class Follower:
             self._connection = None
 
     def connect(self, deadline: float) -> None:
-        """Say hello to node 0, as often as it takes. Raises `Unanswered` at `deadline`, a time.monotonic() value."""
+        """Greet node 0, trying as often as needed. Raises `Unanswered` at `deadline`, a time.monotonic() value."""
         reason = "no answer"
         for port in itertools.cycle(self._place.ports):
             left = deadline - time.monotonic()
@@ -51,7 +51,7 @@ class Follower:
             _sleep(RETRY_SECONDS if port == self._place.ports[-1] else 0.0)
 
     def hand_over(self, data: bytes, deadline: float) -> None:
-        """Send the document; if the connection broke meanwhile, over a new one. Raises `Unanswered`."""
+        """Send the document; if the connection broke meanwhile, open a new one. Raises `Unanswered`."""
         while True:
             try:
                 if self._connection is None:
@@ -66,7 +66,7 @@ class Follower:
 
     def _say_hello(self, port: int, seconds: float) -> None:
         connection = self._connection = socket.create_connection((self._place.address, port), seconds)
-        with contextlib.suppress(OSError):  # one to itself, which the system may make of an outgoing port
+        with contextlib.suppress(OSError):  # a connection to itself, which the system may make of an outgoing port
             if connection.getsockname() == connection.getpeername():
                 raise wire.Refused("nobody listens there")
         self._greeting, self._nonce = wire.receive(connection, wire.GREETING_BYTES), os.urandom(wire.NONCE_BYTES)
@@ -83,7 +83,7 @@ class Follower:
 
 
 def follow(place: NodePlace, deadline: float, make_document: Callable[[], bytes]) -> None:
-    """Say hello to node 0, make our document and hand it over. Raises `Unanswered` if node 0 is out of reach."""
+    """Greet node 0, make our document and send it. Raises `Unanswered` if node 0 cannot be reached."""
     follower = Follower(place)
     try:
         follower.connect(deadline)

@@ -1,4 +1,4 @@
-"""Gathers every node's snapshot, over torchrun, srun or Ray, and makes one report of them."""
+"""Gathers every node's snapshot, using torchrun, srun or Ray, and makes one report of them."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ WithProgress = Callable[[Callable[[Callable[[str], None]], Any]], Any]
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """Which nodes are examined, by which interpreter ("": on torchrun's or srun's nodes, what `collect` uses)."""
+    """Which nodes to examine, and with which interpreter; with torchrun or srun, "" is the one of `collect`."""
 
     ray: over_ray.RayCluster | None  # None: the nodes of the launcher that started this process
     port: int | None

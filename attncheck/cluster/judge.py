@@ -1,4 +1,4 @@
-"""Merges what the rules find on each node: a finding of sixty nodes is one finding that names them."""
+"""Merges the rules' findings on each node: one finding on sixty nodes becomes one finding that names them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,12 +13,12 @@ from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.profile import Profile, needs_of_profile
 from attncheck.report.fingerprints import compute_fingerprint
 
-MAX_WORDINGS = 3  # of one finding whose messages differ from node to node in a number
+MAX_WORDINGS = 3  # wordings of one finding whose messages differ by a number between nodes
 
 
 @dataclass(frozen=True)
 class JudgedNodes:
-    """What the rules found on all nodes."""
+    """The rules' findings on all nodes."""
 
     findings: tuple[Finding, ...]
     rows: tuple[NodeFinding, ...]
@@ -31,7 +31,7 @@ class JudgedNodes:
 def judge_nodes(
     snapshots: Mapping[int, Snapshot], profile: Profile, select: Collection[str], ignore: Collection[str]
 ) -> JudgedNodes:
-    """Return what the rules find on the nodes, judged for what any of them is for. At least one node is needed."""
+    """Return the rules' findings on all nodes together, with all of their needs; there is at least one node."""
     nodes_by_identity: dict[tuple[int, ...], list[int]] = {}
     for node, snapshot in snapshots.items():
         identity = tuple(id(value) for name, value in vars(snapshot).items() if name != "taken")
@@ -58,13 +58,13 @@ def merge_findings(
 ) -> tuple[tuple[Finding, ...], tuple[NodeFinding, ...]]:
     """Return the findings of groups of nodes, each once, and which of all `size` nodes has it.
 
-    The same are findings of the same fingerprint and severity: measured numbers and folders may differ.
+    Findings with the same fingerprint and severity are the same: measured numbers and folders may differ.
     """
     fingerprints: dict[int, str] = {}
     merged: dict[tuple[str, str], list[tuple[tuple[int, ...], Finding]]] = {}
     for nodes, findings in findings_by_nodes.items():
         for finding in findings:
-            if id(finding) not in fingerprints:  # the caller holds them all
+            if id(finding) not in fingerprints:  # the caller keeps them all alive, so that ids stay unique
                 fingerprints[id(finding)] = compute_fingerprint(finding)
             merged.setdefault((finding.severity, fingerprints[id(finding)]), []).append((nodes, finding))
     rows: dict[tuple[str, str, str], NodeFinding] = {}
@@ -81,7 +81,7 @@ def merge_findings(
 
 
 def _join_copies(copies: list[tuple[tuple[int, ...], Finding]], count: int, nodes: str, size: int) -> Finding:
-    """Return one finding for its copies: the first's, with its nodes and the other wordings as evidence."""
+    """Return one finding for its copies: the first one, with its nodes and the other wordings as evidence."""
     copies = sorted(copies, key=lambda copy: min(copy[0]))
     first = copies[0][1]
     where = f"on every node, {size} of {size}" if count == size else f"on {count} of {size} nodes: {name_nodes(nodes)}"
@@ -98,7 +98,7 @@ def _join_copies(copies: list[tuple[tuple[int, ...], Finding]], count: int, node
 def merge_skips(
     skips_by_nodes: Mapping[tuple[int, ...], Iterable[Skip]], size: int, codes: Collection[str]
 ) -> tuple[Skip, ...]:
-    """Return the rules that could not judge some nodes and found nothing on the others, with those nodes."""
+    """Return the rules that could not judge some nodes and reported nothing on the others, with those nodes."""
     nodes_by_skip: dict[Skip, list[int]] = {}
     for nodes, skips in skips_by_nodes.items():
         for skip in skips:
@@ -112,7 +112,7 @@ def merge_skips(
 
 
 def _merge_lost(reports: Mapping[tuple[int, ...], Report]) -> tuple[str, ...]:
-    """Return what could not be looked at, with the nodes on which."""
+    """Return what could not be examined, and on which nodes."""
     nodes_by_loss: dict[str, list[int]] = {}
     for nodes, report in reports.items():
         section = report.section(DoctorSection)

@@ -1,4 +1,4 @@
-"""The finding ATN581: a node has fewer GPUs than the job's placement takes there."""
+"""The finding ATN581: a node has fewer GPUs than the job uses there."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,16 +12,16 @@ CODE = "ATN581"
 
 
 def count_gpus(snapshot: Snapshot) -> int | None:
-    """Return how many GPUs a job on this node would see; None if no one could look."""
+    """Return how many GPUs a job on this node would see; None if that could not be examined."""
     if isinstance(snapshot.devices, Known):
         return len(snapshot.visible_devices())
     return 0 if isinstance(snapshot.devices, Absent) and snapshot.devices.reason != NOT_ASKED else None
 
 
 def find_lacking_nodes(counts: Mapping[int, int], placement: Placement, knows_all: bool) -> Iterator[Finding]:
-    """Yield a finding if nodes have fewer GPUs than the job takes there, or all of them fewer than it takes at all.
+    """Yield a finding if some nodes have fewer GPUs than the job uses there, or all nodes have fewer than it needs.
 
-    `counts` are the GPUs of each node; `knows_all` whether no node is missing there.
+    `counts` are the GPUs of each node; `knows_all` is whether it covers every node.
     """
     required, total = placement.gpus_per_node, sum(counts.values())
     lacking = {node: count for node, count in counts.items() if count < required}

@@ -1,4 +1,4 @@
-"""Node 0's side: listens for the other nodes, in a thread, while this node is examined."""
+"""Node 0's side: receives the other nodes' documents in a thread while this node is examined."""
 
 import contextlib
 import os
@@ -16,35 +16,35 @@ from attncheck.core.io import interrupts
 from attncheck.core.io.errors import BadUsage, Unanswered
 
 TICK_SECONDS = 0.05
-STRANGER_SECONDS = 10.0  # in which a connection must show that it is of this launch
-BROKEN_SECONDS = 10.0  # in which a node whose connection broke may come back
-SPARE_CONNECTIONS = 64  # alongside one for each node
+STRANGER_SECONDS = 10.0  # time for a connection to show that it belongs to this launch
+BROKEN_SECONDS = 10.0  # time for a node whose connection broke to return
+SPARE_CONNECTIONS = 64  # connections in addition to one for each node
 BLOCK = 1 << 18
 
 
 @dataclass
 class NodeState:
-    """What node 0 knows of another node."""
+    """What node 0 knows about another node."""
 
-    greeted: float = 0.0  # time.monotonic() of its first hello; 0: none came
-    broke: float = 0.0  # when its connection broke; 0: it is, or there was none
+    greeted: float = 0.0  # time.monotonic() of its first greeting; 0: none was received
+    broke: float = 0.0  # when its connection broke; 0: it did not, or never existed
     document: bytes | None = None
 
 
 @dataclass
 class _Connection:
-    """One connection, and the reader that says what it waits for."""
+    """One connection, and the reader that states what it waits for."""
 
     socket: socket.socket
     reader: Generator[Any, bytes, wire.Document]
     opened: float
     needs: int = 0
     received: bytearray = field(default_factory=bytearray)
-    node: int = -1  # -1: it has not shown that it is of this launch
+    node: int = -1  # -1: it has not shown that it belongs to this launch
 
 
 class Leader:
-    """Gathers the documents of all nodes but our own. A context manager: outside it nothing listens."""
+    """Gathers the documents of all nodes but our own. A context manager: it listens only inside its block."""
 
     def __init__(self, place: NodePlace) -> None:
         """Listen. Raises `Unanswered` if no port of the launch is free."""
@@ -84,7 +84,7 @@ class Leader:
             interrupts.raise_if_interrupted()
 
     def collect(self) -> tuple[dict[int, bytes], dict[int, str]]:
-        """Return the documents by node, and why each other node has none; what comes later is not counted."""
+        """Return the documents by node, and why each other node has none; later documents are not counted."""
         with self._lock:
             documents, silent = {}, {}
             for node, state in self.states.items():
@@ -120,7 +120,7 @@ class Leader:
     def _accept(self) -> None:
         try:
             accepted, _ = self._listener.accept()
-        except OSError:  # it went away, or no more files can be opened: its node tries again
+        except OSError:  # the peer went away, or no more files can be opened: its node tries again
             time.sleep(TICK_SECONDS)
             return
         if len(self._connections) >= self._place.nodes + SPARE_CONNECTIONS:
@@ -155,13 +155,13 @@ class Leader:
             self._close(connection)
 
     def _advance(self, connection: _Connection, part: bytes) -> None:
-        """Give the reader what it waits for, and do what it wants until it waits again."""
+        """Give the reader the bytes that it waits for, and do what it requests until it waits again."""
         wanted = connection.reader.send(part)
         while not isinstance(wanted, int):
             if isinstance(wanted, wire.Hello):
                 self._greet(connection, wanted.node)
             else:
-                connection.socket.sendall(wanted)  # a few bytes, which a new connection has room for
+                connection.socket.sendall(wanted)  # a few bytes, for which a new connection has room
             wanted = connection.reader.send(b"")
         connection.needs = wanted
 
@@ -176,7 +176,7 @@ class Leader:
     def _take(self, connection: _Connection, document: wire.Document) -> None:
         with self._lock:
             state = self.states[document.node]
-            if state.document is None:  # of two that call themselves by one number, the first counts
+            if state.document is None:  # if two nodes claim one number, the first counts
                 state.document = document.data
         with contextlib.suppress(OSError):
             connection.socket.sendall(wire.TAKEN)
@@ -204,9 +204,9 @@ def _is_lost(state: NodeState) -> bool:
 
 
 def _listen(place: NodePlace) -> socket.socket:
-    """Return a socket that listens on the first of the launch's ports that is free.
+    """Return a socket that listens on the first free port of the launch.
 
-    Only on node 0's own address if the launcher gives it as a number; a name may mean another interface here.
+    It listens only on node 0's address if the launcher gives it as a number; a name may mean another interface here.
     """
     reason = ""
     for port in place.ports:
@@ -222,7 +222,7 @@ def _listen(place: NodePlace) -> socket.socket:
 
 
 def _list_hosts(address: str) -> tuple[str, ...]:
-    """Return the addresses to listen on, in the order of preference; "" is all of IPv4, "::" of IPv6."""
+    """Return the addresses to listen on, in order of preference; "" is all of IPv4, "::" of IPv6."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError):
             socket.inet_pton(family, address)
@@ -235,7 +235,7 @@ def _family_of(host: str) -> socket.AddressFamily:
 
 
 def _raise_file_limit(files: int) -> None:
-    """Let this process open as many files as there are nodes, as far as the hard limit goes."""
+    """Allow this process to open as many files as there are nodes, up to the hard limit."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -1,4 +1,4 @@
-"""Makes one report of the snapshots of all nodes."""
+"""Makes one report from the snapshots of all nodes."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -20,14 +20,15 @@ from attncheck.doctor.profile import Profile
 
 @dataclass(frozen=True)
 class GatheredNodes:
-    """What came of all nodes: packed snapshots by node, and why the others sent none."""
+    """The results of all nodes: packed snapshots by node, and why the others sent none."""
 
     launcher: str
     size: int
     documents: Mapping[int, bytes]
     silent: Mapping[int, str]
     names: tuple[str, ...] = ()
-    registered_gpus: Mapping[int, int] = field(default_factory=dict)  # that the launcher gives to jobs, where it counts
+    # GPUs that the launcher offers to jobs, if it counts them
+    registered_gpus: Mapping[int, int] = field(default_factory=dict)
 
 
 def merge_nodes(
@@ -85,7 +86,7 @@ def _unpack(gathered: GatheredNodes) -> tuple[dict[int, Snapshot], dict[int, str
 
 
 def _count_gpus(snapshots: Mapping[int, Snapshot], registered: Mapping[int, int]) -> dict[int, int]:
-    """Return how many GPUs a job would get on each node; a node on which that is not known is left out."""
+    """Return how many GPUs a job would get on each node; nodes where that is not known are omitted."""
     counts = {}
     for node, snapshot in snapshots.items():
         known = [count for count in (count_gpus(snapshot), registered.get(node)) if count is not None]
@@ -95,7 +96,7 @@ def _count_gpus(snapshots: Mapping[int, Snapshot], registered: Mapping[int, int]
 
 
 def _group_gpus(snapshots: Mapping[int, Snapshot]) -> dict[str, list[int]]:
-    """Return the nodes by their visible GPUs in words: "8 × NVIDIA H200 (sm_90)"."""
+    """Return the nodes grouped by a description of their visible GPUs: "8 × NVIDIA H200 (sm_90)"."""
     described: dict[int, str] = {}
     nodes_by_gpus: dict[str, list[int]] = {}
     for node, snapshot in snapshots.items():
@@ -113,7 +114,7 @@ def _describe_gpus(snapshot: Snapshot) -> str:
 
 
 def _choose_shown(snapshots: Mapping[int, Snapshot], facts: tuple[NodeFact, ...]) -> int:
-    """Return the lowest node of those that are most like the others."""
+    """Return the lowest node among those most similar to the others."""
     outlying: Counter[int] = Counter()
     for fact in facts:
         for group in fact.groups[1:]:

@@ -1,4 +1,4 @@
-"""Brings the nodes of a launch by torchrun or srun together: node 0 leads, the others follow."""
+"""Connects the nodes of a launch by torchrun or srun: node 0 leads, the others follow."""
 
 import time
 from collections.abc import Callable
@@ -20,9 +20,9 @@ WithProgress = Callable[[Callable[[Callable[[str], None]], Any]], Any]
 def gather_nodes(
     place: NodePlace, seconds: float, collect: Callable[[], Snapshot], with_progress: WithProgress
 ) -> GatheredNodes:
-    """Return what came of all nodes within `seconds`. `collect` examines this node.
+    """Return the results of all nodes within `seconds`. `collect` examines this node.
 
-    Raises `Following` on every process but node 0's, when what it saw has arrived there; `Unanswered` if it cannot.
+    Raises `Following` on every process but node 0's, after node 0 received its result; `Unanswered` if that fails.
     """
     deadline = time.monotonic() + seconds
     if not place.leads:
@@ -40,7 +40,7 @@ def gather_nodes(
 
 
 def _make_document(collect: Callable[[], Snapshot]) -> bytes:
-    """Return what this node sends: its snapshot, or why there is none."""
+    """Return the document that this node sends: its snapshot, or why there is none."""
     try:
         with hide_rank():
             return pack_snapshot(collect())

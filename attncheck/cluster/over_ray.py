@@ -1,4 +1,4 @@
-"""Brings the nodes of a Ray cluster together: a driver in a child that has ray, the probe as a task on each node."""
+"""Examines the nodes of a Ray cluster: a driver in a child process with ray runs the probe as a task on each node."""
 
 import base64
 import json
@@ -23,11 +23,11 @@ from attncheck.workers.child import BOOTSTRAP, Child, ChildResult, require_answe
 from attncheck.workers.process import CHILD_ENVIRONMENT
 
 PACKAGE = "attncheck_ray"
-GRACE_SECONDS = 60.0  # for the driver: to import ray, to meet the cluster, to stop what is not finished
+GRACE_SECONDS = 60.0  # time for the driver to import ray, to connect to the cluster, and to stop unfinished tasks
 CONNECT_SECONDS = 5.0
-MAX_BYTES = 4 << 20  # of a runtime environment
-NAME_LENGTH = 12  # characters of a node's id
-# An address that would start its own cluster, here, is none to look at.
+MAX_BYTES = 4 << 20  # limit for a runtime environment
+NAME_LENGTH = 12  # characters of a node's id that are kept
+# Addresses that would start a new cluster here are refused.
 ADDRESS = re.compile(r"auto|(ray://)?[^\s/:]+:\d{1,5}|(ray://)?\[[0-9a-fA-F:]+\]:\d{1,5}")
 HOST = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\bray://\S+|\bip=\S+")
 INSTALL = (
@@ -39,7 +39,7 @@ WORKER = Selection("ray")
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A cluster to examine. `python` has ray, and is the driver's; nodes have interpreters of their own."""
+    """The Ray cluster to examine. `python` has ray and runs the driver; nodes use their own interpreters."""
 
     address: str
     runtime_env: Mapping[str, Any]
@@ -47,7 +47,7 @@ class RayCluster:
 
 
 def read_runtime_env(text: str | None) -> dict[str, Any]:
-    """Return a runtime environment written in JSON, or in a file of JSON or YAML. Raises `BadUsage`."""
+    """Return a runtime environment from JSON text, or from a JSON or YAML file. Raises `BadUsage`."""
     if text is None:
         return {}
     content = text if text.lstrip().startswith("{") else read_named(text, MAX_BYTES).decode("utf-8", "replace")
@@ -64,7 +64,7 @@ def read_runtime_env(text: str | None) -> dict[str, Any]:
 
 
 def check_address(address: str) -> str:
-    """Return an address as ray.init takes it. Raises `BadUsage` for one that names no cluster that runs."""
+    """Return an address in the form that ray.init accepts. Raises `BadUsage` if it does not name a running cluster."""
     if not ADDRESS.fullmatch(address):
         raise BadUsage("--ray takes auto, HOST:PORT or ray://HOST:PORT of a running cluster (`ray start`)")
     return address
@@ -78,9 +78,9 @@ def gather_ray(
     seconds: float,
     report_progress: Callable[[str], None] = lambda text: None,
 ) -> GatheredNodes:
-    """Return what came of all nodes of a cluster within `seconds`; `import_seconds` is the deadline of one import.
+    """Return the results of all nodes of a cluster within `seconds`; `import_seconds` is the deadline of one import.
 
-    Raises `Unanswered` if ray is missing, or the cluster is not to be reached.
+    Raises `Unanswered` if ray is not installed, or the cluster cannot be reached.
     """
     probe = make_request(lanes, model, None, import_seconds)
     request: dict[str, object] = {
@@ -113,7 +113,7 @@ def gather_ray(
 
 
 def _check_listening(address: str) -> None:
-    """Raise `Unanswered` if nothing listens at an address: ray itself would try for a minute and a half."""
+    """Raise `Unanswered` if nothing listens at an address: ray itself would retry for a minute and a half."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host:
         return
@@ -125,7 +125,7 @@ def _check_listening(address: str) -> None:
 
 
 def unpack_nodes(answer: Mapping[str, Any]) -> GatheredNodes:
-    """Return what the driver answered: a document for each node, or why it has none."""
+    """Return the driver's answers: a document for each node, or why it has none."""
     documents, silent, gpus = {}, {}, {}
     for number, node in enumerate(answer["nodes"]):
         gpus[number] = int(node["gpus"])
@@ -143,12 +143,12 @@ def unpack_nodes(answer: Mapping[str, Any]) -> GatheredNodes:
 
 
 def read_result(content: Mapping[str, Any]) -> ChildResult:
-    """Return how one call of the probe ended on a node."""
+    """Return the outcome of one call of the probe on a node."""
     if "answer" in content:
         return ChildResult("ok", content["answer"])
     return ChildResult(content["outcome"], None, int(content["returncode"] or 0))
 
 
 def clean_reason(text: str) -> str:
-    """Return a foreign reason on one line, without addresses of hosts."""
+    """Return a reason from elsewhere on one line, without addresses of hosts."""
     return HOST.sub("…", str(scrub(" ".join(text.split()))))

@@ -1,8 +1,8 @@
-"""Packs a node's snapshot for its way to node 0, and unpacks thousands of them without making anything twice.
+"""Packs a node's snapshot for transport to node 0, and unpacks thousands of them without duplicating data.
 
-Each field of a snapshot travels as the text of its JSON: fields of the same text become one object, so that rules and
-comparisons see at once what is the same on all nodes. What differs from node to node by nature, and from minute to
-minute, is levelled before: the duration of an import, bytes of free memory, a rank's own variables.
+Each field of a snapshot is sent as JSON text. Fields with the same text become one object, so that rules and
+comparisons see immediately what is the same on all nodes. Values that naturally differ between nodes and minutes are
+made equal first: the duration of an import, bytes of free memory, a rank's own variables.
 """
 
 import json
@@ -19,8 +19,8 @@ from attncheck.ring.topology import HOST_SPECIFIC_SETTINGS
 
 GIB = 1 << 30
 MAX_UNPACKED = 256 << 20  # bytes
-TAKEN_MEMORY = 2 * GIB  # of a GPU, up to which it is free for the rules (ATN211)
-PLENTY_GIB = 64  # of free memory, from which on it is levelled in steps of as much
+TAKEN_MEMORY = 2 * GIB  # used memory of a GPU up to which the rules consider it free (ATN211)
+PLENTY_GIB = 64  # free memory above this is rounded down in steps of the same size
 RANK_VARIABLES = frozenset(
     ["RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_LOCALID", "MASTER_PORT"]
 ).union(HOST_SPECIFIC_SETTINGS)
@@ -34,7 +34,7 @@ class Failure:
 
 
 def pack_snapshot(snapshot: Snapshot) -> bytes:
-    """Return a snapshot as a document, without secrets."""
+    """Return a snapshot as a document without secrets."""
     levelled = mask(level_snapshot(snapshot))
     texts = {spec.name: json.dumps(codec.to_plain(getattr(levelled, spec.name))) for spec in fields(levelled)}
     return _pack({"fields": texts})
@@ -51,13 +51,13 @@ def _pack(document: Mapping[str, object]) -> bytes:
 
 @dataclass
 class Unpacker:
-    """Reads documents; `values` are the fields that were read before, by name and text."""
+    """Reads documents; `values` are the fields read before, by name and text."""
 
     values: dict[tuple[str, str], Any] = field(default_factory=dict)
     kinds: dict[str, Any] = field(default_factory=lambda: get_type_hints(Snapshot))
 
     def unpack(self, data: bytes) -> Snapshot | Failure:
-        """Return what a document holds; a `Failure` too if it cannot be read."""
+        """Return the contents of a document; a `Failure` if it cannot be read."""
         try:
             document = json.loads(_decompress(data))
             if isinstance(document, dict) and isinstance(document.get("failure"), str):
@@ -93,7 +93,7 @@ def _decompress(data: bytes) -> bytes:
 
 
 def level_snapshot(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without what differs among healthy nodes; no rule finds anything else in it."""
+    """Return a snapshot without values that differ among healthy nodes; the rules report the same for it."""
     host = replace(
         snapshot.host,
         memory_total_bytes=_floor_memory(snapshot.host.memory_total_bytes, 1),
@@ -110,7 +110,7 @@ def level_snapshot(snapshot: Snapshot) -> Snapshot:
 
 
 def _floor_memory(memory: Fact[int], step_gib: int) -> Fact[int]:
-    """Return memory in whole GiB, from `PLENTY_GIB` on in steps of `step_gib`; less than one GiB as it is."""
+    """Return memory in whole GiB, above `PLENTY_GIB` in steps of `step_gib`; less than one GiB is unchanged."""
     if not isinstance(memory, Known) or memory.value < GIB:
         return memory
     gib = memory.value // GIB
@@ -118,7 +118,7 @@ def _floor_memory(memory: Fact[int], step_gib: int) -> Fact[int]:
 
 
 def _level_import(outcome: ImportOutcome) -> ImportOutcome:
-    """Return an import whose duration matters only if it was too long."""
+    """Return an import's outcome without its duration, unless it took too long."""
     return replace(outcome, seconds=float(round(outcome.seconds)) if outcome.outcome == "hung" else 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Which node of a launch we are, and where its node 0 listens: read from what torchrun or srun set."""
+"""Which node of a launch we are, and where its node 0 listens: read from the variables of torchrun or srun."""
 
 import hashlib
 import hmac
@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from attncheck.core.io.errors import BadUsage
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
-KEY_VARIABLE = "ATTNCHECK_NODES_KEY"  # a secret of the user's, the same on every node
-FIRST_PORT, PORT_RANGE = 10000, 20000  # below what Linux gives to outgoing connections (32768 on, by default)
+KEY_VARIABLE = "ATTNCHECK_NODES_KEY"  # the user's secret, the same on every node
+# below the ports that Linux gives to outgoing connections (by default 32768 and above)
+FIRST_PORT, PORT_RANGE = 10000, 20000
 CANDIDATES = 4  # ports that node 0 tries in turn
 START = "start it on every node: torchrun --no-python attncheck doctor --nodes, or srun attncheck doctor --nodes"
-# What is one launch's own and the same on all of its nodes.
+# Variables that identify one launch, with the same value on all of its nodes.
 LAUNCH_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -32,11 +33,11 @@ class NodePlace:
     launcher: str  # "torchrun", "Slurm", "ranks"
     node: int
     nodes: int
-    leads: bool  # of the processes on this node, the one that examines it
-    local_size: int  # processes of this launch on a node; 0: not known
-    address: str = field(repr=False)  # of node 0
-    ports: tuple[int, ...]  # on which node 0 may listen, in the order in which it tries them
-    key: bytes = field(repr=False)  # by which nodes of one launch know each other
+    leads: bool  # whether this process of the node is the one that examines it
+    local_size: int  # number of this launch's processes on a node; 0: not known
+    address: str = field(repr=False)  # address of node 0
+    ports: tuple[int, ...]  # ports on which node 0 may listen, in the order of its attempts
+    key: bytes = field(repr=False)  # the key by which nodes of one launch recognise each other
 
 
 def read_place(environ: Mapping[str, str], port: int | None = None) -> NodePlace:
@@ -56,11 +57,12 @@ def read_place(environ: Mapping[str, str], port: int | None = None) -> NodePlace
 
 
 def _read_node(rank: RankEnv, environ: Mapping[str, str]) -> tuple[str, int, int, int]:
-    """Return the launcher, our node, the number of nodes, and how many ranks each has (0: not known).
+    """Return the launcher, our node, the number of nodes, and the number of ranks per node (0: not known).
 
-    torchrun sets GROUP_RANK and GROUP_WORLD_SIZE, an agent's, of which a node has one (torch 2.13.0
-    distributed/elastic/agent/server/local_elastic_agent.py, `_start_workers`); srun sets SLURM_NODEID and
-    SLURM_STEP_NUM_NODES ("Output environment variables" of srun(1)). Other launchers say how many ranks a node has.
+    torchrun sets GROUP_RANK and GROUP_WORLD_SIZE for an agent, of which a node has one (torch 2.13.0
+    distributed/elastic/agent/server/local_elastic_agent.py, `_start_workers`). srun sets SLURM_NODEID and
+    SLURM_STEP_NUM_NODES ("Output environment variables" of srun(1)). Other launchers state the number of ranks per
+    node.
     """
     local_size = _read_number(environ, "LOCAL_WORLD_SIZE") or 0
     if "RANK" not in environ:

@@ -1,4 +1,4 @@
-"""How many GPUs the job takes on each node: by the option, the policy's launch files, or the ranks of torchrun."""
+"""How many GPUs the job uses on each node: from the option, the policy's launch files, or torchrun's ranks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from attncheck.core.results.lint import launches_of
 from attncheck.core.snapshot import Known, Snapshot
 from attncheck.gate.inputs import Inputs
 
-PACKED = "openrlhf"  # its placement groups pack GPUs over any nodes (openrlhf 0.11.2 cli/train_ppo_ray.py)
+PACKED = "openrlhf"  # its placement groups distribute GPUs over any nodes (openrlhf 0.11.2 cli/train_ppo_ray.py)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The GPUs that a job takes on each node and on all nodes (0: not known), and who takes them, as a clause."""
+    """The GPUs that a job uses on each node and on all nodes (0: not known), and what uses them, as a clause."""
 
     gpus_per_node: int = 0
     gpus: int = 0
@@ -23,7 +23,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """What may say how many GPUs the job takes: --gpus-per-node, launch files, the ranks on a node; 0: not said."""
+    """Sources for the number of GPUs that the job uses: --gpus-per-node, launch files, ranks per node; 0: not given."""
 
     gpus_per_node: int = 0
     sources: Sequence[Source] = ()
@@ -34,7 +34,7 @@ NOTHING_REQUESTED = PlacementRequest()
 
 
 def choose_placement(request: PlacementRequest, snapshot: Snapshot, counts: Mapping[int, int]) -> Placement:
-    """Return the placement that counts. `counts` are the GPUs of the nodes: ranks without any GPU run on processors."""
+    """Return the placement to apply. `counts` are the GPUs of the nodes; if there are none, ranks run on CPUs."""
     if request.gpus_per_node:
         return Placement(request.gpus_per_node, 0, "--gpus-per-node names")
     if request.sources:
@@ -47,7 +47,7 @@ def choose_placement(request: PlacementRequest, snapshot: Snapshot, counts: Mapp
 
 
 def _read_jobs(sources: Sequence[Source], snapshot: Snapshot) -> list[Job]:
-    """Return the launches of `sources` whose GPUs are known; nothing of them is run."""
+    """Return the launches in `sources` with a known number of GPUs; nothing is run."""
     from attncheck.lint import run as lint
 
     inputs = Inputs(sources)

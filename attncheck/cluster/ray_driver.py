@@ -1,8 +1,8 @@
-"""Runs in an interpreter that has ray, as one driver: one task on each node, which runs the probe there.
+"""Runs as a driver in an interpreter that has ray, and starts one task on each node, which runs the probe there.
 
-It is sent as source (`over_ray.py`) and imports nothing of attncheck's. A task is pinned to its node and takes no
-resource, so that it runs alongside whatever the cluster does (ray 2.60.0 util/scheduling_strategies.py,
-`NodeAffinitySchedulingStrategy`; `num_cpus=0`). The probe runs in children of the task, in the worker's interpreter:
+It is sent as source (`over_ray.py`) and imports nothing from attncheck. A task is pinned to its node and uses no
+resource, so that it runs next to the cluster's other work (ray 2.60.0 util/scheduling_strategies.py,
+`NodeAffinitySchedulingStrategy`; `num_cpus=0`). The probe runs in children of the task, with the worker's interpreter:
 the node's own, or that of the runtime environment.
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 
 HEAD = "node:__internal_head__"  # the resource that Ray gives to the head node
 TICK_SECONDS = 0.5
-STOP_SECONDS = 5.0  # for the cluster to end what is not finished
-# A child of the task ends with it: a worker that is killed leaves nothing behind (prctl(2), PR_SET_PDEATHSIG).
+STOP_SECONDS = 5.0  # time for the cluster to end unfinished tasks
+# A child ends with its task, so that a killed worker leaves nothing behind (prctl(2), PR_SET_PDEATHSIG).
 PRELUDE = """\
 import sys
 if sys.platform == "linux":
@@ -55,7 +55,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def examine_nodes(ray: Any, request: dict[str, Any], deadline: float) -> list[dict[str, Any]]:
-    """Return what each node that is alive answered, the head first; what is not finished at `deadline` is stopped."""
+    """Return the answer of each live node, the head first; tasks unfinished at `deadline` are stopped."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes have no module of this name
@@ -97,7 +97,7 @@ def examine(bootstrap: str, messages: dict[str, Any], environ: dict[str, str], s
 def start_child(
     name: str, bootstrap: str, message: Any, environ: dict[str, str], folder: str
 ) -> tuple[subprocess.Popen[bytes], Any]:
-    """Return a child that runs one call of the probe, and the file of its answer; its message waits in a file."""
+    """Return a child that runs one call of the probe, and the file for its answer; its message is in a file."""
     variables = visible_environment()
     if name != "static":
         caches = {"TMPDIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder}
@@ -139,10 +139,10 @@ def read_child(started: Any, deadline: float) -> dict[str, Any]:
 
 
 def visible_environment() -> dict[str, str]:
-    """Return the variables of a job's process here: with the GPUs that the raylet sees.
+    """Return the variables that a job's process would have here: with the GPUs that the raylet sees.
 
-    Ray hides all GPUs from a task that takes none (ray 2.60.0 _private/accelerators/nvidia_gpu.py), and starts workers
-    as children of the raylet.
+    Ray hides all GPUs from a task that requests none (ray 2.60.0 _private/accelerators/nvidia_gpu.py), and starts
+    workers as children of the raylet.
     """
     variables = dict(os.environ)
     raylet = {}
@@ -158,7 +158,7 @@ def visible_environment() -> dict[str, str]:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error in one line: its type, and the lines of its message that say most."""
+    """Return an error in one line: its type, and the most informative lines of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = lines[:1] + lines[-1:] if len(lines) > 1 else lines
     return ": ".join([type(error).__name__, *dict.fromkeys(said)])[:400]

@@ -1,4 +1,4 @@
-"""How a node hands its snapshot to node 0: each shows the other that it knows the launch's key, then one document.
+"""The protocol by which a node sends its snapshot to node 0, after both proved that they know the launch's key.
 
 node 0 to node   MAGIC, its nonce
 node to node 0   MAGIC, its own nonce, the node's number (4 bytes), a digest of both nonces and the number
@@ -6,8 +6,8 @@ node 0 to node   a digest of both nonces
 node to node 0   the document's length (8 bytes), the document, a digest of the nonces and the document
 node 0 to node   TAKEN
 
-Digests are HMAC-SHA256 with the launch's key. It keeps strays and other launches out, and documents whole; it hides
-nothing from who listens, and is no stronger than the key (`place.py`).
+Digests are HMAC-SHA256 with the launch's key. The protocol keeps out stray connections and other launches, and protects
+documents from truncation. It does not encrypt, and is only as strong as the key (`place.py`).
 """
 
 import hashlib
@@ -25,12 +25,12 @@ MAX_DOCUMENT = 64 << 20  # bytes, packed
 
 
 class Refused(Exception):
-    """The other side is none of this launch, or sends what no node sends."""
+    """The other side does not belong to this launch, or does not follow the protocol."""
 
 
 @dataclass(frozen=True)
 class Hello:
-    """A node that showed that it is one of this launch."""
+    """A node that proved that it belongs to this launch."""
 
     node: int
 
@@ -44,12 +44,12 @@ class Document:
 
 
 def make_greeting(nonce: bytes) -> bytes:
-    """Return what node 0 sends first."""
+    """Return the first message of node 0."""
     return MAGIC + nonce
 
 
 def make_hello(key: bytes, greeting: bytes, nonce: bytes, node: int) -> bytes:
-    """Return a node's answer to a greeting. Raises `Refused` if it is not one of ours."""
+    """Return a node's answer to a greeting. Raises `Refused` if the greeting is not ours."""
     if len(greeting) != GREETING_BYTES or not greeting.startswith(MAGIC):
         raise Refused("another program listens on this port")
     number = node.to_bytes(NUMBER_BYTES, "big")
@@ -57,7 +57,7 @@ def make_hello(key: bytes, greeting: bytes, nonce: bytes, node: int) -> bytes:
 
 
 def make_proof(key: bytes, leader_nonce: bytes, nonce: bytes) -> bytes:
-    """Return what shows a node that node 0 is of its launch."""
+    """Return the message that proves to a node that node 0 belongs to its launch."""
     return _digest(key, b"leader", leader_nonce, nonce)
 
 
@@ -68,7 +68,7 @@ def check_proof(key: bytes, greeting: bytes, nonce: bytes, proof: bytes) -> None
 
 
 def make_document(key: bytes, greeting: bytes, nonce: bytes, data: bytes) -> bytes:
-    """Return a document as it is sent."""
+    """Return a document in the form in which it is sent."""
     digest = _digest(key, b"document", greeting[len(MAGIC) :], nonce, data)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data + digest
 
@@ -76,8 +76,8 @@ def make_document(key: bytes, greeting: bytes, nonce: bytes, data: bytes) -> byt
 def read_node(key: bytes, leader_nonce: bytes) -> Generator[int | bytes | Hello, bytes, Document]:
     """Read what one node sends, as node 0. Raises `Refused`.
 
-    Yields how many bytes it waits for, and is sent them; or bytes to send, or that a node said hello, and is sent
-    nothing of use. Returns the document.
+    Yields the number of bytes that it waits for, and receives them; or yields bytes to send or a `Hello`, and ignores
+    what it receives. Returns the document.
     """
     hello = yield HELLO_BYTES
     nonce = hello[len(MAGIC) : GREETING_BYTES]
@@ -98,7 +98,7 @@ def read_node(key: bytes, leader_nonce: bytes) -> Generator[int | bytes | Hello,
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """Return exactly `size` bytes. Raises `OSError`, also if the other side ends before."""
+    """Return exactly `size` bytes. Raises `OSError`, also if the other side closes the connection before."""
     parts = []
     while size:
         part = connection.recv(min(size, 1 << 16))

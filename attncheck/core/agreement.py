@@ -5,19 +5,19 @@ from typing import Literal, get_args
 
 from attncheck.core.plan import Precision
 
-EngineName = Literal["transformers", "vllm"]
+EngineName = Literal["transformers", "vllm", "sglang"]
 Layout = Literal["packed", "right", "left"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
-Overrides = tuple[tuple[str, str], ...]  # keys of a config.json, each with its value as JSON
+Overrides = tuple[tuple[str, str], ...]  # the keys of a config.json, each with its value as JSON
 
 
 @dataclass(frozen=True)
 class Rollout:
     """How the engine generates.
 
-    `top_k` is 0 if it keeps every token. `log_probabilities` are "processed" if the engine returns those of the
-    distribution that it samples from, "raw" if those of its logits. `max_model_len` is in tokens, 0 if it is not set.
-    `attn_implementation` is of transformers' engine, "" for its own choice.
+    `top_k` is 0 if it keeps every token. `log_probabilities` is "processed" if the engine returns those of the
+    distribution that it samples from, "raw" if it returns those of its logits. `max_model_len` is in tokens, 0 if it is
+    not set. `attn_implementation` applies to transformers' engine; "" leaves the choice to transformers.
     """
 
     engine: EngineName = "transformers"
@@ -43,10 +43,11 @@ class Rollout:
 class Scoring:
     """How the trainer computes log-probabilities.
 
-    `layout` is how documents share a batch: in one row without padding ("packed"), padded on the right, or with
-    prompts padded on the left and responses on the right ("left"). `passes_positions` is whether the framework gives
-    the model position_ids if it pads. `temperature` divides the logits, in float32 or in the dtype that the model
-    returns (`divides_float32`). `clip` is by how much a ratio may be below and above 1 before the loss clips it.
+    `layout` is how documents share a batch: in one row without padding ("packed"), padded on the right, or with prompts
+    padded on the left and responses on the right ("left"). `passes_positions` is whether the framework gives the model
+    position_ids if it pads. The logits are divided by `temperature`, in float32 or in the dtype that the model returns
+    (`divides_float32`). `clip` is how far below and above 1 a ratio may be before the loss clips it. `dropout` is
+    whether the model's dropout stays on.
     """
 
     precision: Precision = "bf16"
@@ -58,3 +59,4 @@ class Scoring:
     batch: int = 4
     clip: tuple[float, float] = (0.2, 0.2)
     overrides: Overrides = ()
+    dropout: bool = False

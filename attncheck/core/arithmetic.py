@@ -1,6 +1,6 @@
-"""Divisors of integers, however large the numbers that a user wrote."""
+"""Divisors of integers of any size."""
 
-MAX_COUNT = 1 << 20  # no count of GPUs, heads or rows is larger; beyond it only 1 is offered
+MAX_COUNT = 1 << 20  # no real count of GPUs, heads or rows is larger; above it only the divisor 1 is offered
 
 
 def largest_divisor(number: int, at_most: int) -> int:

@@ -1,8 +1,8 @@
-"""A case: one attention problem, its shape, mask and inputs; plain data.
+"""A case: one attention problem with its shape, mask and inputs; plain data.
 
-Tensors are q `(batch, seqlen_q, num_heads, head_dim)`, k `(batch, seqlen_k, num_kv_heads, head_dim)` and v
-`(batch, seqlen_k, num_kv_heads, v_head_dim)`, as flash-attn has them. A packed case is one row of the batch that holds
-every document; a padded one has a row for each sequence.
+Tensors are q `(batch, seqlen_q, num_heads, head_dim)`, k `(batch, seqlen_k, num_kv_heads, head_dim)` and v `(batch,
+seqlen_k, num_kv_heads, v_head_dim)`, as in flash-attn. A packed case is one row of the batch that holds every document;
+a padded one has a row for each sequence.
 """
 
 import zlib
@@ -25,27 +25,32 @@ STRIDE_LETTERS = {"contiguous": "cccc", "transposed": "tttt"}
 BROADCAST_STRIDES = ("expanded", "scalar_dout")
 UNBOUNDED = -1  # an open side of a window
 UNLIMITED = 1 << 30  # further than any key
-SINK_LEVELS = (-2.0, 0.0, 3.0, 6.0)  # near which the sinks of the heads lie, in turn
-NEGATIVE_LOGIT = 128.0  # by how much the logits of the values "negative" lie below those of "normal"
+SINK_LEVELS = (-2.0, 0.0, 3.0, 6.0)  # the sinks of the heads are near these values, in turn
+NEGATIVE_LOGIT = 128.0  # how far the logits of the values "negative" are below those of "normal"
 
 
 @dataclass(frozen=True)
 class Case:
     """One attention problem, made from a seed.
 
-    `window_size` is flash-attn's (left, right), -1 for an open side. `alignment` says which corner of the score matrix
-    the causal and window diagonals run through if seqlens_q and seqlens_k differ: flash-attn's bottom right
-    (since 2.1) or SDPA's top left. `attention_chunk` cuts each sequence into chunks of so many positions, outside of
-    which nothing is seen (Llama 4), 0: none. `scale` is what q·k is multiplied by, 0: 1/sqrt(head_dim). `mask` says
-    that the mask is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head if it is `per_head`:
-    bool, or added to the scores: a bias, and the dtype's lowest number if a key is not seen, as transformers has it;
-    "" leaves its form to the backend. `values` is the distribution of random inputs; a `probe` has inputs of its own,
-    whose answer is known exactly. `strides` says how q, k, v and dout lie in memory: contiguous, transposed, sliced,
-    expanded or scalar_dout, or a letter for each: c, t, or s for a slice of a wider tensor. dout is multiplied by
-    2^`dout_exponent`. `every_row` is False if the oracle computes sampled query rows only.
-    `context_parallel_size` ranks share each row; `operands` says whether a context-parallel scheme is given q, k and v
-    apart, k and v as one tensor, or all three as one; `heads_k_stride` how many kv heads llama3's scheme gathers at a
-    time, 0: all.
+    - `window_size`: flash-attn's (left, right), -1 for an open side.
+    - `alignment`: which corner of the score matrix the causal and window diagonals run through if seqlens_q and
+      seqlens_k differ: flash-attn's bottom right (since 2.1) or SDPA's top left.
+    - `attention_chunk`: each sequence is cut into chunks of this many positions, and a query sees its own chunk only
+      (Llama 4); 0: no chunks.
+    - `scale`: the factor of q·k; 0 means 1/sqrt(head_dim).
+    - `mask`: the form of a mask that is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head if it is
+      `per_head`. It is bool, or a bias that is added to the scores, with the dtype's lowest number for a hidden key as
+      in transformers. "" leaves the form to the backend.
+    - `values`: the distribution of random inputs. A `probe` defines its own inputs, and their exact answer is known.
+    - `strides`: the memory layout of q, k, v and dout: contiguous, transposed, sliced, expanded or scalar_dout, or a
+      letter for each: c, t, or s for a slice of a wider tensor.
+    - `dout_exponent`: dout is multiplied by 2 to this power.
+    - `every_row`: False if the oracle computes sampled query rows only.
+    - `context_parallel_size`: the number of ranks that share each row.
+    - `operands`: whether a context-parallel scheme receives q, k and v separately, k and v as one tensor, or all three
+      as one.
+    - `heads_k_stride`: how many kv heads llama3's scheme gathers at a time; 0: all.
     """
 
     family: str
@@ -97,7 +102,7 @@ class Case:
 
     @property
     def softmax_scale(self) -> float:
-        """What q·k is multiplied by."""
+        """The factor that q·k is multiplied by."""
         return self.scale or float(self.head_dim**-0.5)
 
     @property
@@ -112,7 +117,7 @@ class Case:
 
     @property
     def needs_mask(self) -> bool:
-        """Whether a kernel that knows only `is_causal`, aligned top left, needs a mask to run this."""
+        """Whether a kernel that only supports `is_causal`, aligned top left, needs a mask to run this case."""
         crossed = self.causal and self.alignment == "bottom_right" and self.seqlens_q != self.seqlens_k
         packed = self.layout == "packed" and len(self.seqlens_q) > 1
         return bool(self.mask) or self.attention_chunk > 0 or self.windowed or self.padded or crossed or packed
@@ -130,7 +135,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Segment:
-    """The place of one sequence or document: a row of the batch, and its ranges of queries and keys."""
+    """The location of one sequence or document: a row of the batch, and its ranges of queries and keys."""
 
     index: int
     batch: int
@@ -171,14 +176,14 @@ def visible_bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
 
 
 def sampled_rows(case: Case, count: int = 64) -> tuple[int, ...]:
-    """Return the query rows that the oracle computes if it does not compute all: edges, powers of two, random."""
+    """Return the query rows that the oracle computes if it does not compute all: edges, powers of two, random ones."""
     size = case.seqlen_q
     edges = [0, 1, size - 2, size - 1, size // 2, *_rows_at_powers(size)]
     if case.windowed:
         edges += [case.window_size[0], case.window_size[0] + 1]
     edges += [s.q_start for s in iter_segments(case)]
     chosen = list(dict.fromkeys(row for row in edges if 0 <= row < size))[: count // 2]
-    import random  # the static lane loads this module too, and draws nothing
+    import random  # the static lane loads this module too, and needs no random numbers
 
     rng = random.Random(case.seed)
     while len(chosen) < min(count, size):
@@ -261,7 +266,7 @@ def _length_part(case: Case) -> str:
 
 
 def _list_lengths(seqlens: tuple[int, ...], seqlen: int) -> str:
-    """Return the lengths; of more than six their sum or the longest, and digits that distinguish them from others."""
+    """Return the lengths as text; more than six become their sum or longest, and digits that distinguish them."""
     if len(seqlens) <= 6:
         return "_".join(map(str, seqlens))
     return f"{seqlen}i{zlib.crc32(repr(seqlens).encode()) % 10000}"

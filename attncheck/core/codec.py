@@ -1,10 +1,10 @@
-"""Frozen dataclasses to and from JSON, by their type hints.
+"""Converts frozen dataclasses to and from JSON by their type hints.
 
-A fact is written as {"known": value}, {"absent": reason} or {"unreadable": reason}; tuples as arrays. Reading is
-strict about required keys and ignores unknown ones, so that an older judge can read a newer probe.
+A fact is written as {"known": value}, {"absent": reason} or {"unreadable": reason}; tuples as arrays. Reading is strict
+about required keys and ignores unknown ones, so that an older judge can read a newer probe.
 
-Input is bounded, so that all values computed from it are finite. JSON has neither infinity nor NaN: `HUGE` is written
-for both.
+Input is bounded, so all values computed from it are finite. JSON has neither infinity nor NaN: both are written as
+`HUGE`.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from attncheck.core.facts import Absent, Known, Unreadable
 
 T = TypeVar("T")
-HUGE = 1e30  # represents infinity, which JSON does not have
-MAX_DIGITS = 31  # of a whole number: tokenizers without a limit write int(1e30)
+HUGE = 1e30  # represents infinity, which JSON cannot express
+MAX_DIGITS = 31  # digits of a whole number; tokenizers without a limit write int(1e30)
 
 
 class BadDocument(ValueError):
@@ -46,7 +46,7 @@ def _bound_numbers(plain: Any) -> Any:
 
 
 def _bound(number: float) -> float:
-    """Return a number within ±`HUGE`; NaN is `HUGE`."""
+    """Return the number limited to ±`HUGE`; NaN becomes `HUGE`."""
     return number if abs(number) <= HUGE else -HUGE if number < 0 else HUGE
 
 
@@ -96,7 +96,7 @@ def _refuse_constant(word: str) -> float:
 
 
 def read(kind: type[T], document: object) -> T:
-    """Return the `kind` held by a parsed document. Raises `BadDocument`, naming the path to the fault."""
+    """Return the `kind` that a parsed document contains. Raises `BadDocument`, naming the path to the fault."""
     reader: Callable[[object, str], T] = _make_reader(cast(Any, kind))
     return reader(document, "$")
 

@@ -1,4 +1,4 @@
-"""The GPUs, their driver and their links: plain data."""
+"""GPUs, their driver and their links: plain data."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class Driver:
     """The NVIDIA kernel driver, as nvidia-smi or /proc reports it."""
 
     version: str  # "580.159.04"
-    cuda: Fact[str]  # highest CUDA it serves, "13.0"
+    cuda: Fact[str]  # the highest CUDA version it supports, "13.0"
     fabric: Fact[str] = Absent()  # fabric manager's state on NVSwitch machines: "Completed", "In Progress", …
 
 
@@ -25,7 +25,7 @@ class Device:
     memory_free_bytes: Fact[int]
     mig: Fact[bool] = Unreadable()
     ecc: Fact[bool] = Unreadable()
-    visible: bool = True  # to a process that honours CUDA_VISIBLE_DEVICES
+    visible: bool = True  # whether a process that honours CUDA_VISIBLE_DEVICES sees it
     kernel: Fact[str] = Unreadable("no kernel was run")  # "ok", or the error of one tiny torch kernel
 
     @property
@@ -38,7 +38,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """How two GPUs are joined: "NV18" NVLink, "PIX"/"PXB"/"PHB"/"NODE"/"SYS" PCIe ever further apart."""
+    """How two GPUs are connected: NVLink ("NV18"), or PCIe from near to far ("PIX", "PXB", "PHB", "NODE", "SYS")."""
 
     first: int
     second: int
@@ -48,7 +48,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Topology:
-    """The links among the GPUs and the NUMA node that each belongs to (-1: not reported)."""
+    """The links among the GPUs, and each GPU's NUMA node (-1: not reported)."""
 
     links: tuple[Link, ...]
     numa_nodes: tuple[int, ...] = ()

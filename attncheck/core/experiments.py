@@ -1,16 +1,17 @@
-"""What micro-experiments with the installed trainers measured, on a CPU: plain data."""
+"""Measurements of small experiments with the installed trainers on a CPU: plain data."""
 
 from dataclasses import dataclass
 
-TOLERANCE = 0.02  # relative: float32 over one tiny model differs by 1e-6
+TOLERANCE = 0.02  # relative; in float32, two runs of one tiny model differ by 1e-6
 
 
 @dataclass(frozen=True)
 class GradientMeasurement:
-    """The gradient of one optimiser step on two documents of unequal length, by how the batch was divided.
+    """The gradient of one optimiser step on two documents of unequal length, for one way of dividing the batch.
 
-    `ratio` is its norm over that of the summed loss divided by all tokens, `cosine` the cosine of the angle between the
-    two, `logged` the trainer's own logged norm over the same (0: nothing was logged).
+    The expected gradient is that of the summed loss divided by all tokens. `ratio` is the norm over its norm, `cosine`
+    the cosine of the angle between the two. `logged` is the norm that the trainer logged, over the same norm (0:
+    nothing was logged).
     """
 
     trainer: str  # "transformers", "trl"
@@ -22,7 +23,7 @@ class GradientMeasurement:
 
     @property
     def points_elsewhere(self) -> bool:
-        """Whether the gradient has another direction than the right one."""
+        """Whether the gradient's direction differs from the expected one."""
         return not self.error and self.cosine < 1 - TOLERANCE
 
 
@@ -34,17 +35,48 @@ class BatchMeasurement:
     layout: str  # "padded", "packing", "padding_free"
     attention: str
     keys: tuple[str, ...] = ()
-    separates: bool = False  # whether the batch says where the documents of a row begin; of padded rows always
+    separates: bool = False  # whether the batch says where the documents of a row begin; always True for padded rows
     error: str = ""
 
 
 @dataclass(frozen=True)
+class AccumulationMeasurement:
+    """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 is all of it."""
+
+    stage: int  # ZeRO stage
+    offload: str  # where the optimizer's state is: "cpu", "" for the device
+    weights: tuple[float, ...] = ()
+    error: str = ""
+
+    @property
+    def loses_gradients(self) -> bool:
+        """Whether the step leaves out, or scales, a micro-batch."""
+        return any(abs(weight - 1) > TOLERANCE for weight in self.weights)
+
+    @property
+    def evidence(self) -> str:
+        """The weights as a line of evidence."""
+        return f"measured: one step takes {', '.join(f'{weight:g}' for weight in self.weights)} of the micro-batches"
+
+
+@dataclass(frozen=True)
 class Experiments:
-    """All that was measured, and what could not be."""
+    """All measurements, and the experiments that failed."""
 
     gradients: tuple[GradientMeasurement, ...] = ()
     batches: tuple[BatchMeasurement, ...] = ()
-    lost: tuple[str, ...] = ()  # experiments without an answer, with the reason
+    accumulations: tuple[AccumulationMeasurement, ...] = ()
+    lost: tuple[str, ...] = ()  # experiments without a result, with the reason
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Why nothing is known of a trainer: its undivided batch, or its padded rows, could not be had."""
+        gradients = (item for item in self.gradients if item.division == "one batch")
+        batches = (item for item in self.batches if (item.layout, item.attention) == ("padded", "sdpa"))
+        return (
+            *(f"gradients of {item.trainer}: {item.error}" for item in gradients if item.error),
+            *(f"batches of {item.trainer}: {item.error}" for item in batches if item.error),
+        )
 
     def baseline(self, trainer: str) -> GradientMeasurement | None:
         """Return the measurement of the undivided batch, None if there is none."""

@@ -1,4 +1,4 @@
-"""A fact has three states: known, absent (probed, not there) and unreadable (could not be probed)."""
+"""A fact has three states: known, absent (probed and not found) and unreadable (could not be probed)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ class Known(Generic[T]):
 
 @dataclass(frozen=True)
 class Absent:
-    """It was probed and is not there; `reason` says what was probed or why none is expected."""
+    """The fact was probed and not found; `reason` says what was probed, or why no value is expected."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """It could not be probed; `reason` says why, and no conclusion is possible."""
+    """The fact could not be probed; `reason` says why. No conclusion is possible."""
 
     reason: str = ""
 

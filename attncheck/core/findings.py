@@ -12,16 +12,18 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Fix:
-    """One way to repair a finding, ready to paste; or, of kind "advice", the next step if nothing here fixes it.
+    """One way to repair a finding, ready to paste; or, for the kind "advice", the next step if nothing here fixes it.
 
-    `kind` says what it changes: "command" runs in a shell, "env" sets an environment variable, "setting" is a
-    framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine), "advice"
-    changes nothing: it looks closer, or judges for another machine; reports show it as "next", not as "fix".
-    `safety` is "safe" if nothing else in the environment can move, "unsafe" if other packages may.
-    `proven` is the measurement that showed it to work, if one was made. `sets` are the settings of a launch that
-    it changes, by `core.job.Key`: `text` is then filled in with the framework's own option names. `installs` are the
-    requirements that a command installs, `allows` those that would fix the finding as well (empty: `installs`).
-    `follows`: it goes with the fix before it; any other fix is one to choose instead of those before.
+    - `kind`: what it changes. "command" runs in a shell, "env" sets an environment variable, "setting" is a framework
+      flag or keyword, "edit" changes a file, "manual" cannot be pasted (a driver, a machine). "advice" changes nothing:
+      it inspects further, or judges for another machine; reports show it as "next", not as "fix".
+    - `safety`: "safe" if nothing else in the environment can change, "unsafe" if other packages may.
+    - `proven`: the measurement that showed it to work, if one was made.
+    - `sets`: the settings of a launch that it changes, by `core.job.Key`; `text` is then filled in with the framework's
+      own option names.
+    - `installs`: the requirements that a command installs. `allows`: those that would fix the finding as well (empty:
+      the same as `installs`).
+    - `follows`: it belongs to the fix before it. Any other fix is an alternative to those before.
     """
 
     title: str
@@ -48,7 +50,7 @@ class Problem:
     fixes: tuple[Fix, ...] = ()
     subject: str = ""  # what it is about: "flash-attn 2.8.3", "cuda:0", "gemma2"
     predicted: bool = False
-    locations: tuple[SourceLocation, ...] = ()  # where in what the user wrote it comes from
+    locations: tuple[SourceLocation, ...] = ()  # where in the user's sources the problem comes from
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,14 @@ class Finding:
     evidence: tuple[str, ...]
     fixes: tuple[Fix, ...]
     locations: tuple[SourceLocation, ...] = ()
-    check: str = ""  # the check of a gate that found it: "doctor", "parity", …; "" outside a gate
+    check: str = ""  # the check of a gate that reported it: "doctor", "parity", …; "" outside a gate
 
 
 @dataclass(frozen=True)
 class Skip:
-    """A rule that could not answer, and why.
+    """A rule that could not be judged, and why.
 
-    `covered_by` are the codes of findings of the same report that have to be repaired before it can.
+    `covered_by` are the codes of findings in the same report that must be fixed first.
     """
 
     code: str
@@ -104,6 +106,6 @@ def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def is_selected(code: str, select: Iterable[str], ignore: Iterable[str]) -> bool:
-    """Return whether `select`, codes or prefixes ("ATN1"), selects a rule's code; `ignore` wins over `select`."""
+    """Return whether `select` (codes or prefixes such as "ATN1") selects a rule's code; `ignore` takes precedence."""
     chosen = tuple(select)
     return not code.startswith(tuple(ignore)) and (not chosen or code.startswith(chosen))

@@ -1,4 +1,4 @@
-"""The job that a launch will run: its settings as one framework version reads them, joined in a `Plan`; plain data."""
+"""The job that a launch will run: its settings as one framework version reads them; plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,25 +8,25 @@ from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.launch import Edit, Setting, SourceLocation
 from attncheck.core.plan import Plan
 
-# The settings that every framework has under some name. A rule's fix uses these names, and a framework's module
-# writes its own. A key of another form ("--train.batch_size", "data.max_length") is the framework's own name.
+# Settings that every framework has under some name. A rule's fix uses these names, and a framework's module writes its
+# own. A key of another form ("--train.batch_size", "data.max_length") is the framework's own name.
 Key = Literal[
     "attn_implementation",  # "flash_attention_2", "sdpa", …
     "packing",  # "on", "off"
     "precision",  # "bf16", "fp16", "fp32"
-    "ring_size",  # processes that share one row of tokens, whatever the scheme
+    "ring_size",  # processes that share one row of tokens, in any scheme
     "heads_k_stride",
     "tensor_parallel",
     "deterministic",  # "on", "off"
     "liger",  # "on", "off"
     "gradient_checkpointing",  # "on", "off"
     "max_length",
-    "batch",  # rows on a device
-    "global_batch",  # rows to an optimiser's step, over all ranks
+    "batch",  # rows per device
+    "global_batch",  # rows per optimiser step, over all ranks
     "padding_side",  # "right", "left"
 ]
 KEYS: tuple[Key, ...] = get_args(Key)
-DROP = "\0drop"  # as a value: take the setting out
+DROP = "\0drop"  # as a value: remove the setting
 
 # A framework's reactions to settings that it cannot support. Each is its own rule.
 Consequence = Literal[
@@ -34,7 +34,7 @@ Consequence = Literal[
     "replaces",  # it continues with a different setting from the written one
     "ignores",  # the setting does nothing
     "wrong",  # it continues and silently computes something else
-    "no_step",  # runs and never takes an optimiser's step
+    "no_step",  # it runs but never takes an optimiser step
     "waits",  # waits forever
 ]
 
@@ -45,26 +45,26 @@ class UnknownSetting:
 
     name: str  # as written
     location: SourceLocation
-    now: tuple[str, ...] = ()  # what it is called in this version, with values where they change; (): it is gone
-    since: str = ""  # version in which it went or was renamed, or from which on it is known
-    near: str = ""  # the nearest known name, for a name that was never known
-    dropped: str = ""  # the framework's source shows that it silently continues without the setting
-    proof: str = ""  # what shows that the parser which will run refuses it; "": no one knows, and no one may say so
+    now: tuple[str, ...] = ()  # its name in this version, with values if they change; (): it was removed
+    since: str = ""  # the version that removed, renamed or introduced it
+    near: str = ""  # the closest known name, if the name was never known
+    dropped: str = ""  # source code which shows that the framework silently continues without the setting
+    proof: str = ""  # evidence that the job's parser refuses it; "": not known, so no error may be reported
 
 
 @dataclass(frozen=True)
 class SettingProblem:
-    """How the framework will treat some of the settings, read in its source."""
+    """How the framework will treat some of the settings, according to its source."""
 
     consequence: Consequence
-    message: str  # one line: the settings, with their numbers, and what happens
-    evidence: tuple[str, ...]  # the framework's own text, and where: "openrlhf 0.11.2 cli/train_sft.py:321"
+    message: str  # one line: the settings with their numbers, and the effect
+    evidence: tuple[str, ...]  # the framework's own text with its location: "openrlhf 0.11.2 cli/train_sft.py:321"
     location: SourceLocation = SourceLocation()
-    sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that repair it
-    advice: str = ""  # if no setting repairs it: what to do
-    installs: tuple[str, ...] = ()  # requirements that repair it: "transformers==4.55.2"
-    mild: bool = False  # costs speed or memory, or is a matter of taste, or is not proven: a warning at most
-    universal: bool = False  # every release and every fork does so: an option of argparse without its value
+    sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or the framework's own names) that fix it
+    advice: str = ""  # what to do if no setting fixes it
+    installs: tuple[str, ...] = ()  # requirements that fix it: "transformers==4.55.2"
+    mild: bool = False  # it costs speed or memory, is a matter of preference, or is not proven: a warning at most
+    universal: bool = False  # true of every release and fork: an argparse option without its value
 
 
 @dataclass(frozen=True)
@@ -74,27 +74,27 @@ class Job:
     framework: str
     version: str
     trainer: str  # "sft", "dpo", "rm", "ppo", "grpo", …
-    plan: Plan = Plan()  # what will really run, after what the framework makes of the settings
+    plan: Plan = Plan()  # what will really run, after the framework has processed the settings
     model: str = ""
-    location: SourceLocation = SourceLocation()  # of the command, or of the file's first line
+    location: SourceLocation = SourceLocation()  # location of the command, or of the file's first line
     settings: tuple[Setting, ...] = ()
     unknown_settings: tuple[UnknownSetting, ...] = ()
     problems: tuple[SettingProblem, ...] = ()
     stated_by: tuple[str, ...] = ()  # files of the tree that state the versions: "verl/version/version"
     world_size: Fact[int] = Absent("the launch does not set the number of training processes")
-    gpus: Fact[int] = Absent("the launch does not set the number of GPUs")  # over all roles and nodes
+    gpus: Fact[int] = Absent("the launch does not set the number of GPUs")  # total over all roles and nodes
     nodes: int = 1
     deepspeed: Fact[bool] = Known(False)  # whether transformers' Trainer passes its gradients to DeepSpeed
     tensor_parallel: int = 1
-    scheme: str = ""  # of sequence parallelism: "llama3", "ulysses", "torch", "megatron"; "" if there is none
-    hooked: tuple[str, ...] = ()  # implementations in which that scheme really takes place; (): all
-    packs_with: tuple[str, ...] = ()  # implementations with which the framework packs; (): all
-    requires: tuple[str, ...] = ()  # what this release of the framework requires: "transformers==5.15.0"
-    reinforcement: bool = False  # rollouts by another engine: vLLM, SGLang
+    scheme: str = ""  # scheme of sequence parallelism: "llama3", "ulysses", "torch", "megatron"; "" if there is none
+    hooked: tuple[str, ...] = ()  # implementations for which that scheme takes effect; (): all
+    packs_with: tuple[str, ...] = ()  # implementations that the framework packs with; (): all
+    requires: tuple[str, ...] = ()  # requirements of this release of the framework: "transformers==5.15.0"
+    reinforcement: bool = False  # whether another engine (vLLM, SGLang) generates rollouts
     imports: tuple[str, ...] = ()  # modules that are imported with any settings: "flash_attn"
-    locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # of each `Key` that is written
-    variables: tuple[Setting, ...] = ()  # of its environment, those that may be shown, with where each is set
-    remarks: tuple[str, ...] = ()  # what could not be known and was taken as its default
+    locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # location of each `Key` that the launch sets
+    variables: tuple[Setting, ...] = ()  # environment variables of the job that may be shown, with the location of each
+    remarks: tuple[str, ...] = ()  # values that could not be determined, so that the default was assumed
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ class LintedLaunch:
     """One launch as read, and as corrected."""
 
     job: Job
-    diff: str = ""  # of the source, unified; "" if nothing is to be changed
-    command: str = ""  # corrected, with its environment and folder, to paste; "" for a file, and without changes
+    diff: str = ""  # unified diff of the source; "" if nothing changes
+    command: str = ""  # corrected command with its environment and folder, to paste; "" for a file, or without changes
     edits: tuple[Edit, ...] = ()
-    # Of these, the changes that leave the job unchanged: new names, the same settings otherwise.
+    # The changes among these that leave the job as it is: new names, otherwise the same settings.
     safe: tuple[Edit, ...] = ()
-    # Variables that the shell must define for `command`, because their values are known only at run time.
+    # Variables that the shell must define for `command`: their values are known only at run time.
     shell_variables: tuple[str, ...] = ()

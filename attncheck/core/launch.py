@@ -1,4 +1,4 @@
-"""What the user wrote: sources, their words and settings, the place of each, and edits; plain data."""
+"""What the user wrote: sources, their words and settings, the location of each, and edits; plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from attncheck.core.facts import Absent, Fact
 from attncheck.core.program import Program
 
 Kind = Literal["command", "shell", "yaml", "json", "toml", "python"]
-COMMAND = "command line"  # the name of the source that is not a file
+COMMAND = "command line"  # the name of a source that is not a file
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class SourceLocation:
     source: str = ""
     line: int = 1
     column: int = 1
-    end_line: int = field(default=0, compare=False)  # of the character past its end; 0 if that is not known
+    end_line: int = field(default=0, compare=False)  # position after its last character; 0 if it is not known
     end_column: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
@@ -33,8 +33,9 @@ class Source:
     name: str
     text: str
     kind: Kind = "command"
-    editable: bool = True  # False: a text inside another one, or in a file that was not given: nothing is written there
-    host: str = ""  # the source that writes this one and holds its text, line by line
+    # False for a text inside another one, or in a file that was not given: attncheck does not edit it
+    editable: bool = True
+    host: str = ""  # the source that contains this one's text, line by line
 
     def location(self, offset: int) -> SourceLocation:
         """Return the location of the character `offset` of the text."""
@@ -42,7 +43,7 @@ class Source:
         return SourceLocation(self.name, before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
 
-Span = tuple[int, int]  # offsets in a source's text, the second one past the end
+Span = tuple[int, int]  # offsets in a source's text; the second is exclusive
 NOWHERE: Span = (-1, -1)  # assembled from several places, so it cannot be edited in place
 
 
@@ -51,37 +52,37 @@ class Word:
     """One word of a command, without quotes and with the script's own variables expanded.
 
     A value that is known only at run time is in `text` as written ("$(nproc)", "$HOME/data"), and `known` is False.
-    `span` is the word's origin: its use, or the array or heredoc that several words came from.
+    `span` is the word's origin: the place where it is used, or the array or heredoc that several words came from.
     """
 
     text: str
     span: Span
     location: SourceLocation
     known: bool = True
-    shell: str = ""  # as a shell must read it again, where quoting `text` is not enough: "$HOME", *, ~
+    shell: str = ""  # shell spelling, if quoting `text` is not enough: "$HOME", *, ~
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A variable set before a command: `shell` is its value in shell syntax."""
+    """A variable set before a command; `shell` is its value in shell syntax."""
 
     name: str
     shell: str
-    certain: bool = True  # whether it is set at all; unknown if it is set under a condition
+    certain: bool = True  # whether it is certainly set: False under a condition
 
 
 @dataclass(frozen=True)
 class Setting:
     """One setting as it was written: an option of a command, an override, a key of a file (nested keys dotted).
 
-    `value` is "" for a switch that takes none; of a file it is the scalar as written, a list or table as JSON.
+    `value` is "" for a switch without a value. In a file it is the scalar as written, or a list or table as JSON.
     """
 
     name: str
     value: str
     location: SourceLocation
-    span: Span  # of the whole setting, its name and its values
-    value_span: Span = NOWHERE  # of the value alone
+    span: Span  # covers the whole setting, with its name and values
+    value_span: Span = NOWHERE  # covers only the value
     known: bool = True
 
 
@@ -96,44 +97,49 @@ class Edit:
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of a training job: the program's words, with the launchers before it parsed and removed, or a file.
+    """One start of a training job: the program's words after its launchers were parsed and removed, or a file.
 
     `words` begins with the program: a module ("openrlhf.cli.train_sft"), a script ("train.py") or a command
-    ("llamafactory-cli", "trl"). `entries` are those of the configuration file that is the source, or that the command
+    ("llamafactory-cli", "trl"). `entries` come from the configuration file that is the source, or that the command
     names (`file`). World size is `nodes` × `processes`; Absent if no launcher gives it.
     """
 
     source: Source
     words: tuple[Word, ...] = ()
     entries: tuple[Setting, ...] = ()
-    file: Source | None = None  # what `entries` were read from; the source itself if that is a file
+    file: Source | None = None  # the file that `entries` were read from; the source itself if that is a file
     launchers: tuple[str, ...] = ()  # outermost first: "srun", "torchrun"
     whole: tuple[Word, ...] = ()  # the command with its launchers
-    environ: Mapping[str, str] = field(default_factory=dict)  # exported before it, or set in front of it
+    # variables exported earlier, or set in front of the command
+    environ: Mapping[str, str] = field(default_factory=dict)
     nodes: Fact[int] = Absent("no launcher sets the number of nodes")
     processes: Fact[int] = Absent("no launcher sets the number of processes per node")
-    notes: tuple[str, ...] = ()  # what could not be read, and why
-    open_ends: tuple[str, ...] = ()  # what may set more than was read: '"$@" (run.sh:3:8)', a file that was not read
-    program: Program | None = None  # the names that what it starts takes, where its source was found
-    deepspeed: tuple[Setting, ...] = ()  # the keys of the DeepSpeed configuration that it names, where that was read
-    launcher_entries: tuple[Setting, ...] = ()  # those of accelerate's own configuration file
-    folder: str = ""  # into which the script changes before it, "" if it does not or only running tells
-    is_nested: bool = False  # it is in a string that another shell reads: quotes would end that string
-    is_remote: bool = False  # on another machine or in a container, whose shell is not the one that is pasted into
-    exports: tuple[Assignment, ...] = ()  # of those, what comes before the command: `whole` holds the others
-    directories: tuple[str, ...] = ()  # that the script enters before it, one from the other, as a shell reads them
-    lost: tuple[Word, ...] = ()  # behind a broken continuation of the line: the shell takes them for another command
-    trainers: tuple[str, ...] | None = None  # that its program uses: "trl.SFTTrainer"; None: its source does not say
-    places_itself: bool = False  # its program's text names the devices that it uses
-    variables: tuple[Setting, ...] = ()  # `environ` with where each is; what may not reach the job is not known
+    notes: tuple[str, ...] = ()  # parts that could not be read, with the reason
+    # places that may set more than was read: '"$@" (run.sh:3:8)', a file that was not read
+    open_ends: tuple[str, ...] = ()
+    program: Program | None = None  # the names that the started program accepts, if its source was found
+    deepspeed: tuple[Setting, ...] = ()  # keys of the DeepSpeed configuration file that it names, if that was read
+    launcher_entries: tuple[Setting, ...] = ()  # entries of accelerate's configuration file
+    folder: str = ""  # the folder that the script changes to first; "" if it does not, or if only running it would tell
+    is_nested: bool = False  # whether it is inside a string that another shell reads: quotes would end that string
+    # whether it runs on another machine or in a container, not in the shell that it is pasted into
+    is_remote: bool = False
+    exports: tuple[Assignment, ...] = ()  # those of `environ` that are set earlier; `whole` holds the others
+    directories: tuple[str, ...] = ()  # folders that the script enters before it, one after the other, in shell syntax
+    lost: tuple[Word, ...] = ()  # words after a broken line continuation: the shell treats them as another command
+    # trainers that its program uses: "trl.SFTTrainer"; None: its source does not say
+    trainers: tuple[str, ...] | None = None
+    places_itself: bool = False  # whether its program chooses its devices in its source
+    # `environ` with locations; a variable that may not reach the job counts as unknown
+    variables: tuple[Setting, ...] = ()
 
     @property
     def starts_written_script(self) -> bool:
-        """Return whether its settings are written out in the script that it starts: options of the command set none."""
+        """Return whether the settings are in the script that it starts, and no option of the command sets one."""
         return self.file is not None and self.file.kind == "python"
 
     @property
     def launcher_words(self) -> tuple[Word, ...]:
-        """Return the words before the program's: its launchers with their options."""
+        """Return the words before the program: its launchers with their options."""
         first = self.whole.index(self.words[0]) if self.words and self.words[0] in self.whole else 0
         return self.whole[:first]

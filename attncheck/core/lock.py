@@ -1,4 +1,4 @@
-"""A lock: the stack that is known to be good, and what attncheck measured of it; plain data.
+"""A lock: the stack that is known to be good, and what attncheck measured on it; plain data.
 
 It names no machine, folder or person, so it can be committed to a repository.
 """
@@ -16,12 +16,12 @@ LOCK_FILE = "attncheck.lock.json"
 
 @dataclass(frozen=True)
 class LockedPackage:
-    """One distribution that matters. `from_index`: its installer can fetch this version again by name."""
+    """One relevant distribution. `from_index`: its installer can fetch this version again by name."""
 
     name: str
     version: str
     wheel_tags: tuple[str, ...] = ()
-    record_sha256: str = ""  # of what is installed: RECORD's lines about its own files; "": not known
+    record_sha256: str = ""  # hash of RECORD's lines about the distribution's own files; "": not known
     installer: str = ""
     from_index: bool = False
 
@@ -37,7 +37,7 @@ class LockedGpu:
 
 @dataclass(frozen=True)
 class LockedError:
-    """Parity's worst error of a backend in a family of cases, in units of its budget; 0 if it was refused."""
+    """Parity's worst error of a backend in a family of cases, in units of its budget; 0 if the backend refused."""
 
     backend: str
     family: str
@@ -49,7 +49,7 @@ class LockedError:
 
 @dataclass(frozen=True)
 class LockedRepeats:
-    """What determinism answered on one case of a backend in one mode."""
+    """Determinism's answer for one case of a backend in one mode."""
 
     backend: str
     case: str  # with its mode: "dense-causal-…@deterministic"
@@ -68,12 +68,12 @@ class LockedSpeed:
     gpu: str
     median_ms: float
     interval_ms: float  # half-width of the median's 95 % confidence interval
-    reference_ms: float = 0.0  # of a product of matrices timed next to it; 0: not measured
+    reference_ms: float = 0.0  # time of a matrix product measured next to it; 0: not measured
 
 
 @dataclass(frozen=True)
 class Lock:
-    """The stack of one environment on one machine, and what was measured of it."""
+    """The stack of one environment on one machine, and what was measured on it."""
 
     lock_schema: int
     attncheck: str
@@ -95,5 +95,5 @@ class Lock:
 
     @property
     def measurements(self) -> int:
-        """How many measured answers it holds."""
+        """The number of measured answers in the lock."""
         return len(self.errors) + len(self.repeats) + len(self.speeds)

@@ -9,15 +9,16 @@ from attncheck.core.links import UnresolvedName
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """The padding settings of a tokenizer, and what is known of the numbers of its tokens."""
+    """The padding settings of a tokenizer, and what is known about its token numbers."""
 
     padding_side: Fact[str]
     pad_token: Fact[str]
     eos_token: Fact[str]
-    added_token: Fact[str] = Absent("the files were not checked for this")  # the one with the highest number
+    added_token: Fact[str] = Absent("the files were not checked for this")  # the added token with the highest number
     added_token_id: Fact[int] = Absent("the files were not checked for this")
-    token_ids: Mapping[str, int] = field(default_factory=dict)  # "pad_token" -> number, of those in the vocabulary
-    appended: Mapping[str, int] = field(default_factory=dict)  # in no vocabulary: number that loading gives them
+    token_ids: Mapping[str, int] = field(default_factory=dict)  # "pad_token" -> number, for tokens in the vocabulary
+    # tokens in no vocabulary -> the number that they get on loading
+    appended: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,13 @@ class Tower:
 
 @dataclass(frozen=True)
 class BuildFailure:
-    """Why the installed class cannot be built from a configuration: what was observed by building it, without weights.
+    """Why the installed class cannot be built from a configuration, observed by building it without weights.
 
-    `fields` are those of config.json each of whose removal alone lets the class be built: "text_config.pad_token_id".
+    `fields` are the fields of config.json whose removal, each on its own, lets the class be built:
+    "text_config.pad_token_id".
     """
 
-    error: str  # the exception's type and words
+    error: str  # the exception's type and message
     fields: Mapping[str, str] = field(default_factory=dict)  # name -> value, as JSON
 
 
@@ -51,7 +53,7 @@ class Model:
     num_layers: Fact[int]
     num_heads: Fact[int]
     num_kv_heads: Fact[int]
-    head_dim: Fact[int]  # of q and k, the largest over the layers
+    head_dim: Fact[int]  # head size of q and k, the largest over the layers
     v_head_dim: Fact[int]
     head_dims: tuple[int, ...]  # every distinct q/k head size over the layers
     max_position_embeddings: Fact[int]
@@ -71,17 +73,21 @@ class Model:
     remote_code: bool  # config.json names its own code (auto_map)
     remote_imports: tuple[
         str, ...
-    ]  # what that code imports, never run: "einops", "flash_attn.bert_padding:unpad_input"
+    ]  # imports of that code, which is never run: "einops", "flash_attn.bert_padding:unpad_input"
     tokenizer: Fact[Tokenizer]
-    accepts: Fact[Mapping[str, str]]  # attn_implementation -> "" accepted, or the installed transformers' refusal
+    # attn_implementation -> "" if accepted, otherwise the installed transformers' error
+    accepts: Fact[Mapping[str, str]]
     vocab_size: Fact[int] = Absent("config.json was not checked for this")
     embedding_rows: Fact[int] = Absent("the class was not built")  # of the installed class, built without weights
     token_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # "config.json: pad_token_id" -> numbers
     build_failure: Fact[BuildFailure] = Absent("the class was not built")
-    registered_attentions: tuple[str, ...] = ()  # that the model's own code registers, and no mask function for them
-    quantised_dtype: Fact[str] = Absent("config.json does not quantise in 4 bits")  # in which 4-bit layers compute
+    # implementations that the model's own code registers without a mask function
+    registered_attentions: tuple[str, ...] = ()
+    # the dtype that 4-bit layers compute in
+    quantised_dtype: Fact[str] = Absent("config.json does not quantise in 4 bits")
     links: Fact[tuple[UnresolvedName, ...]] = Absent(
         "its code was not compared with the packages"
-    )  # what is gone there
+    )  # what no longer exists there
     rounded_positions: tuple[str, ...] = ()  # where its code counts positions in a buffer's dtype: "modeling.py:12"
-    mask_calls: Fact[tuple[str, ...]] = Absent("the class was not read")  # of its file: "create_causal_mask(config)"
+    # calls of mask functions in its file: "create_causal_mask(config)"
+    mask_calls: Fact[tuple[str, ...]] = Absent("the class was not read")

@@ -1,13 +1,13 @@
-"""Numbers of nodes as text, in ranges: "0-3, 7"."""
+"""Node numbers as text, in ranges: "0-3, 7"."""
 
 from collections.abc import Iterable
 
-MAX_RANGES = 12  # of a line for people
+MAX_RANGES = 12  # in a line for people
 MAX_NODES = 1 << 17
 
 
 def format_nodes(numbers: Iterable[int]) -> str:
-    """Return numbers of nodes in ranges, in order: "0-3, 7"; "" for none."""
+    """Return node numbers as ranges, in order: "0-3, 7"; "" for none."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):
         if ranges and number == ranges[-1][1] + 1:
@@ -18,7 +18,7 @@ def format_nodes(numbers: Iterable[int]) -> str:
 
 
 def parse_nodes(nodes: str) -> list[int]:
-    """Return the numbers that ranges represent: "0-2, 7"; what is no range, in a foreign document, is passed over."""
+    """Return the numbers that ranges represent: "0-2, 7". Text that is not a range is skipped."""
     numbers: list[int] = []
     for part in nodes.split(", "):
         first, dash, last = part.partition("-")
@@ -35,7 +35,7 @@ def is_number(text: str) -> bool:
 
 
 def shorten_nodes(nodes: str) -> str:
-    """Return ranges as a line has room for them: the first dozen, and how many ranges follow."""
+    """Return the ranges shortened to fit a line: the first dozen, and how many more follow."""
     ranges = nodes.split(", ")
     more = len(ranges) - MAX_RANGES
     return f"{', '.join(ranges[:MAX_RANGES])} and {more} more ranges" if more > 1 else nodes

@@ -1,10 +1,10 @@
-"""Losses of pairs of answers, if the policy is its own reference: their values, and their slopes.
+"""Losses of pairs of answers if the policy is its own reference: their values and slopes.
 
-A loss of preferences is a function of how much likelier the policy makes each answer than its reference does. At the
-first step the two are one model, the log-ratios are 0, and the loss is its value there; its gradient is a weighted sum
-of those of the answers' −log p. Sources: trl 1.16.0 trainer/dpo_trainer.py `_compute_loss`, a branch for each loss type
-(`loss += per_sequence_loss.mean()`: the mean over a batch's pairs). Losses without a reference (ORPO, SimPO), and those
-whose slopes at 0 hang on more than beta and the label smoothing, are not available here.
+A preference loss depends on how much likelier the policy makes each answer than its reference does. At the first step
+the two are one model, so the log-ratios are 0. The loss is its value there, and its gradient is a weighted sum of the
+gradients of the answers' −log p. Sources: trl 1.16.0 trainer/dpo_trainer.py `_compute_loss`, a branch for each loss
+type (`loss += per_sequence_loss.mean()`: the mean over a batch's pairs). Not included: losses without a reference
+(ORPO, SimPO), and losses whose slopes at 0 depend on more than beta and the label smoothing.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ PreferenceLoss = Literal[
     "sigmoid_norm",
     "hinge",
     "ipo",
-    "ipo_of_sums",  # as openrlhf 0.11.2 models/loss.py `DPOLoss` has it
+    "ipo_of_sums",  # as in `DPOLoss` of openrlhf 0.11.2 models/loss.py
     "robust",
     "exo_pair",
     "nca_pair",
@@ -26,17 +26,18 @@ PreferenceLoss = Literal[
     "aot_unpaired",
     "apo_zero",
     "apo_down",
-    "kto",  # of answers, each alone: trl 1.16.0 trainer/kto_trainer.py `_compute_loss`, as the next
+    "kto",  # for single answers: trl 1.16.0 trainer/kto_trainer.py `_compute_loss`; the next is too
     "apo_zero_unpaired",
 ]
 PREFERENCE_LOSSES: tuple[PreferenceLoss, ...] = get_args(PreferenceLoss)
-UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired")  # the mean over answers, whichever are in a batch
-AVERAGED_LOSSES = ("ipo", "sigmoid_norm")  # of an answer's mean log-probability of a token; the others of the sum
+UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired")  # the mean over answers, in any combination in a batch
+# these use an answer's mean log-probability per token; the others use the sum
+AVERAGED_LOSSES = ("ipo", "sigmoid_norm")
 
 
 @dataclass(frozen=True)
 class Slopes:
-    """A pair's loss if all log-ratios are 0, and what it gains by a nat of each answer's −log p."""
+    """A pair's loss if all log-ratios are 0, and its slope per nat of each answer's −log p."""
 
     value: float
     chosen: float
@@ -53,7 +54,7 @@ class Preference:
 
     @property
     def is_paired(self) -> bool:
-        """Whether it is a function of both answers of a pair, which go in together."""
+        """Whether the loss depends on both answers of a pair, so that they share a batch."""
         return self.loss not in UNPAIRED_LOSSES
 
     @property
@@ -63,7 +64,7 @@ class Preference:
 
     @property
     def has_beta_in_slopes_alone(self) -> bool:
-        """Whether the value at log-ratios of 0 does not hang on beta, to which the slopes are proportional."""
+        """Whether the value at log-ratios of 0 does not depend on beta; the slopes are proportional to it."""
         return self.loss not in ("ipo", "ipo_of_sums", "sppo_hard")
 
     @property
@@ -86,7 +87,7 @@ class Preference:
             "aot": (log(2), beta / 2 * (1 - 2 * smoothing)),
             "aot_unpaired": (log(2), beta / 2 * (1 - 2 * smoothing)),
             "apo_zero": (1.0, beta / 4),
-            "kto": (0.5, beta / 8),  # a pair's: half of each answer's
+            "kto": (0.5, beta / 8),  # for a pair: half of each answer's
             "apo_zero_unpaired": (0.5, beta / 8),
         }[self.loss]
         return Slopes(value, slope, -slope)
@@ -100,7 +101,7 @@ class Preference:
 
 
 def _exo(beta: float, smoothing: float) -> tuple[float, float]:
-    """Return the value and slope of EXO's loss, which has none without label smoothing."""
+    """Return the value and slope of EXO's loss, which is undefined without label smoothing."""
     if not 0 < smoothing < 1:
         return 0.0, 0.0
     return -log(2) - log(smoothing * (1 - smoothing)) / 2, beta / 4 * log((1 - smoothing) / smoothing)

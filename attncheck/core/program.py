@@ -1,4 +1,4 @@
-"""The names that the program of a launch takes, as its own source says; plain data."""
+"""The names that the program of a launch accepts, according to its own source; plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ Style = Literal["argparse", "dataclasses", "hydra", "omegaconf"]
 
 @dataclass(frozen=True)
 class ProgramOption:
-    """One name that a program takes.
+    """One name that a program accepts.
 
     `kind` is "bool", "bool?" (None by default: it needs a value), "int", "float", "str", "list", "" for any other;
     `nargs` is argparse's, 0 for a switch. `place` is where the source defines it: "src/params.py:12".
@@ -24,16 +24,16 @@ class ProgramOption:
 
 @dataclass(frozen=True)
 class Program:
-    """The names that one program takes; if `gaps` is empty, its parser refuses every other name.
+    """The names that one program accepts; if `gaps` is empty, its parser refuses every other name.
 
-    Names are without dashes: argparse's as written ("max-len"), a dataclass's fields, Hydra's dotted keys.
+    Names have no dashes: argparse's as written ("max-len"), a dataclass's fields, Hydra's dotted keys.
     """
 
-    path: str  # the file that is run, as it was found
+    path: str  # the file that is run, by the path where it was found
     style: Style
     options: Mapping[str, ProgramOption] = field(default_factory=dict)
-    gaps: tuple[str, ...] = ()  # why it may take other names too: "parse_known_args (train.py:40)"
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Hydra's groups of files, and their options
+    gaps: tuple[str, ...] = ()  # why it may accept other names too: "parse_known_args (train.py:40)"
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Hydra's config groups and their options
 
     @property
     def is_complete(self) -> bool:

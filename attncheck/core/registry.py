@@ -1,4 +1,4 @@
-"""Loads the extensions of a package: the built-in modules and outside plugins, a broken one never harming the rest."""
+"""Loads the extensions of a package: built-in modules and external plugins; a broken one does not affect the rest."""
 
 import contextlib
 import importlib
@@ -14,12 +14,12 @@ from attncheck.core.io.failures import is_out_of_resources
 from attncheck.core.io.files import CannotRead, read_bounded
 
 T = TypeVar("T")
-MAX_BYTES = 1 << 20  # of a distribution's entry points
+MAX_BYTES = 1 << 20  # limit for a distribution's entry points
 
 
 @dataclass(frozen=True)
 class Extension:
-    """One module of the package, or one outside plugin's module."""
+    """One module of the package, or one external plugin's module."""
 
     name: str
     module: ModuleType
@@ -36,8 +36,8 @@ class Broken:
 def load(package: ModuleType, group: str, families: bool = False) -> tuple[list[Extension], list[Broken]]:
     """Return the extensions in `package` and in the entry points of `group` ("attncheck.rules"), and the broken ones.
 
-    With `families` the modules lie one folder deeper. A name that begins with "_" is no extension. The group is a
-    public name: it stays when the package moves.
+    With `families` the modules are one folder deeper. A module whose name begins with "_" is not an extension. The
+    group is a public name: it stays when the package moves.
     """
     loaded = [
         _load_module(name, origin) for name, origin in [*_iter_built_in(package, families), *_iter_plugins(group)]
@@ -47,7 +47,7 @@ def load(package: ModuleType, group: str, families: bool = False) -> tuple[list[
 
 
 def list_records(extensions: Iterable[Extension], constant: str, kind: type[T]) -> list[T]:
-    """Return the records of the extensions: `constant` ("CHECK") of a module, and all of a tuple of its plural."""
+    """Return the records of the extensions: a module's `constant` ("CHECK"), or the items of its plural tuple."""
     return [
         record
         for extension in extensions
@@ -57,19 +57,19 @@ def list_records(extensions: Iterable[Extension], constant: str, kind: type[T]) 
 
 
 def list_origins(package: ModuleType, group: str) -> dict[str, str]:
-    """Return the extensions of a package, module by name, without importing any."""
-    # A plugin does not replace a built-in module of its name.
+    """Return the extensions of a package, module by name, without importing them."""
+    # A plugin does not replace a built-in module of the same name.
     return dict([*_iter_plugins(group), *_iter_built_in(package, False)])
 
 
 def load_one(package: ModuleType, group: str, name: str) -> Extension | Broken:
-    """Return the extension called `name`, a built-in module's or a plugin's name."""
+    """Return the extension called `name`, a built-in module or a plugin."""
     return _load_module(name, list_origins(package, group)[name])
 
 
 def _load_module(name: str, origin: str) -> Extension | Broken:
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # standard output is the report's
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is reserved for the report
             return Extension(name, importlib.import_module(origin))
     except (Exception, SystemExit) as error:  # a plugin may raise anything
         if is_out_of_resources(error):
@@ -100,8 +100,8 @@ def _has_any_plugin() -> bool:
 
 
 def _has_plugin(folder: str) -> bool:
-    """Return whether a distribution in `folder` has an entry point of attncheck's."""
-    with contextlib.suppress(OSError):  # a folder that may not be listed
+    """Return whether a distribution in `folder` declares an entry point for attncheck."""
+    with contextlib.suppress(OSError):  # the folder may not be readable
         for name in os.listdir(folder):
             if name.endswith(".dist-info"):
                 with contextlib.suppress(CannotRead):

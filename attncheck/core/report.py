@@ -1,7 +1,8 @@
 """The report: the snapshot, the findings, what could not be judged, and one section for each command that ran.
 
 A section is what one command measured or read. Its type is a frozen dataclass in `core/results/`, named by `SECTION`
-there; how it is shown is in `report/sections/` under the same name. Nothing here knows which sections there are.
+there; `report/sections/` has the code that shows it under the same name. This module does not know which sections
+exist.
 """
 
 from collections import Counter
@@ -62,21 +63,21 @@ __all__ = [
 T = TypeVar("T", bound="Section")
 Item = TypeVar("Item")
 NOTHING_MEASURED = "nothing was measured"
-MERGED_COMMAND = "report"  # of several commands' reports put together afterwards
-MAX_REASONS = 3  # for which something was not measured, shown in a line
+MERGED_COMMAND = "report"  # the command of a report that merges several reports
+MAX_REASONS = 3  # how many reasons for missing measurements one line shows
 
 
 @dataclass(frozen=True)
 class OpenQuestion:
     """A requested check that gave no answer; its silence is not a pass."""
 
-    name: str  # of the check
+    name: str  # the name of the check
     outcome: str  # "unanswered", "left out"
     reason: str
 
 
 class InterruptedRun(KeyboardInterrupt):
-    """Ctrl-C while something was measured; `report` holds what there was by then."""
+    """Ctrl-C while something was measured; `report` holds what was measured until then."""
 
     def __init__(self, report: "Report") -> None:
         super().__init__()
@@ -105,14 +106,14 @@ class Section:
         return ()
 
     def merge(self: T, later: T) -> T:
-        """Return both sections as one: of two runs of the same command, as a gate makes them model by model."""
+        """Return both sections as one: they come from two runs of one command, as a gate makes for each model."""
         raise NotImplementedError
 
 
 class MeasuredSection(Section):
     """A section of a command that measures on a device. A subclass has both fields, in its own order."""
 
-    # What counts as an answer: a fault is one of parity's, not of a benchmark's, which has no time for it.
+    # The outcomes that count as answers. A crash answers parity's question, but not that of a benchmark.
     answering_outcomes: ClassVar[tuple[Outcome, ...]] = ("ok", "raised", "died", "timed_out")
 
     measured_on: MeasuredOn
@@ -148,10 +149,10 @@ class Report:
     snapshot: Snapshot
     findings: tuple[Finding, ...] = ()
     skips: tuple[Skip, ...] = ()
-    passed: tuple[str, ...] = ()  # codes of the rules that were judged and found nothing
+    passed: tuple[str, ...] = ()  # codes of the rules that were judged without a finding
     suppressed: tuple[str, ...] = ()  # codes switched off by --select, --ignore or the configuration
-    baselined: tuple[Finding, ...] = ()  # allowed: they are in the baseline
-    allowed: tuple[Finding, ...] = ()  # by the policy, for the reasons in `allowances`
+    baselined: tuple[Finding, ...] = ()  # findings allowed because they are in the baseline
+    allowed: tuple[Finding, ...] = ()  # findings allowed by the policy, for the reasons in `allowances`
     allowances: tuple[Allowance, ...] = ()
     sections: Mapping[str, Section] = field(default_factory=dict)
     exit_code: int = 0
@@ -178,12 +179,12 @@ class Report:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the measuring: the report holds what there was by then."""
+        """Whether Ctrl-C ended the measurements; the report holds what was measured until then."""
         return any(section.device.interrupted for section in self.sections.values())
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """The checks that were requested and gave no answer, or not the whole of it."""
+        """The checks that were requested and gave no answer or an incomplete one."""
         return tuple(question for section in self.sections.values() for question in section.unanswered)
 
     def count_by_severity(self) -> dict[str, int]:
@@ -200,7 +201,7 @@ class Report:
         return tuple(finding for finding in self.findings if finding.severity in severities)
 
     def worst_severity(self) -> Severity | None:
-        """Return the most severe severity among the findings, or None."""
+        """Return the worst severity among the findings, or None."""
         counts = self.count_by_severity()
         return next((severity for severity in SEVERITIES if counts[severity]), None)
 
@@ -215,12 +216,12 @@ def _describe_unmeasured(measurements: tuple[tuple[Outcome, str], ...], answerin
 
 
 def describe_no_timing(outcome: Outcome, reason: str) -> str:
-    """Return how something was not timed, as its row says it."""
+    """Return why something was not timed, for its table row."""
     return f"{outcome}: {reason}" if reason else outcome
 
 
 def _count_reasons(reasons: list[str]) -> str:
-    """Return the different reasons with their counts, the commonest first, and a few of them only."""
+    """Return the different reasons with their counts, the most frequent first, limited to a few."""
     counts = Counter(reasons).most_common()
     shown = [f"{count} × {reason}" if len(reasons) > 1 else reason for reason, count in counts[:MAX_REASONS]]
     rest = sum(count for _, count in counts[MAX_REASONS:])
@@ -234,7 +235,7 @@ def _describe_interrupt(section: MeasuredSection) -> str:
 
 
 def deduplicate(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Return items once each, in order; they need not be hashable."""
+    """Return the distinct items in order; they need not be hashable."""
     kept: list[Item] = []
     for item in items:
         if item not in kept:
@@ -243,7 +244,7 @@ def deduplicate(items: Iterable[Item]) -> tuple[Item, ...]:
 
 
 def mark_interrupted(report: Report) -> Report:
-    """Return a report of sections that measured as one that was interrupted afterwards."""
+    """Return a report of measuring sections, marked as interrupted."""
     sections: dict[str, Section] = {}
     for name, section in report.sections.items():
         changes: dict[str, Any] = {"measured_on": replace(section.device, interrupted=True)}

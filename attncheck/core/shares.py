@@ -1,6 +1,6 @@
-"""Shares of the possible maximum, as percentages."""
+"""Shares of a possible maximum, as percentages."""
 
-BEYOND_POSSIBLE = ">100 %"  # noise, or overlap between what was timed apart: no number is given
+BEYOND_POSSIBLE = ">100 %"  # noise, or overlap between parts that were timed separately: the number would mean nothing
 
 
 def is_beyond_possible(share: float) -> bool:
@@ -9,7 +9,7 @@ def is_beyond_possible(share: float) -> bool:
 
 
 def format_share(share: float) -> str:
-    """Return a share as a percentage: "-" if it is not known, no number if it is above all that is possible."""
+    """Return a share as a percentage: "-" if it is not known, `BEYOND_POSSIBLE` if it exceeds the maximum."""
     if not share:
         return "-"
     return BEYOND_POSSIBLE if is_beyond_possible(share) else f"{100 * share:.1f} %"

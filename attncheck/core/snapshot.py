@@ -1,8 +1,8 @@
 """The facts that probes collected about one environment: plain data that can be shared and judged elsewhere.
 
-Every record here is written by `attncheck.doctor.probes` and read by `attncheck.doctor.rules`. Strings are already free
-of host name, user name, home path and credentials in URLs when they arrive (see
-`attncheck.doctor.probes.payload.privacy`); tokens and passwords are masked when a snapshot is shown
+Every record here is written by `attncheck.doctor.probes` and read by `attncheck.doctor.rules`. Host name, user name,
+home path and credentials in URLs are already removed when strings arrive (see
+`attncheck.doctor.probes.payload.privacy`). Tokens and passwords are masked when a snapshot is shown
 (`core.io.outgoing`).
 """
 
@@ -63,7 +63,7 @@ NOT_ASKED = "this lane was not requested"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything the probes collected of one environment."""
+    """Everything that the probes collected about one environment."""
 
     attncheck: str  # version that collected it
     taken: str  # UTC date, "2026-11-21"
@@ -77,27 +77,28 @@ class Snapshot:
     imports: Fact[tuple[ImportOutcome, ...]]  # Absent if the import lane did not run
     interfaces: Fact[Interfaces]
     driver: Fact[Driver]
-    devices: Fact[tuple[Device, ...]]  # Absent: no GPU here
+    devices: Fact[tuple[Device, ...]]  # Absent: this machine has no GPU
     topology: Fact[Topology]
     model: Fact[Model]
     hub: Hub
-    environ: Mapping[str, str]  # by allow-list; with a launch, that of its job
+    environ: Mapping[str, str]  # variables of the allow-list; with a launch, those of its job
     job: Fact[Job] = Absent("no launch was given")
-    problems: tuple[str, ...] = ()  # what a probe warns of
+    problems: tuple[str, ...] = ()  # warnings of a probe
     lost: tuple[str, ...] = ()  # what the probe could not do; the absence of findings there proves nothing
     environ_gap: str = ""  # why a variable that `environ` lacks may be set anyway; "": it is not
     # Names that packages or a launch's scripts use and that no longer exist.
     links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)
-    runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not looked for
-    builds: tuple[ExtensionBuild, ...] = ()  # of packages that say how they were built
+    runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not searched for
+    builds: tuple[ExtensionBuild, ...] = ()  # if packages record how they were built
     experiments: Fact[Experiments] = Absent(NOT_ASKED)  # with the installed trainers: doctor --deep
-    gaps: PackageGaps = PackageGaps()  # what is not known of the packages, where this is no environment that was read
+    gaps: PackageGaps = PackageGaps()  # what is not known about the packages if no environment was read
     schema_version: int = SCHEMA_VERSION
 
     def package(self, name: str) -> Fact[Distribution]:
         """Return the installed distribution called `name` (any spelling).
 
-        If there are several, the one with the version that the imported module states, or else the first on sys.path.
+        If there are several, prefer the one with the version that the imported module states, or else the first on
+        sys.path.
         """
         normalised = re.sub(r"[-_.]+", "-", name).lower()
         candidates = [distribution for distribution in self.distributions if distribution.name == normalised]
@@ -121,9 +122,13 @@ class Snapshot:
         return False
 
     def lists(self, *names: str) -> bool:
-        """Return whether any of the distributions `names` is known to be installed; for a target, False proves
-        nothing."""
+        """Return whether any of the distributions `names` is listed; for a target, False proves nothing."""
         return any(isinstance(self.package(name), Known) for name in names)
+
+    @property
+    def measurements(self) -> Experiments:
+        """What `doctor --deep` measured; empty if nothing was."""
+        return self.experiments.value if isinstance(self.experiments, Known) else Experiments()
 
     def version(self, name: str) -> Fact[Version]:
         """Return the version of the distribution `name`; for torch with its local part ("+cu130")."""
@@ -141,7 +146,7 @@ class Snapshot:
             return Unreadable(f"{package.value.name} calls itself version {text!r}")
 
     def imported(self, module: str) -> Fact[ImportOutcome]:
-        """Return how importing `module` ended."""
+        """Return the outcome of importing `module`."""
         if not isinstance(self.imports, Known):
             return self.imports
         for outcome in self.imports.value:

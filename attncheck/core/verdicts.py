@@ -1,12 +1,12 @@
-"""How a measured run is judged: errors in units of the rounding noise that an ideal kernel must make.
+"""Judges a measured run: errors in units of the rounding noise that an ideal kernel must have.
 
 `z_rms` is the rms over a tensor of error / sigma; `z_row` is the rms of the error over the rms of sigma in the worst
-(token, head). An ideal kernel scores about 1 whatever the shape, the length or the inputs. Up to the budget a run
-passes; up to three times the budget it is a precision regression (warn); beyond, a wrong result (fail). LSE, float32 in
-every kernel, is judged by its largest absolute error, less 1e-5 of its size.
+(token, head). An ideal kernel scores about 1 for any shape, length and inputs. Up to the budget a run passes. Up to
+three times the budget is a precision regression (warn); beyond that the result is wrong (fail). LSE, which is float32
+in every kernel, is judged by its largest absolute error, less 1e-5 of its size.
 
 Rounding has no direction, so the regression slope of a head's result on the exact one is 1 to within the noise of its
-rows, `slope_sigma`: a factor of 1.005, far below the noise of any element, shows there.
+rows, `slope_sigma`. A factor of 1.005, far below the noise of any element, is visible in the slope.
 """
 
 from collections.abc import Iterable
@@ -21,9 +21,9 @@ Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
 # "timed_out": it hung on any machine. "out_of_time": the machine may have been too busy, so the backend is not
 # blamed.
 Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out", "out_of_time"]
-Mode = Literal["default", "deterministic", "warn_only"]  # of a backend's call
+Mode = Literal["default", "deterministic", "warn_only"]  # how a backend is called
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
-UNMEASURED: dict[Outcome, Answer] = {  # what an outcome other than "ok" answers
+UNMEASURED: dict[Outcome, Answer] = {  # the answer for each outcome other than "ok"
     "refused": "refused",
     "skipped": "skipped",
     "out_of_memory": "skipped",
@@ -49,10 +49,10 @@ BUDGETS: dict[Dtype, Budget] = {
     "float16": Budget(2.0, 12.0),
     "float32": Budget(6.0, 30.0),
 }
-SINKS_BUDGET = Budget(6.0, 12.0)  # one number a head: few to average over
+SINKS_BUDGET = Budget(6.0, 12.0)  # one number per head: there is little to average over
 SMALL_FLOAT16_BUDGET = Budget(3.0, 12.0)  # sqrt(8): one subnormal rounding per partial gradient
 SLOPE_SIGMAS = 4.0
-# Below this no slope is judged: kernels approximate exp and log (LSE's own budget is 2e-4).
+# Slopes are not judged below this: kernels approximate exp and log (LSE's own budget is 2e-4).
 SLOPE_FLOORS: dict[Dtype, float] = {"bfloat16": 3e-4, "float16": 3e-4, "float32": 1e-4}
 
 
@@ -63,21 +63,23 @@ class Score:
     tensor: str  # "out", "lse", "dq", "dk", "dv", "dsinks"
     z_rms: float
     z_row: float
-    nonfinite: int  # values that are NaN or infinite if the reference is finite
-    relative_error: float  # Frobenius norm of the error over that of the reference
+    nonfinite: int  # number of values that are NaN or infinite although the reference is finite
+    relative_error: float  # Frobenius norm of the error divided by that of the reference
     cosine: float
     max_abs: float  # the largest error
-    eager_ratio: float  # max_abs over that of same-dtype eager, flash-attention's familiar measure; 0: not measured
-    batch: int  # where the worst (token, head) is
+    # max_abs divided by that of same-dtype eager, the measure that flash-attention's tests use; 0: not measured
+    eager_ratio: float
+    batch: int  # location of the worst (token, head)
     head: int
     token: int
     document: int
     rank: int = -1  # the rank that holds that token; -1: one device computed all
-    slope: float = 1.0  # regression slope of the result on the exact one, in the head if it is furthest from 1…
+    slope: float = 1.0  # regression slope of the result on the exact one, in the head where it is furthest from 1…
     slope_sigma: float = 0.0  # …and its standard deviation by rounding alone
     slope_head: int = 0
-    mode: Mode = "default"  # in which the backend was called
-    call: int = 1  # which call on the case; a later one had other signs in its inputs and other bits in its results
+    mode: Mode = "default"  # the mode in which the backend was called
+    # number of the call on the case; later calls have other signs in their inputs and other bits in their results
+    call: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,16 @@ class Run:
     outcome: Outcome
     reason: str = ""  # why it was refused, skipped or lost; the message if it raised
     scores: tuple[Score, ...] = ()
-    violations: tuple[str, ...] = ()  # of a structured probe's exact expectation
+    violations: tuple[str, ...] = ()  # violations of a structured probe's exact expectation
     warnings: tuple[str, ...] = ()  # harmless observations of such a probe
-    pattern: tuple[str, ...] = ()  # what the errors have in common, in words
-    kernels: tuple[str, ...] = ()  # the kernels or operators that were traced
+    pattern: tuple[str, ...] = ()  # what the errors have in common
+    kernels: tuple[str, ...] = ()  # kernels or operators in the trace
     foreign_kernels: str = ""  # what ran instead, if the trace shows it
     class_factor: float = 1.0  # legitimate extra rounding of the backend's class
-    call_ms: float = 0.0  # forward and backward, as seen from outside, the first call of its kind included
+    # duration of forward and backward, measured outside the call; includes the first call of its kind
+    call_ms: float = 0.0
     oracle_ms: float = 0.0
-    memory_bytes: int = 0  # what the case was estimated to need
+    memory_bytes: int = 0  # estimated memory of the case
 
 
 @dataclass(frozen=True)
@@ -116,19 +119,19 @@ class Verdict:
 
 @dataclass(frozen=True)
 class BackendState:
-    """A backend in the examined environment: its version, or why it cannot be had."""
+    """A backend in the examined environment: its version, or why it is not available."""
 
     name: str
     title: str
     package: str
     version: str = ""
     missing: str = ""
-    over_ranks: bool = False  # a scheme of context parallelism
+    over_ranks: bool = False  # whether it is a scheme of context parallelism
 
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """The device that was measured on, and how."""
+    """The measured device, and how it was measured."""
 
     device: str = ""  # "cuda" or "cpu"
     name: str = ""
@@ -137,13 +140,13 @@ class MeasuredOn:
     seed: int = 0
     seconds: float = 0.0
     not_reached: int = 0  # cases that --budget or an interrupt left out
-    interrupted: bool = False  # by Ctrl-C: this is what was measured by then
-    ring_size: int = 0  # ranks, where context parallelism was measured
-    emulated: bool = False  # flash-attn's kernels were plain torch
-    shimmed_names: tuple[str, ...] = ()  # names that ring-flash-attn misses in transformers, put back for the run
+    interrupted: bool = False  # by Ctrl-C: the section holds what was measured until then
+    ring_size: int = 0  # number of ranks if context parallelism was measured
+    emulated: bool = False  # whether plain torch emulated flash-attn's kernels
+    shimmed_names: tuple[str, ...] = ()  # names that ring-flash-attn misses in transformers, restored for the run
 
     def merge(self, later: "MeasuredOn") -> "MeasuredOn":
-        """Return the device with the time and the cases left out of both measurements."""
+        """Return the device with the times of both measurements added and the cases that they left out."""
         if not (self.device and later.device):
             return self if self.device else later
         return replace(
@@ -160,21 +163,21 @@ class MeasuredOn:
 
 @dataclass(frozen=True)
 class Difference:
-    """One tensor over repeated calls on the same inputs."""
+    """How one tensor varies over repeated calls on the same inputs."""
 
     tensor: str
-    distinct: int  # different bit patterns among the calls
-    first_differing: int  # the first repeat, from 2, whose bits differ from the first call's; 0: none
+    distinct: int  # number of different bit patterns among the calls
+    first_differing: int  # the first repeat, counted from 2, whose bits differ from the first call's; 0: none
     max_abs: float  # the largest difference from the first call
-    elements: int  # how many elements ever differed
+    elements: int  # number of elements that ever differed
     numel: int
-    token: int = -1  # where the first difference lies
+    token: int = -1  # location of the first difference
     head: int = -1
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """The result of repeating one case, bit for bit, in one mode; and of batch invariance, if that was tried."""
+    """The result of repeating one case in one mode, compared bitwise, and of batch invariance if that was tried."""
 
     backend: str
     case: Case
@@ -182,18 +185,19 @@ class Repeats:
     outcome: Outcome
     reason: str = ""
     repeats: int = 0
-    under_load: int = 0  # how many of them while something else kept the device busy
+    under_load: int = 0  # how many of them ran while other work kept the device busy
     differences: tuple[Difference, ...] = ()
-    batch: tuple[Difference, ...] = ()  # a row alone, against the same row among others and elsewhere in the batch
+    # a row on its own, compared with the same row among others and elsewhere in the batch
+    batch: tuple[Difference, ...] = ()
     call_ms: float = 0.0  # median
-    memory_bytes: int = 0  # peak beyond the inputs; 0: not measured
+    memory_bytes: int = 0  # peak in addition to the inputs; 0: not measured
     deterministic_switch: str = ""  # what the mode switched on
-    scores: tuple[Score, ...] = ()  # of one call, against the reference
+    scores: tuple[Score, ...] = ()  # scores of one call against the reference
     class_factor: float = 1.0
 
 
 def error_budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
-    """Return what z may be for `tensor` of a case before it is worth a warning."""
+    """Return the largest z that is acceptable for `tensor` of a case without a warning."""
     if tensor == "lse":
         return Budget(LSE_BUDGET, LSE_BUDGET)
     if tensor == "dsinks":
@@ -203,12 +207,12 @@ def error_budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
 
 
 def slope_budget(dtype: Dtype, slope_sigma: float, class_factor: float = 1.0) -> float:
-    """Return how far from 1 a regression slope may be before it is worth a warning."""
+    """Return how far from 1 a regression slope may be without a warning."""
     return max(SLOPE_FLOORS[dtype], SLOPE_SIGMAS * class_factor * slope_sigma)
 
 
 def budget_ratio(case: Case, score: Score, class_factor: float = 1.0) -> float:
-    """Return the error of one tensor in units of its budget: over 1 warns, over 3 fails."""
+    """Return the error of one tensor in units of its budget: above 1 warns, above 3 fails."""
     if score.nonfinite:
         return HUGE
     return max(_budget_ratios(case, score, class_factor).values())
@@ -223,7 +227,8 @@ def _budget_ratios(case: Case, score: Score, class_factor: float) -> dict[str, f
     return {
         "z_rms": score.z_rms / allowed.z_rms,
         "z_row": score.z_row / allowed.z_row,
-        "slope": abs(score.slope - 1.0) / limit if limit < 1.0 else 0.0,  # else rounding alone may give any factor
+        # otherwise rounding alone may produce any factor
+        "slope": abs(score.slope - 1.0) / limit if limit < 1.0 else 0.0,
     }
 
 
@@ -274,7 +279,7 @@ def _describe_measure(case: Case, score: Score, class_factor: float) -> str:
     ratios = _budget_ratios(case, score, class_factor)
     slope = ratios.pop("slope", 0.0)
     measure = max(ratios, key=lambda name: ratios[name])
-    if ratios[measure] < min(slope, FAIL_FACTOR):  # of a wrong result that is no mere factor it says little
+    if ratios[measure] < min(slope, FAIL_FACTOR):  # in a wrong result that is not a mere factor, it says little
         measure = "slope"
     if measure == "lse":
         return f"lse is off by {score.z_row:.2g} (budget {allowed.z_row:g})"

@@ -1,4 +1,4 @@
-"""Runs the rules that matter on a snapshot and turns the problems that they yield into findings."""
+"""Runs the relevant rules on a snapshot and turns the problems that they yield into findings."""
 
 import difflib
 import functools
@@ -22,13 +22,13 @@ from attncheck.doctor.needs import Need
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.target import NOT_IN_FILES
 
-CRASH = "ATN901"  # a rule raised
-GAPS = "ATN905"  # the packages are not known, or not all of them
+CRASH = "ATN901"  # a rule raised an exception
+GAPS = "ATN905"  # some or all package versions are unknown
 
 
 @cache
 def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
-    """Return every rule, sorted by code, with name and page filled in, and the ones that could not be loaded."""
+    """Return every rule, sorted by code, with name and page filled in, and the rules that could not be loaded."""
     extensions, broken = registry.load(rules, "attncheck.rules", families=True)
     rules_by_code = {rule.code: rule for rule in map(_read_page, Path(rules.__path__[0]).glob("*/*.md"))}
     for extension in extensions:
@@ -46,7 +46,7 @@ def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
 
 
 def _read_page(path: Path) -> Rule:
-    """Return the rule of one page: its front matter is the code and the severity."""
+    """Return the rule that a page describes; the page's front matter holds the code and the severity."""
     front_matter, _, page = path.read_text(encoding="utf-8").removeprefix("---\n").partition("---\n")
     fields: dict[str, Any] = dict(line.split(": ", 1) for line in front_matter.splitlines())
     return Rule(
@@ -55,16 +55,16 @@ def _read_page(path: Path) -> Rule:
 
 
 def check_codes(codes: Iterable[str]) -> None:
-    """Raise `BadUsage` for a code or prefix that no rule has."""
+    """Raise `BadUsage` for a code or prefix that matches no rule."""
     for code in codes:
         if not any(rule.code.startswith(code) for rule in all_rules()[0]):
-            prefix = code.rstrip("X")  # "ATN1xx", as pages write a range
+            prefix = code.rstrip("X")  # pages write a range as "ATN1xx"
             hint = f"write a range as {prefix}" if prefix != code else "`attncheck rules` lists them"
             raise BadUsage(f"no rule's code starts with {code!r}; {hint}")
 
 
 def render_rule_page(code: str) -> str:
-    """Return the page of the rule with this code or name, as text. Raises `BadUsage`."""
+    """Return the page of the rule with this code or name, as text. Raises `BadUsage` for an unknown one."""
     loaded = all_rules()[0]
     for rule in loaded:
         if code.upper() == rule.code or code.lower() == rule.name:
@@ -87,8 +87,8 @@ def run_rules(
 ) -> Report:
     """Run the rules that matter for `needs` on `snapshot` and return the report.
 
-    `select` and `ignore` are codes or prefixes ("ATN1"); `ignore` wins. With a `memory` a rule that reads what it read
-    in an earlier run of the same memory is not run again.
+    `select` and `ignore` are codes or prefixes ("ATN1"); `ignore` wins. With a `memory`, a rule is not run again if
+    everything that it read in an earlier run is unchanged.
     """
     loaded, broken = all_rules()
     findings: list[Finding] = []
@@ -128,18 +128,18 @@ def run_rules(
 
 @dataclass(frozen=True)
 class RuleAnswer:
-    """What one rule makes of one snapshot: findings, or why it could not judge; neither where it passed."""
+    """The result of one rule on one snapshot: its findings, or why it was skipped; neither if the rule passed."""
 
     findings: tuple[Finding, ...] = ()
     skip: Skip | None = None
 
 
 def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
-    """Return what a rule finds; one that raises is a finding, for it must not silence the others."""
+    """Return the findings of a rule; an exception in a rule becomes a finding, so that the other rules still run."""
     problems: list[Problem] = []
     try:
         problems.extend(rule.check(snapshot))
-    except MissingFact as missing:  # what it found before rests on facts that are known
+    except MissingFact as missing:  # earlier findings of the rule are based on known facts, so they stay
         if not problems:
             return RuleAnswer(skip=Skip(rule.code, rule.name, str(missing), missing.covered_by))
     except (Exception, SystemExit) as error:
@@ -150,25 +150,25 @@ def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
 
 
 def _name_covering_findings(skip: Skip, findings: Iterable[Finding]) -> Skip:
-    """Return `skip` with those of the covering codes that were found, named in its reason too."""
+    """Return `skip` with only the covering codes that were found, and name them in its reason."""
     if not skip.covered_by:
         return skip
     found_codes = {finding.code for finding in findings}
     covered_by = tuple(code for code in skip.covered_by if code in found_codes)
-    reason = f"{skip.reason}; repair {' and '.join(covered_by)} first" if covered_by else skip.reason
+    reason = f"{skip.reason}; fix {' and '.join(covered_by)} first" if covered_by else skip.reason
     return replace(skip, reason=reason, covered_by=covered_by)
 
 
 def add_findings(
     report: Report, findings: Iterable[Finding], select: Collection[str] = (), ignore: Collection[str] = ()
 ) -> Report:
-    """Return `report` with further findings, by severity; --select and --ignore apply to them too."""
+    """Return `report` with further findings, sorted by severity and filtered by --select and --ignore."""
     kept = [finding for finding in findings if is_selected(finding.code, select, ignore)]
     return replace(report, findings=by_severity((*report.findings, *kept)))
 
 
 def make_finding(rule: Rule, problem: Problem) -> Finding:
-    """Return `problem` as a finding of `rule`, one severity step milder if it is only predicted."""
+    """Return `problem` as a finding of `rule`; its severity is one step lower if the problem is only predicted."""
     severity: Severity = rule.severity
     if problem.predicted and severity == "error":
         severity = "warning"
@@ -224,6 +224,6 @@ def _describe_gaps(gaps: PackageGaps) -> Problem:
 
 
 def make_finding_by_code(code: str, problem: Problem) -> Finding:
-    """Return `problem` as a finding of the rule `code`, one that the engine raises on its own."""
+    """Return `problem` as a finding of the rule `code`, for findings that the engine itself raises."""
     rule = next(rule for rule in all_rules()[0] if rule.code == code)
     return make_finding(rule, problem)

@@ -1,8 +1,8 @@
-"""Remembers what rules found, so that one that reads the same facts again is not run again: for many launches at once.
+"""Remembers the findings of rules, so that a rule that would read the same facts again is not run again.
 
-A rule is arithmetic over the snapshot: where everything that it read is what it was, it finds what it found. What is
-read is noted by field; of the host by its field ("host.glibc"), of the variables by name ("environ.NCCL_ALGO"), as
-these differ from machine to machine in what few rules read; of a small question by its answer (`noted_by_answer`).
+A rule depends only on the snapshot: if everything it read is unchanged, so are its findings. Reads are recorded by
+field, and for the host by its field ("host.glibc"). Variables are recorded by name ("environ.NCCL_ALGO"), because they
+differ between machines and few rules read each of them. Small queries are recorded by their answer (`noted_by_answer`).
 """
 
 import functools
@@ -13,29 +13,29 @@ from typing import Any, Generic, TypeVar
 from attncheck.core.snapshot import Host, Snapshot
 
 T = TypeVar("T")
-Part = str | tuple[Callable[[Snapshot, str], Any], str]  # a field or a part of one, or a question and its subject
+Part = str | tuple[Callable[[Snapshot, str], Any], str]  # a field, a part of a field, or a query and its subject
 FIELDS = frozenset(spec.name for spec in fields(Snapshot))
 HOST_FIELDS = frozenset(spec.name for spec in fields(Host))
-# These are made again for each launch or node and are small: they are compared by value, all others by identity.
+# These are small and are created again for each launch or node, so they are compared by value; all others by identity.
 COMPARED_BY_VALUE = frozenset({"environ", "environ_gap", "devices", "model", "host"})
-MAX_ANSWERS = 4  # of one rule: as many models or environments in turn
+MAX_ANSWERS = 4  # per rule: enough for several models or environments in turn
 NOT_SET = object()
 
 _parts_read: set[Part] = set()
 
 
 class RecordedHost(Host):
-    """A host that notes which of its fields are read."""
+    """A host that records which of its fields are read."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute, noting it if it is a field."""
+        """Return an attribute, and record it if it is a field."""
         if name in HOST_FIELDS:
             _parts_read.add(f"host.{name}")
         return object.__getattribute__(self, name)
 
 
 class RecordedVariables(Mapping[str, str]):
-    """Variables that note which of them are read; where all are, that is noted."""
+    """Environment variables that record which of them are read; reading all of them is recorded as such."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables
@@ -61,17 +61,17 @@ class RecordedVariables(Mapping[str, str]):
 
 
 class RecordedSnapshot(Snapshot):
-    """A snapshot that notes which of its fields are read; host and variables note their own parts."""
+    """A snapshot that records which of its fields are read; host and variables record their own parts."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute, noting it if it is a field."""
+        """Return an attribute, and record it if it is a field."""
         if name in FIELDS and name not in ("host", "environ"):
             _parts_read.add(name)
         return object.__getattribute__(self, name)
 
 
 def record_snapshot(snapshot: Snapshot) -> RecordedSnapshot:
-    """Return a snapshot that notes what is read of it."""
+    """Return a snapshot that records which of its parts are read."""
     values = dict(vars(snapshot))
     if type(values["host"]) is Host:
         values["host"] = RecordedHost(**vars(values["host"]))
@@ -81,7 +81,7 @@ def record_snapshot(snapshot: Snapshot) -> RecordedSnapshot:
 
 
 def noted_by_answer(question: Callable[[Snapshot, str], T]) -> Callable[[Snapshot, str], T]:
-    """Note what a question is answered, not what it reads of a snapshot: launches that differ elsewhere share it."""
+    """Record the answer of a query instead of the parts it reads, so that launches that differ elsewhere share it."""
 
     @functools.wraps(question)
     def recorded(snapshot: Snapshot, subject: str) -> T:
@@ -96,7 +96,7 @@ def noted_by_answer(question: Callable[[Snapshot, str], T]) -> Callable[[Snapsho
 
 
 def read_part(snapshot: Snapshot, part: Part) -> Any:
-    """Return the value of a part of a snapshot, "torch" or "host.glibc", or the answer to a question about it."""
+    """Return the value of a part of a snapshot, "torch" or "host.glibc", or the answer of a query about it."""
     if not isinstance(part, str):
         question, subject = part
         return question(snapshot, subject)
@@ -116,7 +116,7 @@ class RuleMemory(Generic[T]):
     answers: dict[str, list[tuple[tuple[tuple[Part, Any], ...], T]]] = field(default_factory=dict)
 
     def recall(self, code: str, snapshot: Snapshot, run: Callable[[Snapshot], T]) -> T:
-        """Return what `run` returns of the snapshot, from memory where it read the same before."""
+        """Return `run(snapshot)`, from memory if every part that it read before has the same value."""
         kept = self.answers.setdefault(code, [])
         for known, answer in kept:
             for part, value in known:

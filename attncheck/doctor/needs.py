@@ -1,4 +1,4 @@
-"""What a job can need of the attention stack: a rule for none of its needs is not run."""
+"""What a job can need of the attention stack; a rule is not run if the job needs none of its subjects."""
 
 from typing import Literal
 

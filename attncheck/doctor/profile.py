@@ -1,4 +1,4 @@
-"""What the user's job needs, so that only rules that matter to it are run."""
+"""Determines what the user's job needs, so that only relevant rules run."""
 
 from typing import Literal, get_args
 
@@ -16,7 +16,7 @@ _NEEDS_BY_PROFILE: dict[str, frozenset[Need]] = {
     "rl": frozenset({"flash", "rl"}),
     "all": frozenset({"flash", "ring", "ulysses", "context_parallel", "rl", "liger"}),
 }
-# Distributions whose presence shows this need, alongside the frameworks that have it.
+# Distributions that indicate this need if installed, in addition to the frameworks that have it.
 _PACKAGES_BY_NEED: dict[Need, tuple[str, ...]] = {
     "flash": ("flash-attn", "flash-attn-3", "flash-attn-4", "ring-flash-attn"),
     "ring": ("ring-flash-attn", "yunchang"),
@@ -40,7 +40,7 @@ _NEED_BY_SCHEME: dict[str, Need] = {"llama3": "ring", "ulysses": "ulysses", "tor
 
 
 def needs_of_job(job: Job) -> frozenset[Need]:
-    """Return the needs of one launch: no more than what it will use."""
+    """Return the needs of one launch: only what it will use."""
     needed: set[Need] = {"job"}
     if "flash" in job.plan.attn_implementation or "flash_attn" in job.imports:
         needed.add("flash")

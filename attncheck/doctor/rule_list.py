@@ -12,7 +12,7 @@ def rule_title(rule: Rule) -> str:
 
 
 def render_text(rules: Sequence[Rule]) -> str:
-    """Return one line a rule: code, severity, name, defect."""
+    """Return one line per rule: code, severity, name, defect."""
     width = max(len(rule.name) for rule in rules)
     return "".join(f"{rule.code} {rule.severity:<7} {rule.name:<{width}}  {rule_title(rule)}\n" for rule in rules)
 

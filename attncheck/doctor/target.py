@@ -1,8 +1,8 @@
-"""The machine a job will run on, if that is not this one: `--target h100x8`, `--target sm_90,gpus=8,torch=2.9`.
+"""The machine that a job will run on, if it is not this one: `--target h100x8`, `--target sm_90,gpus=8,torch=2.9`.
 
-Its packages may be in files: `--target h100x8,requirements.txt` (`attncheck.doctor.target_files`). What a target does
-not name is neither there nor missing. Packages of this environment count alongside the words of a target, and alongside
-none of its files: those describe another environment."""
+Its packages may come from files: `--target h100x8,requirements.txt` (`attncheck.doctor.target_files`). Packages that a
+target does not name are neither present nor missing. If the target is only words, this environment's packages count
+too. If it names files, they do not, because the files describe another environment."""
 
 import difflib
 import os
@@ -31,7 +31,7 @@ from attncheck.doctor.target_files import KNOWN_FILES, find_reader, read_package
 from attncheck.doctor.target_files.collector import PackageList
 
 NOT_PROBED = "this is a target, not an examined environment"
-NOT_INSTALLED = "none"  # as a version: the package is not there
+NOT_INSTALLED = "none"  # as a version: the package is not installed
 NOT_NAMED = "the target lists only some packages, and was not examined"
 NOT_IN_FILES = "the target's files list only some packages, and it was not examined"
 NO_ENVIRONMENT = "this is attncheck's own environment, without the training stack"
@@ -40,7 +40,7 @@ NO_MACHINE = "the machine that trains was not named: --target h100x8"
 
 @dataclass(frozen=True)
 class Target:
-    """A machine and the packages on it, as far as `--target` names them; the rest is taken to be as on this one."""
+    """A machine and its packages, as far as `--target` names them; the rest is assumed to match this machine."""
 
     text: str
     gpu_name: str = ""  # "" if none is named
@@ -49,15 +49,15 @@ class Target:
     gpus_per_node: int | None = None
     driver: str = ""
     versions: dict[str, str] = field(default_factory=dict)  # distribution -> version, or `NOT_INSTALLED`
-    files: tuple[PackageList, ...] = ()  # what its files say; the words of the target win
+    files: tuple[PackageList, ...] = ()  # from its files; the words of the target take precedence
 
 
 def parse_target(text: str) -> Target:
-    """Return the target written as comma-separated tokens. Raises `BadUsage` naming the token.
+    """Return the target written as comma-separated tokens. Raises `BadUsage`, naming the token that is wrong.
 
-    "h100x8" is eight H100; "sm_90" a GPU generation; "cpu" no GPU; "gpus=8"; "driver=580"; "torch=2.9",
-    "flash-attn=none" and so on are versions of packages; "requirements.txt", "uv.lock" and so on are
-    files that name them, read here.
+    "h100x8" is eight H100; "sm_90" a GPU generation; "cpu" no GPU; "gpus=8"; "driver=580". "torch=2.9" and
+    "flash-attn=none" are versions of packages. "requirements.txt" and "uv.lock" are files that list packages; they are
+    read here.
     """
     parsed = Target(text)
     for token in filter(None, (part.strip() for part in text.split(","))):
@@ -104,7 +104,7 @@ def _apply_machine(target: Target, text: str) -> Target:
         return replace(
             target, gpu_name=name, compute_capability=capability, gpus_per_node=_gpu_count(target, generation[3])
         )
-    names = "|".join(map(re.escape, GPUS_BY_NAME))  # the x of rtx4090 is no number of GPUs
+    names = "|".join(map(re.escape, GPUS_BY_NAME))  # the x of rtx4090 does not start a number of GPUs
     match = re.fullmatch(rf"({names})(?:x(\d{{1,4}}))?", token)
     if match is None:
         similar = difflib.get_close_matches(token, GPUS_BY_NAME, n=1)
@@ -126,19 +126,19 @@ def _gpu_count(target: Target, digits: str | None) -> int:
 
 
 def has_stack(snapshot: Snapshot) -> bool:
-    """Return whether anything of a training stack is installed: an environment with none trains nothing."""
+    """Return whether any package of a training stack is installed; without one, an environment cannot train."""
     return snapshot.lists("torch", *WATCHED_DISTRIBUTIONS)
 
 
 def forget_environment(snapshot: Snapshot, reason: str = NO_ENVIRONMENT) -> Snapshot:
-    """Return the snapshot of a job whose environment and machine are not known: those here are not the job's."""
+    """Return the snapshot of a job whose environment and machine are unknown, without the facts of this machine."""
     not_known = Unreadable(NO_MACHINE)
     changed = forget_packages(snapshot, reason)
     return replace(changed, devices=not_known, driver=not_known, topology=not_known, environ={})
 
 
 def forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
-    """Return the snapshot without its packages: which of them the job has is not known, for that reason."""
+    """Return the snapshot with unknown packages, for the given reason."""
     return replace(
         snapshot,
         distributions=(),
@@ -155,10 +155,10 @@ def forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
 
 
 def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
-    """Return the snapshot as it would be taken on the target: what `--target` names, else what is here.
+    """Return the snapshot as if taken on the target: the facts that `--target` names, else those of this machine.
 
-    Packages that are neither named nor here are not known, and none is where a file names them or where this
-    environment holds nothing of a training stack.
+    Packages that are neither named nor installed here are unknown. If a file lists packages, or this environment has no
+    training stack, the packages installed here do not count.
     """
     changed = replace(snapshot, imports=Absent(NOT_PROBED), interfaces=Absent(NOT_PROBED), links=Absent(NOT_PROBED))
     if not has_stack(snapshot):
@@ -192,7 +192,7 @@ def _with_files(snapshot: Snapshot, packages: PackageList) -> Snapshot:
 
 
 def _without_cuda_state(torch: Fact[Torch]) -> Fact[Torch]:
-    """Return torch without what its CUDA did here; a CPU build here says nothing about the target."""
+    """Return torch without the results of running CUDA here; a CPU build here shows nothing about the target."""
     if not isinstance(torch, Known):
         return torch
     if isinstance(torch.value.cuda, Absent):
@@ -222,9 +222,9 @@ def _target_driver(target: Target) -> Fact[Driver]:
 
 
 def with_version(snapshot: Snapshot, name: str, version: str, allowed: str = "") -> Snapshot:
-    """Return the snapshot with another version of one distribution; nothing is known of its files then.
+    """Return the snapshot with another version of one distribution, whose files are then unknown.
 
-    The version is "" if it is one of several that are `allowed`.
+    The version is "" if it may be any of several that are `allowed`.
     """
     installed = snapshot.package(name)
     if isinstance(installed, Known) and installed.value.version == version and not allowed:
@@ -250,7 +250,7 @@ def with_version(snapshot: Snapshot, name: str, version: str, allowed: str = "")
 
 
 def _torch_of_version(version: str) -> Torch:
-    """Return torch as its version tells it: "2.6.0+cu124" is built for CUDA 12.4, "2.6.0+cpu" for no GPU."""
+    """Return torch as described by its version: "2.6.0+cu124" is built for CUDA 12.4, "2.6.0+cpu" for no GPU."""
     not_probed = Unreadable(NOT_PROBED)
     label = version.partition("+")[2]
     cuda = re.fullmatch(r"cu(\d{2,3})", label)

@@ -1,15 +1,15 @@
-"""What is in front of a job: a policy, its checks in order, and the guard that becomes the command.
+"""The gate before a job: a policy, its checks in order, and the guard that becomes the command.
 
-Answers: may this job start? `run.py` runs the checks that a policy asks (`attncheck gate`), leaves out those that
-would mean nothing, keeps within the budget and joins the reports; `guard.py` does so for a command and then becomes
-it, or refuses (`attncheck run`). `baseline.py` sets today's findings apart, `apply.py` what the policy allows,
-`trust.py` keeps which policies and launches may start code, `init.py` writes a first policy; `levels.py` has ready
-ones of a promised length.
+It answers whether a job may start. `run.py` runs the checks that a policy requests (`attncheck gate`), skips those
+whose result would mean nothing, keeps within the budget and merges the reports. `guard.py` does so for a command and
+then becomes it, or refuses (`attncheck run`). `baseline.py` separates known findings, `apply.py` those that the policy
+allows, `trust.py` records which policies and launches may start code, `init.py` writes a first policy, `levels.py` has
+ready policies of a promised duration.
 
-To add a key of the policy: a field of the class in `policy.py`, and its reader there.
+To add a key of the policy, add a field to the class in `policy.py`, and its reader there.
 
-Read first: `policy.py`, then `run.py`. An answer is kept by `cache.py` under the key of `cache_key.py`; ranks of one
-node follow their first one by `node_leader.py`.
+Read first: `policy.py`, then `run.py`. `cache.py` keeps an answer under the key of `cache_key.py`. `node_leader.py`
+lets the ranks of one node follow the first one.
 
-Imports: every room but `cli`, `cluster` and `selftest`; torch never.
+Imports: every room except `cli`, `cluster` and `selftest`; never torch.
 """

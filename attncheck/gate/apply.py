@@ -1,4 +1,4 @@
-"""Applies a policy to a report: sets apart the findings that it allows, and adds those that it raises itself."""
+"""Applies a policy to a report: separates the findings that it allows, and adds those that it raises itself."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -8,13 +8,13 @@ from attncheck.core.report import Allowance, Finding, Problem, Report, Verdict, 
 from attncheck.doctor import engine
 from attncheck.gate.policy import Policy
 
-MAX_CASES = 5  # cases named in a finding
+MAX_CASES = 5  # how many cases a finding names
 EXPIRED_CODE = "ATN904"
 IMPRECISE_CODE = "ATN606"
 
 
 def check_policy_codes(policy: Policy) -> None:
-    """Raise `BadUsage` for a code in the policy that no rule has."""
+    """Raise `BadUsage` for a code in the policy that belongs to no rule."""
     engine.check_codes((*policy.select, *policy.ignore))
     try:
         engine.check_codes(allowance.code for allowance in policy.allowances)
@@ -23,7 +23,7 @@ def check_policy_codes(policy: Policy) -> None:
 
 
 def apply_policy(report: Report, policy: Policy, date: str) -> Report:
-    """Return `report` with the policy's own findings added, and those that it allows on `date` set apart."""
+    """Return `report` with the policy's own findings added, and the findings allowed on `date` separated."""
     policy_findings = (
         *find_imprecise_backends(report.verdicts, policy.max_error),
         *find_expired_allowances(policy.allowances, date),
@@ -47,10 +47,10 @@ def apply_policy(report: Report, policy: Policy, date: str) -> Report:
 
 
 def with_repair(report: Report) -> Report:
-    """Return a report to which the policy was applied with the repair of all that doctor and lint found in it."""
+    """Return a report, to which the policy was applied, with the repair of doctor's and lint's findings."""
     if not any(finding.fixes for finding in report.findings) or not {"doctor", "lint"} & set(report.sections):
         return report
-    from attncheck.doctor.repair.plan import add_repair  # late: most reports have nothing to repair
+    from attncheck.doctor.repair.plan import add_repair  # imported late: most reports have nothing to repair
 
     return add_repair(report)
 
@@ -65,7 +65,7 @@ def find_expired_allowances(allowances: Iterable[Allowance], date: str) -> Itera
 
 
 def find_imprecise_backends(verdicts: Iterable[Verdict], max_error: float) -> Iterator[Finding]:
-    """Yield a finding for each backend that passes a case with an error beyond `max_error` of its budget (0: any)."""
+    """Yield a finding for each backend that passes a case with an error above `max_error` (0: no limit)."""
     verdicts_by_backend: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         if max_error and verdict.answer == "pass" and verdict.budget_ratio > max_error:
@@ -83,5 +83,5 @@ def find_imprecise_backends(verdicts: Iterable[Verdict], max_error: float) -> It
 
 
 def _is_allowed(finding: Finding, allowances: Iterable[Allowance]) -> bool:
-    """Return whether an allowance covers a finding; none covers the finding of an expired allowance."""
+    """Return whether an allowance covers a finding; findings about expired allowances are never covered."""
     return finding.code != EXPIRED_CODE and any(finding.code.startswith(allowance.code) for allowance in allowances)

@@ -1,4 +1,4 @@
-"""Records today's findings, so that later reports fail on new ones only and list the old ones apart."""
+"""Records the current findings, so that later reports fail only on new ones and list the known ones separately."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from attncheck.core.report import Report
 from attncheck.report.fingerprints import RECIPE_VERSION, compute_fingerprint
 
 SCHEMA = 1
-MAX_BYTES = 16 << 20  # a finding takes some three hundred
+MAX_BYTES = 16 << 20  # a finding takes about three hundred bytes
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One recorded finding: its fingerprint, its text, and the day on which it was first recorded."""
+    """One recorded finding: its fingerprint, its text, and the date when it was first recorded."""
 
     fingerprint: str
     code: str
@@ -28,16 +28,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The findings of one day, by code, subject and fingerprint, so that a change shows as few lines of a diff."""
+    """The findings of one day, sorted by code, subject and fingerprint, so that a change is a small diff."""
 
     findings: tuple[Entry, ...] = ()
-    recipe: int = RECIPE_VERSION  # of the fingerprints
+    recipe: int = RECIPE_VERSION  # version of the fingerprints' recipe
     schema_version: int = SCHEMA
 
 
 @dataclass(frozen=True)
 class BaselineChange:
-    """How a baseline changed: entries in all, new ones, and those of the old one that no longer exist."""
+    """How a baseline changed: the number of entries, of new ones, and of those that no longer exist."""
 
     entries: int
     new: int
@@ -45,7 +45,7 @@ class BaselineChange:
 
 
 def record_baseline(report: Report, path: str, date: str) -> BaselineChange:
-    """Write a report's findings, those of its baseline included, to `path`; entries that were there keep their date."""
+    """Write a report's findings, including those of its baseline, to `path`; existing entries keep their date."""
     previous_entries = {
         entry.fingerprint: entry for entry in (load_baseline(path).findings if os.path.exists(path) else ())
     }
@@ -67,7 +67,7 @@ def record_baseline(report: Report, path: str, date: str) -> BaselineChange:
 
 
 def apply_baseline(report: Report, path: str) -> Report:
-    """Return the report with the findings of the baseline `path` set apart. Raises `BadUsage` for a damaged file."""
+    """Return the report with the findings in the baseline `path` separated. Raises `BadUsage` for a damaged file."""
     fingerprints = {entry.fingerprint for entry in load_baseline(path).findings}
     baselined = tuple(finding for finding in report.findings if compute_fingerprint(finding) in fingerprints)
     new_findings = tuple(finding for finding in report.findings if compute_fingerprint(finding) not in fingerprints)
@@ -75,7 +75,7 @@ def apply_baseline(report: Report, path: str) -> Report:
 
 
 def load_baseline(path: str) -> Baseline:
-    """Return the baseline in a file. Raises `BadUsage` if the file is missing or holds something else."""
+    """Return the baseline in a file. Raises `BadUsage` if the file is missing or is not a baseline."""
     try:
         data = read_bounded(path, MAX_BYTES)
     except CannotRead as error:

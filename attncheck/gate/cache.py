@@ -1,7 +1,7 @@
-"""Answers of a gate kept for the next start: one small file each, and next to it the report, in our own folder.
+"""Keeps a gate's answers for the next start in our own folder: one small file each, with the report next to it.
 
-Many starts may come at once, on one machine or over a shared home: files are put in place by rename, and whatever
-cannot be read, is damaged or of another time is as if it were not there.
+Many starts may happen at once, on one machine or over a shared home, so files are put in place by renaming. A file that
+cannot be read, is damaged or is too old is treated as missing.
 """
 
 import time
@@ -20,9 +20,9 @@ MAX_REPORT_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Answer:
-    """How a gate ended, what it read of the user's (digests by path and by model), and when: seconds since 1970.
+    """How a gate ended, the digests of the user's files and models that it read, and when (seconds since 1970).
 
-    `summary` says in a few words what it found: "12 passed, 0 errors".
+    `summary` is its result in a few words: "12 passed, 0 errors".
     """
 
     code: int
@@ -33,7 +33,7 @@ class Answer:
 
 
 def read_answer(folder: Path, key: str, is_current: Callable[[Answer], bool]) -> Answer | None:
-    """Return the answer of this key if there is one, it is fresh, and what it read is still the same."""
+    """Return the answer for this key if it exists, is fresh, and the files that it read are unchanged."""
     try:
         answer = codec.loads(Answer, (folder / f"answer-{key}.json").read_text("utf-8"))
     except (OSError, ValueError, RecursionError):  # BadDocument is a ValueError
@@ -43,14 +43,14 @@ def read_answer(folder: Path, key: str, is_current: Callable[[Answer], bool]) ->
 
 
 def read_report(folder: Path, key: str) -> str:
-    """Return the report of an answer as JSON; "" if it was too large to keep, or no longer exists."""
+    """Return the report of an answer as JSON; "" if it was too large to keep or no longer exists."""
     with suppress(OSError, ValueError):
         return (folder / f"report-{key}.json").read_text("utf-8")
     return ""
 
 
 def write_answer(folder: Path, key: str, answer: Answer, report: str) -> None:
-    """Keep an answer and its report, and as many of the others as there is room for. A full disk is not an error."""
+    """Keep an answer and its report, and as many others as there is room for. A full disk is not an error."""
     with suppress(OSError):
         if len(report) <= MAX_REPORT_BYTES:
             replace_private_file(folder / f"report-{key}.json", report)
@@ -59,7 +59,7 @@ def write_answer(folder: Path, key: str, answer: Answer, report: str) -> None:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove the oldest answers beyond `MAX_ANSWERS`, and what starts of earlier days left behind."""
+    """Remove the oldest answers beyond `MAX_ANSWERS`, and files that starts of earlier days left behind."""
     now = time.time()
     answers: list[tuple[float, Path]] = []
     for path in folder.iterdir():

@@ -1,9 +1,9 @@
-"""The key under which a gate's answer is kept: a digest of what the answer depends on.
+"""The key under which a gate's answer is kept: a digest of everything that the answer depends on.
 
-That is a snapshot by the static lane, which costs a tenth of a second and imports nothing of what is examined, and the
-sizes and times of the installed packages' files; with the policy, the command, the folder it is started in and the
-machine. What the user's own gate reads (the launch, the files that it names, models) is remembered with the
-answer: see `attncheck.gate.inputs`.
+It covers a snapshot by the static lane, which takes a tenth of a second and imports nothing from the examined
+environment, and the sizes and times of the installed packages' files; also the policy, the command, its working
+directory and the machine. The user's files that the gate reads (the launch, the files that it names, models) are
+remembered with the answer: see `attncheck.gate.inputs`.
 """
 
 import hashlib
@@ -12,19 +12,18 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.snapshot import Absent, Snapshot
 from attncheck.doctor.probes.collect import collect_with_stamps
+from attncheck.doctor.probes.keeping import describe_machine
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy
 from attncheck.gate.trust import describe_state
 from attncheck.workers.execution import ExecutionTarget
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# One rank differs from the next in these, and no answer does.
+# These differ between ranks, and do not affect the answer.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID")
 
 
@@ -43,14 +42,14 @@ def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], dat
         "job": _describe_target(policy.target),
         "argv": list(argv),
         "folder": os.getcwd(),
-        "machine": _machine(),
+        "machine": describe_machine(),
     }
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _describe_target(text: str) -> dict[str, Any]:
-    """Return the target of a policy with what its files hold; they are read again at each start."""
+    """Return the target of a policy with the contents of its files, which are read again at each start."""
     if not text:
         return {}
     from attncheck.doctor.target import parse_target
@@ -59,13 +58,7 @@ def _describe_target(text: str) -> dict[str, Any]:
 
 
 def _without_what_varies(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without what differs from one minute, or one rank, to the next."""
+    """Return a snapshot without values that differ between minutes or ranks."""
     environ = {name: value for name, value in snapshot.environ.items() if name not in RANK_VARIABLES}
     host = replace(snapshot.host, memory_available_bytes=Absent("it varies"))
     return replace(snapshot, taken="", host=host, environ=environ)
-
-
-def _machine() -> list[str]:
-    """Return what tells this machine, since it was started, from others that share a home: its GPUs as device files."""
-    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else os.uname().nodename
-    return [boot, *sorted(name for name in os.listdir("/dev") if name.startswith("nvidia") or name == "dxg")]

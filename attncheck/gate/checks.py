@@ -1,4 +1,4 @@
-"""Runs the checks of a gate one by one: one snapshot, then a request for each check, model by model."""
+"""Runs the checks of a gate one by one: one snapshot, then a request for each check and model."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from attncheck.ring.group import Ring
 from attncheck.smoke import run as smoke
 from attncheck.workers.execution import ExecutionTarget
 
-# What a launch decides of the plan that smoke trains; its sizes stay smoke's own, which are small.
+# The launch's settings that apply to smoke's plan; the sizes remain smoke's own, which are small.
 PLAN_FIELDS_FROM_LAUNCH = (
     "attn_implementation",
     "packing",
@@ -52,7 +52,7 @@ PLAN_FIELDS_FROM_LAUNCH = (
 
 
 class NothingLinted(Exception):
-    """No source of a gate's lint starts a trainer that attncheck knows: it may be any program, and nothing is open."""
+    """No source of a gate's lint starts a known trainer; it may be any program, so no question is open."""
 
 
 class CheckRunner:
@@ -70,7 +70,7 @@ class CheckRunner:
         self.level = get_level(policy)
         self.command_sources = tuple(source for source in sources if source.name == COMMAND)
         self.file_sources = tuple(source for source in sources if source.name != COMMAND)
-        self.has_full_snapshot = False  # with every lane that doctor takes
+        self.has_full_snapshot = False  # with every lane that doctor uses
         self._snapshot: Snapshot | None = None
         self._models: dict[str, Snapshot] = {}
         self._job: Job | None = None
@@ -78,7 +78,7 @@ class CheckRunner:
         self._has_checked_communication = False
 
     def run(self, check: Check, seconds_left: float) -> Iterator[Report]:
-        """Yield the reports of one check, each as soon as it is there; `seconds_left` is what is left of the budget."""
+        """Yield the reports of one check, each as soon as it is ready; `seconds_left` is the rest of the budget."""
         runs: dict[Check, Callable[[float], Iterator[Report]]] = {
             "doctor": lambda seconds_left: self._run_doctor(),
             "lint": lambda seconds_left: self._run_lint(),
@@ -92,7 +92,7 @@ class CheckRunner:
         yield from runs[check](seconds_left)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the machine; of its files alone, if no check has collected more."""
+        """Return the snapshot of the machine; of its files only, if no check has collected more."""
         if self._snapshot is None:
             self._snapshot = self._collect(("static",), self._model_names()[0])
         return self._snapshot
@@ -103,14 +103,14 @@ class CheckRunner:
         return replace(self._apply_target(self.snapshot()), job=job)
 
     def plan(self) -> Plan:
-        """Return the plan that smoke trains: the policy's fields, else those of the launch, else the defaults."""
+        """Return the plan that smoke trains: the policy's fields, or those of the launch, or the defaults."""
         launch_fields: dict[str, Any] = {}
         if self._job is not None:
             launch_fields = {name: getattr(self._job.plan, name) for name in PLAN_FIELDS_FROM_LAUNCH}
         return Plan(**{**launch_fields, **self.policy.plan}, ring_size=self.policy.ring_size or 1)
 
     def _model_names(self) -> tuple[str | None, ...]:
-        """Return the models to check: the policy's, else the launch's if it can be read here, else (None,)."""
+        """Return the models to check: the policy's, or the launch's if it can be read here, or (None,)."""
         if self.policy.models:
             return self.policy.models
         if self._job is not None and self._job.model and isinstance(self.inputs.read_model(self._job.model), Known):
@@ -129,7 +129,7 @@ class CheckRunner:
         return apply_target(snapshot, parse_target(self.policy.target)) if self.policy.target else snapshot
 
     def _snapshot_with_model(self, model: str | None) -> Snapshot:
-        """Return the snapshot with a model, as doctor collected it, else as its files tell."""
+        """Return the snapshot with a model, as doctor collected it, or from its files only."""
         snapshot = self.snapshot()
         if model is None:
             return replace(snapshot, model=Absent("no model was named"))
@@ -163,7 +163,7 @@ class CheckRunner:
         return report
 
     def _note_communication_failure(self, findings: tuple[Finding, ...]) -> None:
-        """Take note of ranks that cannot communicate: whatever they compute together would mean nothing."""
+        """Remember if ranks cannot communicate: whatever they compute together would mean nothing."""
         failure = next((finding for finding in findings if finding.code in ("ATN520", "ATN521")), None)
         if failure is not None:
             self._communication_failure = f"{failure.code}: {failure.message}"
@@ -178,7 +178,7 @@ class CheckRunner:
         base_request = lint.Request(
             (), version=version, model=model, select=self.policy.select, ignore=self.policy.ignore
         )
-        # The command may be any program; a file that the policy names is meant to start a training.
+        # The command may be any program; a file that the policy names is expected to start a training.
         for sources, any_program in ((self.file_sources, False), (self.command_sources, True)):
             if sources:
                 request = replace(base_request, sources=sources, skip_unknown=any_program)
@@ -215,7 +215,7 @@ class CheckRunner:
             )
 
     def _note_communication(self, report: Report) -> Report:
-        """Return a report across ranks, having taken note of whether they could communicate."""
+        """Return a report across ranks, after remembering whether they could communicate."""
         self._has_checked_communication = self._has_checked_communication or bool(list_exchanges(report))
         self._note_communication_failure(report.findings)
         return report
@@ -239,7 +239,7 @@ class CheckRunner:
         request = smoke.Request(plan=self.plan(), models=models or smoke.DEFAULT_MODELS, ring=self._make_ring())
         smoke.validate_request(request)
         if "/" in request.plan.attn_implementation and not self._plans_the_command():
-            self._require_trust("smoke", digest_sources(self.file_sources))  # a Hub kernel, which is code
+            self._require_trust("smoke", digest_sources(self.file_sources))  # a Hub kernel is code
         yield smoke.run(self.snapshot(), request, self.target, self.report_progress)
 
     def _run_rehearsal(self) -> Iterator[Report]:
@@ -262,11 +262,11 @@ class CheckRunner:
             yield agreement.run(self.snapshot(), request, self.target, self.report_progress)
 
     def _make_launch_request(self, check: Check) -> rehearsal.Request:
-        """Return the request to run the launches, whose files are then digested. Raises `Unanswered` without trust."""
-        if self.target.uses_gpu and not self.has_full_snapshot:  # ranks are started for each GPU
+        """Return the request to run the launches, after digesting their files. Raises `Unanswered` without trust."""
+        if self.target.uses_gpu and not self.has_full_snapshot:  # one rank is started for each GPU
             self._snapshot = self._collect(("static", "device"), self._model_names()[0])
         sources = (*self.file_sources, *self.command_sources)
-        is_named = check in self.policy.checks  # else no program is started of which nothing is known
+        is_named = check in self.policy.checks  # otherwise no unknown program is started
         reader = CodeReader(self.inputs)
         code = reader.read_code(self.snapshot(), self.file_sources, is_named)
         if code.commands:
@@ -278,18 +278,19 @@ class CheckRunner:
         return request
 
     def _plans_the_command(self) -> bool:
-        """Return whether the command after `run --` decides the attention of the plan, and not the policy."""
+        """Return whether the command after `run --` decides the plan's attention, and not the policy."""
         is_command = self._job is not None and self._job.location.source == COMMAND
         return is_command and "attn_implementation" not in self.policy.plan
 
     def _require_trust(self, check: Check, files: Mapping[str, str]) -> None:
-        """Raise `Unanswered` for a check that runs what the policy names, unless the user trusts or names it."""
+        """Raise `Unanswered` for a check that runs code from the policy, unless it is trusted or the check is named."""
         doubt = find_doubt(self.policy, files) if check not in self.policy.named_checks else ""
         if doubt:
             raise Unanswered(f"not run: {doubt}")
 
     def _run_bench(self) -> Iterator[Report]:
-        request = bench_shapes.Request(passes=("forward_backward",))  # what a training step does; half of the time
+        # a training step runs both passes; this takes half of the time
+        request = bench_shapes.Request(passes=("forward_backward",))
         for model in self._model_names():
             yield bench.run(self._snapshot_with_model(model), request, self.target, self.report_progress)
         for ring in self._iter_rings():

@@ -1,7 +1,7 @@
-"""`attncheck run`: asks the gate about a command, then becomes it, or refuses.
+"""`attncheck run`: runs the gate for a command, then becomes the command, or refuses.
 
-What is started is the very process that attncheck was: same number, arguments, environment, streams and signals.
-Nothing is written to its standard output; to its standard error one line before it starts, which may be switched off.
+The command runs in attncheck's own process: same process id, arguments, environment, streams and signals. Nothing is
+written to its standard output. One line is written to standard error before it starts, and can be switched off.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from attncheck.workers.execution import ExecutionTarget
 if TYPE_CHECKING:
     from attncheck.core.report import Report
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells exit
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # the exit codes of shells
 SHELL = "/bin/sh"
 WithProgress = Callable[[Callable[[Callable[[str], None]], Any]], Any]
 
@@ -46,7 +46,7 @@ class NotStarted(AttncheckError):
 
 
 def find_program(word: str, environ: Mapping[str, str]) -> str:
-    """Return the file that a command's first word names. Raises `NotStarted` as a shell would complain."""
+    """Return the file that a command's first word names. Raises `NotStarted` as a shell would."""
     path = shutil.which(word, path=environ.get("PATH", os.defpath)) if word and "\0" not in word else None
     if path is not None:
         return path
@@ -59,7 +59,7 @@ def find_program(word: str, environ: Mapping[str, str]) -> str:
 
 
 def become(path: str, argv: Sequence[str], environ: Mapping[str, str], ignored: Collection[int] = ()) -> NoReturn:
-    """Become the command. `ignored` are the signals that were ignored when attncheck was started.
+    """Replace this process by the command. `ignored` are the signals that were ignored when attncheck was started.
 
     Raises `NotStarted` if the system refuses.
     """
@@ -72,17 +72,17 @@ def become(path: str, argv: Sequence[str], environ: Mapping[str, str], ignored: 
         os.execve(path, list(argv), dict(environ))
     except OSError as error:
         with suppress(OSError):
-            if error.errno == 8 and _is_text(path):  # ENOEXEC: a script without "#!", which execvp gives to the shell
+            if error.errno == 8 and _is_text(path):  # ENOEXEC: a script without "#!", which execvp passes to the shell
                 os.execve(SHELL, [SHELL, path, *argv[1:]], dict(environ))
         raise NotStarted(f"{argv[0]}: {error.strerror}", NOT_EXECUTABLE) from None
-    except ValueError as error:  # a NUL among the words
+    except ValueError as error:  # a NUL in one of the words
         raise NotStarted(f"{argv[0]}: {error}", NOT_EXECUTABLE) from None
 
 
 def _reset_signals(ignored: Collection[int]) -> None:
-    """Give signals back what Python and we took: no handler outlives exec, and what is ignored stays so.
+    """Restore the signals that Python and we changed: no handler survives exec, and ignored signals stay ignored.
 
-    Python ignores SIGPIPE and SIGXFSZ. What ends a program is held back meanwhile, so that none gets lost.
+    Python ignores SIGPIPE and SIGXFSZ. Signals that end a program are blocked meanwhile, so that none is lost.
     """
     held = set(STOP_SIGNALS)
     signal.pthread_sigmask(signal.SIG_BLOCK, held)
@@ -97,7 +97,7 @@ def _is_text(path: str) -> bool:
 
 
 def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that we were given: Python sets LC_CTYPE in ours if the locale is "C" (PEP 538)."""
+    """Return the environment that we inherited: Python sets LC_CTYPE in ours if the locale is "C" (PEP 538)."""
     kept = dict(environ)
     with suppress(OSError):
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -117,12 +117,12 @@ def run(
     ignored: Collection[int] = (),
     quiet: bool = False,
 ) -> int:
-    """Become the command `argv`, or return the exit code with which it is refused.
+    """Become the command `argv`, or return the exit code for refusing it.
 
-    `with_progress(work)` runs `work(report_progress)` with a line of progress. `show(report, refused)` tells people of
-    a refusal; where `always_show`, of a report that lets it pass too. It is called before the node's other ranks
-    learn of it: the first of them that ends has its launcher stop all. `ignored` are signals to leave ignored.
-    Unless `quiet`, rank 0 says in one line on standard error why the command may start.
+    `with_progress(work)` runs `work(report_progress)` with a progress line. `show(report, refused)` shows a refusal,
+    and with `always_show` also a report that passes. It is called before the node's other ranks learn of the refusal,
+    because the launcher stops all ranks when the first one ends. `ignored` are signals to leave ignored. Unless
+    `quiet`, rank 0 prints one line on standard error that says why the command may start.
     """
     environ = dict(os.environ)
     path = find_program(argv[0] if argv else "", environ)
@@ -133,7 +133,7 @@ def run(
     if not node.leads:
         seconds = policy.budget + node_leader.START_SECONDS if policy.budget else node_leader.WAIT_SECONDS
         code = node_leader.follow_leader(folder, node, seconds)
-        node = replace(node, leads=True)  # if no one else does
+        node = replace(node, leads=True)  # if no other rank does
     if code is None:
         with node_leader.lead_node(folder, node) as publish:
             gated = _GatedCommand(policy, target, tuple(argv), environ, use_cache, with_progress)
@@ -147,12 +147,12 @@ def run(
             if code:
                 code = _refuse(node, code, argv, reason)
             publish(code)
-    interrupts.raise_if_interrupted()  # one that Python lost must not start the command
+    interrupts.raise_if_interrupted()  # an interrupt that Python lost must not start the command
     return code or become(path, argv, inherited_environment(environ), ignored)
 
 
 class _GatedCommand:
-    """One start of a command: what the gate answers about it, from the cache or again."""
+    """One start of a command: the gate's answer about it, from the cache or computed."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class _GatedCommand:
         self._key = ""
         self._report: Report | None = None
         self._answer = cache.Answer(CLEAN, 0.0)
-        self._is_kept = False  # the answer is an earlier start's
+        self._is_kept = False  # whether the answer is from an earlier start
 
     def exit_code(self) -> int:
         """Return the gate's exit code."""
@@ -182,7 +182,7 @@ class _GatedCommand:
         return self._run_gate()
 
     def describe_pass(self) -> str:
-        """Return in one line what the gate found, and when, where an earlier start found it."""
+        """Return in one line what the gate reported, and when if an earlier start ran it."""
         written = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self._answer.written))
         return self._answer.summary + (f"; kept answer of {written}" if self._is_kept else "")
 
@@ -195,7 +195,7 @@ class _GatedCommand:
             try:
                 self._report = document.loads(cache.read_report(self._folder, self._key))
             except BadDocument:
-                self._run_gate()  # it was damaged, or too large to keep
+                self._run_gate()  # the kept report was damaged, or too large to keep
         assert self._report is not None
         return self._report
 
@@ -219,14 +219,14 @@ class _GatedCommand:
 
 
 def _is_current(answer: cache.Answer) -> bool:
-    """Return whether the files and models that an answer read are still what they were."""
+    """Return whether the files and models that an answer depends on are unchanged."""
     return all(digest_file(path) == digest for path, digest in answer.files.items()) and all(
         digest_model(name) == digest for name, digest in answer.models.items()
     )
 
 
 def describe_findings(report: Report) -> str:
-    """Return in a few words what a gate found: "12 passed, 0 errors, 1 warning, ATN205"."""
+    """Return the gate's result in a few words: "12 passed, 0 errors, 1 warning, ATN205"."""
     from attncheck.core.results.gate import GateSection
     from attncheck.report.finding_lines import count_findings
 
@@ -259,9 +259,9 @@ def describe_refusal(report: Report, policy: Policy, code: int) -> str:
 
 
 def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str], reason: str) -> int:
-    """Say on standard error that the command is not started; return the exit code.
+    """Print on standard error that the command is not started, and return the exit code.
 
-    The node of rank 0 ends with the gate's own code, its report has been shown; another node says it in one line.
+    The node of rank 0, whose report was shown, ends with the gate's own code. Another node prints one line.
     """
     text = f"attncheck: refused: {reason}; {argv[0]} was not started"
     if not node.reports:
@@ -271,13 +271,13 @@ def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str], reason: 
 
 
 def _print_last(text: str) -> None:
-    """Print a line on standard error; one that cannot be printed changes nothing."""
+    """Print a line on standard error; a failure to print is ignored."""
     with suppress(AttributeError, OSError, ValueError):
         print_message(text)
         sys.stderr.flush()
 
 
 def fit_node(policy: Policy, node: node_leader.NodeRank) -> Policy:
-    """Return the policy as one node of a launch can check it: a ring of as many ranks as it has, at most."""
+    """Return the policy as one node of a launch can check it: the ring has at most as many ranks as the node."""
     size = min(policy.ring_size, node.local_size or policy.ring_size)
     return replace(policy, ring_size=size if size > 1 else 0)

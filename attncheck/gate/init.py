@@ -1,4 +1,4 @@
-"""`attncheck init`: a commented policy for a project folder; every line of it is either in force or ready to be."""
+"""`attncheck init`: a commented policy for a project folder; every line is either active or ready to be."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from attncheck.gate.inputs import read_small_file
 from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, parse_policy
 from attncheck.lint import frameworks
 
-MAX_FILES = 2000  # listed in a folder and the folders in it
+MAX_FILES = 2000  # listed in a folder and its subfolders
 MAX_LISTED = 12
 MAX_DEPTH = 2
 STACK_DISTRIBUTIONS = (
@@ -51,18 +51,18 @@ _MODEL_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Project:
-    """What a policy is written for: the packages, GPUs, launches and models of a project."""
+    """The project that a policy is written for: its packages, GPUs, launches and models."""
 
     packages: tuple[str, ...]  # "torch 2.11.0"
     frameworks: tuple[str, ...]
     gpus: tuple[str, ...]
     launch: tuple[str, ...]
-    models: tuple[str, ...]  # that can be read here
+    models: tuple[str, ...]  # models that can be read here
     uncached_models: tuple[str, ...] = ()
 
 
 def inspect_project(folder: Path, snapshot: Snapshot) -> Project:
-    """Return the project in `folder`, in the environment that `snapshot` shows. Nothing in the folder is run."""
+    """Return the project in `folder`, using the environment in `snapshot`. Nothing in the folder is run."""
     text_by_path = dict(_iter_launch_files(folder))
     models = dict.fromkeys(name for text in text_by_path.values() for name in _MODEL_NAME.findall(text))
     local_models = [name for name in models if (folder / name / "config.json").is_file()]
@@ -87,7 +87,7 @@ def _installed_version(snapshot: Snapshot, name: str) -> str:
 
 
 def _iter_launch_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield path and text of the files that start or configure a training: the least deep first, by name."""
+    """Yield path and text of the files that start or configure a training, by depth and then by name."""
     for path in sorted(_iter_candidate_files(folder), key=lambda path: (path.count(os.sep), path)):
         data = read_small_file(str(folder / path))
         text = "" if data is None else data.decode("utf-8", "replace")
@@ -150,7 +150,7 @@ def _check_lines(project: Project) -> Iterator[str]:
 
 
 def _input_lines(project: Project) -> Iterator[str]:
-    yield "# What starts or configures the job. lint reads these; rehearsal runs them, after `attncheck trust`."
+    yield "# The files that start or configure the job. lint reads them; rehearsal runs them, after `attncheck trust`."
     yield f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
     yield ""
     yield (
@@ -185,7 +185,7 @@ def _optional_lines(project: Project) -> Iterator[str]:
     yield "# Known findings, written by `attncheck baseline`: only new ones fail."
     yield '# baseline = "attncheck-baseline.json"'
     yield ""
-    yield "# Findings to allow, the reason, and the last day; after that they count again."
+    yield "# Findings to allow, each with a reason and a last day; after that day they count again."
     yield "# ignore = ["
     yield f'#   {{code = "ATN211", reason = "the GPUs are shared on Fridays", until = "{_next_january()}"}},'
     yield "# ]"
@@ -205,7 +205,7 @@ def _check_document(document: str) -> None:
 
 
 def write_policy(folder: Path, document: str) -> Path:
-    """Write the policy. Raises `BadUsage` if there is one already: nothing is overwritten."""
+    """Write the policy. Raises `BadUsage` if one already exists: nothing is overwritten."""
     path = folder / POLICY_FILE
     pyproject = folder / PYPROJECT_FILE
     data = read_small_file(str(pyproject))
@@ -222,18 +222,18 @@ def write_policy(folder: Path, document: str) -> Path:
     except OSError as error:
         with suppress(OSError):
             if path.is_file() and path.stat().st_size < len(document):
-                path.unlink()  # it is incomplete
+                path.unlink()  # the file is incomplete
         raise make_write_error(POLICY_FILE, error) from None
     return path
 
 
 def _toml_array(items: Iterable[str]) -> str:
-    """Return a TOML array of strings; JSON writes them as TOML does, but does not escape DEL."""
+    """Return a TOML array of strings; JSON's syntax is the same, except that it does not escape DEL."""
     return "[" + ", ".join(json.dumps(item, ensure_ascii=True).replace("\x7f", "\\u007f") for item in items) + "]"
 
 
 def _format_counts(items: Sequence[str]) -> str:
-    """Return names with their counts, unprintable characters left out: "2 × NVIDIA H200"."""
+    """Return names with their counts, without unprintable characters: "2 × NVIDIA H200"."""
     counts = {item: items.count(item) for item in items}
     return ", ".join(f"{count} × {''.join(filter(str.isprintable, item))}" for item, count in counts.items())
 

@@ -1,6 +1,6 @@
-"""What the user's own gate reads: launch files and models' configurations; it remembers what it read.
+"""Reads the user's files for the gate (launch files, models' configurations) and remembers what it read.
 
-An answer that was kept for the next start holds as long as all of it is unchanged.
+An answer that is kept for the next start is valid while all of them are unchanged.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from attncheck.core.launch import COMMAND, Source
 from attncheck.core.model import Model
 from attncheck.doctor.probes import model as model_probe
 
-MAX_BYTES = 4 << 20  # what starts or configures a job is a few kB
+MAX_BYTES = 4 << 20  # files that start or configure a job are a few kB
 MAX_MODEL_BYTES = 20 << 20
 
 
 class Inputs:
-    """Reads files and models, and knows by digest what it read: `files` by path, `models` by name."""
+    """Reads files and models, and remembers their digests: `files` by path, `models` by name."""
 
     def __init__(self, sources: Sequence[Source] = ()) -> None:
         self.files: dict[str, str] = {}
@@ -32,21 +32,21 @@ class Inputs:
             self._remember(source.name)
 
     def read_file(self, name: str) -> Source | None:
-        """Return a file that a launch names: from where we are, else next to the script that names it."""
+        """Return a file that a launch names: relative to the working directory, or next to the script that names it."""
         from attncheck.lint import launches
 
         if name in self._sources:
             return self._sources[name]
         for folder in dict.fromkeys(self._folders):
             path = str(folder / name)
-            self._remember(path)  # one that is not there now may be tomorrow
-            if path != "-" and os.path.isfile(path):  # standard input may be the command's
+            self._remember(path)  # a missing file may exist tomorrow
+            if path != "-" and os.path.isfile(path):  # standard input may belong to the command
                 with suppress(AttncheckError):
                     return launches.read_source(path, pipes=False)
         return None
 
     def read_model(self, name: str) -> Fact[Model]:
-        """Return a model by its folder or its name in the local cache; nothing of it is run or fetched."""
+        """Return a model by its folder or its name in the local cache; nothing is run or downloaded."""
         self.models[name] = digest_model(name)
         return model_probe.read_model(name)
 
@@ -56,7 +56,7 @@ class Inputs:
 
 
 def read_small_file(path: str) -> bytes | None:
-    """Return the bytes of a regular file; None if it is none, cannot be read or is too large."""
+    """Return the bytes of a regular file; None if it is not one, cannot be read or is too large."""
     try:
         return read_bounded(path, MAX_BYTES)
     except CannotRead:
@@ -64,13 +64,13 @@ def read_small_file(path: str) -> bytes | None:
 
 
 def digest_file(path: str) -> str:
-    """Return the digest of a file's bytes, "" of one that is not there."""
+    """Return the digest of a file's bytes, "" if the file does not exist."""
     data = read_small_file(path)
     return "" if data is None else hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def digest_model(name: str) -> str:
-    """Return the digest of what is read of a model: its small JSON files and its own code; "" if there is none."""
+    """Return the digest of the model files that are read: small JSON files and its code; "" if there are none."""
     from attncheck.doctor.probes.payload.model import files
 
     folder = files.find_model_folder(name).get("known")

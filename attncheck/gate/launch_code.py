@@ -1,7 +1,7 @@
-"""What a policy's launches run, and the digests of the files that decide it, without running any.
+"""The commands that a policy's launches run, and digests of the files that decide them, without running any.
 
-Those are the launches, the configurations and scripts that they name, the programs, and the Python files next to those.
-What a program imports from other folders is not among them.
+The files are the launches, the configurations and scripts that they name, the programs, and the Python files next to
+those. Files that a program imports from other folders are not included.
 """
 
 import os
@@ -20,14 +20,14 @@ from attncheck.rehearsal import run as rehearsal
 
 @dataclass(frozen=True)
 class LaunchCode:
-    """What a policy's launches run: their commands, and the digests of the files that decide it, by path."""
+    """The commands of a policy's launches, and the digests by path of the files that decide them."""
 
     commands: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
 
 class CodeReader:
-    """Reads each file that launches name once, so that what is trusted is what runs."""
+    """Reads each file that launches name once, so that the trusted text is the text that runs."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
@@ -44,7 +44,7 @@ class CodeReader:
         return rehearsal.Request(sources, self._inputs.read_model, lambda source: self.read_file, own_loops=own_loops)
 
     def read_code(self, snapshot: Snapshot, sources: tuple[Source, ...], own_loops: bool) -> LaunchCode:
-        """Return what the launches of `sources` run; no commands if a rehearsal finds no launch in them."""
+        """Return what the launches in `sources` run; no commands if a rehearsal recognises no launch in them."""
         request = self.make_request(sources, own_loops)
         commands: list[str] = []
         scripts: list[str] = []
@@ -59,12 +59,12 @@ class CodeReader:
 
 
 def digest_sources(sources: Iterable[Source]) -> dict[str, str]:
-    """Return the digests of texts that were read, by absolute path."""
+    """Return the digests of the sources' texts by absolute path."""
     return {os.path.abspath(source.name): digest_text(source.text) for source in sources}
 
 
 def _iter_modules(launches: Iterable[ReadLaunch]) -> Iterator[str]:
-    """Yield the files of programs that are started as modules from here (`python -m train`), and those next to them."""
+    """Yield the files of programs that are started as local modules (`python -m train`), and the files next to them."""
     for read in launches:
         program = read.recognised.launch.program
         folder = Path(os.path.abspath(program.path)).parent if program is not None else None

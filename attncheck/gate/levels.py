@@ -1,10 +1,11 @@
-"""Levels of a gate: how much is checked, and within how many seconds, so that the length is known beforehand.
+"""Levels of a gate: how much is checked, within a number of seconds that is known beforehand.
 
-A level is a ready policy if none names checks, and restricts the checks, suite and budget of one that does. Its
-promise is a budget: what does not fit is left out, and the gate says so and ends with 3.
+A level is a ready policy if none names checks. Otherwise it restricts the policy's checks, suite and budget. Its
+promise is a budget: checks that do not fit are skipped, and the gate reports that and ends with 3.
 
-Source: NVIDIA DCGM user guide, "DCGM Diagnostics" (https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/
-dcgm-diagnostics.html): the levels of `dcgmi diag -r`, from a quick test of readiness to one that takes long.
+Source: NVIDIA DCGM user guide, "DCGM Diagnostics"
+(https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html): the levels of `dcgmi diag -r`, from a
+quick test of readiness to a long one.
 """
 
 from collections.abc import Mapping
@@ -19,14 +20,14 @@ from attncheck.measure.suites import SUITES, Suite
 
 @dataclass(frozen=True)
 class Level:
-    """What one level runs. If it does not `restrict`, a suite and a budget that the policy names are kept."""
+    """The checks of one level. If it does not `restrict`, a suite and a budget in the policy are kept."""
 
-    seconds: float  # promised
+    seconds: float  # the promised duration
     checks: tuple[Check, ...]
-    lanes: tuple[Lane, ...] = LANES  # of doctor
-    suite: Suite = "quick"  # of parity
-    gpu_repeats: int = 32  # of determinism
-    cpu_repeats: int = 6  # a CPU takes seconds for a call, and seldom reorders a sum
+    lanes: tuple[Lane, ...] = LANES  # lanes of doctor
+    suite: Suite = "quick"  # suite of parity
+    gpu_repeats: int = 32  # repeats of determinism
+    cpu_repeats: int = 6  # a CPU needs seconds for a call, and seldom reorders a sum
     restricts: bool = True
 
 
@@ -35,7 +36,7 @@ LEVELS: Mapping[int, Level] = {
     2: Level(180.0, ("doctor", "lint", "parity", "determinism"), gpu_repeats=8, cpu_repeats=3),
     3: Level(1800.0, CHECKS, suite="standard", restricts=False),
 }
-UNRESTRICTED = Level(0.0, ("doctor", "lint", "parity"), restricts=False)  # of a policy without a level
+UNRESTRICTED = Level(0.0, ("doctor", "lint", "parity"), restricts=False)  # for a policy without a level
 
 
 def get_level(policy: Policy) -> Level:
@@ -44,7 +45,7 @@ def get_level(policy: Policy) -> Level:
 
 
 def apply_level(policy: Policy) -> Policy:
-    """Return a policy with the checks, suite and budget that its level leaves. Raises `BadUsage` if no check is."""
+    """Return a policy limited to the checks, suite and budget of its level. Raises `BadUsage` if no check remains."""
     level = get_level(policy)
     checks = tuple(check for check in policy.checks if check in level.checks) if policy.level else policy.checks
     if policy.checks and not checks:

@@ -1,4 +1,4 @@
-"""One answer for all ranks of a node: the first one checks and holds a lock, the others wait for its answer."""
+"""One answer for all ranks of a node: the first rank checks and holds a lock, the others wait for its answer."""
 
 import fcntl
 import hashlib
@@ -13,13 +13,13 @@ from typing import IO
 
 from attncheck.core.io import interrupts, private_folder
 from attncheck.core.io.errors import BadUsage, Unanswered
-from attncheck.gate.cache_key import BOOT_ID
+from attncheck.doctor.probes.keeping import BOOT_ID
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 TICK_SECONDS = 0.05
-START_SECONDS = 60.0  # for the first rank to begin; after that another one checks for itself
-WAIT_SECONDS = 3600.0  # for its answer, if the policy has no budget
-# Set by torchrun, torch's elastic agent and srun for each start, or again for each restart.
+START_SECONDS = 60.0  # how long to wait for the first rank to begin; then another one checks for itself
+WAIT_SECONDS = 3600.0  # how long to wait for its answer if the policy has no budget
+# torchrun, torch's elastic agent and srun set these for each start or each restart.
 LAUNCH_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -30,26 +30,26 @@ LAUNCH_VARIABLES = (
     "SLURM_STEP_ID",
     "SLURM_RESTART_COUNT",
 )
-# What makes a process a rank, or tells torchrun how to start: hidden from the ranks that a check starts itself.
+# Variables that make a process a rank, or configure torchrun; hidden from the ranks that a check starts itself.
 HIDDEN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID")
 HIDDEN_PREFIXES = ("GROUP_", "ROLE_", "TORCHELASTIC_", "PET_")
 
 
 @dataclass(frozen=True)
 class NodeRank:
-    """Where this process is among those that a launcher outside started."""
+    """The position of this process among those that an external launcher started."""
 
-    leads: bool  # the first of its node: it checks
-    reports: bool  # rank 0 of all: it prints the report
-    launch_id: str = ""  # of this launch on this node; "" if we are alone
-    local_size: int = 0  # ranks on this node; 0: not known
+    leads: bool  # whether it is the first of its node, which checks
+    reports: bool  # whether it is rank 0 of all, which prints the report
+    launch_id: str = ""  # identifies this launch on this node; "" if we are alone
+    local_size: int = 0  # number of ranks on this node; 0: not known
 
 
 ALONE = NodeRank(True, True)
 
 
 def node_rank(environ: Mapping[str, str], argv: Sequence[str]) -> NodeRank:
-    """Return our place; alone if no launcher started us, or one that does not say which ranks there are."""
+    """Return our position; alone if no launcher started us, or if it does not state the ranks."""
     try:
         rank = read_rank_env(environ)
     except BadUsage:
@@ -66,7 +66,7 @@ def node_rank(environ: Mapping[str, str], argv: Sequence[str]) -> NodeRank:
 
 
 def _launch_id(rank: RankEnv, environ: Mapping[str, str], argv: Sequence[str]) -> str:
-    """Return what all ranks of one launch on one node share, and no other launch does."""
+    """Return an identifier that the ranks of one launch on one node share, and that is unique to the launch."""
     variable = "LOCAL_RANK" if "RANK" in environ else "SLURM_LOCALID"
     node = BOOT_ID.read_text().strip() if BOOT_ID.exists() else os.uname().nodename
     launch = [environ.get(name, "") for name in LAUNCH_VARIABLES]
@@ -75,22 +75,22 @@ def _launch_id(rank: RankEnv, environ: Mapping[str, str], argv: Sequence[str]) -
 
 
 def _find_launcher(variable: str) -> list[str]:
-    """Return the process that started the ranks, the nearest ancestor that is none, and when it was started."""
+    """Return the nearest ancestor process that is not a rank, which started the ranks, and its start time."""
     pid = os.getppid()
     for _ in range(64):
         try:
             environ = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:  # another user's, as Slurm's is
+        except OSError:  # the process belongs to another user, as with Slurm
             break
         parent = int(_read_stat(pid)[1])
         if b"\0" + variable.encode() + b"=" not in b"\0" + environ or parent < 1:
             break
         pid = parent
-    return [str(pid), *_read_stat(pid)[19:20]]  # numbers of processes come round again
+    return [str(pid), *_read_stat(pid)[19:20]]  # process ids are reused, so the start time is needed
 
 
 def _read_stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name: state, parent, …, [19] the time of start."""
+    """Return the fields of /proc/PID/stat after the name: state, parent, …, [19] the start time."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         if len(fields) > 19:
@@ -100,7 +100,7 @@ def _read_stat(pid: int) -> list[str]:
 
 @contextmanager
 def hide_rank() -> Iterator[None]:
-    """Hide from the block, and from what it starts, that we are a rank: its own check has ranks."""
+    """Hide from the block, and from its children, that we are a rank: its check starts its own ranks."""
     before = dict(os.environ)
     try:
         for name in before:
@@ -114,21 +114,21 @@ def hide_rank() -> Iterator[None]:
 
 
 def rendezvous_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder in which ranks of a node find each other: alongside the cache, where locks work there."""
+    """Return the folder in which ranks of a node find each other: next to the cache, if locks work there."""
     folder = private_folder.cache_folder(environ)
     try:
         if folder is not None:
             with open(folder / "lock", "ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return folder
-    except OSError:  # a network's file system without locks
+    except OSError:  # a network file system without locks
         pass
     return private_folder.temporary_folder()
 
 
 @contextmanager
 def lead_node(folder: Path | None, node: NodeRank) -> Iterator[Callable[[int], None]]:
-    """Yield what publishes the answer to the node's other ranks; inside the block they see that it is worked on."""
+    """Yield a function that publishes the answer; inside the block the node's other ranks see that we work on it."""
     if not node.launch_id or folder is None:
         yield lambda code: None
         return
@@ -139,7 +139,7 @@ def lead_node(folder: Path | None, node: NodeRank) -> Iterator[Callable[[int], N
         raise Unanswered(f"the other ranks of this node cannot be determined: {error}") from None
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        answer.unlink(missing_ok=True)  # of an earlier start of the same command by the same launcher
+        answer.unlink(missing_ok=True)  # left by an earlier start of the same command by the same launcher
         yield lambda code: private_folder.replace_private_file(answer, json.dumps({"code": code}))
 
 
@@ -170,7 +170,7 @@ def follow_leader(folder: Path | None, node: NodeRank, seconds: float) -> int | 
 
 
 def _is_locked(lock: IO[bytes]) -> bool:
-    """Return whether the first rank holds the lock; the ranks that test it do not exclude each other."""
+    """Return whether the first rank holds the lock; ranks that test it do not exclude each other."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

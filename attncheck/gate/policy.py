@@ -27,34 +27,34 @@ MAX_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Policy:
-    """The settings of the policy file, over which the command line wins. Paths are relative to the current folder."""
+    """The settings of the policy file; the command line takes precedence. Paths are relative to the current folder."""
 
     profile: Profile = "auto"
     fail_on: FailOn = "error"
     select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()  # codes of the command line, which needs no reason
+    ignore: tuple[str, ...] = ()  # codes from the command line, which needs no reason
     timeout: float = 60.0
-    plan: Mapping[str, Any] = field(default_factory=dict)  # fields of `Plan`, how the job trains
-    allowances: tuple[Allowance, ...] = ()  # the file's `ignore`
+    plan: Mapping[str, Any] = field(default_factory=dict)  # fields of `Plan`: how the job trains
+    allowances: tuple[Allowance, ...] = ()  # the file's key `ignore`
     level: int = 0  # see `attncheck.gate.levels`; 0: none
-    checks: tuple[Check, ...] = ()  # (): the level's, else the default checks
+    checks: tuple[Check, ...] = ()  # (): those of the level, or the default checks
     models: tuple[str, ...] = ()
-    launch: tuple[str, ...] = ()  # files that start or configure the job, for lint
-    target: str = ""  # the machine to judge for, if that is not this one
+    launch: tuple[str, ...] = ()  # files for lint that start or configure the job
+    target: str = ""  # the machine to judge for, if it is not this one
     framework_version: str = ""
     ring_size: int = 0  # 0: no ring
-    budget: float = 0.0  # seconds for the whole gate; 0: no bound
-    min_efficiency: float = 0.0  # of a ring, as a share of flash-attn / N; 0: any
-    max_error: float = 0.0  # of a verdict that passes, in units of its budget; 0: any
-    suite: Suite | None = None  # None: the level's, else quick
+    budget: float = 0.0  # seconds for the whole gate; 0: no limit
+    min_efficiency: float = 0.0  # minimum efficiency of a ring, as a share of flash-attn / N; 0: no minimum
+    max_error: float = 0.0  # maximum error of a passing verdict, in units of its budget; 0: no maximum
+    suite: Suite | None = None  # None: that of the level, or quick
     device: str = "auto"
-    baseline: str = ""  # the file that holds the findings known already
-    file: str = field(default="", compare=False)  # that it was read from; "" if there is no file
-    path: str = field(default="", compare=False)  # of that file, absolute
-    digest: str = field(default="", compare=False)  # of what was parsed of it
+    baseline: str = ""  # the file with the known findings
+    file: str = field(default="", compare=False)  # the file that it was read from; "" if there is none
+    path: str = field(default="", compare=False)  # absolute path of that file
+    digest: str = field(default="", compare=False)  # digest of the parsed settings
     named_checks: tuple[
         Check, ...
-    ] = ()  # by the command line: they run what the policy names without `attncheck trust`
+    ] = ()  # checks named on the command line: they run what the policy names without `attncheck trust`
 
 
 READERS: dict[str, policy_values.Reader] = {
@@ -80,7 +80,7 @@ READERS: dict[str, policy_values.Reader] = {
 
 
 def load_policy(folder: Path) -> Policy:
-    """Return the policy nearest to `folder`, upwards. Raises `BadUsage` naming the file and the key."""
+    """Return the nearest policy in `folder` or above it. Raises `BadUsage` naming the file and the key."""
     for candidate in (folder, *folder.parents):
         table = _read_toml(candidate / POLICY_FILE)
         if table is not None:
@@ -95,19 +95,19 @@ def load_policy(folder: Path) -> Policy:
 
 
 def _add_origin(policy: Policy, path: Path, table: object) -> Policy:
-    """Return the policy with its file's path and the digest of the table that it was made of."""
-    text = json.dumps(table, sort_keys=True, default=str)  # TOML's dates are no JSON
+    """Return the policy with its file's path and the digest of the table that it was made from."""
+    text = json.dumps(table, sort_keys=True, default=str)  # JSON cannot represent TOML's dates
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return replace(policy, path=policy_path(path.parent, path.name), digest=digest)
 
 
 def policy_path(folder: Path, name: str) -> str:
-    """Return the path by which a policy is trusted: the real folder in which it applies."""
+    """Return the path under which a policy is trusted: the real folder in which it applies."""
     return os.path.join(os.path.realpath(folder), name)
 
 
 def parse_policy(table: object, file: str) -> Policy:
-    """Return the `Policy` in a table of `file`. Raises `BadUsage` naming the key and the nearest right one."""
+    """Return the `Policy` in a table of `file`. Raises `BadUsage` naming the key and the closest valid one."""
     if not isinstance(table, dict):
         raise BadUsage(f"{file}: expected a table")
     fields: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def parse_policy(table: object, file: str) -> Policy:
 
 
 def override_policy(base: Policy, options: Mapping[str, object]) -> Policy:
-    """Return `base` overridden by options, by the file's keys; None and [] mean not given. Raises `BadUsage`."""
+    """Return `base` overridden by options under the file's keys; None and [] mean not given. Raises `BadUsage`."""
     overrides: dict[str, Any] = {}
     for key, value in options.items():
         if value is None or value == []:
@@ -163,10 +163,10 @@ def _relocate_paths(policy: Policy, folder: Path, start: Path) -> Policy:
 
 
 def _read_toml(path: Path) -> dict[str, Any] | None:
-    """Return the table in a file, None if there is none of that name. Raises `BadUsage` for what cannot be read.
+    """Return the table in a file, None if the file does not exist. Raises `BadUsage` if it cannot be read.
 
-    A link to nothing, a folder or a file of somebody else's may have been meant as the policy: it is not passed over.
-    A pyproject.toml that does not parse and does not name attncheck is a warning.
+    A dangling link, a folder, or a file that belongs to another user is not skipped: it may have been meant as the
+    policy. A pyproject.toml that does not parse and does not name attncheck is a warning.
     """
     content = b""
     try:

@@ -1,4 +1,4 @@
-"""The JSON schema of `attncheck.toml`, derived from the readers of its values; draft-07, which SchemaStore takes."""
+"""The JSON schema of `attncheck.toml`, derived from the readers of its values; draft-07, which SchemaStore uses."""
 
 import inspect
 from dataclasses import fields
@@ -10,7 +10,7 @@ from attncheck.gate import policy_values as values
 from attncheck.gate.policy import READERS
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
-IDENTIFIER = "https://json.schemastore.org/attncheck.json"  # SchemaStore wants its own address
+IDENTIFIER = "https://json.schemastore.org/attncheck.json"  # SchemaStore requires its own address
 DESCRIPTIONS = {
     "profile": "The kind of job; auto derives it from the installed packages.",
     "fail-on": "The least severe finding that makes the exit code 1.",
@@ -31,7 +31,7 @@ DESCRIPTIONS = {
     "device": "Where to measure.",
     "baseline": "The file with the known findings.",
 }
-# PEP 440, appendix B; letters of either case, for JSON Schema's patterns have no flags.
+# PEP 440, appendix B; both cases of letters, because patterns of JSON Schema have no flags.
 _LABEL = "([aA]([lL][pP][hH][aA])?|[bB]([eE][tT][aA])?|[cC]|[rR][cC]|[pP][rR][eE]([vV][iI][eE][wW])?)"
 VERSION = (
     rf"^\s*[vV]?([0-9]+!)?[0-9]+(\.[0-9]+)*([-_.]?{_LABEL}[-_.]?[0-9]*)?"
@@ -47,7 +47,7 @@ _PLAN_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def make_policy_schema() -> dict[str, Any]:
-    """Return the JSON schema of a policy, as an editor that completes `attncheck.toml` takes it."""
+    """Return the JSON schema of a policy, for editors that complete `attncheck.toml`."""
     properties = {key: {"description": DESCRIPTIONS[key], **_schema_of(reader)} for key, reader in READERS.items()}
     return {
         "$schema": DRAFT,
@@ -63,7 +63,7 @@ def _table(properties: dict[str, Any], **more: object) -> dict[str, Any]:
 
 
 def _schema_of(reader: values.Reader) -> dict[str, Any]:
-    """Return the schema of what a reader takes; a factory's reader holds its choices or bounds."""
+    """Return the schema of the values that a reader accepts; a reader made by a factory has its choices or bounds."""
     bounds = inspect.getclosurevars(reader).nonlocals
     if "choices" in bounds:
         return {"enum": list(bounds["choices"])}
@@ -73,7 +73,7 @@ def _schema_of(reader: values.Reader) -> dict[str, Any]:
 
 
 def _plan_properties() -> dict[str, Any]:
-    """Return the schema of each field of a plan that the reader takes."""
+    """Return the schema of each field of a plan that the policy accepts."""
     default = Plan()
     named = {field.name.replace("_", "-"): field.name for field in fields(Plan)}
     return {

@@ -1,4 +1,4 @@
-"""Readers of the policy file's values, one for each kind of value; a wrong value raises `ValueError`."""
+"""Readers of the policy file's values, one for each kind of value; an invalid value raises `ValueError`."""
 
 import datetime
 import difflib
@@ -19,13 +19,13 @@ THRESHOLDS = {"min-efficiency": "min_efficiency", "max-error": "max_error"}
 
 
 def suggest_nearest(key: str, known_keys: Iterable[str], default_prefix: str = "") -> str:
-    """Return the end of a message about an unknown key: the nearest known one, else all known keys."""
+    """Return the end of a message about an unknown key: the closest known key, or all known keys."""
     matches = difflib.get_close_matches(key, known_keys, n=1)
     return f"; did you mean {matches[0]!r}?" if matches else f"; {default_prefix}{', '.join(known_keys)}"
 
 
 def choice_reader(choices: tuple[str, ...]) -> Reader:
-    """Return a reader of one of `choices`."""
+    """Return a reader that accepts one of `choices`."""
 
     def read_choice(value: object) -> str:
         if not isinstance(value, str) or value not in choices:
@@ -36,7 +36,7 @@ def choice_reader(choices: tuple[str, ...]) -> Reader:
 
 
 def integer_reader(minimum: int, maximum: int) -> Reader:
-    """Return a reader of a whole number within bounds."""
+    """Return a reader that accepts a whole number within bounds."""
 
     def read_integer(value: object) -> int:
         if type(value) is not int or not minimum <= value <= maximum:
@@ -63,7 +63,7 @@ def read_strings(value: object) -> tuple[str, ...]:
 
 
 def read_version(value: object) -> str:
-    """Return the version of a package, as a string: 0.10 would be 0.1 as a number."""
+    """Return the version of a package as a string; as a number, 0.10 would become 0.1."""
     try:
         if not isinstance(value, str):
             raise ValueError(f'{value!r} is not a string: write it as "{value}"')
@@ -80,7 +80,7 @@ def read_codes(value: object) -> tuple[str, ...]:
 
 
 def read_checks(value: object) -> tuple[Check, ...]:
-    """Return the checks of a gate, each once, in the order in which they run."""
+    """Return the distinct checks of a gate in the order in which they run."""
     if not isinstance(value, list) or not value:
         raise ValueError(f"expected an array of checks: {', '.join(CHECKS)}")
     for item in value:
@@ -109,7 +109,7 @@ def read_thresholds(value: object) -> dict[str, float]:
 
 
 def read_allowances(value: object) -> tuple[Allowance, ...]:
-    """Return the allowances: what is allowed, each with its reason and its last day."""
+    """Return the allowances: each with its codes, its reason and its last day."""
     if not isinstance(value, list):
         raise ValueError(f"expected an array of tables such as {_format_example('ATN140')}")
     return tuple(_read_allowance(item) for item in value)
@@ -139,10 +139,10 @@ def _read_allowance(value: object) -> Allowance:
 
 
 def _read_date(code: str, value: object) -> str:
-    if type(value) is datetime.date:  # TOML has dates of its own
+    if type(value) is datetime.date:  # TOML has a type for dates
         return value.isoformat()
     try:
-        if not isinstance(value, str) or value[4::3] != "--":  # from Python 3.11 on fromisoformat takes other forms too
+        if not isinstance(value, str) or value[4::3] != "--":  # since Python 3.11 fromisoformat accepts other forms too
             raise ValueError
         return datetime.date.fromisoformat(value).isoformat()
     except ValueError:

@@ -1,7 +1,7 @@
-"""Runs the checks of a policy, in order and within a budget, and merges their reports into one.
+"""Runs the checks of a policy in order and within a budget, and merges their reports into one.
 
-A check is left out if earlier findings make its answer mean nothing, and if no time is left; the reports that
-there are by then are kept, also after Ctrl-C.
+A check is skipped if earlier findings make its answer meaningless, or if no time is left. Reports that are complete by
+then are kept, also after Ctrl-C.
 """
 
 import time
@@ -39,7 +39,7 @@ def run(
     inputs: Inputs | None = None,
     date: str = "",
 ) -> Report:
-    """Return the report of the checks of `policy`. `sources` are what to lint, by default the launch files of `policy`.
+    """Return the report of the checks of `policy`. `sources` are linted, by default the launch files of `policy`.
 
     `inputs` remembers the files that were read. Raises `BadUsage` for a policy that cannot be run.
     """
@@ -54,13 +54,13 @@ def read_policy_sources(policy: Policy) -> tuple[Source, ...]:
         return ()
     from attncheck.lint import launches
 
-    if "-" in policy.launch:  # it may be the command's, which is not ours to read
+    if "-" in policy.launch:  # standard input may belong to the command, so we do not read it
         raise BadUsage("launch: '-' is standard input; name a file")
     return tuple(launches.read_source(path, pipes=False) for path in dict.fromkeys(policy.launch))
 
 
 def check_policy(policy: Policy, has_sources: bool) -> None:
-    """Raise `BadUsage` for what a gate cannot do: codes that no rule has, lint without a launch to lint."""
+    """Raise `BadUsage` for what a gate cannot do: codes that no rule has, or lint without a launch."""
     apply.check_policy_codes(policy)
     if "lint" in policy.checks and not has_sources:
         raise BadUsage(
@@ -77,9 +77,9 @@ def check_policy(policy: Policy, has_sources: bool) -> None:
 
 
 def select_checks(policy: Policy, sources: Sequence[Source]) -> tuple[Check, ...]:
-    """Return the checks to run: the policy's, else its level's, and lint of a command; lint only with sources.
+    """Return the checks to run: the policy's or its level's, and lint for a command; lint only if there are sources.
 
-    A target is another machine: nothing is measured for it unless the policy says so.
+    A target is another machine: nothing is measured for it unless the policy requests that.
     """
     selected = {*(policy.checks or (STATIC_CHECKS if policy.target else get_level(policy).checks))}
     if any(source.name == COMMAND for source in sources):
@@ -88,7 +88,7 @@ def select_checks(policy: Policy, sources: Sequence[Source]) -> tuple[Check, ...
 
 
 def exit_code(report: Report, policy: Policy) -> int:
-    """Return 130 after an interrupt, else 1 for a finding that the policy fails on, else 3 without an answer, else 0.
+    """Return 130 after an interrupt, 1 if a finding fails the policy, 3 if an answer is missing, and 0 otherwise.
 
     A launch that lint could not read counts as an answer if the policy does not name lint.
     """
@@ -104,12 +104,12 @@ def exit_code(report: Report, policy: Policy) -> int:
 def find_blocking_reason(
     check: Check, policy: Policy, snapshot: Snapshot, findings: tuple[Finding, ...], plan: Plan
 ) -> str:
-    """Return why the result of `check` would mean nothing after these findings, naming one; "" if it would not.
+    """Return why the result of `check` would mean nothing after these findings, naming one; "" if it is meaningful.
 
-    doctor and lint judge, and are never stopped. Nothing can be measured if torch is missing or does not import,
-    nor if the policy requests a GPU and none is visible. smoke trains under the plan's own implementation: where
-    that package does not import, or transformers does not, it would only repeat that. No other finding stops
-    anything, and none of lint's does: parity is about the machine.
+    doctor and lint judge, and are never blocked. Nothing can be measured if torch is missing or cannot be imported, or
+    if the policy requires a GPU and none is visible. smoke trains with the plan's implementation: if that package or
+    transformers cannot be imported, smoke would only repeat the finding. No other finding blocks a check, and none of
+    lint's does, because parity examines the machine.
     """
     if check in STATIC_CHECKS:
         return ""
@@ -150,7 +150,7 @@ def _lacks_visible_gpu(snapshot: Snapshot) -> bool:
 
 
 class _GateRun:
-    """One run of a gate: the reports and stages so far, and the checks that are left."""
+    """One run of a gate: the reports and stages so far, and the remaining checks."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class _GateRun:
         return self.policy.budget - (time.monotonic() - self.started_at) if self.policy.budget else float("inf")
 
     def _describe_spent_budget(self) -> str:
-        """Return that no time is left, and which check took most of it."""
+        """Return that no time is left, and which check used most of it."""
         longest = max(self.stages, key=lambda stage: stage.seconds, default=None)
         if longest is None:
             return BUDGET_SPENT
@@ -197,7 +197,7 @@ class _GateRun:
         return find_blocking_reason(check, self.policy, self.runner.snapshot(), findings, self.runner.plan())
 
     def _run_stage(self, check: Check, seconds_left: float) -> str:
-        """Run one check; return why no check can come after it, "" if one can."""
+        """Run one check; return why no further check can run, "" if one can."""
         started_at = time.monotonic()
         collected: list[Report] = []
         reason, stop_reason = "", ""
@@ -239,7 +239,7 @@ class _GateRun:
         return stop_reason
 
     def _has_findings(self, collected: list[Report]) -> bool:
-        """Return whether there is a finding that neither the policy nor the baseline allows."""
+        """Return whether a finding exists that neither the policy nor the baseline allows."""
         valid_allowances = tuple(allowance for allowance in self.policy.allowances if allowance.until >= self.date)
         return any(
             self._apply_policy(report, replace(self.policy, allowances=valid_allowances)).findings

@@ -1,9 +1,9 @@
-"""What the user trusts to run: a policy's launches, by the policy's path and by digests of all that decides what runs.
+"""What the user allows to run: a policy's launches, identified by the policy's path and digests of their files.
 
-A policy comes with a folder, and a folder may be a download: `attncheck gate` in it must not run its scripts. So a
-check that runs what a policy names starts after `attncheck trust`, as direnv's `allow`, or if the command line names
-the check or the launch. What is trusted is kept in the user's own folder of state, a file for each policy. A policy
-or a script that changed is no longer trusted, nor is a file that another user can write.
+A policy is part of a folder, and the folder may be a download, so `attncheck gate` in it must not run its scripts. A
+check that runs what a policy names starts only after `attncheck trust`, like direnv's `allow`, or if the command line
+names the check or the launch. Trust is kept in the user's own state folder, one file for each policy. A policy or a
+script that changed is no longer trusted, nor is a file that another user can write.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from attncheck.gate.policy import Policy
 
 @dataclass(frozen=True)
 class Trust:
-    """One trusted policy: its path, the digest of its settings, digests of files by path, and the day."""
+    """One trusted policy: its path, the digest of its settings, digests of files by path, and the date."""
 
     path: str
     policy: str
@@ -35,9 +35,9 @@ def digest_text(text: str) -> str:
 
 
 def find_doubt(policy: Policy, files: Mapping[str, str]) -> str:
-    """Return why what `policy` names must not run, and what to do; "" if the user trusts it as it is now.
+    """Return why the code that `policy` names must not run, and what to do; "" if the user trusts it as it is now.
 
-    `files` are digests by path. A policy that no file holds is the user's own.
+    `files` are digests by path. A policy without a file comes from the user's own command line.
     """
     if not policy.path:
         return ""
@@ -56,7 +56,7 @@ def find_doubt(policy: Policy, files: Mapping[str, str]) -> str:
 
 
 def _find_fault(policy: Policy, files: Mapping[str, str]) -> str:
-    """Return why no one can trust a policy and its files; "" if the user can."""
+    """Return why a policy and its files cannot be trusted by anyone; "" if they can."""
     for path in (policy.path, *files):
         if writers := describe_other_writers(path):
             return f"{path}: {writers}"
@@ -65,7 +65,7 @@ def _find_fault(policy: Policy, files: Mapping[str, str]) -> str:
 
 
 def add_trust(policy: Policy, files: Mapping[str, str], date: str) -> None:
-    """Trust a policy and the files that it names as they are. Raises `BadUsage` if others can write one of them."""
+    """Trust a policy and its files in their current state. Raises `BadUsage` if others can write one of them."""
     if fault := _find_fault(policy, files):
         raise BadUsage(f"{policy.path} cannot be trusted: {fault}")
     path = _trust_file(policy.path)
@@ -75,14 +75,14 @@ def add_trust(policy: Policy, files: Mapping[str, str], date: str) -> None:
 
 
 def read_trust(path: str) -> Trust | None:
-    """Return what was trusted of the policy at `path`; None if nothing was, or if others could have written it."""
+    """Return the trust record of the policy at `path`; None if there is none, or if others could have written it."""
     file = _trust_file(path)
     trust = _read(file) if file is not None else None
     return trust if trust is not None and trust.path == path else None
 
 
 def remove_trust(path: str) -> bool:
-    """Trust a policy no longer; return whether it was trusted."""
+    """Stop trusting a policy; return whether it was trusted."""
     file = _trust_file(path)
     if file is None or not file.exists():
         return False
@@ -91,14 +91,14 @@ def remove_trust(path: str) -> bool:
 
 
 def list_trusts() -> list[Trust]:
-    """Return what is trusted, by path."""
+    """Return the trusted policies by path."""
     folder = _trust_folder()
     files = folder.glob("*.json") if folder is not None else ()
     return sorted((trust for file in files if (trust := _read(file)) is not None), key=lambda trust: trust.path)
 
 
 def describe_state(policy: Policy) -> list[str]:
-    """Return what decides whether the policy's code may run, for the key of a kept answer."""
+    """Return what decides whether the policy's code may run, as part of the key of a kept answer."""
     if not policy.path:
         return []
     return [codec.dumps(read_trust(policy.path)), describe_other_writers(policy.path)]

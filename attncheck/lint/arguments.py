@@ -1,8 +1,7 @@
 """Parses the arguments of a program: options as argparse does, overrides as Hydra does.
 
-What argparse takes for an option: Python 3.13 Lib/argparse.py `_parse_optional`, `_negative_number_matcher`. The
-forms of an override: hydra-core 1.3.2 grammar/OverrideParser.g4; Hydra's own options: _internal/utils.py
-(`get_args_parser`).
+argparse's definition of an option: Python 3.13 Lib/argparse.py `_parse_optional`, `_negative_number_matcher`. The forms
+of an override: hydra-core 1.3.2 grammar/OverrideParser.g4; Hydra's own options: _internal/utils.py (`get_args_parser`).
 """
 
 import itertools
@@ -30,7 +29,7 @@ SEPARATOR = re.compile(r"(?:[ \t]|\\?\r?\n)+|=")
 
 
 def is_option(text: str) -> bool:
-    """Return whether argparse parses a word as an option: not "-", a negative number or text with a blank in it."""
+    """Return whether argparse parses a word as an option: not "-", a negative number or text with a space."""
     return (
         len(text) > 1 and text[0] == "-" and not NEGATIVE_NUMBER.fullmatch(text) and " " not in text.partition("=")[0]
     )
@@ -39,10 +38,10 @@ def is_option(text: str) -> bool:
 def parse_options(
     words: Sequence[Word], nargs: Callable[[str], str], source: Source | None = None
 ) -> tuple[Setting, ...]:
-    """Return the options in `words`, in their order, with their values joined by blanks.
+    """Return the options in `words`, in order, with their values joined by spaces.
 
-    `nargs(name)` returns how many values an option takes: "none", "one", "many" or "optional". A negative number is
-    a value, and "--" ends the options. With `source`, an option and its values on several lines have a span too.
+    `nargs(name)` returns how many values an option takes: "none", "one", "many" or "optional". A negative number is a
+    value, and "--" ends the options. With `source`, an option that spans several lines with its values has a span too.
     """
     settings: list[Setting] = []
     index = 0
@@ -54,7 +53,7 @@ def parse_options(
         name, equals, text = word.text.partition("=")
         if equals:
             value_span = _find_value_span(word, name, source)
-            if not text and value_span == NOWHERE:  # an empty value, and never a missing one
+            if not text and value_span == NOWHERE:  # the value is empty, not missing
                 value_span = (word.span[1], word.span[1])
             settings.append(Setting(name, text, word.location, word.span, value_span, word.known))
             continue
@@ -68,9 +67,9 @@ def parse_options(
 
 
 def iter_option_values(words: Sequence[Word]) -> Iterator[tuple[str, Word]]:
-    """Yield what may be options of a program whose parser is not known, in order: each name with its value's word.
+    """Yield the possible options of a program whose parser is unknown, in order: each name with the word of its value.
 
-    `--name=value` and `--name value` are one; what follows a switch is yielded as its value too.
+    `--name=value` and `--name value` are treated alike; the word after a switch is also yielded as its value.
     """
     for index, word in enumerate(words):
         name, equals, text = word.text.partition("=")
@@ -90,7 +89,8 @@ def _make_setting(word: Word, values: Sequence[Word], source: Source | None) -> 
 def parse_overrides(words: Sequence[Word], source: Source | None = None) -> tuple[Setting, ...]:
     """Return Hydra's overrides in `words`: "key=value", "+key=value", "++key=value", "~key", "group@package=value".
 
-    The name keeps its "+" or "~"; quotes around the whole value are stripped. Options ("--config-name x") are none.
+    The name keeps its "+" or "~"; quotes around the whole value are stripped. Options ("--config-name x") are not
+    included.
     """
     settings: list[Setting] = []
     index = 0
@@ -111,14 +111,14 @@ def parse_overrides(words: Sequence[Word], source: Source | None = None) -> tupl
 
 
 def _strip_quotes(text: str) -> str:
-    """Return a value without the quotes of Hydra's own grammar."""
+    """Return a value without quotes, by the rules of Hydra's grammar."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" and text[0] not in text[1:-1]:
         return text[1:-1]
     return text
 
 
 def _find_value_span(word: Word, name: str, source: Source | None) -> Span:
-    """Return the span of the value of "name=value", `NOWHERE` if quotes enclose name and value."""
+    """Return the span of the value of "name=value"; `NOWHERE` if quotes enclose name and value."""
     start, end = word.span
     if word.span == NOWHERE:
         return NOWHERE
@@ -129,7 +129,7 @@ def _find_value_span(word: Word, name: str, source: Source | None) -> Span:
 
 
 def _merge_spans(words: Sequence[Word], source: Source | None) -> Span:
-    """Return the span from the first word to the last, `NOWHERE` where anything but blanks is between them."""
+    """Return the span from the first word to the last; `NOWHERE` if anything but blanks is between them."""
     if not words or any(word.span == NOWHERE for word in words):
         return NOWHERE
     for left, right in itertools.pairwise(words):

@@ -1,9 +1,9 @@
-"""Judges settings of attention that no framework can serve: the same in all of them, for the kernels are.
+"""Checks attention settings that are wrong in every framework, because the kernels are the same.
 
-flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp (`mha_fwd`): "FlashAttention only support fp16 and bf16 data type";
-transformers 5.23.0 integrations/flash_attention.py casts float32 queries to autocast's dtype or to that of the weights,
-which is float32 again if nothing is in half precision. Eager attention keeps the scores of all heads of a layer
-(models/llama/modeling_llama.py, `eager_attention_forward`), and their softmax in float32 besides.
+flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp (`mha_fwd`): "FlashAttention only support fp16 and bf16 data type".
+transformers 5.23.0 integrations/flash_attention.py casts float32 queries to autocast's dtype or to the dtype of the
+weights, which is again float32 if nothing uses half precision. Eager attention stores the scores of all heads of a
+layer (models/llama/modeling_llama.py, `eager_attention_forward`), and also their softmax in float32.
 """
 
 import re
@@ -23,17 +23,17 @@ FLASH_REFUSES = (
     "flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp, mha_fwd: FlashAttention only support fp16 and bf16 data type"
 )
 EAGER_KEEPS = "transformers 5.23.0 models/llama/modeling_llama.py, eager_attention_forward: scores of all heads at once"
-# Others may still cast: LLaMA-Factory takes the GPU's own 16-bit type, axolotl and OpenRLHF were not read for it.
+# Others may still cast: LLaMA-Factory uses the GPU's own 16-bit type; axolotl and OpenRLHF were not read for this.
 PROVEN_FRAMEWORKS = frozenset({"verl", "trl", "transformers", "ms-swift"})
 HALF = ("bf16", "fp16")
 ACCELERATE_CASTS = frozenset({"transformers", "trl", "llamafactory"})  # if their own settings name no precision
 QUANTISED = re.compile(r"4bit|8bit|quant|qlora", re.IGNORECASE)
-SCORE_BYTES = 2  # of one score in 16 bits
-MIN_BYTES = 2 << 30  # scores that are smaller are no news
+SCORE_BYTES = 2  # per score, in 16 bits
+MIN_BYTES = 2 << 30  # smaller scores are not reported
 
 
 def add_attention_problems(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
-    """Return the job with the problems that its attention has regardless of the framework."""
+    """Return the job with the problems of its attention that do not depend on the framework."""
     half = _find_mixed_precision(launch).lower()
     if job.plan.precision == "fp32" and job.framework in ACCELERATE_CASTS and half in HALF:
         job = replace(job, plan=replace(job.plan, precision="autocast" if half == "bf16" else "fp16"))
@@ -42,7 +42,7 @@ def add_attention_problems(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
 
 
 def _check_float32(job: Job, launch: Launch) -> Iterator[SettingProblem]:
-    """Yield flash attention in float32, where the launch itself writes the precision and nothing else casts."""
+    """Yield the problem of flash attention in float32, if the launch sets the precision and nothing else casts."""
     location = job.locations.get("precision")
     implementation = job.plan.attn_implementation
     if location is None or job.plan.precision != "fp32" or not is_flash(implementation):
@@ -62,7 +62,7 @@ def _check_float32(job: Job, launch: Launch) -> Iterator[SettingProblem]:
 
 
 def _find_mixed_precision(launch: Launch) -> str:
-    """Return the 16-bit type that accelerate casts to: its option, its file or its variable; "" for none.
+    """Return the 16-bit type that accelerate casts to, from its option, its file or its variable; "" for none.
 
     transformers 5.23.0 training_args.py reads ACCELERATE_MIXED_PRECISION if neither bf16 nor fp16 is on.
     """
@@ -74,7 +74,7 @@ def _find_mixed_precision(launch: Launch) -> str:
 
 
 def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
-    """Yield eager attention whose scores alone are more than a GPU holds, or would be a large part of any."""
+    """Yield the problem of eager attention with scores larger than a GPU's memory, or a large part of any GPU's."""
     location: SourceLocation | None = job.locations.get("max_length")
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     if not _runs_eager(job, model) or location is None:
@@ -94,16 +94,16 @@ def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem
 
 
 def _runs_eager(job: Job, model: Model | None) -> bool:
-    """Return whether the job runs eager attention: requested, or all that a class without sdpa falls back to."""
+    """Return whether the job runs eager attention, because it requests it or because its class has no sdpa."""
     if job.plan.attn_implementation == "":
         return model is not None and model.sinks
     return job.plan.attn_implementation == "eager"
 
 
 def _choose_fused(model: Model | None, snapshot: Snapshot) -> str:
-    """Return the implementation that holds no scores and computes the same.
+    """Return an implementation that computes the same without storing scores.
 
-    sdpa has neither softcap nor sinks; flash-attn 2 has a softcap, and no sinks; flex_attention has both.
+    sdpa has neither softcap nor sinks. flash-attn 2 has a softcap but no sinks. flex_attention has both.
     """
     if model is None or not (model.sinks or isinstance(model.softcap, Known)):
         return "sdpa"

@@ -1,4 +1,4 @@
-"""Finds the script that a command runs or reads in: `bash train.sh 8`, `sbatch train.slurm`, `source env.sh`."""
+"""Finds the script that a command runs or sources: `bash train.sh 8`, `sbatch train.slurm`, `source env.sh`."""
 
 import posixpath
 import re
@@ -28,12 +28,12 @@ CHANGED_FOLDER = re.compile(
 )
 FOUND_PROGRAM = re.compile(r"\$\((?:which|command -v|type -P) ([\w.+-]+)\)")
 TOP_FOLDER = re.compile(r"\$\(git (?:-C @[\w./-]* )?rev-parse --show-toplevel(?: 2>/dev/null)?\)")
-MAX_FOLDERS = 4  # within one another: $(dirname "$(cd "$(dirname "$0")" && pwd)")
+MAX_FOLDERS = 4  # nesting depth: $(dirname "$(cd "$(dirname "$0")" && pwd)")
 ReadFile = Callable[[str], "Source | None"]
 
 
 def resolve_path(text: str, script: Source, folder: str) -> str:
-    """Return a path that a script names, relative to if the script was found; "" if it is not known.
+    """Return the path that a script names, relative to the folder in which the script was found; "" if unknown.
 
     `$(dirname "$0")/x` and `$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/x` are next to the script.
     """
@@ -51,7 +51,7 @@ def _format_folder(match: re.Match[str]) -> str:
 
 
 def _find_top(here: str) -> str:
-    """Return the folder of the repository that holds the script, from the script's own: "@/.."; without one, "."."""
+    """Return the repository's folder relative to the script's own, such as "@/.."; "." if there is no repository."""
     start = Path(here or ".").absolute()
     for steps, folder in enumerate((start, *start.parents)):
         if any((folder / mark).exists() for mark in REPOSITORY_MARKS):
@@ -60,9 +60,9 @@ def _find_top(here: str) -> str:
 
 
 def resolve_word(word: Word, script: Source) -> Word:
-    """Return a word that names a path from the script's folder, or a program's, as that; its shell text is kept."""
+    """Return a word with its path in the script's folder, or its program, resolved; its shell text is kept."""
     program = None if word.known else FOUND_PROGRAM.fullmatch(word.text)
-    if program:  # "$(which swift)": where it is does not matter
+    if program:  # "$(which swift)": its location does not matter
         return replace(word, text=program[1], known=True)
     option, equals, text = word.text.partition("=") if word.text.startswith("-") else ("", "", word.text)
     path = resolve_path(text, script, "") if not word.known and text.startswith("$") else ""
@@ -70,9 +70,9 @@ def resolve_word(word: Word, script: Source) -> Word:
 
 
 def read_script(text: str, script: Source, folder: str, read_file: ReadFile) -> Source | None:
-    """Return the shell script that `script` names, None if it is not known, not there or not one of the user's.
+    """Return the shell script that `script` names; None if it is unknown, missing or not one of the user's.
 
-    Files of secrets are left closed, and the secrets of others are remembered so that no output shows them.
+    Files of secrets are not opened, and secrets in other files are recorded so that no output shows them.
     """
     path = resolve_path(text, script, folder)
     name = posixpath.basename(path)
@@ -108,5 +108,5 @@ def _skip_shell_options(words: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] 
 
 
 def mark_uneditable(file: Source) -> Source:
-    """Return a script that was not given to lint itself: nothing is written into it."""
+    """Return a script marked as not given to lint, so that nothing is written into it."""
     return replace(file, editable=False)

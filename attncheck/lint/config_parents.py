@@ -1,8 +1,8 @@
 """Reads the configuration files that a launch's file inherits from: `defaults: parent.yaml`, or a list of them.
 
-As NeMo-RL merges them (v0.7.0 nemo_rl/utils/config.py, `load_config_with_inheritance`): relative to the file that names
-them, depth first, later ones over earlier ones, the file itself over all; `_override_: true` in a table drops what the
-parents have there.
+They are merged as in NeMo-RL (v0.7.0 nemo_rl/utils/config.py, `load_config_with_inheritance`): relative to the file
+that names them, depth first. Later files override earlier ones, and the file itself overrides all. `_override_: true`
+in a table drops the parents' content of that table.
 """
 
 import posixpath
@@ -31,7 +31,7 @@ def attach_parents(launch: Launch, read_file: ReadFile) -> Launch:
 
 
 def _list_parents(file: Source, entries: tuple[Setting, ...]) -> Iterator[str]:
-    """Yield the paths of the files that a file names as its parents."""
+    """Yield the paths of the parent files that a file names."""
     for entry in entries:
         values = parse_value(entry.value) if entry.name == "defaults" else []
         for value in values if isinstance(values, list) else [values]:

@@ -1,14 +1,14 @@
-"""Reads the DeepSpeed configuration that a launch names, and what it makes of the job.
+"""Reads the DeepSpeed configuration that a launch names, and its effect on the job.
 
-Where it comes from: `--deepspeed ds.json` and `deepspeed: ds.json` of transformers' TrainingArguments, which TRL,
-LLaMA-Factory, axolotl and ms-swift hand on (ms-swift's `zero3` and the like are its own files, all "auto"), else
-accelerate's `deepspeed_config_file`. A file that is not read says nothing.
+Its sources are `--deepspeed ds.json` and `deepspeed: ds.json` of transformers' TrainingArguments, which TRL,
+LLaMA-Factory, axolotl and ms-swift pass on (ms-swift's `zero3` and the like are its own files, all "auto"), and else
+accelerate's `deepspeed_config_file`. Nothing is concluded from a file that was not read.
 
-What contradicts the launch is refused. transformers 5.23.0 integrations/deepspeed.py:131, 144-184 collect every value
-that is neither "auto" nor TrainingArguments' own, :258-263 raise (so do 4.36.2, 4.46.3, 4.57.6 and 5.0.0). deepspeed
-0.19.8 runtime/config.py:511 asserts that bf16 and fp16 are not both on (0.14.5 :831, 0.18.0 :783). accelerate 1.15.0
-utils/dataclasses.py:1507-1532 refuses a file alongside the same settings in its own configuration (0.27.2 :844-870).
-Under DeepSpeed the weights themselves are in the 16-bit type (deepspeed 0.18.0 runtime/engine.py:1309-1313).
+A contradiction to the launch is refused. transformers 5.23.0 integrations/deepspeed.py:131, 144-184 collect every value
+that is neither "auto" nor equal to TrainingArguments' own, and :258-263 raise (as in 4.36.2, 4.46.3, 4.57.6 and 5.0.0).
+deepspeed 0.19.8 runtime/config.py:511 asserts that bf16 and fp16 are not both on (0.14.5 :831, 0.18.0 :783). accelerate
+1.15.0 utils/dataclasses.py:1507-1532 refuses a file together with the same settings in its own configuration (0.27.2
+:844-870). Under DeepSpeed the weights themselves have the 16-bit type (deepspeed 0.18.0 runtime/engine.py:1309-1313).
 """
 
 import math
@@ -28,7 +28,7 @@ from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS
 from attncheck.lint.files import configuration
 
-MATCHED_FIELDS: tuple[tuple[str, str], ...] = (  # DeepSpeed's key, and TrainingArguments' field that must be the same
+MATCHED_FIELDS: tuple[tuple[str, str], ...] = (  # DeepSpeed's key, and the TrainingArguments field that must be equal
     ("train_micro_batch_size_per_gpu", "per_device_train_batch_size"),
     ("gradient_accumulation_steps", "gradient_accumulation_steps"),
     ("gradient_clipping", "max_grad_norm"),
@@ -37,8 +37,8 @@ MATCHED_FIELDS: tuple[tuple[str, str], ...] = (  # DeepSpeed's key, and Training
     ("optimizer.params.weight_decay", "weight_decay"),
     ("scheduler.params.warmup_max_lr", "learning_rate"),
 )
-OTHER_NAMES: Mapping[str, str] = {"micro_batch_size": "per_device_train_batch_size"}  # axolotl's
-# Settings of accelerate's `deepspeed_config` that it refuses beside a file (utils/dataclasses.py:1508-1521 of 1.15.0).
+OTHER_NAMES: Mapping[str, str] = {"micro_batch_size": "per_device_train_batch_size"}  # axolotl's name
+# Settings of accelerate's `deepspeed_config` that it refuses next to a file (utils/dataclasses.py:1508-1521 of 1.15.0).
 REFUSED_BESIDE_FILE = frozenset(
     {
         *("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "zero3_save_16bit_model"),
@@ -48,13 +48,15 @@ REFUSED_BESIDE_FILE = frozenset(
 OTHER_ENGINES = frozenset({"--multi_gpu", "--cpu", "--use_fsdp", "--use_megatron_lm", "--tpu"})
 MISMATCH = "transformers 5.23.0 integrations/deepspeed.py:131, 258-263: Please correct the following DeepSpeed config"
 BOTH = "deepspeed 0.19.8 runtime/config.py:511: bfloat16 and fp16 modes cannot be simultaneously enabled"
-BESIDE = "accelerate 1.15.0 utils/dataclasses.py:1525: the following accelerate config variables will be ignored"
+IGNORED_WITH_FILE = (
+    "accelerate 1.15.0 utils/dataclasses.py:1525: the following accelerate config variables will be ignored"
+)
 
 
 def attach_config(launch: Launch, read_file: Callable[[str], Source | None]) -> Launch:
-    """Return the launch with the DeepSpeed configuration that it names; a file that cannot be read leaves it out."""
+    """Return the launch with the DeepSpeed configuration that it names, unless the file cannot be read."""
     nested = [entry for entry in launch.entries if entry.name.startswith("deepspeed.")]
-    if nested:  # the configuration itself, within the launch's own file
+    if nested:  # the configuration itself is inside the launch's own file
         settings = tuple(replace(entry, name=entry.name.removeprefix("deepspeed.")) for entry in nested)
         return replace(launch, deepspeed=settings)
     path = _find_path(launch)
@@ -71,7 +73,7 @@ def attach_config(launch: Launch, read_file: Callable[[str], Source | None]) -> 
 
 
 def _find_path(launch: Launch) -> str:
-    """Return the path of the file that the program names, else the one that accelerate names; "" for none."""
+    """Return the path of the file that the program names, or else the one that accelerate names; "" for none."""
     candidates = [
         *_iter_option_values(launch, "deepspeed", "deepspeed_config"),
         *(entry for entry in launch.entries if entry.name == "deepspeed"),
@@ -90,7 +92,7 @@ def _iter_option_values(launch: Launch, *names: str) -> Iterator[Setting]:
 
 @dataclass(frozen=True)
 class _Contents:
-    """The keys of one DeepSpeed configuration: "auto" and what only running tells are none."""
+    """The keys of one DeepSpeed configuration, without "auto" and values known only at run time."""
 
     settings: Mapping[str, Setting]
 
@@ -111,9 +113,9 @@ class _Contents:
 
 
 def settle_deepspeed(job: Job, launch: Launch, starts_own_program: bool) -> Job:
-    """Return the job with what its DeepSpeed configuration, if that was read, makes of it.
+    """Return the job with the effects of its DeepSpeed configuration, if that was read.
 
-    `starts_own_program` says that the framework's own command runs, whose trainer is transformers'.
+    `starts_own_program` means that the framework's own command runs, which uses transformers' trainer.
     """
     if job.framework not in TRAINER_FRAMEWORKS:
         return job
@@ -132,8 +134,8 @@ def settle_deepspeed(job: Job, launch: Launch, starts_own_program: bool) -> Job:
 def uses_deepspeed(job: Job, launch: Launch) -> Fact[bool]:
     """Return whether the Trainer runs on DeepSpeed, by its own setting or by accelerate's options, variable or file.
 
-    accelerate 1.12.0 utils/launch.py:520 exports ACCELERATE_USE_DEEPSPEED, and commands/launch.py:1098 takes
-    `distributed_type` of its file; trl 1.0.0 accelerate_configs/ has zero1 to zero3.
+    accelerate 1.12.0 utils/launch.py:520 exports ACCELERATE_USE_DEEPSPEED, and commands/launch.py:1098 reads
+    `distributed_type` from its file; trl 1.0.0 accelerate_configs/ has zero1 to zero3.
     """
     written = _collect_written(job, launch)
     own = written.get("deepspeed")
@@ -155,7 +157,7 @@ def uses_deepspeed(job: Job, launch: Launch) -> Fact[bool]:
 
 
 def read_zero_stage(launch: Launch) -> int | None:
-    """Return the ZeRO stage of the launch's DeepSpeed configuration, None if it was not read."""
+    """Return the ZeRO stage of the launch's DeepSpeed configuration; None if it was not read."""
     if not launch.deepspeed:
         return None
     stage = _Contents({setting.name: setting for setting in launch.deepspeed}).get_number("zero_optimization.stage")
@@ -169,7 +171,7 @@ def _takes_training_arguments(program: Program | None) -> bool:
 
 
 def _collect_written(job: Job, launch: Launch) -> dict[str, Setting]:
-    """Return field -> the setting that takes effect, of those that the launch writes."""
+    """Return field -> the effective setting, for settings that the launch writes."""
     written = {}
     for setting in (*launch.entries, *job.settings):
         name = setting.name.lstrip("-").replace("-", "_")
@@ -210,7 +212,7 @@ def _iter_number_mismatches(contents: _Contents, written: Mapping[str, Setting])
 
 
 def _iter_switch_mismatches(contents: _Contents, written: Mapping[str, Setting]) -> Iterator[Mismatch]:
-    """Yield bf16 and fp16: one that is on means that the other is off (transformers refuses both)."""
+    """Yield mismatches of bf16 and fp16: if one is on, the other must be off, because transformers refuses both."""
     switches = {name: _parse_switch(written.get(name)) for name in ("bf16", "fp16")}
     for name, other in (("bf16", "fp16"), ("fp16", "bf16")):
         if f"{name}_full_eval" in written:
@@ -225,7 +227,7 @@ def _iter_switch_mismatches(contents: _Contents, written: Mapping[str, Setting])
 
 
 def _iter_global_mismatches(launch: Launch, contents: _Contents, written: Mapping[str, Setting]) -> Iterator[Mismatch]:
-    """Yield train_batch_size, where the launch writes both of its factors and its launcher the ranks."""
+    """Yield a mismatch of train_batch_size, if the launch sets both of its factors and the number of ranks."""
     ours, nodes, processes = contents.get_number("train_batch_size"), launch.nodes, launch.processes
     rows, steps = written.get("per_device_train_batch_size"), written.get("gradient_accumulation_steps")
     if ours is None or rows is None or steps is None:
@@ -250,7 +252,7 @@ def _parse_number(text: str) -> float | None:
 
 
 def _parse_switch(setting: Setting | None) -> bool | None:
-    """Return the bool that a setting is, True for an option without a value; None for "auto" and what is unknown."""
+    """Return a setting as a bool, True for an option without a value; None for "auto" and unknown values."""
     if setting is None or not setting.known:
         return None
     text = setting.value.lower()
@@ -260,7 +262,7 @@ def _parse_switch(setting: Setting | None) -> bool | None:
 
 
 def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
-    """Yield accelerate's refusal: a DeepSpeed file, and the same settings in accelerate's own configuration."""
+    """Yield the problem that accelerate refuses a DeepSpeed file and the same settings given to accelerate."""
     entries = {entry.name: entry for entry in launch.launcher_entries if entry.known}
     before = set(_list_launcher_options(launch))
     is_deepspeed = "distributed_type" in entries and entries["distributed_type"].value.upper() == "DEEPSPEED"
@@ -275,17 +277,17 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
         own = ", ".join(name.rpartition(".")[2] for name in names)
         text = f"{file} sets {own} alongside a DeepSpeed file: ValueError"
         advice = f"set them in the DeepSpeed file only, not in {file}"
-        yield SettingProblem("refuses", text, (BESIDE,), entries[names[0]].location, advice=advice)
+        yield SettingProblem("refuses", text, (IGNORED_WITH_FILE,), entries[names[0]].location, advice=advice)
 
 
 def _list_launcher_options(launch: Launch) -> list[str]:
-    """Return the options that come before the program: "--use_fsdp"."""
+    """Return the options before the program, such as "--use_fsdp"."""
     names = (word.text.split("=")[0] for word in launch.launcher_words if word.text.startswith("--"))
     return ["--" + name[2:].replace("-", "_") for name in names]
 
 
 def _resolve_precision(job: Job, contents: _Contents) -> Precision:
-    """Return the precision of weights and arithmetic under DeepSpeed: its own, or for "auto" that of the launch."""
+    """Return the precision of weights and arithmetic under DeepSpeed: its own, or the launch's for "auto"."""
     if contents.get_switch("bf16.enabled") or contents.get_switch("bfloat16.enabled"):
         return "bf16"
     if contents.get_switch("fp16.enabled"):

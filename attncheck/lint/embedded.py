@@ -1,4 +1,4 @@
-"""Shell scripts that are inside other files: their text with its place there, and argument lists as such text."""
+"""Shell scripts embedded in other files: their text mapped to its place there, and argument lists as such text."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,31 +8,31 @@ from attncheck.core.launch import Source
 from attncheck.lint.shell.commands import ScriptStart
 from attncheck.lint.shell.text import ScriptText, Segment, Segments
 
-SIMPLE_EXPANSION = re.compile(r"[^\s'\"\\`]*\$[A-Za-z_{(][^\s'\"\\`]*")  # of the words of a list: known at run time
+SIMPLE_EXPANSION = re.compile(r"[^\s'\"\\`]*\$[A-Za-z_{(][^\s'\"\\`]*")  # words of a list: known only at run time
 BLANKS = re.compile(r"\s*")
 BLANK = Segment(" ", -1)
 
 
 @dataclass(frozen=True)
 class EmbeddedScript:
-    """A shell script inside a file; `origin` is the offset that represents what cannot be traced to the file."""
+    """A shell script inside a file; `origin` is the offset used for text that cannot be traced to the file."""
 
     segments: Segments
     origin: int
     environ: Mapping[str, str] = field(default_factory=dict)
-    editable: bool = False  # the file holds it as it is: what is written there needs no quotes but the shell's own
+    editable: bool = False  # the file contains the script verbatim: text written there needs only the shell's quotes
 
     def make_source(self, file: Source) -> Source:
         """Return the file as the source of this script."""
         return Source(file.name, file.text, "shell", editable=self.editable, host=file.host)
 
     def make_start(self, source: Source) -> ScriptStart:
-        """Return how the script is started."""
+        """Return the start state of the script."""
         return ScriptStart(ScriptText.from_segments(source, self.segments), self.origin, self.environ)
 
 
 def quote_arguments(arguments: Iterable[Segments]) -> Segments:
-    """Return an argument list as the text of a command: each argument is one word of it."""
+    """Return an argument list as the text of a command, with one word per argument."""
     quoted: list[Segment] = []
     for segments in arguments:
         quoted += [*([BLANK] if quoted else []), *_quote_argument(segments)]
@@ -54,9 +54,10 @@ def _quote_argument(segments: Segments) -> Segments:
 
 
 def align_text(value: str, raw: str, raw_start: int) -> Segments | None:
-    """Return `value` with the places of its characters in `raw`, which is at `raw_start` of the file.
+    """Return `value` with the positions of its characters in `raw`, which is at `raw_start` in the file.
 
-    Only blanks may differ: the indentation of a block, the line ends of a folded text. None if more does.
+    Only whitespace may differ: the indentation of a block, the line ends of a folded text. None if anything else
+    differs.
     """
     segments: list[Segment] = []
     offset = 0
@@ -87,5 +88,5 @@ def _append_piece(segments: list[Segment], piece: str, start: int) -> None:
 
 
 def join_lines(lines: Sequence[Segments]) -> Segments:
-    """Return scripts one after the other, each on lines of its own."""
+    """Return scripts one after the other, each on its own lines."""
     return tuple(segment for line in lines for segment in (*line, Segment("\n", -1)))

@@ -1,4 +1,4 @@
-"""Adds to the locations of findings where the setting that is there ends, so that an editor marks that alone."""
+"""Adds the end of a setting to the locations of findings, so that an editor marks only that setting."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 
 
 def add_ends(findings: Iterable[Finding], launch: Launch, job: Job) -> tuple[Finding, ...]:
-    """Return the findings of a launch, their locations with ends if a setting, variable or program begins there."""
+    """Return a launch's findings; locations at which a setting, variable or program begins get an end."""
     all_findings = tuple(findings)
     located = {location for finding in all_findings for location in finding.locations}
     ends = _find_ends(located, launch, job) if located else {}

@@ -1,8 +1,8 @@
-"""Hides the values of a launch's environment in what a report shows: a command, a diff, what a program printed.
+"""Hides the values of a launch's environment in report text: a command, a diff, or a program's output.
 
-What a launch exports is the user's own business: passwords among it have names and forms that no one has listed. Only
-the variables that a snapshot may show keep their values, as do references to other variables; of the rest the name
-stays: `PGPASSWORD=… torchrun train.py`.
+The variables that a launch exports are private: passwords among them have names and forms that no list covers. Only
+variables that a snapshot may show keep their values, as do references to other variables. For the others only the name
+is shown: `PGPASSWORD=… torchrun train.py`.
 """
 
 import json
@@ -13,7 +13,7 @@ from attncheck.core.io.secrets import MASK
 from attncheck.core.launch import Span
 from attncheck.lint.shell.exports import Value, find_values
 
-REFERENCE = '"${}"'  # in place of a value in a command that is pasted: the shell holds the variable
+REFERENCE = '"${}"'  # replaces a value in a command to paste: the shell holds the variable
 _NAMED = re.compile(r"""(?<![\w.])([A-Za-z_]\w*)\\?["']?\s{0,2}[=:,]\s{0,2}\\?["']?""")
 _HUNK = re.compile(r"^(?:@@ |--- |\+\+\+ )")
 _SHELL_LINE = re.compile(r"[\s#]*(?:export|declare|typeset|env)\b")
@@ -21,9 +21,9 @@ _ONLY_REFERENCES = re.compile(r"""["']?(?:[:/]|\$\w+|\$\{\w+(?::?[-+?=])?\}|\$[\
 
 
 def hide_exports(script: str, hidden: str = MASK) -> str:
-    """Return a shell's command or script with the values of the environment that it sets hidden.
+    """Return a shell command or script with the values of its environment variables hidden.
 
-    `hidden` is what replaces a value; a "{}" in it becomes the variable's name (`REFERENCE`).
+    `hidden` is the replacement for a value; a "{}" in it becomes the variable's name (`REFERENCE`).
     """
     for value in sorted(_find_hidden(script), key=lambda value: value.span, reverse=True):
         start, end = value.span
@@ -32,9 +32,9 @@ def hide_exports(script: str, hidden: str = MASK) -> str:
 
 
 def hide_exports_in_diff(diff: str, exported: Collection[str] = ()) -> str:
-    """Return a unified diff of launch scripts with the values of the environment that they set hidden.
+    """Return a unified diff of launch scripts with the values of their environment variables hidden.
 
-    `exported`: names of the launch's environment, which may be exported if the diff does not show it.
+    `exported` are names in the launch's environment, whose export the diff may not show.
     """
     lines = dict(enumerate(re.findall(r"[^\n]*\n|[^\n]+", diff)))
     spans: dict[int, set[Span]] = {}
@@ -42,14 +42,14 @@ def hide_exports_in_diff(diff: str, exported: Collection[str] = ()) -> str:
         for removed in "-+":  # the script before and after
             side = [number for number in hunk if not lines[number].startswith(removed)]
             _collect_spans(lines, side, exported, spans)
-        for number in hunk:  # a hunk may begin within quotes, in which nothing is found
+        for number in hunk:  # a hunk may begin inside quotes, where nothing is found
             if _SHELL_LINE.match(lines[number][1:]):
                 _collect_spans({number: _uncomment(lines[number])}, [number], (), spans)
     return "".join(_hide_spans(line, spans.get(number, set())) for number, line in lines.items())
 
 
 def hide_environment(printed: str, environ: Mapping[str, str]) -> str:
-    """Return what a program printed with the values of its environment hidden if they follow their names.
+    """Return a program's output with the values of its environment hidden if they follow their names.
 
     An error that prints `os.environ` shows all of it: `{'PGPASSWORD': '…', …}`.
     """
@@ -72,7 +72,7 @@ def _may_be_shown(name: str) -> bool:
 
 
 def _iter_hunks(lines: Mapping[int, str]) -> Iterator[list[int]]:
-    """Yield the numbers of the lines of each hunk."""
+    """Yield the line numbers of each hunk."""
     hunk: list[int] = []
     for number, line in lines.items():
         if _HUNK.match(line):
@@ -86,7 +86,7 @@ def _iter_hunks(lines: Mapping[int, str]) -> Iterator[list[int]]:
 def _collect_spans(
     lines: Mapping[int, str], numbers: Sequence[int], exported: Collection[str], spans: dict[int, set[Span]]
 ) -> None:
-    """Add if values are in each line of a script that these lines of a diff make up."""
+    """Add, for each line of the script formed by these lines of a diff, the spans of values."""
     texts = {number: lines[number][1:] or "\n" for number in numbers}
     values = [value.span for value in _find_hidden("".join(texts.values()), exported)]
     start = 0
@@ -99,7 +99,7 @@ def _collect_spans(
 
 
 def _uncomment(line: str) -> str:
-    """Return a line of a diff with blanks in place of what makes it a comment."""
+    """Return a line of a diff with its comment marker replaced by spaces."""
     return line[:1] + re.sub(r"\A[\s#]+", lambda blank: blank[0].replace("#", " "), line[1:])
 
 
@@ -113,7 +113,7 @@ def _hide_spans(line: str, spans: set[Span]) -> str:
 
 
 def _find_hidden(script: str, exported: Collection[str] = ()) -> list[Value]:
-    """Return the values of a script that must not be shown, without those inside another."""
+    """Return the values of a script that must not be shown, except those inside another value."""
     hidden: list[Value] = []
     for value in sorted(set(find_values(script, exported)), key=lambda value: (value.span[0], -value.span[1])):
         is_shown = _may_be_shown(value.name) or _ONLY_REFERENCES.fullmatch(script[slice(*value.span)])

@@ -1,6 +1,6 @@
-"""Finds the launch scripts and configuration files below a folder, and says which of them are left out and why.
+"""Finds the launch scripts and configuration files below a folder, and states which are left out and why.
 
-Links are not followed: what they lead to lies in the folder and is found there, or is none of the folder's.
+Links are not followed: their target is either in the folder and found there, or does not belong to the folder.
 """
 
 import os
@@ -16,22 +16,22 @@ SKIPPED_FOLDERS = frozenset({
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache",
     ".ipynb_checkpoints", "__pycache__", "node_modules", "site-packages", "dist-packages",
 })  # fmt: skip
-# Files of tools that start nothing, and would only be noise among what was not read.
+# Files of tools that start nothing, and would only clutter the list of files that were not read.
 TOOL_FILES = frozenset({"package-lock.json", "package.json", "tsconfig.json", "pyproject.toml", "uv.lock"})
 MAX_FILES = 20_000
-MAX_BYTES = 1 << 18  # of a file that no one named: a larger one is data
+MAX_BYTES = 1 << 18  # for a file that the user did not name: a larger one is data
 
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """The files below a folder that may be launches, and those left out with the reason."""
+    """The files below a folder that may be launches, and the skipped ones with the reason."""
 
     paths: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
 def find_files(folder: str) -> FolderFiles:
-    """Return the files below a folder in the order of their names. Raises `Unanswered` for too many of them."""
+    """Return the files below a folder, sorted by name. Raises `Unanswered` if there are too many."""
     paths: list[str] = []
     left_out: list[str] = []
     for path in _iter_files(folder, left_out):

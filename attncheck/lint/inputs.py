@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from attncheck.doctor.probes.interpreter import Interpreter
 
 
-NOT_HERE = "it is not installed here, and the job may have it if no GPU trains (--target, --python)"
+NOT_HERE = "not installed here, but the job may run elsewhere: this machine has no GPU (--target, --python)"
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a user gives to lint: what was named, what was found below folders, and what was left out there."""
+    """The input of lint: named sources, files found below folders, and files skipped there."""
 
     sources: tuple[Source, ...] = ()
     below_folders: tuple[Source, ...] = ()
@@ -44,7 +44,7 @@ class Inputs:
 
 
 def read_inputs(names: tuple[str, ...], command: tuple[str, ...] | None) -> Inputs:
-    """Return what to lint: files, those below folders, and the command after `--`. Raises `BadUsage`, `Unanswered`."""
+    """Return what to lint: files, files below folders, and the command after `--`. Raises `BadUsage`, `Unanswered`."""
     folder_names = [name for name in dict.fromkeys(names) if os.path.isdir(name)]
     other_names = tuple(name for name in names if name not in folder_names)
     sources = read_sources(other_names, command) if other_names or command is not None or not folder_names else ()
@@ -66,7 +66,7 @@ def read_inputs(names: tuple[str, ...], command: tuple[str, ...] | None) -> Inpu
 
 
 def read_sources(names: tuple[str, ...], command: tuple[str, ...] | None) -> tuple[Source, ...]:
-    """Return the sources to lint: files, and the command that comes after `--`. Raises `BadUsage`."""
+    """Return the sources to lint: files, and the command after `--`. Raises `BadUsage`."""
     if command is not None and not command:
         raise BadUsage("there is no command after --: give the command that starts the job")
     if not names and command is None:
@@ -78,7 +78,7 @@ def read_sources(names: tuple[str, ...], command: tuple[str, ...] | None) -> tup
 
 
 def parse_framework_version(text: str | None) -> str:
-    """Return the requested version of the framework, "" if none was requested. Raises `BadUsage`."""
+    """Return the requested version of the framework; "" if none was requested. Raises `BadUsage`."""
     if text is None:
         return ""
     try:
@@ -92,8 +92,8 @@ def collect_lint_snapshot(
 ) -> Snapshot:
     """Return the snapshot to judge launches by: files and the driver here, or the target instead.
 
-    An environment that holds nothing of a training stack (a pre-commit hook's, pipx's), or no torch for the GPUs of the
-    target, is not the job's, unless the user names it: what is alongside attncheck there is no witness of the job's.
+    An environment without a training stack (a pre-commit hook's, pipx's), or without a torch for the target's GPUs, is
+    not the job's, unless the user names it. Packages next to attncheck then show nothing about the job.
     """
     from attncheck.doctor.experiments.run import find_kept_experiments
     from attncheck.doctor.probes.collect import collect_snapshot
@@ -112,7 +112,7 @@ def collect_lint_snapshot(
 
 
 def _has_gpu_build(snapshot: Snapshot) -> bool:
-    """Return whether torch here can compute on GPUs: an environment that cannot is not that of a job on them."""
+    """Return whether torch can compute on GPUs here; a GPU job needs an environment in which it can."""
     torch = snapshot.torch.value if isinstance(snapshot.torch, Known) else None
     return torch is not None and not (isinstance(torch.cuda, Absent) and isinstance(torch.hip, Absent))
 
@@ -122,9 +122,9 @@ def _has_gpu(snapshot: Snapshot) -> bool:
 
 
 def choose_stated(interpreter: "Interpreter", target: str | None, snapshot: Snapshot) -> Literal["", "missing", "all"]:
-    """Return what the versions count for that a tree states: with a target, what it does not name.
+    """Return how versions stated in a tree are used; with a target, only for packages that it does not name.
 
-    Without a target they represent the environment, unless `--python` names it or this machine has a GPU to train on.
+    Without a target they represent the environment, unless `--python` names it or this machine has a GPU for training.
     """
     if interpreter.selection.selected_by == "--python":
         return ""
@@ -134,13 +134,13 @@ def choose_stated(interpreter: "Interpreter", target: str | None, snapshot: Snap
 
 
 def list_named(target: str | None) -> frozenset[str]:
-    """Return the names of the packages that a target gives a version, itself or in its files."""
+    """Return the names of the packages to which a target, or one of its files, gives a version."""
     parsed = parse_target(target or "")
     return frozenset((*parsed.versions, *(name for file in parsed.files for name in file.versions)))
 
 
 def make_file_reader(sources: tuple[Source, ...]) -> Callable[[str], Source | None]:
-    """Return a reader of the files that launches name: as given, else next to the script that names them."""
+    """Return a reader of files that launches name: at the given path, or else next to the script that names them."""
     sources_by_name = {source.name: source for source in sources}
     folders = [Path(), *(Path(source.name).parent for source in sources if source.name not in (COMMAND, "-"))]
 
@@ -159,9 +159,10 @@ def make_file_reader(sources: tuple[Source, ...]) -> Callable[[str], Source | No
 
 
 def make_readers(inputs: Inputs) -> Callable[[Source], Callable[[str], Source | None]]:
-    """Return what makes the reader of each source: as given, beside the source, or above it as far as its repository.
+    """Return a function that makes the reader of a source.
 
-    A file is read once, whatever names it.
+    The reader looks at the given path, next to the source, and above it up to its repository. A file is read once,
+    however many sources name it.
     """
     sources_by_name = {os.path.normpath(source.name): source for source in (*inputs.sources, *inputs.below_folders)}
 
@@ -195,7 +196,7 @@ def make_readers(inputs: Inputs) -> Callable[[Source], Callable[[str], Source | 
 
 
 def make_model_reader(online: bool) -> Callable[[str], Fact[Model]]:
-    """Return a reader of models' configurations: folders and the local cache, the Hub too if that is allowed."""
+    """Return a reader of model configurations: from folders, the local cache, and the Hub if that is allowed."""
 
     @functools.cache
     def read_model(name: str) -> Fact[Model]:

@@ -1,4 +1,4 @@
-"""Finds the shell scripts in job files: YAML that a scheduler, a container runner or a pipeline reads, not the trainer.
+"""Finds the shell scripts in job files: YAML for a scheduler, a container runner or a pipeline, not for the trainer.
 
 Keys that hold them: `command`, `args` and `env` of a Kubernetes container (kubernetes.io/docs/reference/kubernetes-api/
 workload-resources/pod-v1: lists of arguments, no shell), the `entrypoint` of a RayJob, `run`, `setup` and `envs` of
@@ -24,7 +24,7 @@ NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def find_scripts(source: Source) -> Iterator[EmbeddedScript]:
-    """Yield the shell scripts in a YAML file, in their order; none of what does not parse."""
+    """Yield the shell scripts in a YAML file, in order; none if it does not parse."""
     walker = _Walker(source)
     for root in yaml.compose_documents(source):
         yield from walker.walk(root, {}, 0)
@@ -38,7 +38,7 @@ class _Walker:
         self.remaining_nodes = MAX_KEYS
 
     def walk(self, node: Any, environ: Mapping[str, str], depth: int) -> Iterator[EmbeddedScript]:
-        """Yield the scripts below a node; `environ` is what the tables around it set."""
+        """Yield the scripts below a node; `environ` holds the variables set by enclosing tables."""
         self.remaining_nodes -= 1
         if self.remaining_nodes < 0 or depth > MAX_DEPTH:
             return
@@ -66,14 +66,14 @@ class _Walker:
                 yield from self.walk(value, environ, depth + 1)
 
     def _read_arguments(self, nodes: Sequence[Any], environ: Mapping[str, str]) -> Iterator[EmbeddedScript]:
-        """Yield the command of a container, whose program and arguments are in one list or in two."""
+        """Yield the command of a container, with program and arguments in one list or in two."""
         items = [item for node in nodes for item in (node.value if isinstance(node, SequenceNode) else [node])]
         if items:
             text = quote_arguments(_read_text(self.source, item)[0] for item in items)
             yield EmbeddedScript(text, items[0].start_mark.index, environ)
 
     def _read_list(self, node: SequenceNode, environ: Mapping[str, str]) -> Iterator[EmbeddedScript]:
-        """Yield a list as the lines of a script, or as one command where its first word holds no blank."""
+        """Yield a list as the lines of a script, or as one command if its first word contains no space."""
         texts = [_read_text(self.source, item)[0] for item in node.value]
         if not texts:
             return
@@ -87,7 +87,7 @@ class _Walker:
 
 
 def _join_arguments(values: Mapping[str, Any]) -> list[Any]:
-    """Return the nodes that make up a container's command: the program's and its arguments'."""
+    """Return the nodes of a container's command: the program and its arguments."""
     command = values.get("entrypoint") if "entrypoint" in values else values.get("command")
     rest = values.get("args") if "args" in values else values.get("command") if "entrypoint" in values else None
     nodes = [node for node in (command, rest) if node is not None]
@@ -99,7 +99,7 @@ def _holds_only_text(node: Any) -> bool:
 
 
 def _read_text(source: Source, node: ScalarNode) -> tuple[Segments, bool]:
-    """Return a scalar with its places in the file, and whether the file holds it as it is: a literal block."""
+    """Return a scalar with its positions in the file, and whether the file contains it verbatim, as a literal block."""
     start, end = node.start_mark.index, node.end_mark.index
     raw = source.text[start:end]
     if node.style in ("|", ">"):
@@ -112,7 +112,7 @@ def _read_text(source: Source, node: ScalarNode) -> tuple[Segments, bool]:
 
 
 def _read_environ(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that a table sets: a table of names, a list of names and values, a list of assignments."""
+    """Return the variables that a table sets, as a mapping, a list of names and values, or a list of assignments."""
     environ: dict[str, str] = {}
     for key in ENVIRON_KEYS & values.keys():
         node = values[key]

@@ -1,4 +1,4 @@
-"""Finds the launches of jobs in what a user wrote: a command, a launch script or a configuration file."""
+"""Finds the launches of jobs in the user's input: a command, a launch script or a configuration file."""
 
 import itertools
 import re
@@ -47,10 +47,10 @@ NON_JOB_COMMANDS = options.split_names(
 )
 COPYING_PROGRAMS = options.split_names("kubectl oc docker podman gsutil gcloud aws azcopy rclone")
 COPYING_VERBS = options.split_names("cp sync rsync copy mv")
-OVERRIDE_LINE = re.compile(r"\s+[A-Za-z_]\w*=\S*\s.*(?:\\|[|>])", re.DOTALL)  # that goes on, or is sent elsewhere
-CONTINUED = re.compile(r"--?[A-Za-z]|(\+\+|\+|~)?[A-Za-z_]\w*(\.\w+)+=")  # --option, or override.of=Hydra
+OVERRIDE_LINE = re.compile(r"\s+[A-Za-z_]\w*=\S*\s.*(?:\\|[|>])", re.DOTALL)  # continues or is redirected
+CONTINUED = re.compile(r"--?[A-Za-z]|(\+\+|\+|~)?[A-Za-z_]\w*(\.\w+)+=")  # --option, or a dotted Hydra override
 EXPANSION = re.compile(r"\$[A-Za-z_{(@*0-9]|`")
-MAX_CALLED_SCRIPTS = 20  # run by one source, directly or by another one
+MAX_CALLED_SCRIPTS = 20  # run by one source, directly or indirectly
 MAX_CALL_DEPTH = 4
 MAX_EMBEDDED_SCRIPTS = 200  # in one job file
 MAX_LAUNCHERS = 12  # nested in one command
@@ -61,10 +61,10 @@ def find_launches(
     read_file: Callable[[str], Source | None],
     starts_training: Callable[[Launch], bool] = lambda _: False,
 ) -> list[Launch]:
-    """Return every launch of a job that `source` may hold; frameworks decide which are theirs.
+    """Return every job launch in `source`; each framework decides whether a launch is its own.
 
-    `read_file` returns a file that a command names, None if it cannot be read. A command that does not start
-    training itself may carry one that `starts_training` knows: behind `--`, in a script that it runs, in a job file.
+    `read_file` returns a file that a command names, None if it cannot be read. A command that does not start training
+    itself may contain one that `starts_training` recognises: after `--`, in a script that it runs, or in a job file.
     Raises `BadUsage` for a configuration file that is not YAML, JSON or TOML.
     """
     finder = _LaunchFinder(read_file, starts_training)
@@ -96,7 +96,7 @@ class _LaunchFinder:
     open_scripts: list[str] = field(default_factory=list)
 
     def find_embedded(self, file: Source, scripts: Iterable[EmbeddedScript]) -> list[Launch]:
-        """Return the launches that start training in the scripts which a file holds."""
+        """Return the launches that start training in the scripts embedded in a file."""
         launches: list[Launch] = []
         for script in itertools.islice(scripts, MAX_EMBEDDED_SCRIPTS):
             source = script.make_source(file)
@@ -104,7 +104,7 @@ class _LaunchFinder:
         return [launch for launch in launches if self.starts_training(launch)]
 
     def _read_inner(self, source: Source, start: commands.ScriptStart, folder: str = "") -> list[Launch]:
-        """Return the launches of a script that another source runs or holds, none of one that cannot be read."""
+        """Return the launches of a script that another source runs or contains; empty if the script cannot be read."""
         self.open_scripts.append(source.name)
         try:
             return list(self.find_in_script(source, start, folder))
@@ -130,7 +130,7 @@ class _LaunchFinder:
             directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
             files.follow_command(command, here_text)
             lost = _find_lost_words(source, command, following)
-            if lost and command.words[-1].text.isspace():  # "\\ ": it begins no new line, and is a word
+            if lost and command.words[-1].text.isspace():  # "\\ " starts no new line and is a word
                 command = replace(command, words=command.words[:-1])
             launch = _make_launch(source, command, files)
             if launch is not None:
@@ -144,14 +144,14 @@ class _LaunchFinder:
                     is_remote=any(number < 0 for number in command.shell),
                 )
                 launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
-                launch = attach_trainers(launch)  # of what the script does not write out itself
+                launch = attach_trainers(launch)  # settings of trainers that are not in the script itself
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):
                     yield from self._find_carried(launch, command, files)
 
     def _find_carried(self, launch: Launch, command: commands.Command, files: WrittenFiles) -> Iterator[Launch]:
-        """Yield the launch behind a wrapper's `--`, else those of the script that a command runs."""
+        """Yield the launch after a wrapper's `--`, or else those of the script that a command runs."""
         separator = next((index for index, word in enumerate(launch.words) if word.text == "--"), len(launch.words))
         if separator + 1 < len(launch.words):
             prefix_length = launch.whole.index(launch.words[separator]) + 1
@@ -184,10 +184,10 @@ class _LaunchFinder:
 
 
 def _find_lost_words(source: Source, command: commands.Command, following: commands.Command | None) -> tuple[Word, ...]:
-    """Return the words of the next command if they were meant for this one: no backslash, or blanks behind it.
+    """Return the next command's words if they belong to this one: its backslash is missing or has spaces after it.
 
-    The next command begins with an option, or with an override that is no assignment, on the next line that is no
-    comment.
+    The next command must begin with an option, or with an override that is not an assignment, on the next line that is
+    not a comment.
     """
     lost = _find_lost_assignments(source, command)
     if lost or following is None or following.shell != command.shell or not command.words:
@@ -202,12 +202,12 @@ def _find_lost_words(source: Source, command: commands.Command, following: comma
 
 
 def _find_lost_assignments(source: Source, command: commands.Command) -> tuple[Word, ...]:
-    """Return the overrides behind a comment that ends a continued command: `max_turns=10` is an assignment there."""
+    """Return the overrides after a comment that ends a continued command; there `max_turns=10` is an assignment."""
     last = command.words[-1].location if command.words else None
     if last is None or last.source != source.name or len(command.words) < 2:
         return ()
     lines = source.text.split("\n")
-    number = last.line  # the index of the line after it
+    number = last.line  # the index of the following line
     if number >= len(lines) or not lines[number - 1].endswith("\\") or not lines[number].lstrip().startswith("#"):
         return ()
     while number < len(lines) and lines[number].lstrip().startswith("#"):
@@ -222,7 +222,7 @@ def _find_lost_assignments(source: Source, command: commands.Command) -> tuple[W
 
 
 def _enclosing_folder(folders: Mapping[tuple[int, ...], PurePosixPath], shell: tuple[int, ...]) -> PurePosixPath:
-    """Return the folder in which a shell starts: that of the one around it, unless it runs somewhere else."""
+    """Return the folder in which a shell starts: its parent's, unless it is on another machine or in a container."""
     for length in range(len(shell) - 1, -1, -1):
         if shell[length] < 0:  # on another machine, or in a container
             return PurePosixPath()
@@ -232,7 +232,7 @@ def _enclosing_folder(folders: Mapping[tuple[int, ...], PurePosixPath], shell: t
 
 
 def _enter_directory(directories: tuple[str, ...], words: Sequence[Word]) -> tuple[str, ...]:
-    """Return the directories that lead to where a script is: `cd` and `pushd` enter one, `popd` leaves it."""
+    """Return the directories that lead to a script: `cd` and `pushd` enter one, `popd` leaves it."""
     name = words[0].text if words else ""
     if name == "popd":
         return directories[:-1]
@@ -243,7 +243,7 @@ def _enter_directory(directories: tuple[str, ...], words: Sequence[Word]) -> tup
 
 
 def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPath:
-    """Return the folder after a command: `cd path` changes it, as far as the path is known."""
+    """Return the folder after a command: `cd path` changes it, if the path is known."""
     if len(words) != 2 or words[0].text not in ("cd", "pushd"):
         return folder
     target = words[1]
@@ -253,7 +253,7 @@ def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPat
 def _make_launch(
     source: Source, command: commands.Command, files: WrittenFiles, wrapper_length: int = 0
 ) -> Launch | None:
-    """Return what a command starts, without the first `wrapper_length` words of it; None if that is no job."""
+    """Return the launch of a command, without its first `wrapper_length` words; None if it does not start a job."""
     whole = tuple(called_scripts.resolve_word(word, source) for word in command.words)
     known_words = tuple(word for word in whole[wrapper_length:] if not open_ends.is_script_arguments(word))
     names, parsed = _parse_launchers(known_words)
@@ -266,7 +266,7 @@ def _make_launch(
         for launcher, argv in zip(parsed, argvs)
     ]
     variables = {variable.name: variable for variable in command.variables}
-    if "ray" in names:  # the job has the environment of Ray's processes, which other shells may have started
+    if "ray" in names:  # the job gets the environment of Ray's processes, which other shells may have started
         variables = {name: replace(variable, known=False) for name, variable in variables.items()}
     for launcher, argv in zip(parsed, argvs):
         if launcher.isolates:
@@ -301,7 +301,7 @@ def _load_launchers() -> tuple[Launcher, ...]:
 
 
 def _parse_launchers(words: tuple[Word, ...]) -> tuple[tuple[str, ...], list[ParsedLauncher]]:
-    """Return the names of the launchers that a command begins with, outermost first, and each one parsed."""
+    """Return the names of the launchers at the start of a command, outermost first, and each one parsed."""
     names: list[str] = []
     parsed: list[ParsedLauncher] = []
     while len(parsed) < MAX_LAUNCHERS:
@@ -320,7 +320,7 @@ def _parse_launchers(words: tuple[Word, ...]) -> tuple[tuple[str, ...], list[Par
 def _combine_counts(
     names: Sequence[str], parsed: Sequence[ParsedLauncher], environ: Mapping[str, str]
 ) -> tuple[Fact[int], Fact[int]]:
-    """Return nodes and processes a node: those of the innermost launcher that has them, for it starts the processes."""
+    """Return nodes and processes per node from the innermost launcher that states them: it starts the processes."""
     nodes = _choose_innermost([launcher.nodes for launcher in parsed], "no launcher sets the number of nodes")
     processes = _choose_innermost(
         [launcher.processes for launcher in parsed], "no launcher says how many processes a node"
@@ -341,7 +341,7 @@ def _combine_counts(
 
 
 def _choose_innermost(facts: Sequence[Fact[int]], default_reason: str) -> Fact[int]:
-    """Return the innermost fact that is known or has a reason; an unreadable one yields only to a known outer one."""
+    """Return the innermost fact that is known or has a reason; a known outer fact replaces only an unreadable one."""
     unreadable: Fact[int] | None = None
     for fact in reversed(facts):
         if isinstance(fact, Unreadable):
@@ -359,10 +359,10 @@ def _read_environ_count(environ: Mapping[str, str], name: str, default: Fact[int
 def _apply_launcher_config(
     parsed: ParsedLauncher, words: Sequence[Word], read_file: Callable[[str], Source | None]
 ) -> ParsedLauncher:
-    """Return a parsed launcher with what its own configuration file says: `accelerate launch`, `ray job submit`.
+    """Return a parsed launcher with the settings of its configuration file: `accelerate launch`, `ray job submit`.
 
-    accelerate hands the table `parallelism_config` on as variables (accelerate 1.15.0 commands/launch.py:1248,
-    utils/launch.py); options that are in the command win.
+    accelerate passes the table `parallelism_config` on as variables (accelerate 1.15.0 commands/launch.py:1248,
+    utils/launch.py); options in the command take precedence.
     """
     file = read_file(parsed.config_file)
     if file is None or file.kind not in ("yaml", "json"):
@@ -420,12 +420,12 @@ def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:
 
 
 def _forget_expansion(entry: Setting) -> Setting:
-    """Return a key of a file that a script writes: a variable that the script does not set is not known."""
+    """Return a key of a file that a script writes, with a variable that the script does not set as unknown."""
     return replace(entry, known=False) if EXPANSION.search(entry.value) else entry
 
 
 def _find_config_path(words: Sequence[Word]) -> str:
-    """Return the path of the program's configuration file, "" if the command names none."""
+    """Return the path of the program's configuration file; "" if the command names none."""
     values: dict[str, Word] = {}
     for name, word in arguments.iter_option_values(words[1:]):
         values.setdefault(name, word)
@@ -442,7 +442,7 @@ def _find_config_path(words: Sequence[Word]) -> str:
 
 
 def _find_config_override(words: Sequence[Word]) -> str:
-    """Return the file of `config=x.yaml`, as programs take it that merge it with OmegaConf (EasyR1)."""
+    """Return the file in `config=x.yaml`, which programs such as EasyR1's merge with OmegaConf."""
     for word in words[1:]:
         name, _, path = word.text.partition("=")
         if name == "config" and word.known and path.endswith(CONFIG_SUFFIXES):

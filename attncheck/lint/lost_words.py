@@ -1,4 +1,4 @@
-"""Says which settings a broken continuation of the line takes from a launch: they do nothing, or end the script."""
+"""Reports the settings that a launch loses through a broken line continuation: they do nothing, or end the script."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line 
 
 
 def add_lost_words(job: Job, launch: Launch) -> Job:
-    """Return the job with the problem that the words after a broken continuation are another command."""
+    """Return the job with the problem that the words after a broken continuation form another command."""
     if not launch.lost:
         return job
     names = [word.text for word in launch.lost if word.text.startswith(("-", "+", "~")) or "=" in word.text]

@@ -1,8 +1,8 @@
-"""Finds what may set more than was read of a launch, and keeps conclusions from absence mild if there is any.
+"""Finds parts of a launch that may set more than was read; with such parts, conclusions from absence are only warnings.
 
-`"$@"`, `$EXTRA_ARGS`, a configuration file that could not be read: what a launch does not write may be there. Then
-absence is no evidence: what a rule concludes from a default is a warning at most, and says what was not read. The same
-holds for a setting whose value only running tells (`--max_len $1`).
+`"$@"`, `$EXTRA_ARGS`, a configuration file that could not be read: they may set what the launch does not write. Then
+absence is not evidence. A rule's conclusion from a default is at most a warning, and names the part that was not read.
+The same applies to a setting whose value is known only at run time (`--max_len $1`).
 """
 
 import re
@@ -23,12 +23,12 @@ MAX_SHOWN = 3
 
 
 def is_script_arguments(word: Word) -> bool:
-    """Return whether a word represents all arguments of the script: they may be none."""
+    """Return whether a word represents all arguments of the script, of which there may be none."""
     return not word.known and SCRIPT_ARGUMENTS.fullmatch(word.text) is not None
 
 
 def find_open_ends(launch: Launch) -> tuple[str, ...]:
-    """Return what may set more than was read: words that hold whole options, and files that were not read."""
+    """Return the parts that may set more than was read: words that may contain whole options, and unread files."""
     return tuple(dict.fromkeys((*_find_open_words(launch.whole), *_find_unread_files(launch.notes))))
 
 
@@ -49,12 +49,12 @@ def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
 
 
 def lacks_configuration(launch: Launch) -> bool:
-    """Return whether the launch's own configuration file was not read: absence then says nothing at all."""
+    """Return whether the launch's own configuration file was not read, so that absence shows nothing."""
     return any(end.startswith(CONFIGURATION_FILE) for end in launch.open_ends)
 
 
 def soften_problems(job: Job, launch: Launch) -> Job:
-    """Return the job with the problems that rest on what was not read as warnings that say so."""
+    """Return the job with problems that depend on unread parts as warnings that say so."""
     unresolved = [setting for setting in job.settings if not setting.known]
     is_completed = job.framework in COMPLETING and not launch.words
     problems = tuple(_soften_problem(problem, unresolved, launch, is_completed) for problem in job.problems)
@@ -64,7 +64,7 @@ def soften_problems(job: Job, launch: Launch) -> Job:
 def _soften_problem(
     problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch, is_completed_by_command: bool
 ) -> SettingProblem | None:
-    """Return a problem as mild as its evidence; None if a script computes it, or what was not read may set it."""
+    """Return a problem as severe as its evidence allows; None if a script computes it or an unread file may set it."""
     is_open = problem.consequence == "refuses" and not problem.universal
     if is_open and (is_completed_by_command or (lacks_configuration(launch) and not problem.location.source)):
         return None
@@ -89,21 +89,21 @@ def _is_named(name: str, message: str) -> bool:
 
 
 def describe_unresolved(setting: Setting) -> str:
-    """Return that the value of a setting is not known."""
+    """Return a sentence that the value of a setting is unknown."""
     return f"{setting.name} {setting.value}: its value is known only at run time"
 
 
 def describe_open_ends(launch: Launch) -> str:
-    """Return what was not read, and may set what a finding takes for absent."""
+    """Return a sentence about the unread parts that may set what a finding assumes to be absent."""
     shown = ", ".join(launch.open_ends[:MAX_SHOWN])
     more = f" and {len(launch.open_ends) - MAX_SHOWN} more" if len(launch.open_ends) > MAX_SHOWN else ""
     return f"not read, but may set it: {shown}{more}"
 
 
 def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:
-    """Return a finding about a launch as a warning if it rests on what was not read.
+    """Return a finding about a launch as a warning if it depends on unread parts.
 
-    None if it rests on a value that a training script computes: most of them are not variables of the user's.
+    None if it depends on a value that a training script computes; most of these are not the user's variables.
     """
     if not launch.starts_written_script and (finding.severity != "error" or not finding.locations):
         return finding

@@ -34,7 +34,7 @@ class FixedArgument:
 
 
 def add_own_attention(job: Job, launch: Launch, read_file: Callable[[str], Source | None]) -> Job:
-    """Return the job with the problem that its script registers the attention it requires, and no mask for it."""
+    """Return the job with the problem that its script registers the attention it requests without a mask function."""
     name = job.plan.attn_implementation
     program = launch.words[0].text if launch.words else ""
     if not name or not program.endswith(".py"):

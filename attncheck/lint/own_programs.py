@@ -1,7 +1,6 @@
-"""Programs of the user's own that divide rows across ranks with a library: found next to their launches, judged by
-their calls.
+"""Finds and judges the user's own programs that divide rows across ranks with a library, from their calls.
 
-Their training loop is no framework's, so that no options tell what it does; its calls do. Nothing of them is run.
+They have their own training loop, so no framework's options describe them, but their calls do. Nothing in them is run.
 """
 
 import ast
@@ -16,13 +15,13 @@ from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.places import find_program
 from attncheck.lint.programs.program import Entry
 
-MAX_MODULES = 40  # of one program
-MAX_PROGRAMS = 20  # of one source
-LIBRARIES = (ring_calls.RING, ring_calls.USP, ring_calls.ULYSSES)  # words, one of which the program itself has to hold
+MAX_MODULES = 40  # per program
+MAX_PROGRAMS = 20  # per source
+LIBRARIES = (ring_calls.RING, ring_calls.USP, ring_calls.ULYSSES)  # the program itself must contain one of these words
 
 
 def find_problems(source: Source, read_file: Callable[[str], Source | None]) -> Iterator[Problem]:
-    """Yield the problems of the programs that a source starts, and of a program that is the source itself."""
+    """Yield the problems of the programs that a source starts, or of the source itself if it is a program."""
     seen: set[Path] = set()
     if source.kind == "python":
         yield from _judge(_parse(source), SourceTree((Path(source.name).absolute().parent,), Path.cwd()))

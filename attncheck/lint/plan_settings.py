@@ -1,4 +1,4 @@
-"""A plan as settings to paste, in the option names of each framework. No torch here."""
+"""Formats a plan as settings to paste, in the option names of each framework. No torch here."""
 
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.plan import Plan
@@ -7,9 +7,9 @@ from attncheck.lint.fields.plan_writing import make_version_check
 
 
 def format_plan_settings(plan: Plan, framework: str, version: str = "") -> str:
-    """Return the settings of `plan` in the option names of a framework, ready to paste; "" is its newest known version.
+    """Return the settings of `plan` in the option names of a framework's version ("": the newest known one).
 
-    Raises `BadUsage` for a framework that is not known.
+    Raises `BadUsage` for an unknown framework.
     """
     framework_by_name = {known.name: known for known in frameworks.load()}
     if framework not in framework_by_name:

@@ -1,9 +1,10 @@
-"""Says which unknown names of a launch are proven to be refused: by the program's own source, or a release's table.
+"""Determines which unknown names of a launch are proven to be refused, by the program's source or a release's table.
 
-The program that will run decides. Where its source was read (attncheck.lint.programs), a name that it takes is known
-whatever the tables say, and one that it does not take is refused; if it has gaps, no one knows. Where no source was
-found, the table of a release is proof only if the release is the one available, what is started is the framework's own,
-and every such name was known to some release: a name that none ever had says that the tree may be a changed one.
+The program that will run decides. If its source was read (attncheck.lint.programs), a name that it takes is valid in
+any case, and one that it does not take is refused; if the source has gaps, this is unknown. Without a source, a
+release's table is proof only under three conditions. The release is the available one, the launch starts the
+framework's own program, and every unknown name was known to some release. A name that no release has suggests a
+modified tree.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +23,12 @@ from attncheck.lint.programs.hydra_overrides import find_refused_overrides
 from attncheck.lint.release import ChosenRelease
 
 CLOSE_MATCH = 0.8
-CHOOSING_FRAMEWORKS = ("trl", "transformers")  # whose launches are mostly scripts of users
+CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start users' scripts
 LIBRARIES = ("trl", "transformers", "unsloth")
 
 
 def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Sequence[Job]]) -> Job:
-    """Return the job with the problems that it has whichever release runs, and whichever of the program's trainers.
+    """Return the job with the problems that it has with every candidate release and every trainer of the program.
 
     `read_others` returns the job as other releases read it, if the release is a guess.
     """
@@ -43,14 +44,14 @@ def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Se
     kept = tuple(problem for problem in job.problems if is_certain(problem))
     left_out = len(job.problems) - len(kept)
     reason = "trainer of its program" if is_open else f"release of {job.framework}"
-    remark = f"{left_out} conclusions were left out: they depend on which {reason} runs"
+    remark = f"conclusions that depend on which {reason} runs were left out: {left_out}"
     return replace(job, problems=kept, remarks=(*job.remarks, remark)) if left_out else job
 
 
 def _may_train_otherwise(framework: str, launch: Launch) -> bool:
-    """Say whether the program has several trainers of libraries', its own deriving from them, or one of another one.
+    """Return whether the program has several trainers, or transformers' trainer with TRL's configuration.
 
-    TRL's configuration with a trainer that derives from transformers' alone is another loss.
+    In the second case the loss is a different one.
     """
     names = (name.rpartition(".") for name in launch.trainers or ())
     trainers = {stem for owner, _, stem in names if stem.endswith("Trainer") and owner.startswith(LIBRARIES)}
@@ -62,12 +63,12 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
 
     `own_programs` are the framework's commands and modules.
     """
-    if not release.is_known:  # another release may do otherwise
+    if not release.is_known:  # another release may behave differently
         job = replace(job, problems=tuple(_soften_guesses(job)))
     program = launch.program
     written = launch.file.name if launch.file is not None and launch.file.kind == "python" else ""
     in_program = [unknown for unknown in job.unknown_settings if unknown.location.source == written]
-    if written and in_program:  # arguments of the library's own class: its release decides, and no parser
+    if written and in_program:  # arguments of the library's own class: its release decides, not a parser
         others = tuple(unknown for unknown in job.unknown_settings if unknown not in in_program)
         settled = settle_names(replace(job, unknown_settings=others), launch, own_programs, release)
         return replace(
@@ -90,10 +91,10 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
 
 
 def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool) -> Job:
-    """Return the job without the names that only a guess makes unknown, which a remark lists.
+    """Return the job without the names that are unknown only by a guess; a remark lists them.
 
-    A name that no release ever had may be the script's own, unless the framework's own program runs, which the tree
-    lists as a requirement (`is_listed`); one that transformers lost is known if its version is not.
+    A name that no release ever had may be the script's own, unless the framework's own program runs and the tree lists
+    the framework as a requirement (`is_listed`). A name that transformers removed is kept if its version is known.
     """
 
     def is_kept(unknown: UnknownSetting) -> bool:
@@ -104,7 +105,7 @@ def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: boo
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
-    remark = f"not judged, because the script may define them itself or another release may have them: {names}"
+    remark = f"not judged, because the script or another release may define them: {names}"
     return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job
 
 
@@ -119,9 +120,9 @@ def _came_later(unknown: UnknownSetting, version: str) -> bool:
 
 
 def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
-    """Yield the problems as warnings if they depend on a release that is guessed.
+    """Yield the problems, as warnings if they depend on a guessed release.
 
-    Whether an option is a switch changes from release to release (`bf16: bool | None`): a guess says nothing of it.
+    Whether an option is a switch differs between releases (`bf16: bool | None`), so a guess proves nothing about it.
     """
     settings = (setting for setting in job.settings if setting.name.startswith("--") and not setting.value)
     switches = {setting.location for setting in settings if setting.value_span == NOWHERE}
@@ -133,16 +134,16 @@ def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
 
 
 def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
-    """Yield the arguments of a configuration's class that its release refuses: those that another release has."""
+    """Yield the arguments of a configuration class that its release refuses and another release has."""
     for unknown in unknowns:
         if release.is_known and (unknown.now or unknown.since):
             yield replace(unknown, proof=f"{job.framework} {job.version}: its configuration has no such argument")
 
 
 def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:
-    """Yield the problems; which values an option takes, and whether it needs one, the program's own parser decides."""
+    """Yield the problems; the program's own parser decides which values an option takes and whether it needs one."""
     decided = set()
-    taken = {}  # a value that the program's parser takes, by where it is
+    taken = {}  # values that the program's parser accepts, by position
     for setting in job.settings:
         option = program.options.get(setting.name.lstrip("-"))
         is_own = option is not None and option.kind == "str" and ".py" in option.place
@@ -158,7 +159,7 @@ def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iter
             continue
         decided.add(setting.location)
         if not release.is_known and option.place.startswith(f"{job.framework} {job.version} "):
-            continue  # a class of a release that is guessed
+            continue  # a class of a guessed release
         if option.kind == "bool?" or option.nargs in (1, "+"):
             evidence = (option.place or program.path,)
             text = f"{setting.name} has no value: "
@@ -173,7 +174,7 @@ def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iter
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:
-    """Return the job with what the table of a release proves, if the program itself was not found."""
+    """Return the job with what a release's table proves, if the program itself was not found."""
     is_own_release = release.is_known and starts_one_of(own_programs, launch)
     was_always_known = all(unknown.now or unknown.since or unknown.proof for unknown in job.unknown_settings)
     is_proven = is_own_release and was_always_known
@@ -188,27 +189,26 @@ def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], rele
 
 
 def starts_one_of(own_programs: Sequence[str], launch: Launch) -> bool:
-    """Return whether a launch starts the framework's own command or module, and not a script or a module of the
-    user's."""
+    """Return whether a launch starts the framework's own command or module, not a user's script or module."""
     name = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
-    name = read_settings_class(launch.file) or name  # whose arguments are the framework's own
+    name = read_settings_class(launch.file) or name  # its arguments are the framework's own
     return any(name.startswith(program) if program.endswith(".") else name == program for program in own_programs)
 
 
 def _is_between_releases(version: str) -> bool:
-    """Return whether a version is none that was released under its number alone: "0.5.5.post2"."""
+    """Return whether a version was not released under its number alone, such as "0.5.5.post2"."""
     return "post" in version or "+" in version
 
 
 def _prove(unknown: UnknownSetting, version: str, proof: str) -> str:
-    """Return what shows that a name is refused, its own proof first; "" if it changed about the time of a tree."""
+    """Return the proof that a name is refused, its own proof first; "" if it changed at about the time of a tree."""
     return unknown.proof or ("" if _changed_meanwhile(unknown, version) else proof)
 
 
 def _changed_meanwhile(unknown: UnknownSetting, version: str) -> bool:
-    """Return whether a name changed about when the tree of a development version was cut: before it or after it?
+    """Return whether a name may have changed before or after the tree of a development version was cut.
 
-    The tree of 3.7.0.dev0 is cut from the line of 3.6 and becomes 3.7.0, that of 0.4.1.dev0 lies between 0.4.0 and it.
+    The tree of 3.7.0.dev0 is cut from the 3.6 line and becomes 3.7.0; that of 0.4.1.dev0 is between 0.4.0 and 0.4.1.
     """
     try:
         parsed, since = Version(version), Version(unknown.since.rpartition(" ")[2])
@@ -246,13 +246,12 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
 
 
 def _reads_file_itself(program: Program, name: str) -> bool:
-    """Return whether a name is a key of a file that only the program's own code reads: argparse reads no YAML or
-    JSON."""
+    """Return whether a name is a key of a file that only the program's own code reads, not argparse."""
     return program.style == "argparse" and not name.startswith("-")
 
 
 def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:
-    """Yield the overrides that Hydra refuses for the configuration that was read, under their new names if any."""
+    """Yield the overrides that Hydra refuses for the configuration that was read, with their new names if any."""
     tabled = {unknown.location: unknown for unknown in job.unknown_settings}
     proof = f"{program.path}: Hydra refuses it for the configuration of this program" if program.is_complete else ""
     overrides = {word.location for word in launch.words[1:]}
@@ -268,7 +267,7 @@ def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[Un
 
 
 def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:
-    """Return whether a setting is one that this program's parser reads: an option, an override, not a file's key."""
+    """Return whether this program's parser reads a setting: an option or an override, not a key of a file."""
     if program.style in ("argparse", "dataclasses"):
         return setting.name.startswith("--")
     is_entry = any(entry.location == setting.location for entry in launch.entries)
@@ -276,7 +275,7 @@ def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:
 
 
 def takes_name(program: Program, written: str) -> bool:
-    """Return whether a program's parser takes a name as it is written: "--max-len", "data.path"."""
+    """Return whether a program's parser takes a name as written: "--max-len", "data.path"."""
     if program.style == "argparse":
         name = written.lstrip("-")
         return name in program.options or sum(option.startswith(name) for option in program.options) == 1
@@ -291,7 +290,7 @@ def takes_name(program: Program, written: str) -> bool:
 
 
 def _is_in_open_table(options: Mapping[str, ProgramOption], key: str) -> bool:
-    """Return whether a dotted key lies in a field that is no scalar: OmegaConf takes any key in a `dict[str, Any]`."""
+    """Return whether a dotted key is inside a field that is not a scalar; OmegaConf accepts any key in such a field."""
     parts = key.split(".")
     parents = (".".join(parts[:count]) for count in range(1, len(parts)))
     return any(parent in options and not options[parent].kind for parent in parents)
@@ -300,20 +299,20 @@ def _is_in_open_table(options: Mapping[str, ProgramOption], key: str) -> bool:
 def _takes_field(options: Mapping[str, Any], text: str) -> bool:
     name = text.lstrip("-").split(".")[0].split("[")[0].replace("-", "_")
     if name in options or not text.startswith("-"):
-        return name in options  # a file's key is taken whole: transformers 5.23.0 hf_argparser.py `parse_dict`
+        return name in options  # a file's key is used unchanged: transformers 5.23.0 hf_argparser.py `parse_dict`
     if name.removeprefix("no_") in options:
         return True
     return len(name) > 1 and sum(option.startswith(name) for option in options) == 1
 
 
 def find_near_name(program: Program, written: str) -> str:
-    """Return the name that the program takes whose spelling is closest, "" if none is close."""
+    """Return the name of the program with the closest spelling; "" if none is close."""
     dashes = "--" if written.startswith("--") else ""
     matches = get_close_matches(written.lstrip("-+~"), list(program.options), 1, CLOSE_MATCH)
     return dashes + matches[0] if matches else ""
 
 
 def _soften_problem(problem: SettingProblem) -> SettingProblem:
-    """Return a problem that was read in a release's source as a warning: another source was found to run."""
+    """Return a problem from a release's source as a warning, because another source was found to run."""
     is_open = problem.consequence in ("refuses", "waits", "no_step") and not problem.universal
     return replace(problem, mild=True) if is_open else problem

@@ -1,7 +1,7 @@
-"""Finds the commands that a Python script starts by `subprocess` or `os`: read with ast from literals, never run.
+"""Finds the commands that a Python script starts with `subprocess` or `os`; literals are read with ast, never run.
 
-What a name holds is followed if its scope assigns it once: `cmd = ["torchrun"]`, with what `cmd += […]` and
-`cmd.append(…)` add to it. What is added under a condition, and any other value, is known only at run time.
+A name is followed if its scope assigns it once: `cmd = ["torchrun"]`, extended by `cmd += […]` and `cmd.append(…)`.
+Items added under a condition, and all other values, are known only at run time.
 """
 
 import ast
@@ -19,25 +19,25 @@ COMMAND_CALLS = {
     *("run", "call", "check_call", "check_output", "Popen", "getoutput", "getstatusoutput"),
     *("system", "popen", "create_subprocess_shell"),
 }
-EXEC_CALLS = {"execv", "execvp", "execve", "execvpe"}  # the program, then its argument list
+EXEC_CALLS = {"execv", "execvp", "execve", "execvpe"}  # these take the program, then its argument list
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 MAX_CHARACTERS = 1 << 18
 MAX_NODES = 40_000
 MAX_DEPTH = 30
 MAX_ARGUMENTS = 2_000
-MAX_WORK = 20_000  # expressions followed for one command
+MAX_WORK = 20_000  # expressions followed per command
 
 
 @dataclass(frozen=True)
 class _Binding:
-    value: ast.expr | None  # None: a loop's, a parameter's or an import's
+    value: ast.expr | None  # None: from a loop, a parameter or an import
     line: int
-    depth: int  # of the branches and loops around it
+    depth: int  # nesting depth of branches and loops around it
 
 
 @dataclass
 class _Scope:
-    """The names of a module or a function, the calls in it, and the scope around it."""
+    """The names of a module or a function, the calls in it, and its enclosing scope."""
 
     outer: "_Scope | None" = None
     bindings: dict[str, list[_Binding]] = field(default_factory=dict)
@@ -53,12 +53,12 @@ class _Scope:
 
 
 def find_scripts(source: Source) -> Iterator[EmbeddedScript]:
-    """Yield the commands that a Python script starts, in their order; none of what does not parse."""
+    """Yield the commands that a Python script starts, in order; none if it does not parse."""
     if len(source.text) > MAX_CHARACTERS:
         return
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in the script's strings
+            warnings.simplefilter("ignore")  # about escapes in the script's strings
             tree = ast.parse(source.text)
         for count, _ in enumerate(ast.walk(tree)):
             if count > MAX_NODES:
@@ -79,7 +79,7 @@ def _collect_body(body: Sequence[ast.AST], scope: _Scope, depth: int) -> None:
 
 
 def _collect_statement(node: ast.AST, scope: _Scope, depth: int) -> None:
-    """Collect the names and calls of one statement, and those of the statements in it."""
+    """Collect the names and calls of one statement and of the statements inside it."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         inner = _Scope(scope)
         if not isinstance(node, ast.ClassDef):
@@ -126,7 +126,7 @@ def _collect_names(node: ast.AST, scope: _Scope, depth: int) -> None:
 
 
 def _collect_method(call: ast.Call, scope: _Scope, depth: int) -> None:
-    """Collect what `name.append(x)`, `name.extend([…])` and other methods do to a list."""
+    """Collect the effect of `name.append(x)`, `name.extend([…])` and other methods on a list."""
     function = call.func
     if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
         return
@@ -150,7 +150,7 @@ def _read_scope(scope: _Scope) -> Iterator[tuple[int, Segments]]:
 
 @dataclass
 class _Reader:
-    """Reads the command of one call, in its scope and on its line."""
+    """Reads the command of one call, in its scope and at its line."""
 
     scope: _Scope
     line: int
@@ -171,7 +171,7 @@ class _Reader:
         return ()
 
     def _read_command(self, node: ast.expr) -> Segments:
-        """Return a list of arguments as the text of a command; a string as it is, for it needs a shell."""
+        """Return a list of arguments as the text of a command; a string is returned as is, because it needs a shell."""
         items = self._read_items(node, 0)
         if items is None:
             return (Segment(self._read_text(node, 0), -1),)
@@ -182,7 +182,7 @@ class _Reader:
         return self.work <= MAX_WORK and depth <= MAX_DEPTH
 
     def _find_value(self, name: str) -> tuple[ast.expr | None, list[_Binding]]:
-        """Return what a name holds, and what is added to it before the call; None if that is not known."""
+        """Return the value of a name and what is added to it before the call; None if that is unknown."""
         scope: _Scope | None = self.scope
         while scope is not None and name not in scope.bindings:
             scope = scope.outer
@@ -199,7 +199,7 @@ class _Reader:
         ]
 
     def _read_items(self, node: ast.expr, depth: int) -> list[str] | None:
-        """Return the words of a list, None for what is no list."""
+        """Return the words of a list; None for another expression."""
         if not self._is_within_limits(depth):
             return None
         if isinstance(node, (ast.List, ast.Tuple)):
@@ -231,7 +231,7 @@ class _Reader:
         return None
 
     def _read_text(self, node: ast.expr, depth: int) -> str:
-        """Return a string; each part that is not known as a variable of the shell's."""
+        """Return a string in which each unknown part is a shell variable."""
         if not self._is_within_limits(depth):
             return _unknown(node)
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float)):

@@ -1,8 +1,8 @@
-"""Chooses the release of a framework in whose names a launch is read: named, installed, or the one that fits.
+"""Chooses the release of a framework that is used to read a launch: requested, installed, or the best fit.
 
-The names that a launch writes date it: each release takes some names and refuses others. If no one says which
-release will run, the newest that takes all of them is what the launch was most likely written for; it is a guess, said
-as one, and proves nothing.
+The names in a launch date it, because each release takes some names and refuses others. If the release that will run is
+unknown, the launch was most likely written for the newest release that takes all its names. This is a guess, is
+reported as one, and proves nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,30 +16,30 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.releases import parse_release
 from attncheck.lint.frameworks import Framework
 
-MAX_READINGS = 8  # each reads the launch once in the names of one release
-OLDER_READINGS = 4  # of a launch whose release is guessed
+MAX_READINGS = 8  # each reads the launch once with the names of one release
+OLDER_READINGS = 4  # for a launch whose release is guessed
 
 
 @dataclass(frozen=True)
 class ChosenRelease:
-    """The release in whose names a launch is read."""
+    """The release whose names are used to read a launch."""
 
     version: str
-    is_known: bool  # installed or named, and in the tables: what they say of it is true of what will run
-    is_older: bool = False  # than every release in the tables: they say nothing of it
-    remark: str = ""  # on a choice that is not the user's
-    list_others: Callable[[], Iterable[str]] = tuple  # that may run instead: what is concluded has to hold in each
+    is_known: bool  # installed or requested, and in the tables, so that they describe the code that will run
+    is_older: bool = False  # older than every release in the tables, which therefore do not describe it
+    remark: str = ""  # about a choice that is not the user's
+    list_others: Callable[[], Iterable[str]] = tuple  # releases that may run instead: a conclusion must hold in each
 
 
 def choose_release(
     framework: Framework, read: Callable[[str], Job], snapshot: Snapshot, requested: str, may_be_fork: bool = False
 ) -> ChosenRelease:
-    """Return the release in whose names to read a launch; `read(version)` reads it as one version does.
+    """Return the release to read a launch with; `read(version)` reads it as that version does.
 
-    `may_be_fork` says that a program of the user's runs, next to any state of the framework's source.
+    `may_be_fork`: the user's own program runs, and any state of the framework's source may be next to it.
     """
     if not framework.distribution and not requested:
-        remark = f"read with the names of {framework.name} {framework.newest}, the newest known release"
+        remark = f"options were read as those of {framework.name} {framework.newest}, the newest known release"
         return ChosenRelease(framework.newest, False, remark=remark)
     installed = snapshot.package(framework.distribution) if framework.distribution else Absent()
     version = requested or (installed.value.version if isinstance(installed, Known) else "")
@@ -63,7 +63,7 @@ def choose_release(
     elif not framework.releases():
         remark = f"{state}: read as written, with the defaults of {fitting}"
     elif fitting == framework.newest:
-        remark = f"{state}: read with the names of {fitting}, the newest known"
+        remark = f"{state}: options were read as those of {fitting}, the newest known release"
     else:
         remark = f"{state}: read as {fitting}, the newest that has all of its names (--framework-version)"
     return ChosenRelease(
@@ -92,9 +92,9 @@ def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
 def _iter_older_fits(
     framework: Framework, read: Callable[[str], Job], version: str, misfits: int, may_be_fork: bool
 ) -> Iterator[str]:
-    """Yield some releases before a guessed one that take as many names, and for a fork the last that takes fewer.
+    """Yield some older releases that take as many names as the guessed one, and for a fork the last that takes fewer.
 
-    What is concluded of a launch has to hold in each, for any of them may be what runs. A tree between the last that
+    A conclusion about a launch must hold in each of them, because any of them may run. A tree between the last that
     takes fewer and the next, such as a fork or a pinned commit, has all names too.
     """
     older = [release for release in framework.releases() if Version(release) < Version(version)]
@@ -119,15 +119,15 @@ def _iter_older_fits(
 
 
 def _list_dated(job: Job) -> list[UnknownSetting]:
-    """Return the unknown settings of a job that some other release knows."""
+    """Return the unknown settings of a job that some other release has."""
     return [unknown for unknown in job.unknown_settings if unknown.now or unknown.since]
 
 
 def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tuple[str, int]:
-    """Return the newest release that takes all names of a launch, else the best, and how many it does not take.
+    """Return the newest release that takes all names of a launch, or else the best fit, and how many names it refuses.
 
-    Names that no release ever had tell nothing and do not count. From the newest release it goes back to the one
-    before the first of the names went, until nothing is left or a name is younger than the release.
+    Names that no release ever had are ignored. The search starts at the newest release. Each step goes to the last
+    release before the first removal of a name, until no refused name remains or a name is newer than the release.
     """
     tried: dict[str, int] = {}
     version = framework.newest
@@ -142,10 +142,10 @@ def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tu
 
 
 def _find_release_before(framework: Framework, version: str, unknown_settings: Sequence[UnknownSetting]) -> str:
-    """Return the newest release that still had the first of the names that went before `version`, "" for none.
+    """Return the newest release that still had the first name removed before `version`; "" if there is none.
 
-    Names that went from another package, such as transformers, went with one of its releases: the minor release before
-    `version` is the next to try.
+    A name from another package, such as transformers, disappears with one of that package's releases. The minor release
+    before `version` is then tried next.
     """
     is_own = [unknown.since.rpartition(" ")[0] in ("", framework.distribution) for unknown in unknown_settings]
     changes = [_parse_change(unknown.since) for unknown, own in zip(unknown_settings, is_own) if own]
@@ -157,7 +157,7 @@ def _find_release_before(framework: Framework, version: str, unknown_settings: S
 
 
 def _parse_change(since: str) -> Version | None:
-    """Return the release of "0.6.0" or "trl 1.5.0" in which a name went or came, None if there is none."""
+    """Return the release in "0.6.0" or "trl 1.5.0" in which a name was removed or added; None if there is none."""
     try:
         return Version(since.rpartition(" ")[2])
     except InvalidVersion:
@@ -165,7 +165,7 @@ def _parse_change(since: str) -> Version | None:
 
 
 def is_older_than_known(framework: Framework, version: str) -> bool:
-    """Return whether a version is of a minor release older than every one whose names are known."""
+    """Return whether a version belongs to a minor release older than every one with known names."""
     releases = framework.releases()
     try:
         return bool(releases) and parse_release(version).release[:2] < Version(releases[0]).release[:2]

@@ -1,4 +1,4 @@
-"""Rewrites launches for others than lint: reads one, sets settings in its framework's words, writes it as a command."""
+"""Rewrites launches for other rooms: reads one, changes settings in its framework's names, writes it as a command."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -19,13 +19,13 @@ from attncheck.lint.release import ChosenRelease, choose_release
 
 @dataclass(frozen=True)
 class ReadLaunch:
-    """A launch, and the job that its framework's release makes of it."""
+    """A launch, and the job that its framework's release derives from it."""
 
     recognised: lint.FoundLaunch
     job: Job
-    snapshot: Snapshot  # with the launch's model
+    snapshot: Snapshot  # includes the launch's model
     read_file: lint.ReadFile
-    corrections: tuple[UnknownSetting, ...] = ()  # names that what runs refuses, each with its new one if it has one
+    corrections: tuple[UnknownSetting, ...] = ()  # names that the running program refuses, each with any new name
 
 
 def read_launches(
@@ -35,9 +35,10 @@ def read_launches(
     read_file: lint.ReadFile,
     own_loops: bool = True,
 ) -> list[ReadLaunch]:
-    """Return the launches of a source, as the installed release of their framework reads them, else the newest.
+    """Return the launches of a source, as read by the installed release of their framework, or else the newest.
 
-    `own_loops`: those of scripts whose training loop is their own too, if no trainer is started that lint knows.
+    With `own_loops`, launches of scripts with their own training loop are included if lint knows no trainer in the
+    source.
     """
     known = frameworks.load_all() if own_loops else frameworks.load()
     request, programs = lint.Request((source,)), make_program_reader(snapshot)
@@ -58,14 +59,14 @@ def read_launches(
 
 
 def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
-    """Yield the unknown names that are proven to be refused, and those of the framework's own program, or of a file.
+    """Yield the unknown names that are proven to be refused, and those of the framework's own program or of a file.
 
-    If its source was not found, its release decides; if that has gaps, only what it has renamed is known to be refused.
+    If the source was not found, the release decides; if that has gaps, only renamed names are known to be refused.
     """
     launch, own_programs = recognised.launch, recognised.framework.own_programs
     is_own = release.is_known and (not launch.words or proof.starts_one_of(own_programs, launch))
     for unknown in proof.settle_names(job, launch, own_programs, release).unknown_settings:
-        decides = launch.program is None or not launch.words  # a file's keys are all its framework's
+        decides = launch.program is None or not launch.words  # all keys of a file are the framework's
         if unknown.proof or (is_own and (unknown.now or (decides and not unknown.dropped))):
             yield replace(unknown, near="")
 
@@ -73,7 +74,7 @@ def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRel
 def _find_launches(
     source: Source, request: lint.Request, known: tuple[Framework, ...], read_file: lint.ReadFile
 ) -> list[lint.FoundLaunch]:
-    """Return the launches of the trainers that lint knows, else those of scripts whose loop is their own."""
+    """Return the launches of trainers that lint knows, or else those of scripts with their own loop."""
     launches = list(lint.find_framework_launches(source, request, known, read_file))
     return [launch for launch in launches if launch.framework.is_linted] or launches
 
@@ -81,7 +82,7 @@ def _find_launches(
 def _recognise_by_program(
     recognised: lint.FoundLaunch, known: tuple[Framework, ...], programs: ProgramReader
 ) -> lint.FoundLaunch:
-    """Return a launch with the framework that its script can be of: one of the same name may be the user's own."""
+    """Return a launch with the framework that its script fits, because the script may only share a framework's name."""
     framework, launch = recognised.framework, recognised.launch
     if not framework.style:
         return recognised
@@ -98,7 +99,7 @@ def _read_job(framework: Framework, launch: Launch, snapshot: Snapshot, version:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A launch after edits: how it is read now, and what was changed."""
+    """A launch after edits, as read again, and the changes."""
 
     launch: Launch
     diff: str
@@ -110,7 +111,7 @@ def rewrite(
     more_edits: tuple[Edit, ...] = (),
     corrections: tuple[UnknownSetting, ...] = (),
 ) -> Rewritten:
-    """Return a launch with settings changed: `Key`s or the framework's own names. Raises `Unanswered`."""
+    """Return a launch with changed settings: `Key`s or the framework's own names. Raises `Unanswered`."""
     original = read.recognised.launch
     job = replace(read.job, unknown_settings=corrections)
     try:

@@ -1,8 +1,8 @@
 """`attncheck lint`: what a launch will really do here, what is wrong with it, and the corrected launch.
 
-A launch is read (attncheck.lint.launches), a framework turns it into a job, the rules judge it together with the
-machine, the versions and the model, and the settings of fixes are written back. The corrected text is then read and
-judged again: a fix is called proven if its finding no longer exists.
+A launch is read (attncheck.lint.launches), and a framework turns it into a job. The rules judge it together with the
+machine, the versions and the model. The settings of fixes are written back. The corrected text is then read and judged
+again: a fix counts as proven if its finding no longer exists.
 """
 
 import os
@@ -46,12 +46,12 @@ from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
 NOT_STATED = "neither --target nor --python names it, and the tree does not state it"
-MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
-MAX_WORDS = 10_000  # of one command
-FILE_SECONDS = 10.0  # for one file of a folder
-PROGRESS_STEP = 50  # files between two words of progress
-MAX_ROUNDS = 4  # a corrected launch may need correction again: a renamed flag whose value does not fit
-NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # what a string that holds a script would end at, or change
+MAX_LAUNCHES = 200  # per file: each is corrected, and the whole file is read again
+MAX_WORDS = 10_000  # per command
+FILE_SECONDS = 10.0  # for one file in a folder
+PROGRESS_STEP = 50  # files between two progress messages
+MAX_ROUNDS = 4  # a corrected launch may need correction again, such as a renamed flag with an invalid value
+NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # would end or change a string that holds a script
 OTHER_DEVICES = re.compile(r"^ASCEND_|(?:^|_)NPU_")  # of machines without GPUs: PYTORCH_NPU_ALLOC_CONF
 ReadModel = Callable[[str], Fact[Model]]
 ReadFile = Callable[[str], "Source | None"]
@@ -59,19 +59,19 @@ ReadFile = Callable[[str], "Source | None"]
 
 @dataclass(frozen=True)
 class Request:
-    """What to lint, in the option names of which framework and version, and for which model."""
+    """The input of a lint run, with the framework and version whose option names are used, and the model."""
 
     sources: tuple[Source, ...]
-    framework: str = ""  # "": recognised
-    version: str = ""  # of the framework; "": the installed one, else the newest that is known
-    model: str = ""  # "": the launch's own
-    skip_unknown: bool = False  # say nothing of sources that start no training
+    framework: str = ""  # "": detected
+    version: str = ""  # the framework's version; "": the installed one, or else the newest known one
+    model: str = ""  # "": the launch's model
+    skip_unknown: bool = False  # do not report sources that start no training
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    below_folders: tuple[Source, ...] = ()  # found there: those that start no training, or cannot be read, are counted
-    stated: Literal["", "missing", "all"] = ""  # what the tree states counts: not, if a target names no other, alone
-    named: frozenset[str] = frozenset()  # packages that the target names: theirs may be the version that is here
-    left_out: tuple[str, ...] = ()  # files below folders that are not read, with the reason: "data.json: larger than …"
+    below_folders: tuple[Source, ...] = ()  # from folders: only counted if they start no training or cannot be read
+    stated: Literal["", "missing", "all"] = ""  # which stated versions are used; "missing": only if the target has none
+    named: frozenset[str] = frozenset()  # packages that the target names; their version may equal the installed one
+    left_out: tuple[str, ...] = ()  # files in folders that are not read, with the reason: "data.json: larger than …"
 
 
 @dataclass(frozen=True)
@@ -80,23 +80,23 @@ class FoundLaunch:
 
     launch: Launch
     framework: Framework
-    number: int  # of the launch within `given`
-    given: Source  # what was given to lint: it holds the launch, or runs the script that does
+    number: int  # the launch's number within `given`
+    given: Source  # what was given to lint: it contains the launch, or runs the script that does
 
 
 @dataclass(frozen=True)
 class Linter:
-    """What linting one source takes, alongside the source."""
+    """What is needed to lint one source, besides the source."""
 
     snapshot: Snapshot
     request: Request
     read_model: ReadModel
     memory: RuleMemory[engine.RuleAnswer] = field(default_factory=RuleMemory)
-    stated: Mapping[str, str] = field(default_factory=dict)  # distribution -> the file of the tree with its version
+    stated: Mapping[str, str] = field(default_factory=dict)  # distribution -> the file that states its version
 
     @cached_property
     def programs(self) -> ProgramReader:
-        """Return the reader of programs in the environment that is judged."""
+        """Return the reader of programs in the examined environment."""
         return make_program_reader(self.snapshot)
 
     @cached_property
@@ -106,11 +106,11 @@ class Linter:
 
     @cached_property
     def by_stated(self) -> "dict[tuple[tuple[str, str, str], ...], Linter]":
-        """Return the linters of trees that state versions, by those."""
+        """Return the linters for trees that state versions, by these versions."""
         return {}
 
     def at_tree(self, source: Source) -> "Linter":
-        """Return the linter at the versions that the tree of a source states."""
+        """Return the linter for the versions that the tree of a source states."""
         stated = find_stated_versions(source) if self.request.stated else StatedVersions()
         stated = stated if self.request.stated == "all" else stated.without_named(self.snapshot)
         key = tuple((name, stated.versions.get(name, ""), file) for name, file in stated.files.items())
@@ -140,7 +140,7 @@ class Linter:
 
 
 def _keep_named(snapshot: Snapshot, request: Request) -> Snapshot:
-    """Return the snapshot with the packages that a target names alone: a tree that states versions is not run here."""
+    """Return the snapshot with only the packages that a target names, for a tree that states versions."""
     forgotten = forget_packages(snapshot, NOT_STATED)
     if request.stated == "all":
         return forgotten
@@ -159,11 +159,11 @@ def run(
 ) -> Report:
     """Return the report on every launch in the sources.
 
-    `read_file` reads the files that launches name; with `read_beside`, the reader of each source's own.
+    `read_file` reads the files that launches name; `read_beside` returns the reader for one source.
 
-    A source that starts nothing that attncheck knows is not linted, which is a note. Raises `BadUsage` for a framework
-    that is not known or a file that does not parse, `Unanswered` if no source holds a launch of the framework that
-    the request names, and for one with more launches or words than are read: none is left out.
+    A source that starts no known trainer is not linted, which is a note. Raises `BadUsage` for an unknown framework or
+    a file that does not parse. Raises `Unanswered` if no source has a launch of the requested framework, or if one has
+    more launches or words than the limit, because none may be left out.
     """
     known_frameworks = frameworks.load()
     _check_framework(request.framework, known_frameworks)
@@ -191,7 +191,7 @@ def run(
         tuple({need for part in parts for need in part.needs}),
         tuple(source.name for source in unrecognised),
     )
-    section = folder_section.merge(section)  # merged at once, for there may be thousands
+    section = folder_section.merge(section)  # merged immediately, because there may be thousands
     report = replace(report, sections={**report.sections, "lint": section})
     findings = [_make_unknown_finding(source, names, read_file) for source in unrecognised]
     findings += [engine.make_finding_by_code("ATN576", problem) for problem in own_programs]
@@ -201,9 +201,9 @@ def run(
 def _lint_folders(
     linter: Linter, make_reader: Callable[[Source], ReadFile], report_progress: Callable[[str], None]
 ) -> tuple[list[Report], LintSection]:
-    """Return the reports on the launches below folders, and what was not read there: none of it ends the others.
+    """Return the reports on launches in folders, and the files not read there; an error in one stops no other.
 
-    Scripts come first: a configuration file that one of them names is read with it, and not again on its own.
+    Scripts come first: a configuration file that one of them names is read with it, and not again separately.
     """
     sources = sorted(linter.request.below_folders, key=lambda source: source.kind in ("yaml", "json", "toml"))
     reports: list[Report] = []
@@ -233,13 +233,13 @@ def _lint_folders(
 
 @dataclass
 class NotingReader:
-    """Reads files, and notes the names of those that it found."""
+    """Reads files, and records the names of those that it found."""
 
     read_file: ReadFile
     names: set[str] = field(default_factory=set)
 
     def __call__(self, path: str) -> Source | None:
-        """Return the file at `path`, None if it cannot be read."""
+        """Return the file at `path`; None if it cannot be read."""
         source = self.read_file(path)
         if source is not None:
             self.names.add(os.path.normpath(source.name))
@@ -263,7 +263,7 @@ def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
 def find_framework_launches(
     source: Source, request: Request, known_frameworks: tuple[Framework, ...], read_file: ReadFile
 ) -> Iterator[FoundLaunch]:
-    """Yield the launches of a source that a framework recognises. Raises `Unanswered` if they are too many."""
+    """Yield the launches of a source that a framework recognises. Raises `Unanswered` if there are too many."""
     found_count = 0
     for number, launch in enumerate(launches.find_launches(source, read_file, _starts_training)):
         for framework in known_frameworks:
@@ -275,7 +275,7 @@ def find_framework_launches(
 
 
 def _starts_training(launch: Launch) -> bool:
-    """Return whether a launch is a known trainer's."""
+    """Return whether a launch starts a known trainer."""
     return any(framework.trainer(launch) for framework in frameworks.load())
 
 
@@ -342,7 +342,7 @@ def _lint_launch(
             job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
         job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))
         if not request.version and is_own_source(distribution, stated.get(distribution, "")):
-            job = replace(job, requires=())  # the tree's own requirements count, not those of the release of its number
+            job = replace(job, requires=())  # the tree's own requirements count, not its release's
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         located_job = _locate_in_host(job, launch)
@@ -372,7 +372,7 @@ def _lint_launch(
 
     @cache
     def breaks_something(fix_sets: tuple[tuple[str, str], ...]) -> bool:
-        """Return whether the launch with these settings alone changed has an error or warning that it lacked."""
+        """Return whether changing only these settings gives the launch an error or warning that it lacked."""
         tried_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), dict(fix_sets))
         tried = reread_launch(found_launch, tried_edits, read_file)
         if tried is None or not found_launch.framework.trainer(tried):
@@ -380,7 +380,7 @@ def _lint_launch(
         return _adds_problem(report.findings, judge(tried)[1].findings)
 
     def vet_fixes(finding: Finding) -> Finding:
-        """Return the finding less the fixes that bring another problem; the first ones of errors were tried above."""
+        """Return the finding without fixes that cause another problem; the first fixes of errors were tried above."""
         is_tried = finding.severity == "error" and bool(edits)
         kept = tuple(
             fix
@@ -417,18 +417,18 @@ def _lint_launch(
 
 
 def _list_stating_files(stated: Mapping[str, str], distribution: str, requested: str) -> tuple[str, ...]:
-    """Return the files of the tree that state the versions by which a job is judged first of all."""
+    """Return the tree's files that state the versions most relevant for judging a job."""
     names = ("" if requested else distribution, "transformers", "torch")
     return tuple(dict.fromkeys(stated[name] for name in names if name in stated))
 
 
 def _is_editable(launch: Launch) -> bool:
-    """Return whether all that a launch was read from can be edited if it is."""
+    """Return whether every source of an editable launch can be edited."""
     return all(source.editable for source in _sources_by_name(launch).values())
 
 
 def _locate_in_host(job: Job, launch: Launch) -> Job:
-    """Return the job with each place in a file that a script writes as the place in that script."""
+    """Return the job with places in a file that a script writes mapped to places in the script."""
     hosts = {source.name: source.host for source in _sources_by_name(launch).values() if source.host}
     if not hosts:
         return job
@@ -446,13 +446,13 @@ def _locate_in_host(job: Job, launch: Launch) -> Job:
 
 
 def _only_renamed(job: Job) -> Job:
-    """Return the job with the unknown settings that have a new name: no other is touched, and none is taken out."""
+    """Return the job with only the unknown settings that have a new name; all others are left alone."""
     renamed = tuple(unknown for unknown in job.unknown_settings if unknown.now and unknown.proof)
     return replace(job, unknown_settings=renamed)
 
 
 def remember_secrets(launch: Launch, job: Job) -> None:
-    """Remember the secrets among the variables and settings of a launch, so that no output shows them."""
+    """Record the secrets among the variables and settings of a launch, so that no output shows them."""
     remember_settings(launch.environ)
     sources = _sources_by_name(launch)
     for setting in (*job.settings, *launch.entries):
@@ -471,16 +471,16 @@ def add_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
 
 
 def _unknown_model_remarks(model: Fact[Model]) -> tuple[str, ...]:
-    """Return a remark if the model is not known: what depends on it was not judged."""
+    """Return a remark if the model is unknown, because checks that need it were not made."""
     if isinstance(model, Known):
         return ()
     return (f"the model: {model.reason}; its heads, windows and layers were not judged (--model FOLDER)",)
 
 
 def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that repair the findings; what was settled stays, and the most severe finding goes first.
+    """Return the settings that fix the findings; settled ones are kept, and the most severe finding decides.
 
-    Only the first fix of a finding is taken, and of a warning only one that does not change what is trained.
+    Only the first fix of a finding is used, and for a warning only if it does not change what is trained.
     """
     sets = dict(settled)
     for finding in findings:
@@ -493,7 +493,7 @@ def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> di
 
 
 def reread_launch(found_launch: FoundLaunch, edits: tuple[Edit, ...], read_file: ReadFile) -> Launch | None:
-    """Return the launch as it is read after the edits; None if nothing is left to read or nothing was edited."""
+    """Return the launch as read after the edits; None if nothing remains or nothing was edited."""
     if not edits:
         return None
     texts = _edited_texts(found_launch.launch, edits)
@@ -517,18 +517,18 @@ def _edited_texts(launch: Launch, edits: tuple[Edit, ...]) -> dict[str, str]:
 
 
 def _sources_by_name(launch: Launch) -> dict[str, Source]:
-    """Return what a launch was read from, by name: its own source, and the configuration file it names."""
+    """Return the files that a launch was read from, by name: its own source, and the configuration file it names."""
     return {source.name: source for source in (launch.source, launch.file) if source is not None}
 
 
 def format_launch_diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
-    """Return what the edits change in the sources of a launch, as unified diffs."""
+    """Return the changes of the edits to the sources of a launch, as unified diffs."""
     texts = _edited_texts(launch, edits)
     return "".join(editing.format_diff(source, texts[name]) for name, source in _sources_by_name(launch).items())
 
 
 def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corrected_report: Report | None) -> Finding:
-    """Return the finding, its fixes in the framework's option names, and proven if the corrected launch lost it."""
+    """Return the finding with fixes in the framework's option names, marked proven if the corrected launch lost it."""
     is_gone = corrected_report is not None and not any(
         _is_same_finding(finding, other) for other in corrected_report.findings
     )
@@ -546,7 +546,7 @@ def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corre
 
 
 def _adds_problem(before: Iterable[Finding], after: Iterable[Finding]) -> bool:
-    """Return whether some code has more errors and warnings afterwards than before."""
+    """Return whether any code has more errors and warnings after than before."""
     counts = Counter(finding.code for finding in before)
     added = Counter(finding.code for finding in after if finding.severity != "note")
     return any(count > counts[code] for code, count in added.items())
@@ -593,7 +593,7 @@ SPELLED_OUT = {"ring_size": "the size of context or sequence parallelism", "attn
 
 
 def _format_unwritten(launch: Launch, key: str, value: str) -> str:
-    """Return a setting that the launch's own sources do not hold: as accelerate's file has it, else in words."""
+    """Return a setting that the launch's sources do not contain, in the syntax of accelerate's file or as text."""
     for entry in launch.launcher_entries if key == "ring_size" else ():
         name = entry.name.rpartition(".")[2]
         if name.endswith(("cp_size", "sp_size")):
@@ -603,7 +603,7 @@ def _format_unwritten(launch: Launch, key: str, value: str) -> str:
 
 
 def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile) -> Finding:
-    """Return the note that a source was not linted; a file that it names and that could not be read may be why."""
+    """Return the note that a source was not linted; an unreadable file that it names may be the reason."""
     started = launches.find_launches(source, read_file, _starts_training)
     notes = (note for launch in started for note in launch.notes)
     unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
@@ -622,8 +622,8 @@ def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile)
 def write_safe_edits(report: Report, read_file: ReadFile) -> Iterator[str]:
     """Write the edits that do not change what the jobs compute into their files; yield the name of each file written.
 
-    What is not a file (a command line, standard input) is passed over. Raises `BadUsage` for a file that changed
-    meanwhile or cannot be written.
+    A source that is not a file (a command line, standard input) is skipped. Raises `BadUsage` for a file that has
+    changed or cannot be written.
     """
     edits: dict[str, set[Edit]] = {}
     for linted_launch in launches_of(report):

@@ -1,4 +1,4 @@
-"""What the scripts of a launch take from the installed packages and these no longer have: doctor's linker, on them."""
+"""Finds names that a launch's scripts import and the installed packages no longer have, with doctor's linker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from attncheck.lint.programs.program import Entry
 
 @dataclass
 class ScriptLinks:
-    """Links scripts with the packages of the environment that is judged, each script once."""
+    """Links scripts with the packages of the examined environment, each script once."""
 
     snapshot: Snapshot
     site_folders: Sequence[Path]
@@ -30,7 +30,7 @@ class ScriptLinks:
         return OwnCodeLinker(installed, [str(folder) for folder in self.site_folders])
 
     def add(self, snapshot: Snapshot, launch: Launch) -> Snapshot:
-        """Return `snapshot` with the links of the script that a launch starts; as it is if no files were read."""
+        """Return `snapshot` with the links of the script that a launch starts; unchanged if no files were read."""
         if not isinstance(snapshot.links, Known):
             return snapshot
         links = self._find(launch)

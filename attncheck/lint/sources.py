@@ -9,7 +9,7 @@ from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import read_bounded, read_standard_input
 from attncheck.core.launch import COMMAND, Kind, Source
 
-MAX_BYTES = 4 << 20  # of a script or a configuration file
+MAX_BYTES = 4 << 20  # for a script or a configuration file
 KIND_BY_SUFFIX: Mapping[str, Kind] = {
     ".sh": "shell", ".bash": "shell", ".slurm": "shell", ".sbatch": "shell", ".job": "shell", ".zsh": "shell",
     ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python",
@@ -17,9 +17,9 @@ KIND_BY_SUFFIX: Mapping[str, Kind] = {
 
 
 def read_source(path: str, pipes: bool = True) -> Source:
-    """Return the file at `path`, "-" for standard input. Raises `BadUsage`, in one line, for what is not text.
+    """Return the file at `path`, "-" for standard input. Raises `BadUsage`, in one line, if it is not text.
 
-    A file that a launch names is read without `pipes`: what comes through them is the job's.
+    A file that a launch names is read without `pipes`, because their content belongs to the job.
     """
     is_standard_input = path == "-" and pipes
     content = read_standard_input(MAX_BYTES) if is_standard_input else read_bounded(path, MAX_BYTES, pipes)
@@ -35,7 +35,7 @@ def read_source(path: str, pipes: bool = True) -> Source:
 
 
 def detect_kind(path: str, text: str) -> Kind:
-    """Return the kind of a text by its path's suffix, else by how it begins."""
+    """Return the kind of a text from its path's suffix, or else from its beginning."""
     suffix = PurePosixPath(path).suffix.lower()
     if suffix in KIND_BY_SUFFIX:
         return KIND_BY_SUFFIX[suffix]

@@ -1,7 +1,7 @@
-"""The versions that a tree states itself: those of its own packages, of its lock files, requirements and setup.py.
+"""The versions that a tree itself states: those of its own packages, lock files, requirements and setup.py.
 
-They are what its launches are judged by if neither `--python` names an environment nor `--target` a version. The
-nearest folder to the launch wins, and in a folder the package's own source before what is pinned. Nothing is run.
+Its launches are judged by them if neither `--python` names an environment nor `--target` a version. The folder nearest
+to the launch takes precedence, and within a folder the package's own source over a pin. Nothing is run.
 """
 
 import re
@@ -21,7 +21,7 @@ from attncheck.doctor.target import with_version
 from attncheck.doctor.target_files import read_package_list
 from attncheck.lint.programs.places import REPOSITORY_MARKS, folders_above
 
-# The files in which the packages of frameworks state their version, below the folder that holds the package.
+# The files in which the packages of frameworks state their version, relative to the folder that holds the package.
 OWN_FILES: Mapping[str, tuple[str, ...]] = {
     "verl": ("verl/version/version",),
     "trl": ("trl/version.py", "trl/__init__.py"),
@@ -43,14 +43,14 @@ LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
 
 @dataclass(frozen=True)
 class StatedVersions:
-    """What a tree states: the version of each distribution, or what it allows, with the file that says so."""
+    """What a tree states: the version of each distribution, or its allowed versions, with the file that states it."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     allowed: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # distribution -> file
 
     def without_named(self, snapshot: Snapshot) -> "StatedVersions":
-        """Return what is stated of the distributions that a target does not name."""
+        """Return the stated versions of distributions that a target does not name."""
         named = {item.name for item in snapshot.distributions if not item.location} | {*snapshot.gaps.not_installed}
         return replace(self, files={name: file for name, file in self.files.items() if name not in named})
 
@@ -62,12 +62,12 @@ class StatedVersions:
 
 
 def is_own_source(distribution: str, file: str) -> bool:
-    """Return whether a file that states a version is of the package's own source, and pins nothing from elsewhere."""
+    """Return whether a file that states a version is part of the package's own source, not a pin elsewhere."""
     return any(file.endswith(path) for path in OWN_FILES.get(distribution, ()))
 
 
 def is_listed_in(distribution: str, stated: Mapping[str, str]) -> bool:
-    """Return whether a tree names a distribution among its requirements, and does not hold its source."""
+    """Return whether a tree names a distribution among its requirements, and does not contain its source."""
     file = stated.get(distribution, "")
     return bool(file) and not is_own_source(distribution, file)
 
@@ -113,7 +113,7 @@ def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _holds_package(path: Path, name: str) -> bool:
-    """Return whether a file is in the package, or in the folder that has it: version.txt."""
+    """Return whether a file is in the package or in the folder that contains it, such as version.txt."""
     return path.suffix != ".txt" or (path.parent / name).is_dir()
 
 
@@ -135,7 +135,7 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a small file, "" if it cannot be read."""
+    """Return the text of a small file; "" if it cannot be read."""
     try:
         return read_bounded(path, MAX_BYTES).decode("utf-8", "replace")
     except CannotRead:

@@ -1,4 +1,4 @@
-"""Bounds the seconds that one file takes, so that none holds up the others of a folder."""
+"""Limits the time spent on one file, so that no file delays the others in a folder."""
 
 import signal
 import threading
@@ -8,12 +8,12 @@ from types import FrameType
 
 
 class TimeLimit(BaseException):
-    """A file took longer than its seconds; no `Exception`, so that nothing below takes it for its own."""
+    """A file took longer than its limit; not an `Exception`, so that no handler below catches it."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimit` in the body after `seconds`; if signals cannot be had (a thread), never."""
+    """Raise `TimeLimit` in the body after `seconds`; never if signals are not available, as in a thread."""
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return

@@ -1,4 +1,4 @@
-"""Reads the settings of a launch in the script that it starts, if they are written out there."""
+"""Reads the settings of a launch from the script that it starts, if the script writes them out."""
 
 import posixpath
 import re
@@ -10,12 +10,12 @@ from attncheck.lint.arguments import parse_options
 from attncheck.lint.files import configuration, python
 from attncheck.lint.open_ends import find_open_ends
 
-ARGUMENT = re.compile(r"(?:\w*args|\w*opts?|options|flags)\.(\w+)")  # as scripts call what argparse returns
+ARGUMENT = re.compile(r"(?:\w*args|\w*opts?|options|flags)\.(\w+)")  # names that scripts give to argparse's result
 ReadFile = Callable[[str], "Source | None"]
 
 
 def attach_script(launch: Launch, read_file: ReadFile) -> Launch:
-    """Return the launch with the settings that its script writes out; a configuration file goes before them."""
+    """Return the launch with the settings that its script writes out; a configuration file takes precedence."""
     script = next(iter(_read_scripts(launch, read_file)), None) if launch.file is None else None
     if script is None or not python.read_settings_class(script):
         return launch
@@ -25,7 +25,7 @@ def attach_script(launch: Launch, read_file: ReadFile) -> Launch:
 
 
 def _read_options(launch: Launch, script: Source) -> dict[str, Setting]:
-    """Return what the script's own options hold, by name: those of the command, and literal defaults of the others."""
+    """Return the values of the script's own options, by name: from the command, or the literal defaults."""
     parsed = python.read_script(script)
     defaults = parsed.option_defaults if parsed is not None else {}
     given = {setting.name[2:].replace("-", "_"): setting for setting in parse_options(launch.words[1:], _count_values)}
@@ -45,7 +45,7 @@ def _count_values(name: str) -> str:
 
 
 def _follow_option(entry: Setting, options: Mapping[str, Setting]) -> Setting:
-    """Return a setting whose value is `args.name` with what that option holds; it is not edited then."""
+    """Return a setting whose value is `args.name` with that option's value; it is then not edited."""
     match = None if entry.known else ARGUMENT.fullmatch(entry.value)
     option = options.get(match[1]) if match else None
     if option is None or not option.known:
@@ -55,7 +55,7 @@ def _follow_option(entry: Setting, options: Mapping[str, Setting]) -> Setting:
 
 
 def read_launch(source: Source) -> Launch | None:
-    """Return a script that was given on its own as a launch, None if it writes out no settings."""
+    """Return a script that was given on its own as a launch; None if it writes out no settings."""
     return _add_settings(Launch(source), source) if python.read_settings_class(source) else None
 
 
@@ -66,7 +66,7 @@ def _add_settings(launch: Launch, script: Source) -> Launch:
 
 
 def find_missing_script(launch: Launch, read_file: ReadFile) -> str:
-    """Return the path of the script that a launch starts, if there is no such file; else ""."""
+    """Return the path of the script that a launch starts, if no such file exists; otherwise ""."""
     paths = _list_paths(launch)
     return paths[-1] if paths and not _read_scripts(launch, read_file) else ""
 
@@ -77,7 +77,7 @@ def _read_scripts(launch: Launch, read_file: ReadFile) -> list[Source]:
 
 
 def _list_paths(launch: Launch) -> list[str]:
-    """Return where the script may be: in the folder that the launch changes into, and in the one it begins in."""
+    """Return possible locations of the script: the folder that the launch changes into, and its initial folder."""
     word = launch.words[0] if launch.words else None
     if word is None or not word.known:
         return []

@@ -1,8 +1,8 @@
-"""Finds where the variables of a job are in a launch, and makes of them the environment that the rules judge.
+"""Finds where a launch sets the variables of a job, and builds the environment that the rules judge.
 
-A script or a file sets what it sets; what the shell will hold that starts it is not known here, and the variables of
-the shell that calls attncheck are no evidence of it. A command that was typed after `--` runs in this very shell: its
-own variables are over those.
+Only variables set by a script or a file are known. The variables of the shell that will start the script are unknown,
+and those of the shell that runs attncheck are not evidence of them. A command typed after `--` runs in this very shell,
+so its own variables override the shell's.
 """
 
 import re
@@ -17,11 +17,11 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.gpus import VISIBLE_DEVICES
 
 UNKNOWN_SHELL = "the launch does not set it, and the shell that will start it is not known"
-VALUE = r"""(?:\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|[^\s,}"']+)"""  # of a key in JSON, with quotes escaped or not
+VALUE = r"""(?:\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|[^\s,}"']+)"""  # value of a JSON key, perhaps with escaped quotes
 
 
 def locate_words(source: Source, environ: Mapping[str, str], words: Sequence[Word]) -> dict[str, Setting]:
-    """Return the variables that a launcher reads from `words` (`env A=1`, `-x A=1`, a JSON), with where each is."""
+    """Return the variables that a launcher reads from `words` (`env A=1`, `-x A=1`, a JSON), each with its place."""
     variables: dict[str, Setting] = {}
     for name, value in environ.items():
         pattern = re.compile(rf"\b{re.escape(name)}\b")
@@ -37,7 +37,7 @@ def locate_words(source: Source, environ: Mapping[str, str], words: Sequence[Wor
 
 
 def _find_span(text: str, word: Word, name: str) -> tuple[int, int]:
-    """Return where `NAME=value` or `"NAME": value` is in the word's place in the text."""
+    """Return the span of `NAME=value` or `"NAME": value` inside the word's place in the text."""
     if word.span == NOWHERE:
         return NOWHERE
     key = re.escape(name)
@@ -48,7 +48,7 @@ def _find_span(text: str, word: Word, name: str) -> tuple[int, int]:
 
 
 def with_variables(job: Job, launch: Launch) -> Job:
-    """Return the job with the variables that decide something, each with its place: reports show no others."""
+    """Return the job with the variables that affect a rule, each with its place; reports show no others."""
     from attncheck.doctor.probes.payload.environ import ALLOWED_VARIABLES
 
     variables = {variable.name: variable for variable in launch.variables if variable.name in ALLOWED_VARIABLES}
@@ -69,7 +69,7 @@ def _find_entry(settings: Iterable[Setting], name: str, value: str) -> Setting |
 
 
 def place_fix(fix: Fix, job: Job) -> Fix:
-    """Return a fix of variables with the place where the launch sets them: a shell's own would be set over there."""
+    """Return a fix of variables with the place where the launch sets them, which overrides the shell's own."""
     match = re.fullmatch(r"(unset|export) ([A-Za-z_][\w ]*)(=.*)?", fix.text, re.DOTALL)
     if fix.kind != "env" or match is None:
         return fix
@@ -101,13 +101,13 @@ def set_environment(snapshot: Snapshot, launch: Launch, job: Job) -> Snapshot:
 
 
 def _gives_gpus(launch: Launch, job: Job) -> bool:
-    """Return whether the launcher or Ray tells each process which GPUs it sees, whatever CUDA_VISIBLE_DEVICES says."""
+    """Return whether the launcher or Ray assigns GPUs to each process and so overrides CUDA_VISIBLE_DEVICES."""
     is_rays = "ray" in launch.launchers or (job.reinforcement and job.framework in ("verl", "openrlhf"))
     return is_rays or "deepspeed" in launch.launchers
 
 
 def _show_gpus(snapshot: Snapshot, setting: str | None) -> Snapshot:
-    """Return the snapshot with the GPUs that CUDA_VISIBLE_DEVICES leaves visible; all of them if it is not known.
+    """Return the snapshot with the GPUs that CUDA_VISIBLE_DEVICES leaves visible; all of them if it is unknown.
 
     CUDA stops at the first entry that names no GPU, and a repeated one hides all (see ATN213).
     """

@@ -16,14 +16,14 @@ ReadFile = Callable[[str], "Source | None"]
 
 @dataclass
 class WrittenFiles:
-    """What a script has written so far; any other file is read by `read_file`."""
+    """The files that a script has written so far; `read_file` reads all others."""
 
     host: Source
     read_file: ReadFile
-    sources: dict[str, Source | None] = field(default_factory=dict)  # None: what it holds only running tells
+    sources: dict[str, Source | None] = field(default_factory=dict)  # None: the content is known only at run time
 
     def follow_command(self, command: Command, folder: str) -> None:
-        """Add the file that a command in `folder` writes, and forget one that it edits: `sed -i`."""
+        """Add the file that a command in `folder` writes, and forget one that it edits with `sed -i`."""
         if command.written is not None:
             self._add(command.written, folder)
         elif command.words[0].text in EDITORS and any(word.text.startswith("-i") for word in command.words):
@@ -32,11 +32,11 @@ class WrittenFiles:
                     self.sources[path] = None
 
     def _add(self, written: WrittenFile, folder: str) -> None:
-        """Add a written file; its lines have the numbers that they have in the script."""
+        """Add a written file; its lines keep their numbers in the script."""
         for path in _spell_path(written.path, folder):
             previous = self.sources.get(path)
             if path not in self.sources and written.appends:
-                continue  # to a file that is there already
+                continue  # appends to an existing file
             if path in self.sources and not written.is_certain and not written.appends:
                 self.sources[path] = None
             elif written.appends:
@@ -48,12 +48,12 @@ class WrittenFiles:
                 self.sources[path] = Source(written.path, text, kind, editable=False, host=self.host.name)
 
     def read(self, path: str) -> Source | None:
-        """Return a file that the script has written, else the one on disk; None if it is not known what it holds."""
+        """Return a file that the script has written, or else the one on disk; None if its content is unknown."""
         path_text = posixpath.normpath(path)
         return self.sources[path_text] if path_text in self.sources else self.read_file(path)
 
     def mark_known(self, words: Iterable[Word]) -> tuple[Word, ...]:
-        """Return the words; the path of a written file counts as known, whatever its variables hold."""
+        """Return the words, with the path of a written file marked as known regardless of its variables."""
         return tuple(
             replace(word, known=True)
             if not word.known and posixpath.normpath(word.text.partition("=")[2] or word.text) in self.sources
@@ -63,5 +63,5 @@ class WrittenFiles:
 
 
 def _spell_path(path: str, folder: str) -> set[str]:
-    """Return how a command in `folder`, and one outside it, may name a file."""
+    """Return the paths by which a command may name a file, from `folder` and from outside it."""
     return {posixpath.normpath(path), posixpath.normpath(posixpath.join(folder, path))}

@@ -1,4 +1,4 @@
-"""Lists the backends of an environment: which run on its device, and why the others do not."""
+"""Lists the backends of an environment: those that run on its device, and why the others do not."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ def format_text(availabilities: Sequence[Availability]) -> str:
 
 
 def _name_group(availability: Availability) -> str:
-    """Return what one backend needs, in the same words as other backends with that need."""
+    """Return what one backend needs, in the same words for all backends with that need."""
     reason = availability.reason
     if availability.state == "runs":
         return "ready"

@@ -2,9 +2,9 @@
 
 Backends run one after another with nothing else on the device. Those of one package share a worker, because importing
 torch and opening the device take as long as timing a backend. A plugin's backend, and one that compiles, has its own
-worker. On a GPU the next worker imports torch meanwhile. The same worker measures parity of the same case first. A
-matrix product is timed before and after each backend, so that a drift of the device's clocks is not mistaken for a
-difference between backends.
+worker. On a GPU the next worker imports torch meanwhile. The worker measures parity of the same case first. A matrix
+product is timed before and after each backend, so that a drift of the device's clocks is not mistaken for a difference
+between backends.
 """
 
 import time
@@ -40,9 +40,9 @@ from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool
 from attncheck.workers.processors import count_cores
 
-DEADLINE_FACTOR = 2.0  # share of a case's deadline: an item measures parity, repeats and times
+DEADLINE_FACTOR = 2.0  # times a case's deadline: an item measures parity, repeats and times
 COMPILE_DEADLINE_FACTOR = 4.0  # the same for a backend that compiles
-MIN_CORES_TO_PREPARE = 4  # importing torch takes one, launching kernels another
+MIN_CORES_TO_PREPARE = 4  # one core imports torch, another launches kernels
 
 
 def run(
@@ -120,8 +120,7 @@ def make_jobs(
 
 
 def _name_worker(state: BackendState) -> str:
-    """Return the name of the worker that times a backend: one per package, if the backend is built in and compiles
-    nothing."""
+    """Return the name of the worker that times a backend: one per package for built-in backends that do not compile."""
     backend = discovery.get_backend(state.name)
     is_own = backend.run.__module__.startswith("attncheck.")
     return state.package if is_own and not backend.compiles else state.name
@@ -179,7 +178,7 @@ class _Measured:
     starts: Counter[str] = field(default_factory=Counter)
 
     def on_event(self, event: Event) -> None:
-        """Add the answer of a shared worker's event; items lost together with another backend are set aside."""
+        """Add the result of a shared worker's event; items lost together with another backend are set aside."""
         self.starts[event.item] += event.kind == "started"
         if event.item != RATES_ITEM and self._is_lost_with_another(event):
             self.put_aside.append(event.item)
@@ -187,7 +186,7 @@ class _Measured:
             self.add(event)
 
     def _is_lost_with_another(self, event: Event) -> bool:
-        """Return whether an item had no turn, or only one of two, because of other backends in its worker."""
+        """Return whether an item was lost, or had one of two attempts, because of other backends in its worker."""
         is_shared = any(job.name == event.job and len(_backends_of(job)) > 1 for job in self.jobs)
         return is_shared and (event.kind == "given_up" or (event.kind == "out_of_time" and self.starts[event.item] < 2))
 
@@ -211,7 +210,7 @@ class _Measured:
 
 
 def _read_run_and_timing(event: Event, layers_by_case: dict[Case, int]) -> tuple[Run, Timing]:
-    """Return parity's run and the timing that an event answers, or why there are none."""
+    """Return the parity run and the timing in an event, or the reason why there are none."""
     backend, _, case_and_mode = event.item.partition(" ")
     name, _, mode = case_and_mode.partition("@")
     case = next(case for case in layers_by_case if case.name == name)
@@ -236,7 +235,7 @@ def make_report(
     measured_on: MeasuredOn,
     min_of_published: float = 0.0,
 ) -> Report:
-    """Return the report on measured timings: pure judging, so that recorded ones can be judged again.
+    """Return the report on measured timings from these alone, so that recorded ones can be judged again.
 
     Raises `Unanswered` if a share of the best published speed is required, but none is published for the device or
     shape.

@@ -1,4 +1,4 @@
-"""The shape to time: the command line's, else that of the model's layers, else a default."""
+"""The shape to time: the command line's, otherwise the model layers' shape, otherwise a default."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -13,13 +13,14 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.measure import discovery
 from attncheck.measure.suites import MIN_SAMPLED_SEQLEN, iter_layer_kinds
 
-SEQLENS = {True: 8192, False: 512}  # tokens, with a GPU and without
-HEADS = {True: (32, 8, 128), False: (4, 2, 64)}  # heads, kv heads, head_dim: Llama-3-8B's, and a small one
+SEQLENS = {True: 8192, False: 512}  # tokens, by whether there is a GPU
+# heads, kv heads, head_dim by whether there is a GPU: Llama-3-8B's, and a small one
+HEADS = {True: (32, 8, 128), False: (4, 2, 64)}
 
 
 @dataclass(frozen=True)
 class Request:
-    """The backends, passes and shape named on the command line; None if the model or the usual shape decides."""
+    """The backends, passes and shape on the command line; None leaves them to the model or the usual shape."""
 
     backends: tuple[str, ...] = ()
     passes: tuple[Passes, ...] = get_args(Passes)
@@ -31,9 +32,9 @@ class Request:
     dtype: Dtype | None = None
     causal: bool | None = None
     window: int | None = None  # keys that a query attends to, including its own
-    packed: tuple[int, ...] = ()  # lengths of documents
+    packed: tuple[int, ...] = ()  # document lengths
     seed: int = 0
-    min_of_published: float = 0.0  # share of the best published speed below which there is a finding; 0: none
+    min_of_published: float = 0.0  # a smaller share of the best published speed is a finding; 0: never
 
 
 def parse_passes(text: str) -> tuple[Passes, ...]:
@@ -64,7 +65,7 @@ def parse_document_lengths(text: str | None, seqlen: int | None, batch: int | No
 
 
 def choose_cases(snapshot: Snapshot, request: Request, uses_gpu: bool) -> dict[Case, int]:
-    """Return the cases to time, and for each how many layers of the model have its kind. Raises `BadUsage`."""
+    """Return the cases to time, and the number of the model's layers of each kind. Raises `BadUsage`."""
     model = discovery.requested_model(snapshot)
     layers_by_case: dict[Case, int] = {}
     for kind, layers in _count_layer_kinds(model, uses_gpu):

@@ -1,6 +1,6 @@
-"""Covering arrays: few rows in which every pair of values of all dimensions occurs, and every triple of some.
+"""Covering arrays: few rows that contain every pair of values of all dimensions, and every triple of some.
 
-Each row begins with a tuple that no row has yet. Every other dimension then takes the value that completes most
+Each row begins with a tuple that is in no row yet. Every other dimension then takes the value that completes most
 missing tuples. Sets of values are integers, one bit per value.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
-TRIES = 10  # rows that are begun for each tuple before it counts as excluded
+TRIES = 10  # attempts to begin a row with a tuple before the tuple counts as excluded
 
 
 class Coverage:
@@ -25,7 +25,7 @@ class Coverage:
     ) -> None:
         """`is_allowed` judges a row in which some dimensions have no value yet.
 
-        Those of `usually_plain` take their first value if no other one completes a tuple, the rest any value.
+        Dimensions in `usually_plain` take their first value if no other completes a tuple; the others take any value.
         """
         self.dimensions, self.is_allowed, self.usually_plain = dimensions, is_allowed, usually_plain
         names = list(dimensions)
@@ -34,7 +34,7 @@ class Coverage:
         self.of_dimension = {name: [bit for bit in bits if self.values[bit][0] == name] for name in names}
         self.excluded = {2: 0, 3: 0}
         self.total = {2: 0, 3: 0}
-        self.pairs = [0] * len(self.values)  # for each value: those that it has not met
+        self.pairs = [0] * len(self.values)  # for each value: the values that are in no row with it yet
         for first, second in itertools.combinations(names, 2):
             for pair in itertools.product(self.of_dimension[first], self.of_dimension[second]):
                 if self._count_allowed(pair):
@@ -43,7 +43,7 @@ class Coverage:
         allowed = list(self.pairs)
         self.triples: dict[
             tuple[int, int], int
-        ] = {}  # for each pair of values: the third values that they have not met
+        ] = {}  # for each pair of values: the third values that are in no row with it yet
         for group in itertools.combinations(interacting, 3):
             for triple in itertools.product(*(self.of_dimension[name] for name in group)):
                 a, b, c = triple
@@ -58,21 +58,21 @@ class Coverage:
         return allowed
 
     def gain(self, bit: int, chosen: Sequence[int], mask: int) -> int:
-        """Return how many tuples `bit` completes with the values of `mask`, whose bits are `chosen`."""
+        """Return the number of tuples that `bit` completes with the values of `mask`, whose bits are `chosen`."""
         triples = self.triples
         return 2 * (self.pairs[bit] & mask).bit_count() + sum(
             (triples[bit, other] & mask).bit_count() for other in chosen if (bit, other) in triples
         )
 
     def next_tuple(self) -> tuple[int, ...]:
-        """Return a tuple that no row has, () if there is none."""
+        """Return a tuple that is in no row, () if there is none."""
         for (first, second), thirds in self.triples.items():
             if thirds:
                 return first, second, thirds.bit_length() - 1
         return next(((bit, others.bit_length() - 1) for bit, others in enumerate(self.pairs) if others), ())
 
     def count_left(self) -> dict[int, int]:
-        """Return how many pairs and triples no row has."""
+        """Return the number of pairs and triples that are in no row."""
         return {
             2: sum(others.bit_count() for others in self.pairs) // 2,
             3: sum(thirds.bit_count() for thirds in self.triples.values()) // 6,
@@ -99,7 +99,7 @@ class Coverage:
 
 
 def make_rows(coverage: Coverage, seed: int) -> list[Row]:
-    """Return rows that hold every allowed tuple of `coverage`; other rows of the same coverage for another seed."""
+    """Return rows with every allowed tuple of `coverage`; another seed gives other rows with the same coverage."""
     rng = random.Random(seed)
     rows: list[Row] = []
     while begun := coverage.next_tuple():

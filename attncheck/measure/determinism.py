@@ -1,4 +1,4 @@
-"""Repeats every backend and judges: are bits the same in every call, with which switch, at what cost, in any batch?"""
+"""Repeats every backend and judges whether bits are the same in every call and batch, with which switch and cost."""
 
 import math
 import time
@@ -45,10 +45,10 @@ class Request:
 def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, ...]:
     """Return the cases to repeat: many key tiles and over 1e6 gradient elements; a dense one and a packed one."""
     shape = _choose_shape(snapshot, uses_gpu)
-    seqlen, batch = (4096, 2) if uses_gpu else (1024, 1)
-    if not uses_gpu:  # enough elements, and no more: a CPU takes seconds for a large call
+    seqlen, batch = (4096, 2) if uses_gpu else (512, 1)
+    if not uses_gpu:  # enough elements, but no more: a CPU takes seconds for a large call
         batch = max(1, math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"])))
-    documents = (seqlen // 2, seqlen, 100, seqlen // 4) if uses_gpu else (300, 500, 100, 124)
+    documents = (seqlen // 2, seqlen, 100, seqlen // 4) if uses_gpu else (150, 250, 50, 62)
     dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
     packed = Case("repeats", documents, documents, layout="packed", seed=seed, **shape)
     return with_name(dense), with_name(packed)
@@ -57,7 +57,7 @@ def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, .
 def choose_ring_cases(snapshot: Snapshot, seed: int, uses_gpu: bool, ring_size: int) -> tuple[Case, ...]:
     """Return the cases to repeat on a ring: a dense row and a packed one, each document a multiple of 2n."""
     shape = {**_choose_shape(snapshot, uses_gpu), "context_parallel_size": ring_size, "seed": seed}
-    shard = (1024 if uses_gpu else 256) // (2 * ring_size) * 2 * ring_size  # per rank, at least
+    shard = (1024 if uses_gpu else 256) // (2 * ring_size) * 2 * ring_size  # the minimum per rank
     seqlen = max(1, shard) * ring_size
     unit = 2 * ring_size
     first_lengths = [seqlen // 2 // unit * unit, unit, seqlen // 4 // unit * unit]
@@ -70,7 +70,7 @@ def _choose_shape(snapshot: Snapshot, uses_gpu: bool) -> dict[str, Any]:
     """Return the heads and head sizes: the model's, or usual ones."""
     model = discovery.requested_model(snapshot)
     shape: dict[str, Any] = {"num_kv_heads": 2, "head_dim": 128, "v_head_dim": 128}
-    shape["num_heads"] = 8 if uses_gpu else 4  # of so large a head_dim a CPU has fewer scores to compute
+    shape["num_heads"] = 8 if uses_gpu else 4  # with such a large head_dim, fewer heads keep a CPU's work small
     if model is not None:
         heads, head_dim = value_or(model.num_heads, 8), value_or(model.head_dim, 128)
         shape = {
@@ -92,10 +92,12 @@ def run(
     report_progress("looking for backends")
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
+    measured_states = select_measured(chosen_states, request, target)
     pool = Pool(target.python, default_slots(gpu=True) if target.uses_gpu else 1)
-    jobs = make_jobs(chosen_states, cases, request, target, pool.slots)
+    jobs = make_jobs(measured_states, cases, request, target, pool.slots)
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
-    measurements: list[Repeats] = []
+    left_out = [state.name for state in chosen_states if state not in measured_states]
+    measurements = [Repeats(name, cases[0], "default", "skipped", discovery.NOT_COMPILED) for name in left_out]
 
     def on_event(event: Event) -> None:
         progress.on_event(event)
@@ -111,12 +113,21 @@ def run(
     try:
         pool.run(jobs, on_event)
     except KeyboardInterrupt:
-        if not measurements:
+        if len(measurements) == len(left_out):
             raise
-        raise InterruptedRun(report_measurements(progress.total - len(measurements), interrupted=True)) from None
-    if not measurements:
+        missing = progress.total + len(left_out) - len(measurements)
+        raise InterruptedRun(report_measurements(missing, interrupted=True)) from None
+    if len(measurements) == len(left_out):
         raise Unanswered("no backend could be repeated")
     return report_measurements()
+
+
+def select_measured(
+    states: Sequence[BackendState], request: Request, target: ExecutionTarget
+) -> tuple[BackendState, ...]:
+    """Return the backends to repeat: on a CPU, none that compiles for tens of seconds unless it is requested."""
+    is_fast = target.uses_gpu or request.backends
+    return tuple(state for state in states if is_fast or not discovery.get_backend(state.name).compiles)
 
 
 def choose_modes(name: str) -> tuple[Mode, ...]:
@@ -155,7 +166,7 @@ def _make_job(
 
 
 def read_repeats(event: Event, cases: tuple[Case, ...]) -> Repeats:
-    """Return the repeats that an event answers, or why there are none."""
+    """Return the repeats in an event, or the reason why there are none."""
     if event.kind == "answer":
         return codec.read(Repeats, event.answer)
     name, _, mode = event.item.partition("@")
@@ -166,7 +177,7 @@ def read_repeats(event: Event, cases: tuple[Case, ...]) -> Repeats:
 def make_report(
     snapshot: Snapshot, states: tuple[BackendState, ...], measurements: tuple[Repeats, ...], measured_on: MeasuredOn
 ) -> Report:
-    """Return the report on measured repeats: pure judging."""
+    """Return the report on measured repeats, from these alone."""
     verdicts = tuple(judge_repeats(repeats) for repeats in measurements)
     findings = tuple(finding for state in states for finding in _iter_findings(state.name, measurements))
     section = DeterminismSection(measured_on, states, verdicts, measurements)
@@ -209,7 +220,7 @@ def excluded_share(calls: int) -> float:
 
 
 def describe_variation(repeats: Repeats) -> str:
-    """Return in words which tensors vary, how much, and since which call."""
+    """Return which tensors vary, by how much, and since which call."""
     parts = []
     for d in repeats.differences:
         if d.distinct > 1:

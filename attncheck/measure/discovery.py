@@ -1,4 +1,4 @@
-"""Which backends the examined environment has, which of them to measure, and how a training job selects one."""
+"""The backends of the examined environment, those to measure, and how a training job selects one."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,6 +12,8 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
+
+NOT_COMPILED = "takes long to compile on a CPU: --backend measures it"
 
 
 def get_backend(name: str) -> Backend:
@@ -119,7 +121,7 @@ def _sort_key(item: tuple[str, Any]) -> tuple[int, str]:
 
 
 def is_context_parallel(name: str) -> bool:
-    """Return whether a backend is a scheme of context parallelism, which computes over several ranks."""
+    """Return whether a backend is a context-parallel scheme, which computes across several ranks."""
     backend = find_backend(name)
     return backend is not None and backend.sharding is not None
 
@@ -127,9 +129,9 @@ def is_context_parallel(name: str) -> bool:
 def choose_backends(
     states: Sequence[BackendState], names: Iterable[str], over_ranks: bool = False
 ) -> list[BackendState]:
-    """Return the backends to measure: those named, or all installed ones that run on one device, or `over_ranks`.
+    """Return the backends to measure: the named ones, or all installed ones for one device, or `over_ranks`.
 
-    Raises `Unanswered` for a named one that is not installed, `BadUsage` for one of the other kind.
+    Raises `Unanswered` if a named one is not installed, `BadUsage` if it is of the other kind.
     """
     states_by_name = {state.name: state for state in states}
     requested = list(dict.fromkeys(names))

@@ -1,6 +1,6 @@
-"""Counts the visible (query, key) pairs of a case: what attention has to compute.
+"""Counts the visible (query, key) pairs of a case, which are the work of attention.
 
-Counting is in closed form: the pairs of two runs of tokens with a maximum distance form a trapezium.
+The count is in closed form: the pairs of two runs of tokens with a maximum distance form a trapezium.
 """
 
 from attncheck.core.cases import Case, diagonal_shift, iter_segments, visible_bounds
@@ -9,7 +9,7 @@ BACKWARD_FACTOR = 2.5  # times the forward's operations: five matrix products in
 
 
 def count_visible_pairs(case: Case) -> int:
-    """Return how many (query, key) pairs of a case are visible, for one head."""
+    """Return the number of visible (query, key) pairs of a case, for one head."""
     total = 0
     for segment in iter_segments(case):
         q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
@@ -22,7 +22,7 @@ def count_visible_pairs(case: Case) -> int:
 
 
 def _count_chunked_pairs(case: Case, queries: int, keys: int) -> int:
-    """Return how many pairs of a document lie in one chunk and are visible there, query by query."""
+    """Return the number of visible pairs in one chunk of a document, query by query."""
     low, high = visible_bounds(case, queries, keys)
     shift, chunk = diagonal_shift(case, queries, keys), case.attention_chunk
     total = 0
@@ -34,7 +34,7 @@ def _count_chunked_pairs(case: Case, queries: int, keys: int) -> int:
 
 
 def _count_pairs_up_to(queries: int, keys: int, distance: int) -> int:
-    """Return how many pairs of indices u < queries, v < keys have v - u <= distance."""
+    """Return the number of pairs of indices u < queries, v < keys with v - u <= distance."""
     return _sum_capped(queries + distance, keys) - _sum_capped(distance, keys)
 
 
@@ -46,7 +46,7 @@ def _sum_capped(last: int, cap: int) -> int:
 
 
 def count_flops(case: Case) -> float:
-    """Return the floating-point operations of a case, over all heads: only visible pairs count.
+    """Return the floating-point operations of a case over all heads, counting only visible pairs.
 
     Two matrix products forward, with 2 · head_dim and 2 · v_head_dim operations per pair, and 2.5 times that backward
     (Dao-AILab/flash-attention, benchmarks/benchmark_flash_attention.py, `flops`).

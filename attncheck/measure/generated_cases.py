@@ -1,7 +1,7 @@
 """The generated part of a suite: a covering array over the dimensions of a case, with one case per row.
 
-The first value of a dimension is the plain one. Seeds draw other rows of the same coverage, and other lengths, windows
-and documents within a row.
+The first value of a dimension is the plain one. Other seeds give other rows with the same coverage, and other lengths,
+windows and documents within a row.
 """
 
 import functools
@@ -13,12 +13,13 @@ from attncheck.core.cases import STRIDE_LETTERS, UNBOUNDED, Case
 from attncheck.measure.covering import Coverage, Row, make_rows
 
 MAX_CELLS = 300_000  # entries of a case's score matrices, about
+MAX_LONG_CELLS = 4_000_000  # of the class of long sequences, about
 MAX_PACKED_TOKENS = 550
-LONG_SEQLENS = (513, 577, 640, 700, 769)
+LONG_SEQLENS = (385, 513, 577, 640, 700, 769)  # the first one only of many heads and rows
 OTHER_HEAD_DIMS = (40, 56, 88, 104, 112, 120, 144, 160, 224, 240)
 DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "layout": ("dense", "packed", "left_padded", "right_padded"),
-    "keys": ("same", "longer", "shorter", "decode"),  # how many, alongside the queries
+    "keys": ("same", "longer", "shorter", "decode"),  # number of keys relative to the queries
     "causal": (True, False),
     "window": ("", "left", "both", "right"),
     "softcap": (0.0, 20.0),
@@ -31,9 +32,9 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "v_head_dim": ("equal", "narrower", "wider"),
     "alignment": ("bottom_right", "top_left"),
     "length": ("odd", "above", "tile", "below", "long", "short", "one"),
-    "batch": (1, 3, 33, 2, 9, 17, 65),  # rows, or documents
+    "batch": (1, 3, 33, 2, 9, 17, 65),  # number of rows, or of documents
     "heads": ((4, 2), (9, 1), (20, 2), (4, 4), (10, 2), (14, 2), (65, 13), (96, 12)),
-    "head_dim": (64, 192, 80, 128, 32, 96, 256, 72, 0),  # 0: another
+    "head_dim": (64, 192, 80, 128, 32, 96, 256, 72, 0),  # 0: another size
     "values": ("normal", "large", "ramp", "outlier", "long_tail", "constant_v", "small", "negative"),
     "dout_exponent": (0, -20, -10),
     "mask": ("", "bool", "additive"),
@@ -54,8 +55,8 @@ PROBE_DIMENSIONS = {
     "batch": (3, 1, 9),
 }
 Array = Literal["quick", "standard", "probes"]
-QUICK_LEVELS = 3  # values of each dimension in the quick suite, at most
-# Features that some backends refuse: with more of them in one row, no backend would run it.
+QUICK_LEVELS = 3  # the most values of each dimension in the quick suite
+# Features that some backends refuse. A row with more of them would run on no backend.
 REFUSED_BY_SOME = ("softcap", "sinks", "alibi", "attention_chunk", "mask", "per_head", "scale")
 SELDOM_COMBINED = ("layout", "keys", "window", "dtype", "v_head_dim", "alignment", "backward", "strides")
 LARGE = ("outlier", "large", "long_tail", "normal")
@@ -108,7 +109,7 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
 
 @functools.cache
 def make_coverage(array: Array, seed: int) -> tuple[Coverage, tuple[Row, ...]]:
-    """Return what an array covers, and its rows: all pairs of values, and in `standard` triples too."""
+    """Return an array's coverage and its rows: all pairs of values, and in `standard` also triples."""
     dimensions: dict[str, tuple[Any, ...]] = PROBE_DIMENSIONS if array == "probes" else DIMENSIONS
     if array == "quick":
         dimensions = {name: values[:QUICK_LEVELS] for name, values in DIMENSIONS.items()}
@@ -178,6 +179,9 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
     limit = int((MAX_CELLS / heads / (1 if packed else count)) ** 0.5)
     limit = max(9, min(limit, MAX_PACKED_TOKENS) // count if packed else min(limit, 400))
     first = _choose_length(row["length"], limit, rng)
+    if row["length"] == "long":  # the fewer heads and rows, the longer
+        longest = (MAX_LONG_CELLS / heads / count) ** 0.5
+        first = min(first, max((size for size in LONG_SEQLENS if size < longest), default=LONG_SEQLENS[0]))
     lengths = [first] * count
     if row["documents"] != "equal":
         others = (1, 2, 7, 15, 16, 17, 63, 64, 65, 128, rng.randint(1, first), rng.randint(1, first))
@@ -199,7 +203,7 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
 def _choose_length(kind: str, limit: int, rng: random.Random) -> int:
     """Return a length of a class: by its remainder to a tile of 64, or to a smaller one below `limit`."""
     if kind in ("one", "short", "long"):
-        return {"one": 1, "short": rng.randint(2, min(15, limit)), "long": rng.choice(LONG_SEQLENS)}[kind]
+        return {"one": 1, "short": rng.randint(2, min(15, limit)), "long": rng.choice(LONG_SEQLENS[1:])}[kind]
     tile = next(size for size in (64, 32, 16, 8) if size < limit)
     edge = tile * rng.randint(1, (limit - 1) // tile)
     return edge + {"below": -1, "tile": 0, "above": 1, "odd": -rng.randrange(3, tile // 2 + 1, 2)}[kind]

@@ -1,4 +1,4 @@
-"""What the cases that a backend did not survive have in common, in words: judged from all runs at the end."""
+"""The features that a backend's lost cases share, in words, from all runs at the end."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ VERBS = {"died": "died", "timed_out": "hung", "raised": "raised"}
 
 @dataclass(frozen=True)
 class LostCases:
-    """Lines of evidence, and a remedy if one missing part of a build may explain every loss, else ""."""
+    """Lines of evidence; `remedy` is "" unless one part missing from a build may explain every loss."""
 
     lines: tuple[str, ...]
     missing_feature: str = ""
 
 
 def describe(state: BackendState, runs: Sequence[Run]) -> LostCases:
-    """Return what the lost cases among all `runs` of a backend share."""
+    """Return the features that the lost cases among all `runs` of a backend share."""
     lost = [run for run in runs if run.outcome in VERBS]
     survivors = [run for run in runs if run.outcome == "ok"]
     features = {run.case.name: frozenset(list_features(run.case)) for run in runs}
@@ -35,7 +35,7 @@ def describe(state: BackendState, runs: Sequence[Run]) -> LostCases:
 
 
 def _is_built(state: BackendState) -> bool:
-    """Return whether the backend's package is compiled ahead, in parts that a build may leave out."""
+    """Return whether the backend's package is compiled in advance, from parts that a build may omit."""
     backend = discovery.find_backend(state.name)
     return state.package not in ("", "torch") and backend is not None and not backend.compiles
 

@@ -18,13 +18,13 @@ from attncheck.doctor import engine
 from attncheck.measure import discovery, lost_cases
 from attncheck.measure.parity_jobs import accepted_cases, make_jobs
 from attncheck.measure.suites import COMPILED_CASES, Suite, make_model_cases, make_suite, thin_cases
+from attncheck.measure.wrong_cases import describe_shared
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Pool, default_slots
 
 # Cases of a backend that compiles, on the CPU, where the first one takes over 20 s of its time.
-COMPILED_CASES_ON_CPU = {"quick": 0, "standard": 2, "full": 4}
-NOT_COMPILED = "takes long to compile on a CPU: --backend or --suite standard measures it"
+COMPILED_CASES_ON_CPU = {"quick": 0, "standard": 0, "full": 4}
 MAX_SHOWN_CASES = 5  # failing cases named in a finding
 NOTHING_LEFT_OF_FAILURES = "--backend, --case and --dtype exclude every case that failed last time"
 
@@ -38,14 +38,14 @@ class Request:
     cases: tuple[str, ...] = ()
     dtypes: tuple[Dtype, ...] = ()
     seed: int = 0
-    repeat: int = 1  # how many seeds, one after another
+    repeat: int = 1  # the number of seeds, run one after another
     budget: float | None = None  # seconds
     max_seqlen: int | None = None
-    only: tuple[tuple[str, str], ...] = ()  # a backend and the name of a case; all if there is none
+    only: tuple[tuple[str, str], ...] = ()  # backends, each with the name of a case; empty: all
 
 
 def choose_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
-    """Return the cases to run. Raises `BadUsage` if nothing is left, `Unanswered` for a model that is unreadable."""
+    """Return the cases to run. Raises `BadUsage` if none is left, `Unanswered` if the model is unreadable."""
     model = discovery.requested_model(snapshot)
     cases: list[Case] = []
     for seed in range(request.seed, request.seed + request.repeat):
@@ -66,8 +66,8 @@ def choose_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
 def select_cases(cases: Sequence[Case], request: Request) -> tuple[Case, ...]:
     """Return the cases that --case, --dtype and --last-failed select.
 
-    A --case that is a case's whole name, with its seed or without, selects that one; another is a family, a part of a
-    name or a pattern.
+    If --case is the whole name of a case, with or without its seed, it selects that case. Otherwise it is a family, a
+    part of a name or a pattern.
     """
     names = {name for case in cases for name in (case.name, _name_without_seed(case))}
     whole_names, patterns = (
@@ -92,7 +92,7 @@ def _name_without_seed(case: Case) -> str:
 
 
 def is_requested(backend: str, case: str, request: Request) -> bool:
-    """Return whether a backend is to run a case of the selected ones."""
+    """Return whether a backend must run one of the selected cases."""
     return not request.only or (backend, case) in request.only
 
 
@@ -122,7 +122,9 @@ def run(
         raise BadUsage(NOTHING_LEFT_OF_FAILURES)
     runs: list[Run] = []
     left_out = [
-        Run(name, cases[0], "skipped", NOT_COMPILED) for name, own in chosen_cases.items() if not (own or request.only)
+        Run(name, cases[0], "skipped", discovery.NOT_COMPILED)
+        for name, own in chosen_cases.items()
+        if not (own or request.only)
     ]
     by_name = {case.name: case for case in cases}
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
@@ -155,7 +157,7 @@ def run(
 def choose_backend_cases(
     state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget
 ) -> tuple[Case, ...]:
-    """Return the cases that a backend is to run: few of those that it accepts if it compiles each, or none."""
+    """Return the cases that a backend must run: those that it accepts, only a few if it compiles each."""
     own = tuple(case for case in cases if is_requested(state.name, case.name, request))
     if not discovery.get_backend(state.name).compiles or request.cases or request.only:
         return own
@@ -165,14 +167,14 @@ def choose_backend_cases(
 
 
 def read_run(event: Event, case: Case) -> Run:
-    """Return the run that an event answers, or why there is none."""
+    """Return the run in an event, or the reason why there is none."""
     if event.kind == "answer":
         return codec.read(Run, event.answer)
     return Run(event.job, case, execution.unmeasured_outcome(event), event.reason)
 
 
 def sort_runs(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequence[Case]) -> tuple[Run, ...]:
-    """Return runs by backend, then by case, whatever order they were measured in."""
+    """Return runs by backend, then by case, regardless of the order in which they were measured."""
     backend_order = {state.name: index for index, state in enumerate(states)}
     case_order = {case.name: index for index, case in enumerate(cases)}
     return tuple(sorted(runs, key=lambda run: (backend_order[run.backend], case_order[run.case.name])))
@@ -181,7 +183,7 @@ def sort_runs(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequen
 def make_report(
     snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], measured_on: MeasuredOn
 ) -> Report:
-    """Return the report on measured runs: pure judging, so that recorded runs can be judged again."""
+    """Return the report on measured runs from these alone, so that recorded runs can be judged again."""
     verdicts = tuple(judge_run(run) for run in runs)
     model = discovery.requested_model(snapshot)
     model_argument = "" if model is None else shlex.quote(model.source)
@@ -242,6 +244,9 @@ def _make_problem(
     lost = lost_cases.describe(state, [run for run in runs if run.backend == backend]) if code == "ATN604" else None
     if lost is not None:
         evidence[:0] = lost.lines
+    elif code in ("ATN601", "ATN602"):
+        right = [run for run, verdict in zip(runs, verdicts) if run.backend == backend and verdict.answer == "pass"]
+        evidence[:0] = describe_shared([run for run, _ in matches], right)
     fixes = [
         *_suggest_off_switch(backend, matches, runs, verdicts),
         *_suggest_backend(backend, matches, runs, verdicts),
@@ -253,7 +258,7 @@ def _make_problem(
 def _suggest_off_switch(
     backend: str, matches: list[tuple[Run, Verdict]], runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
 ) -> list[Fix]:
-    """Return a fix that switches off one of SDPA's own backends, where all others that run these cases pass them."""
+    """Return a fix that turns off one of SDPA's backends, if all others that run these cases pass them."""
     switch = discovery.off_switch(backend)
     case_names = {run.case.name for run, _ in matches}
     answers_by_backend: dict[str, set[str]] = {}
@@ -272,7 +277,7 @@ def _suggest_off_switch(
 def _suggest_backend(
     backend: str, matches: list[tuple[Run, Verdict]], runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
 ) -> list[Fix]:
-    """Return a fix that names the backend which passed all of these cases with the least error; eager and math last."""
+    """Return a fix that names the passing backend with the least error on these cases; eager and math come last."""
     case_names = {run.case.name for run, _ in matches}
     passes_by_backend: dict[str, list[Verdict]] = {}
     for run, verdict in zip(runs, verdicts):
@@ -296,7 +301,7 @@ def _suggest_backend(
 
 
 def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str, missing_feature: str = "") -> list[Fix]:
-    """Return the fix that runs the worst case alone; `missing_feature` is what the build may have left out."""
+    """Return the fix that runs only the worst case; `missing_feature` is the feature that the build may lack."""
     run = worst[0][0]
     if run.outcome == "died" and not run.kernels and "did not start" in run.reason:
         return []

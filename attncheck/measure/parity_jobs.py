@@ -1,4 +1,4 @@
-"""How parity's work on each backend is spread over workers, by what new shapes cost."""
+"""Distributes parity's work on each backend over workers, by the cost of new shapes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -13,19 +13,19 @@ from attncheck.workers.pool import Job
 
 # Measured on one H200: flex_attention compiles each shape; cuDNN 9.19 builds a plan for each, and a kernel for some.
 SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 9.0, 0.15, 1.8
-SHARE_OF_NEW_SHAPES = 0.75  # of the slots, for backends to which each costs time; the others are done sooner
-MIN_SECONDS_PER_WORKER = 8.0  # below which another worker, which has to import torch, gains nothing
+SHARE_OF_NEW_SHAPES = 0.75  # share of the slots for backends with costly new shapes; the others finish sooner
+MIN_SECONDS_PER_WORKER = 8.0  # with less work, another worker, which must import torch, gains nothing
 SHARED_JOB = "torch"  # the job of torch's own backends on a CPU, which share their references
-SECONDS_PER_ITEM, SECONDS_PER_CELL = 0.03, 3e-8  # of that job, measured on a CPU
+SECONDS_PER_ITEM, SECONDS_PER_CELL = 0.03, 3e-8  # for that job, measured on a CPU
 COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
 
 
 def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int) -> list[Job]:
     """Return the work on every backend's cases, the longest first.
 
-    One worker does what a backend has to do, several if each new shape costs it time: these share the slots by what
-    they cost, and cases of one shape stay together. On a CPU torch's own backends share workers: there importing torch
-    and computing the references costs more than all calls. An item is "case@backend".
+    A backend gets one worker, or several if each new shape costs it time. Such backends share the slots by their cost,
+    and cases of one shape stay together. On a CPU torch's own backends share workers, because importing torch and
+    computing the references costs more than all calls. An item is "case@backend".
     """
     together = {} if target.uses_gpu else {name: c for name, c in cases_by_backend.items() if _is_shared(name)}
     apart = {name: cases for name, cases in cases_by_backend.items() if name not in together}
@@ -48,7 +48,7 @@ def _is_shared(name: str) -> bool:
 def _share_jobs(
     cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int
 ) -> list[tuple[float, Job]]:
-    """Return the work on several backends, by case: one worker for each so many seconds, and those seconds."""
+    """Return the work on several backends, by case, with the seconds of each worker."""
     backends_by_case: dict[Case, list[str]] = {}
     for name, cases in cases_by_backend.items():
         for case in cases:
@@ -73,7 +73,7 @@ def _share_jobs(
 
 
 class _Shares:
-    """A backend's cases, and about how many seconds it spends on what each new shape costs it: 0 if nothing."""
+    """A backend's cases, and its approximate seconds for new shapes: 0 if these cost nothing."""
 
     def __init__(self, name: str, cases: tuple[Case, ...], target: ExecutionTarget) -> None:
         self.cases, self._accepted = cases, set(accepted_cases(name, cases, target))
@@ -86,10 +86,10 @@ class _Shares:
         return self._seconds_per_shape * shapes + (self._seconds_per_kernel if shapes else 0.0)
 
     def split(self, workers: int) -> list[tuple[float, tuple[Case, ...]]]:
-        """Return the seconds and the cases of each worker: the costliest kernel first to whom has least to do."""
+        """Return the seconds and the cases of each worker; the costliest kernel goes to the least busy worker."""
         if workers < 2:
             return [(self.seconds, self.cases)]
-        # Without a kernel that shapes share, nothing but the shape has to stay together.
+        # If shapes share no kernel, only cases of one shape must stay together.
         groups = group_by_kernel(self.cases) if self._seconds_per_kernel else group_by_shape(self.cases)
         loads = [0.0] * workers
         chosen: list[list[Case]] = [[] for _ in loads]

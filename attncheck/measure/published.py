@@ -1,8 +1,8 @@
 """Published speeds of attention kernels: context for a measurement, never a measurement.
 
 The table is `published_speeds.json`: kernel, GPU, shape, pass and TFLOP/s of each anchor, with its source, version and
-date. Operations are counted as `flops` counts them: visible pairs only, the backward 2.5 times the forward. An anchor
-represents a case of the same mask, heads' size and 16-bit dtypes on the same kind of GPU; the nearest seqlen decides.
+date. Operations are counted as in `flops`: only visible pairs, the backward 2.5 times the forward. An anchor represents
+cases with its mask, head size and a 16-bit dtype on the same kind of GPU; the nearest seqlen is used.
 """
 
 import functools
@@ -19,7 +19,7 @@ from attncheck.measure.flops import BACKWARD_FACTOR
 
 TABLE = Path(__file__).with_name("published_speeds.json")
 SHAPE = ("seqlen", "num_heads", "num_kv_heads", "head_dim", "causal")
-MAX_SEQLEN_RATIO = 4.0  # between a case and the anchor that it is compared with
+MAX_SEQLEN_RATIO = 4.0  # between a case and its anchor
 
 
 @functools.cache
@@ -29,7 +29,7 @@ def _load_table() -> Any:
 
 @functools.cache
 def load_anchors() -> tuple[Anchor, ...]:
-    """Return every anchor of the table, and of each kernel that has both passes one of forward and backward."""
+    """Return every anchor of the table; a kernel with both passes also has one of forward and backward."""
     table = _load_table()
     anchors = []
     for row in table["anchors"]:
@@ -50,7 +50,7 @@ def _combine_passes(anchors: list[Anchor]) -> Iterator[Anchor]:
 
 
 def find_best(case: Case, gpu: str, gpus: int = 1) -> Anchor | None:
-    """Return the fastest anchor of the seqlen nearest to the case's, None if none represents it on this `gpu`."""
+    """Return the fastest anchor with the nearest seqlen for the case, None if none represents it on this `gpu`."""
     if case.dtype == "float32" or case.layout != "dense" or case.windowed or case.head_dim != case.v_head_dim:
         return None
     passes = "forward_backward" if case.backward else "forward"
@@ -71,7 +71,7 @@ def _name_kind(gpu: str) -> str:
 
 
 def shares_of(timings: tuple[Timing, ...], gpu: str) -> tuple[PublishedShare, ...]:
-    """Return for each case the share of the best published speed that the fastest correct backend reaches."""
+    """Return, for each case, the fastest correct backend's share of the best published speed."""
     fastest: dict[Case, Timing] = {}
     for timing in timings:
         if timing.outcome == "ok" and timing.answer in ("pass", "warn"):

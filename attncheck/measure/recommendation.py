@@ -1,7 +1,7 @@
-"""Recommends a backend: the fastest correct one, and the fastest that is reproducible too; arithmetic over timings.
+"""Recommends the fastest correct backend, and the fastest that is also reproducible, from timings alone.
 
 A backend is a candidate if parity passed in every case of the model, in this mode. The noise of its time is its own
-interval and the measured drift of the device; two candidates whose times differ by less are tied.
+interval plus the measured drift of the device. Two candidates are tied if their times differ by less.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import get_args
 from attncheck.core.results.ring_timings import Passes
 from attncheck.core.results.timings import Candidate, Recommendation, TimedMode, Timing, Wanted
 
-UNSTABLE_NOISE = 0.05  # least noise of a timing that never settled
+UNSTABLE_NOISE = 0.05  # the least noise of a timing that never settled
 
 
 def recommend_backends(
@@ -38,7 +38,7 @@ def recommend_backends(
 
 
 def find_candidates(timings: Sequence[Timing], requirement: Wanted) -> list[Candidate]:
-    """Return the backends correct in every case of these timings, and reproducible where required, fastest first."""
+    """Return the backends that are correct in every case, and reproducible if required, the fastest first."""
     cases = {timing.case.name for timing in timings}
     usual_ms = median_reference_ms(timings)
     timings_by_backend: dict[tuple[str, TimedMode], list[Timing]] = {}
@@ -69,9 +69,9 @@ def median_reference_ms(timings: Sequence[Timing]) -> float:
 
 
 def relative_noise(timing: Timing, usual_ms: float) -> float:
-    """Return by how much a time may be off, as a share of it: its interval, and the device's drift at that time.
+    """Return the relative error of a time: its interval, and the device's drift at that time.
 
-    The device's speed is that of the matrix product timed before and after, against its median over all timings.
+    The drift is the time of the matrix product before and after, compared with its median over all timings.
     """
     share = timing.interval_ms / timing.median_ms
     if not timing.stable:
@@ -125,7 +125,7 @@ def _is_within_noise(faster: Candidate, slower: Candidate) -> bool:
 
 
 def _describe_lead(best: Candidate, candidates: Sequence[Candidate]) -> str:
-    """Return by how much the best is faster than the next backend."""
+    """Return how much faster the best is than the next backend."""
     others = [candidate for candidate in candidates if candidate.backend != best.backend]
     if not others:
         return "the only one"

@@ -1,7 +1,7 @@
-"""Writes a script that reproduces one case of one backend with torch and the backend alone, for an upstream report.
+"""Writes a script that reproduces one case of one backend with only torch and the backend, for an upstream report.
 
-Its inputs are bitwise identical to those that parity measures on the same kind of device with the same torch; a test
-runs both and compares. Context-parallel schemes have no script: `attncheck parity --case` reproduces their cases.
+Its inputs are bitwise identical to parity's inputs on the same kind of device with the same torch; a test runs both and
+compares. Context-parallel schemes have no script: `attncheck parity --case` reproduces their cases.
 """
 
 import math
@@ -61,7 +61,7 @@ def _find_case(snapshot: Snapshot, request: Request, name: str) -> Case:
 
 
 def _iter_suites(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tuple[Case, ...]]:
-    """Yield the suites in which a case is looked up by its name."""
+    """Yield the suites in which a case is searched by name."""
     model = discovery.requested_model(snapshot)
     if model is None:
         yield from (make_suite(name, seed) for name in SUITES)
@@ -161,7 +161,7 @@ def _probe_lines(case: Case) -> Iterator[str]:
     else:
         from attncheck.attention.reference.structured_targets import retrieval_targets
 
-        yield f"wanted = torch.tensor({retrieval_targets(case)}, device=device)  # the key that each query asks for"
+        yield f"wanted = torch.tensor({retrieval_targets(case)}, device=device)  # the key that each query looks up"
         yield "codes = torch.where(k > 0, 1.0, -1.0)"
         yield "picked = codes.gather(1, wanted[:, :, None, None].expand(-1, -1, HK, D))"
         yield "q, k, v = 2.0 * picked.repeat_interleave(H // HK, 2), 2.0 * codes, v.sign()"
@@ -171,7 +171,7 @@ def _probe_lines(case: Case) -> Iterator[str]:
 
 
 def _edit_lines(case: Case) -> Iterator[str]:
-    """Yield how the prefix and poison probes change the inputs for their second run."""
+    """Yield the lines with which the prefix and poison probes change the inputs for their second run."""
     from attncheck.attention.reference.structured_targets import (
         kv_poison_factor,
         prefix_split,

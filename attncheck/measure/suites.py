@@ -1,8 +1,8 @@
 """The suites of cases: quick, standard, full, and one made from a model.
 
-A suite is an array that covers all pairs of a case's dimensions (quick), and all triples of those that interact
-(standard), with additional cases: structured probes, long sequences, many documents, and combinations that real
-models have. Very long sequences are only in `full`.
+A suite has an array that covers all pairs of a case's dimensions (quick), and also all triples of interacting ones
+(standard). It adds structured probes, long sequences, many documents, and combinations of real models. Very long
+sequences are only in `full`.
 """
 
 import itertools
@@ -17,13 +17,13 @@ from attncheck.measure.generated_cases import arrays_of, iter_generated_cases
 
 Suite = Literal["quick", "standard", "full"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
-OFFSET_BATCH = 1040  # rows of 64 tokens: their offsets pass 2^16, those of elements 2^20
+OFFSET_BATCH = 1040  # rows of 64 tokens: token offsets exceed 2^16, element offsets 2^20
 FEW_DOCUMENTS = (200, 7, 1, 128, 65)
 MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
 TINY_DOCUMENTS = tuple(1 + 5 * i % 11 for i in range(150))
 SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
-MIN_RETRIEVE_HEAD_DIM = 32  # head_dim below which codes are too short to tell thousands of keys apart
-MIN_SAMPLED_SEQLEN = 1 << 14  # query rows above which the oracle computes a sample
+MIN_RETRIEVE_HEAD_DIM = 32  # with a smaller head_dim, codes are too short to distinguish thousands of keys
+MIN_SAMPLED_SEQLEN = 1 << 14  # with more query rows, the oracle computes a sample
 # Masks given as tensors: layout, values, and whether each head has its own.
 MASK_FORMS = tuple(itertools.product(("right_padded", "left_padded"), ("bool", "additive"), (False, True)))
 COMPILED_CASES = {"quick": 2, "standard": 15, "full": 60}  # for a backend that compiles each shape, which takes seconds
@@ -112,11 +112,12 @@ def _generated_cases(suite: Suite, seed: int) -> Iterator[Case]:
 
 
 def _length_cases() -> Iterator[Case]:
-    for seqlen in (257, 1000):
-        yield _gqa_case("length", seqlen)
-    yield _gqa_case("length", 1500, **_head_dim_fields(128))
-    yield _dense_case("length", 2048, num_heads=2, num_kv_heads=1, **_head_dim_fields(128))
-    yield _dense_case("length", 2047, num_heads=2, num_kv_heads=2, causal=False)
+    yield _gqa_case("length", 257)
+    few_heads: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}  # a CPU takes seconds for many
+    for seqlen, head_dim in ((1000, 64), (1500, 128)):
+        yield _dense_case("length", seqlen, **few_heads, **_head_dim_fields(head_dim))
+    yield _dense_case("length", 2048, num_heads=1, num_kv_heads=1, **_head_dim_fields(128))
+    yield _dense_case("length", 2047, num_heads=1, num_kv_heads=1, causal=False)
     yield _dense_case("length", 4096, num_heads=1, num_kv_heads=1)
     for seqlen in (65, 300, 1023):
         yield from probe_variants(_gqa_case("length", seqlen), "code", "retrieve", "prefix")
@@ -126,15 +127,17 @@ def _length_cases() -> Iterator[Case]:
 
 
 def _value_cases() -> Iterator[Case]:
-    for values in ("large", "ramp", "constant_v", "small", "negative"):
-        yield _gqa_case("values", 1024 if values == "ramp" else 320, values=values)
+    few_heads: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}
+    for values in ("large", "constant_v", "small", "negative"):
+        yield _gqa_case("values", 320, values=values)
+    yield _dense_case("values", 1024, **few_heads, values="ramp")
     for values in ("large", "small"):
-        yield _gqa_case("values", 640, dtype="float16", values=values)
+        yield _dense_case("values", 640, **few_heads, dtype="float16", values=values)
     yield _gqa_case("values", 513, dtype="float32", causal=False)
 
 
 def _window_cases() -> Iterator[Case]:
-    yield _gqa_case("window", 1024, window_size=(127, 0), **_head_dim_fields(128))
+    yield _dense_case("window", 1024, window_size=(127, 0), num_heads=2, num_kv_heads=1, **_head_dim_fields(128))
     yield _gqa_case("chunk", 320, attention_chunk=128, dtype="float16", **_head_dim_fields(128))
     for window_size in ((64, 0), (37, 0)):
         yield from probe_variants(_gqa_case("window", 400, window_size=window_size), "code", "retrieve")
@@ -143,7 +146,7 @@ def _window_cases() -> Iterator[Case]:
 
 
 def _model_like_cases() -> Iterator[Case]:
-    """Yield combinations that layers of real models have, at their sizes."""
+    """Yield combinations of features in layers of real models, at their sizes."""
     for window_size in ((127, 0), (UNBOUNDED, UNBOUNDED)):  # gpt-oss
         yield _dense_case("sinks", 300, num_heads=64, num_kv_heads=8, sinks=True, window_size=window_size)
     for window_size in ((64, 0), (UNBOUNDED, UNBOUNDED)):  # Gemma 2
@@ -157,7 +160,7 @@ def _model_like_cases() -> Iterator[Case]:
 
 
 def _offset_cases() -> Iterator[Case]:
-    """Yield cases whose token offsets pass 2^15 and 2^16, with little to compute."""
+    """Yield cases with token offsets beyond 2^15 and 2^16, and little to compute."""
     tiny: dict[str, Any] = {"num_heads": 1, "num_kv_heads": 1, **_head_dim_fields(16)}
     seqlens = (64,) * OFFSET_BATCH
     yield Case("offsets", seqlens, seqlens, **tiny)
@@ -167,8 +170,7 @@ def _offset_cases() -> Iterator[Case]:
 
 
 def _mask_cases() -> Iterator[Case]:
-    """Yield masks given as tensors, in every form, at short lengths and around a tile's size; many rows attend to
-    nothing."""
+    """Yield masks given as tensors, in every form, at short lengths and around a tile's size; many rows see no keys."""
     for index, seqlen in enumerate((1, 2, 7, 8, 16, 17, 31, 33, 48, 63, 64, 65, 96, 127, 128, 129)):
         yield _masked_case(seqlen, *MASK_FORMS[3 * index % 8])
     for mask, per_head in itertools.product(("bool", "additive"), (False, True)):  # the first queries attend to no key
@@ -221,7 +223,7 @@ def _grid_cases() -> Iterator[Case]:
 
 
 def _short_mask_cases() -> Iterator[Case]:
-    """Yield every length up to a tile, and about one, with masks in every form."""
+    """Yield every length up to a tile, and lengths around a tile, with masks in every form."""
     for form in MASK_FORMS:
         yield from (_masked_case(seqlen, *form) for seqlen in (*range(1, 66), 96, 127, 128, 129))
 
@@ -244,7 +246,7 @@ def _long_cases() -> Iterator[Case]:
     yield from probe_variants(_dense_case("long", 40000, num_heads=1, num_kv_heads=1, window_size=(4096, 0)), "code")
     yield replace(_packed_case((20000, 33000, 1, 12000), **two_heads), family="long")
     wide: dict[str, Any] = {"num_heads": 64, "num_kv_heads": 1, "every_row": False, **_head_dim_fields(128)}
-    seqlens = (512,) * 513  # q has 2^31 elements and more
+    seqlens = (512,) * 513  # q has at least 2^31 elements
     yield Case("offsets", seqlens, seqlens, **wide)
     yield Case("offsets", seqlens, seqlens, layout="packed", **wide)
 
@@ -252,7 +254,7 @@ def _long_cases() -> Iterator[Case]:
 def make_model_cases(
     model: Model, max_seqlen: int | None = None, seed: int = 0, dtype: Dtype | None = None
 ) -> tuple[Case, ...]:
-    """Return the cases that a model's own attention makes: its heads, sizes, windows, caps, sinks, dtype, lengths.
+    """Return the cases of a model's own attention: its heads, sizes, windows, caps, sinks, dtype and lengths.
 
     Every distinct head_dim and kind of layer has its cases. Lengths go up to `max_seqlen` or the model's
     max_position_embeddings. `dtype` overrides the model's own. Missing configuration fields take their usual values.
@@ -263,7 +265,7 @@ def make_model_cases(
 
 
 def iter_layer_kinds(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield the shape, mask and dtype of each kind of attention layer that a model has, as fields of a `Case`."""
+    """Yield the shape, mask and dtype of each kind of attention layer in a model, as fields of a `Case`."""
     heads = value_or(model.num_heads, 8)
     kv_heads = value_or(model.num_kv_heads, heads)
     for layer_fields in _iter_layer_fields(model):

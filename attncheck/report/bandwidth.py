@@ -1,4 +1,4 @@
-"""The bandwidth between every two ranks or nodes: a matrix, the slowest links, and who is slow with all others."""
+"""Shows the bandwidth between every two ranks or nodes: a matrix, the slowest links, and consistently slow members."""
 
 from collections.abc import Iterator
 
@@ -15,16 +15,16 @@ from attncheck.ring.bandwidth_map import (
     make_map,
 )
 
-MAX_SLOWEST = 5  # links listed in place of a matrix
-MAX_LINKS = 40  # as a detail
-MIN_LINKS = 3  # fewer are rows of the table of exchanges, no matrix
+MAX_SLOWEST = 5  # links listed if the matrix is too wide
+MAX_LINKS = 40  # links listed as a detail
+MIN_LINKS = 3  # fewer links are rows of the table of exchanges, without a matrix
 STYLES: dict[Grade, str] = {"slow": "bold red", "wrong": "bold red", "lost": "bold red", "low": "yellow", "ok": ""}
 FAILURES = {"timed_out": "hung", "raised": "raised", "died": "died"}
 LEGEND = "yellow: below two thirds of the median of its kind; red: at most a third, far below its rated speed, or wrong"
 
 
 def show_bandwidth(communication: Communication) -> Iterator[Block]:
-    """Yield who is slow with all others, a map of nodes if there are several, else of ranks, and how to read it."""
+    """Yield who is slow with all others, a map of nodes or, with one node, of ranks, and how to read it."""
     main = make_map(communication)
     if not is_drawn(main):
         return
@@ -42,14 +42,14 @@ def is_drawn(bandwidth_map: BandwidthMap) -> bool:
 
 
 def list_unmapped(communication: Communication) -> list[CollectiveResult]:
-    """Return the exchanges of the whole group, and of the pairs those that the matrix does not show, or that failed."""
+    """Return the exchanges of the whole group, and those of pairs that failed or that the matrix does not show."""
     if not is_drawn(make_map(communication)):
         return list(communication.exchanges)
     return [e for e in communication.exchanges if e.operation != "send_recv" or e.outcome != "ok" or e.wrong]
 
 
 def _show_map(bandwidth_map: BandwidthMap) -> Iterator[Block]:
-    """Yield the matrix with its slowest link; if it is too wide, the slowest links in its place."""
+    """Yield the matrix with its slowest link; if it is too wide, the slowest links."""
     links = [link for link in bandwidth_map.links if link.grade not in ("lost", "wrong")]
     slowest = [_describe_slow(bandwidth_map, link) for link in links[:MAX_SLOWEST]]
     rows = ((_name_ends(bandwidth_map, link), describe_link(link)) for link in bandwidth_map.links[:MAX_LINKS])
@@ -68,7 +68,7 @@ def _show_map(bandwidth_map: BandwidthMap) -> Iterator[Block]:
 
 
 def _title(bandwidth_map: BandwidthMap) -> str:
-    """Return what the matrix holds, and how much of it was measured."""
+    """Return what the matrix shows, and how much of it was measured."""
     unit, measured = bandwidth_map.unit, len(bandwidth_map.links)
     by_slowest = ", by the slowest pair of ranks of each two" if unit == "node" else ""
     sampled = "all" if measured == bandwidth_map.pairs else f"{measured:,} of"

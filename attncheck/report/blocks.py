@@ -1,4 +1,4 @@
-"""The neutral blocks that a section of a report is made of; text, Markdown and the page write each of them once."""
+"""The neutral blocks of a report's sections; text, Markdown and the page each write them in their own way."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ STYLES = {
     "lost": "bold red",
     "no answer": "yellow",
 }
-SHADE_STYLE = "green"  # of a heat map's cell whose shade is its number's
+SHADE_STYLE = "green"  # style of a heat map's cell whose shade depends on its number
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A line of running text; `strong` where it is what a reader came for."""
+    """A line of running text; `strong` if it is the main result."""
 
     text: str
     strong: bool = False
@@ -47,7 +47,7 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Items:
-    """Rows of a mark ("ok", "error"; "" for none), a title and a text; `head` are the titles of these columns."""
+    """Rows of a mark ("ok", "error"; "" for none), a title and a text; `head` has the titles of these columns."""
 
     rows: tuple[tuple[str, str, str], ...]
     head: tuple[str, str, str] = ("", "", "")
@@ -55,7 +55,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Bar:
-    """A share of a full bar, from 0 to 1, its class, and a mark at another share (0: none)."""
+    """A share of a full bar, from 0 to 1, its class, and a mark at another share (0: no mark)."""
 
     share: float
     style: str = "plain"
@@ -64,9 +64,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Table:
-    """Measured numbers. `bars` are drawn on the page, under the cells of a column: one for each row, by title.
+    """A table of measured numbers. `bars` are drawn on the page under a column's cells, one per row, by column title.
 
-    `heat` colours the cells by their styles. A `matrix` is shown whole, or if it is too wide, `otherwise` in its place.
+    `heat` colours the cells by their styles. A `matrix` is shown whole; if it is too wide, `otherwise` is shown
+    instead.
     """
 
     caption: str
@@ -77,7 +78,7 @@ class Table:
     heat: bool = False
     matrix: bool = False
     otherwise: "tuple[Block, ...]" = ()
-    page_rows: int = 400  # at most, on the page
+    page_rows: int = 400  # the maximum on the page
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ class Code:
 
 @dataclass(frozen=True)
 class Fold:
-    """Details: text and Markdown show them with --verbose only, else `brief`; the page folded, unless `opened`."""
+    """Details: text and Markdown show them with --verbose only, otherwise `brief`.
+
+    The page folds them unless `opened`.
+    """
 
     title: str
     blocks: "tuple[Block, ...]"
@@ -101,7 +105,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Curve:
-    """Values by step, and levels to compare them with, by the class of their line."""
+    """Values by step, and levels to compare them with, each with the class of its line."""
 
     caption: str
     values: tuple[float, ...]
@@ -125,7 +129,7 @@ def style_of_answer(answer: str) -> str:
 
 
 def is_titled(fold: Fold) -> bool:
-    """Return whether a fold holds one table or text that has its own title."""
+    """Return whether a fold contains one table or text that has its own title."""
     only = fold.blocks[0] if len(fold.blocks) == 1 else None
     return bool(only.caption if isinstance(only, Table) else isinstance(only, Code) and only.title)
 
@@ -137,7 +141,7 @@ def make_table(
     rows: Iterable[Row],
     bars: Mapping[str, Sequence[Bar | None]] | None = None,
 ) -> Table:
-    """Return a table without the columns in which no row has a value."""
+    """Return a table without columns that are empty in every row."""
     kept_rows = tuple(rows)
     used = [
         i for i, _ in enumerate(columns) if any(row.cells and row.cells[i][0] not in ("", "-") for row in kept_rows)
@@ -147,10 +151,10 @@ def make_table(
 
 
 def text_rows(rows: Iterable[Sequence[str]]) -> tuple[Row, ...]:
-    """Return rows of plain texts, the first of each its name."""
+    """Return rows of plain texts; the first text of each row is its name."""
     return tuple(Row(name, tuple((text, "") for text in texts)) for name, *texts in rows)
 
 
 def text_table(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table of texts, whose columns begin below one another."""
+    """Return a table of left-aligned texts."""
     return Table(caption, titles[0], tuple(Column(title, left=True) for title in titles[1:]), text_rows(rows))

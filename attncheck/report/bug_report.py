@@ -1,7 +1,7 @@
-"""The text of an issue, in Markdown: what maintainers want to know, and what was measured.
+"""The text of an issue, in Markdown: the facts that maintainers need, and the measurements.
 
-About one package it holds the findings about it alone; if parity measured the failure, the command that writes a
-script which shows it without attncheck.
+For one package it has only the findings about that package. If parity measured the failure, it adds the command that
+writes a script which reproduces it without attncheck.
 """
 
 import re
@@ -18,7 +18,7 @@ from attncheck.report.markdown_text import escape_line, escape_markdown, format_
 from attncheck.report.sections import doctor
 from attncheck.report.sections.bench import describe_shape
 
-# Packages whose versions decide how attention runs, in addition to the one that the report is about.
+# Packages whose versions affect how attention runs, in addition to the package of the report.
 NAMED_PACKAGES = (
     "torch",
     "triton",
@@ -36,7 +36,7 @@ NAMED_PACKAGES = (
 
 
 def write_bug_report(report: Report, package: str = "", max_findings: int | None = None) -> str:
-    """Return the issue's text; about `package` alone if one is named. Raises `BadUsage` if nothing is."""
+    """Return the issue's text, for `package` only if one is given. Raises `BadUsage` if there is nothing to report."""
     findings = merge_alike(findings_about(report, package) if package else report.findings)
     text = "\n".join(_format_lines(report, findings[:max_findings], package)).rstrip() + "\n"
     omitted = len(findings) - len(findings[:max_findings])
@@ -44,7 +44,7 @@ def write_bug_report(report: Report, package: str = "", max_findings: int | None
 
 
 def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
-    """Return the findings about a package or its backends. Raises `BadUsage`, naming what there are findings about."""
+    """Return the findings about a package or its backends. Raises `BadUsage` that lists what has findings."""
     wanted = _normalise(package)
     names = {_normalise(state.name) for state in _list_backends(report) if _normalise(state.package) == wanted}
     matching = tuple(finding for finding in report.findings if _subject_name(finding) in {wanted, *names})
@@ -107,7 +107,7 @@ def _describe_environment(report: Report, package: str) -> Iterator[str]:
 
 
 def _format_reproduction(report: Report, findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the command that writes a script for the worst case of the first backend that parity found wrong."""
+    """Yield the command that writes a script for the worst case of the first backend that failed parity."""
     commands = [(finding, fix.text) for finding in findings for fix in finding.fixes if "--explain-case" in fix.text]
     if not commands:
         return

@@ -1,9 +1,8 @@
-"""Whether a text report is coloured: by the terminal, unless a variable that users set for all programs decides.
+"""Decides whether a text report is coloured: by the terminal, unless a common variable decides.
 
-NO_COLOR, if it is not empty, takes colours away (https://no-color.org); FORCE_COLOR, if it is not empty, gives
-them to a pipe too (https://force-color.org), and so does CLICOLOR_FORCE unless it is "0"
-(https://bixense.com/clicolors). Where both are set NO_COLOR wins, as in CPython 3.13
-(https://docs.python.org/3/using/cmdline.html#controlling-color).
+A non-empty NO_COLOR removes colours (https://no-color.org). A non-empty FORCE_COLOR keeps them on a pipe
+(https://force-color.org), and so does CLICOLOR_FORCE unless it is "0" (https://bixense.com/clicolors). If both are set,
+NO_COLOR takes precedence, as in CPython 3.13 (https://docs.python.org/3/using/cmdline.html#controlling-color).
 """
 
 import os
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 
 
 def wants_colours(is_terminal: bool, environ: Mapping[str, str] | None = None) -> bool:
-    """Return whether colours are wanted on a stream that is, or is not, a terminal."""
+    """Return whether to use colours on a stream that is, or is not, a terminal."""
     environ = os.environ if environ is None else environ
     if environ.get("NO_COLOR"):
         return False

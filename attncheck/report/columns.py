@@ -1,6 +1,6 @@
-"""Lays out a table for a terminal: columns at least two spaces apart, whatever their cells hold.
+"""Lays out a table for a terminal: columns are at least two spaces apart, whatever their cells contain.
 
-A column is as wide as its widest cell. If not all fit into the terminal, those of the highest rank are left out.
+A column is as wide as its widest cell. If not all fit into the terminal, those with the highest rank are dropped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table; ranks 0 and 1 always stay."""
+    """A column of a table; ranks 0 and 1 are never dropped."""
 
     title: str
     rank: int = 0
-    left: bool = False  # texts begin below one another; numbers end so
+    left: bool = False  # left-aligned, for texts; numbers are right-aligned
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def layout_table(
 
 
 def column_widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
-    """Return the width of each column in characters, that of its widest cell."""
+    """Return the width of each column in characters: the width of its widest cell."""
     return [
         max(len(text) for text in (column.title, *(row.cells[index][0] for row in rows if row.cells)))
         for index, column in enumerate(columns)

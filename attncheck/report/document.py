@@ -1,7 +1,7 @@
-"""The report as a JSON document, and back.
+"""Converts a report to a JSON document and back.
 
-What a reader with jq wants first comes first: the command, its exit code, counts, findings. Each section is at
-the top under its own name (`.parity.verdicts`), and the snapshot, which is long, comes last.
+The fields that readers with jq need most come first: the command, its exit code, counts, findings. Each section is at
+the top level under its own name (`.parity.verdicts`). The snapshot, which is long, comes last.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from attncheck.core.report import ANSWERS, Allowance, Finding, Report, Section, 
 from attncheck.core.snapshot import Snapshot
 
 SCHEMA_VERSION = 3
-# The fields that schema 2 named otherwise, by section; reports of that schema are still read.
+# Fields with other names in schema 2, by section; reports of that schema can still be read.
 RENAMED_SINCE_2 = {
     **{name: {"reservations": "warnings"} for name in ("parity", "bench", "smoke")},
     "rehearsal": {"reservations": "warnings", "mended": "corrected"},
@@ -41,7 +41,7 @@ FIELDS: dict[str, Any] = {
 
 @cache
 def load_sections() -> dict[str, type[Section]]:
-    """Return the type of every section by its name; needed to read a report back, not to make one."""
+    """Return the type of every section by its name; needed to read a report, not to write one."""
     sections: dict[str, type[Section]] = {}
     for info in pkgutil.iter_modules(results.__path__):
         kind = getattr(importlib.import_module(f"{results.__name__}.{info.name}"), "SECTION", None)
@@ -72,12 +72,12 @@ def to_document(report: Report) -> dict[str, Any]:
 
 
 def loads(text: str) -> Report:
-    """Return the report in this JSON text. Raises `BadDocument`, naming where in the document it is wrong."""
+    """Return the report in this JSON text. Raises `BadDocument`, naming the path to the fault."""
     return from_document(codec.parse(text))
 
 
 def from_document(document: Any) -> Report:
-    """Return the report that `to_document` or schema 2 wrote. Raises `BadDocument`, naming the path to the fault."""
+    """Return the report in a document of this schema or schema 2. Raises `BadDocument`, naming the path."""
     version = document.get("schema_version") if isinstance(document, dict) else None
     if type(version) is int and version > SCHEMA_VERSION:
         raise BadDocument(f"$: schema version {version}; this attncheck reads {SCHEMA_VERSION}: update attncheck")

@@ -1,7 +1,7 @@
-"""The line of a launch that a finding is about, with a caret under its column, as compilers show it.
+"""Shows the line of a launch that a finding is about, with a caret under its column, as compilers do.
 
-Only a file that the report's launches were read from is opened, below the working directory, and its line is cleaned as
-the report is: a report that was read back could name any file.
+Only a file below the working directory from which the report's launches were read is opened, because a saved report
+could name any file. The line is cleaned like the rest of the report.
 """
 
 from pathlib import Path
@@ -15,11 +15,11 @@ from attncheck.core.results.lint import launches_of
 from attncheck.report.locations import path_in_checkout
 
 MAX_BYTES = 1 << 20
-MAX_LINE = 100  # characters of an excerpt
+MAX_LINE = 100  # maximum characters of an excerpt
 
 
 def excerpt(report: Report, location: SourceLocation) -> tuple[str, str] | None:
-    """Return a location's line, cut around its column, and the carets below it; None if the file is not that launch."""
+    """Return a location's line, cut around its column, and the carets below it; None if no launch was read from it."""
     settings = (setting for launch in launches_of(report) for setting in launch.job.settings)
     setting = next((setting for setting in settings if setting.location == location), None)
     if setting is None or not path_in_checkout(location.source) or Path(location.source).is_absolute():

@@ -1,4 +1,4 @@
-"""Findings as plain lines of text, which several formats share: JUnit, GitHub's annotations, Markdown, text."""
+"""Findings as plain lines of text, shared by several formats: JUnit, GitHub's annotations, Markdown, text."""
 
 import re
 from collections import Counter
@@ -11,10 +11,10 @@ from attncheck.core.results.lint import launches_of
 from attncheck.core.results.repair import RepairSection
 
 RULES_URL = "https://github.com/attncheck/attncheck/blob/main/docs/rules.md"
-MAX_PLACES = 5  # of a finding in several launches
-MIN_REPEATED = 20  # characters of a line that a message holds already
-MAX_CODES = 5  # of a line that only counts findings
-INDENT = 6  # columns of what a text with line ends goes on with, so that it begins no "because: " or "fix: "
+MAX_PLACES = 5  # places shown for a finding in several launches
+MIN_REPEATED = 20  # a shorter line is shown even if the message contains it
+MAX_CODES = 5  # codes in a line that only counts findings
+INDENT = 6  # columns by which continued lines are indented, so that they do not start like "because: " or "fix: "
 
 
 def describe_finding(finding: Finding) -> str:
@@ -32,7 +32,7 @@ def evidence_and_fixes(finding: Finding) -> Iterator[str]:
 
 
 def describe_places(finding: Finding, report: Report) -> str:
-    """Return where a finding is, "" in a report on less than two launches: "a.sh:3:1, b.sh:4:5 and 12 more"."""
+    """Return where a finding is, "" if the report has fewer than two launches: "a.sh:3:1, b.sh:4:5 and 12 more"."""
     if len(launches_of(report)) < 2 or not finding.locations:
         return ""
     places = [str(location) for location in finding.locations]
@@ -41,12 +41,12 @@ def describe_places(finding: Finding, report: Report) -> str:
 
 
 def fix_label(fix: Fix) -> str:
-    """Return what a fix is called in a report: "next" if it repairs nothing, and shows or decides more."""
+    """Return the label of a fix in a report: "next" if it changes nothing but shows or decides more."""
     return "next" if fix.kind == "advice" else "fix"
 
 
 def count_severities(findings: Iterable[Finding]) -> Iterator[str]:
-    """Yield how many findings there are of each severity that has some: "2 errors", "1 note"."""
+    """Yield the number of findings of each severity that occurs: "2 errors", "1 note"."""
     counts = Counter(finding.severity for finding in findings)
     for severity in SEVERITIES:
         if counts[severity]:
@@ -73,7 +73,7 @@ def count_by_code(findings: Sequence[Finding]) -> str:
 
 
 def merge_alike(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in order, those that say the same of several subjects as one, with a list of the subjects."""
+    """Return findings in order; those with one message about several subjects become one that lists them."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         key = (finding.code, finding.severity, _replace_subject(finding, finding.message, ""))
@@ -91,7 +91,7 @@ def _replace_subject(finding: Finding, text: str, other: str) -> str:
 
 
 def _merge(group: Sequence[Finding]) -> Sequence[Finding]:
-    """Return findings of one message as one, with each line of evidence and each kind of fix once."""
+    """Return findings with one message as one, with each line of evidence and each kind of fix once."""
     first = group[0]
     if len({finding.subject for finding in group}) < 2:
         return group
@@ -119,17 +119,17 @@ def _merge(group: Sequence[Finding]) -> Sequence[Finding]:
 
 
 def list_evidence(finding: Finding) -> list[str]:
-    """Return the lines of evidence that the message does not hold already, each once."""
+    """Return the distinct lines of evidence that are not already in the message."""
 
     def is_repeated(line: str) -> bool:
-        rest = line.partition(": ")[2]  # behind the model or the lane that it is from
+        rest = line.partition(": ")[2]  # the text after the model or the lane that it belongs to
         return line in finding.message or (len(rest) >= MIN_REPEATED and rest in finding.message)
 
     return [line for line in dict.fromkeys(finding.evidence) if not is_repeated(line)]
 
 
 def name_step(fix: Fix, repair: RepairSection | None) -> str:
-    """Return " (step 2 below)" if the fix is a step of the report's repair, which prints its command; else ""."""
+    """Return " (step 2 below)" if the fix is a step of the report's repair, which prints its command; otherwise ""."""
     if repair is None or not is_joint(repair):
         return ""
     steps = [number for number, step in enumerate(repair.steps, 1) if step.command == fix.text]
@@ -148,18 +148,18 @@ def page_of(code: str) -> str:
 
 
 def list_skips(report: Report, verbose: bool) -> tuple[Skip, ...]:
-    """Return the rules to list that could not judge: all of them, or those alone that a finding of the report hides."""
+    """Return the inconclusive rules to list: all if `verbose`, otherwise those that a finding of the report blocks."""
     return tuple(skip for skip in report.skips if verbose or skip.covered_by)
 
 
 def find_allowance(finding: Finding, report: Report) -> Allowance | None:
-    """Return the policy's allowance of a finding: the one for the longest prefix of its code."""
+    """Return the policy's allowance for a finding: the one with the longest matching prefix of its code."""
     matching = [allowance for allowance in report.allowances if finding.code.startswith(allowance.code)]
     return max(matching, key=lambda allowance: len(allowance.code), default=None)
 
 
 def describe_allowed(report: Report) -> Iterator[str]:
-    """Yield a line for each finding that is allowed, by the baseline or by the policy, and why."""
+    """Yield a line for each finding that the baseline or the policy allows, with the reason."""
     for finding in report.baselined:
         yield f"{_format_headline(finding)} (in the baseline)"
     for finding in report.allowed:
@@ -173,6 +173,6 @@ def _format_headline(finding: Finding) -> str:
 
 
 def measured_questions(report: Report) -> tuple[OpenQuestion, ...]:
-    """Return what the commands that measure left unanswered; other sections show their open questions themselves."""
+    """Return what the measuring commands left unanswered; other sections show their open questions themselves."""
     sections = [section for section in report.sections.values() if isinstance(section, MeasuredSection)]
     return tuple(question for section in sections for question in section.unanswered)

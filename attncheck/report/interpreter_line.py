@@ -1,10 +1,10 @@
-"""Which interpreter was examined, where attncheck selected one that no one named."""
+"""States which interpreter was examined, if attncheck selected it itself."""
 
 from attncheck.core.report import Report
 
 
 def describe_interpreter(report: Report) -> str:
-    """Return the examined interpreter and why it was that one; "" if it was named, and in doctor's overview."""
+    """Return the examined interpreter and why it was selected; "" if the user named it or the overview shows it."""
     host = report.snapshot.host
     if report.command == "doctor" or not host.selection.is_notable:
         return ""

@@ -1,13 +1,13 @@
-"""The lines of text that a terminal shows."""
+"""Lines of text for a terminal."""
 
 from dataclasses import dataclass
 
-StyledText = tuple[tuple[str, str], ...]  # (text, style) next to one another
+StyledText = tuple[tuple[str, str], ...]  # pairs of (text, style), side by side
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line: styled text at its head, then text that is wrapped below it. `no_wrap`: nothing of it is wrapped."""
+    """One line: a styled head, then text that is wrapped below it; with `no_wrap` nothing is wrapped."""
 
     head: StyledText = ()
     text: str = ""

@@ -1,6 +1,6 @@
-"""Locates the packages that findings are about: the lines of pyproject.toml and requirements files that name them.
+"""Locates the packages of findings: the lines of pyproject.toml and requirements files that name them.
 
-CI shows a finding there that no line of a launch causes. A damaged file names no packages.
+CI shows findings there if no line of a launch causes them. A damaged file names no packages.
 """
 
 import os
@@ -16,7 +16,7 @@ from attncheck.report.requirement_files import normalize_name, read_pyproject, r
 
 PYPROJECT = "pyproject.toml"
 REQUIREMENTS_FILE = re.compile(r".*(?:requirements|constraints).*\.(?:txt|in)", re.IGNORECASE)
-REQUIREMENTS_FOLDER = "requirements"  # every .txt and .in file in it is one too
+REQUIREMENTS_FOLDER = "requirements"  # every .txt and .in file in this folder is a requirements file
 MAX_BYTES = 1 << 20
 MAX_FILES = 32
 INSTALL_COMMAND = re.compile(r"\b(?:pip3?|uv|poetry|pdm|pixi|conda|mamba)\s+(?:pip\s+)?(?:install|add)\s+(.*)")
@@ -30,9 +30,9 @@ def is_requirements_file(name: str) -> bool:
 
 
 def path_in_checkout(source: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return a source's path from the top of the checkout, as GitHub and SARIF want it; "" if it is not a file in it.
+    """Return a source's path from the top of the checkout, as GitHub and SARIF require; "" if it is not a file there.
 
-    The top is GITHUB_WORKSPACE, else the nearest folder upwards with a .git, else the working directory.
+    The top is GITHUB_WORKSPACE, or the nearest parent folder with a .git, or the working directory.
     """
     if source in ("", "-", COMMAND):
         return ""
@@ -43,7 +43,7 @@ def path_in_checkout(source: str, environ: Mapping[str, str] | None = None) -> s
 
 
 def working_directory() -> Path:
-    """Return the working directory; the root if that folder has been removed under us."""
+    """Return the working directory; the root if that folder has been removed meanwhile."""
     try:
         return Path.cwd()
     except OSError:
@@ -59,7 +59,7 @@ def _find_checkout_root(working_folder: str, environ: Mapping[str, str]) -> str:
 
 
 def add_locations(report: Report, root: Path) -> Report:
-    """Return `report` with a location for each finding that had none, of a package that a file in `root` names."""
+    """Return `report` with a location for each finding without one whose package is named by a file in `root`."""
     findings = (*report.findings, *report.baselined, *report.allowed)
     names = [name for finding in findings if not finding.locations for name in packages_of_finding(finding, report)]
     if not names:
@@ -79,7 +79,7 @@ def add_locations(report: Report, root: Path) -> Report:
 
 
 def packages_of_finding(finding: Finding, report: Report) -> list[str]:
-    """Return the normalised names of a finding's packages: its subject first, then what its fixes install."""
+    """Return the normalised names of a finding's packages: its subject first, then those that its fixes install."""
     subject_parts = finding.subject.split()
     names = []
     if subject_parts and re.fullmatch(r"[A-Za-z][\w.-]*", subject_parts[0]) and _is_package(subject_parts, report):
@@ -88,8 +88,10 @@ def packages_of_finding(finding: Finding, report: Report) -> list[str]:
 
 
 def _is_package(subject_parts: list[str], report: Report) -> bool:
-    """Return whether a subject is a package: "flash-attn 2.8.3", or a bare name that is no model's ("falcon" is
-    both)."""
+    """Return whether a subject is a package: "flash-attn 2.8.3", or a bare name that is not a model's.
+
+    "falcon", for example, is the name of both.
+    """
     if len(subject_parts) == 1:
         model = getattr(report.snapshot.model, "value", None)
         return model is None or subject_parts[0] not in (model.model_type, model.source)
@@ -109,7 +111,7 @@ def _packages_installed_by(fix: Fix) -> Iterator[str]:
 
 
 def locate_packages(root: Path, names: frozenset[str]) -> dict[str, SourceLocation]:
-    """Return where each of the packages is named: in pyproject.toml, else in the first requirements file by name."""
+    """Return where each package is named: in pyproject.toml, or in the first requirements file by name."""
     locations: dict[str, SourceLocation] = {}
     for path in _list_requirements_files(root):
         read = read_pyproject if path.name == PYPROJECT else read_requirements
@@ -120,7 +122,7 @@ def locate_packages(root: Path, names: frozenset[str]) -> dict[str, SourceLocati
 
 
 def _list_requirements_files(root: Path) -> list[Path]:
-    """Return the regular files that name packages, at the root and in its folder of requirements."""
+    """Return the regular files that name packages, at the root and in its requirements folder."""
     paths = []
     for folder in (root, root / REQUIREMENTS_FOLDER):
         try:

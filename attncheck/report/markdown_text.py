@@ -1,19 +1,20 @@
-"""Writes text as Markdown that shows it as it is: escaping, tables, code blocks.
+"""Writes text as Markdown that shows it unchanged: escaping, tables, code blocks.
 
-Escaping follows GitHub Flavored Markdown 0.29, https://github.github.com/gfm/. What GitHub makes of the finished text
-(mentions, references to issues and commits, emoji: https://docs.github.com/get-started/writing-on-github) and bare
-addresses no backslash prevents, for they are looked for when the backslashes no longer exist; a code span prevents all
-of them. Only words in which such a thing could be seen are put into one, so that most text stays unchanged."""
+Escaping follows GitHub Flavored Markdown 0.29, https://github.github.com/gfm/. GitHub also searches the finished text
+for mentions, references to issues and commits, emoji (https://docs.github.com/get-started/writing-on-github) and bare
+addresses. Backslashes do not prevent that, because they no longer exist at that point, but a code span does. Only words
+that could be affected are put into one, so that most text stays unchanged.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
 MARKUP = re.compile(
     r"[\\|`*<]"
-    r"|(?<![^\W_])_|_(?![^\W_])"  # an underscore within a word is shown as it is
-    r"|(?<=\S)~"  # only there can it end what is struck out: "~/env" is shown as it is
+    r"|(?<![^\W_])_|_(?![^\W_])"  # an underscore within a word is shown unchanged
+    r"|(?<=\S)~"  # strikethrough can end only here: "~/env" is shown unchanged
     r"|&(?=#?\w+;)"  # an entity
-    r"|(?<=\])[(:]"  # a link, a link's definition
+    r"|(?<=\])[(:]"  # a link, or the definition of one
     r"|(?<!\S)#(?=#*$)"  # the end of a heading
 )
 WORD = re.compile(r"[^\s\\|`]+")
@@ -24,14 +25,14 @@ REFERENCE = re.compile(
     re.IGNORECASE,
 )
 FORMULA_START, FORMULA_END = re.compile(r"\$\S"), re.compile(r"\S\$(?!\w)")
-# What begins a block where a line begins: quotes, lists, headings, underlines of headings and tables, tasks.
+# What begins a block at the start of a line: quotes, lists, headings, underlines of headings and tables, tasks.
 BLOCK_START = re.compile(
     r"^(?:(\d{1,9})(?=[.)](?!\S))|(?=>|\+(?!\S)|-(?:[\s:-]|$)|=+$|#{1,6}(?!\S)|:-|\[[ xX]\](?!\S)))"
 )
 
 
 def escape_markdown(text: str) -> str:
-    """Return `text` on one line, with what Markdown would take for markup escaped; not for the beginning of a line."""
+    """Return `text` on one line with Markdown's markup escaped; not for the start of a line."""
     text = " ".join(text.split())
     start = FORMULA_START.search(text)
     has_formula = start is not None and FORMULA_END.search(text, start.start()) is not None
@@ -48,12 +49,12 @@ def _escape_markup(text: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    """Return `text` on one line that begins no heading, list or quote: for a paragraph's or a list item's beginning."""
+    """Return `text` on one line that starts no heading, list or quote: for the start of a paragraph or list item."""
     return BLOCK_START.sub(r"\g<1>\\", escape_markdown(text))
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table; a row with fewer cells is filled up."""
+    """Yield the lines of a Markdown table; short rows are padded with empty cells."""
     yield "| " + " | ".join(map(escape_markdown, headers)) + " |"
     yield "|" + "---|" * len(headers)
     for row in rows:
@@ -62,7 +63,7 @@ def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Itera
 
 
 def format_code_span(text: str) -> str:
-    """Return `text` on one line as code, between more backticks than it holds in a row."""
+    """Return `text` on one line as code, in more backticks than its longest run of them."""
     text = " ".join(text.split())
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     padding = " " if text.startswith("`") or text.endswith("`") else ""

@@ -1,6 +1,6 @@
 """Writes a report in several formats at once, and reports to GitHub if GitHub Actions runs attncheck.
 
-Standard output is not touched here: it carries the one document of --format, and nothing else.
+It does not write to standard output, which carries only the document of --format.
 """
 
 import difflib
@@ -21,14 +21,14 @@ from attncheck.report.formats import format_names, load_format
 
 @dataclass(frozen=True)
 class Output:
-    """One document to write: the name of its format, and the file as it was named."""
+    """One document to write: the name of its format, and the file as the user named it."""
 
     format_name: str
     path: str
 
 
 def parse_outputs(values: Iterable[str]) -> tuple[Output, ...]:
-    """Parse the values of `--output FORMAT=FILE`. Raises `BadUsage` for a file that could not be written in the end."""
+    """Parse the values of `--output FORMAT=FILE`. Raises `BadUsage` for a file that cannot be written."""
     outputs = tuple(_parse_output(value) for value in values)
     formats_by_file: dict[str, str] = {}
     for output in outputs:
@@ -57,7 +57,7 @@ def _parse_output(value: str) -> Output:
 
 
 def _check_writable(path: str) -> None:
-    """Raise `BadUsage` if the file could not be written: now, not after an hour's measuring."""
+    """Raise `BadUsage` if the file could not be written: before measuring for an hour, not after it."""
     try:
         folder = os.path.dirname(os.path.realpath(path))
         if not os.path.isdir(folder):
@@ -73,7 +73,7 @@ def _check_writable(path: str) -> None:
 
 
 def _is_replaceable(path: str) -> bool:
-    """Return whether a file is put into its place by renaming: not so /dev/stderr, a pipe, /dev/null."""
+    """Return whether a file can be replaced by renaming, unlike /dev/stderr, a pipe or /dev/null."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
@@ -81,13 +81,13 @@ def _is_replaceable(path: str) -> bool:
 
 
 def write(report: Report, outputs: Iterable[Output], verbose: bool = False) -> tuple[str, ...]:
-    """Write the documents; return a line for each that could not be written. The others are written nevertheless."""
+    """Write the documents; return a line for each that could not be written. A failure does not stop the others."""
     failures = []
     for output in outputs:
         try:
             record = load_format(output.format_name)
             document = (record.render_plain or record.render)(report, verbose)
-            if not _is_replaceable(output.path):  # /dev/stderr is read by GitHub's runner too
+            if not _is_replaceable(output.path):  # GitHub's runner reads /dev/stderr too
                 document = fit_text(document, "utf-8", record.syntax)
             _write_file(output.path, document if document.endswith("\n") else document + "\n")
         except OSError as error:
@@ -96,7 +96,7 @@ def write(report: Report, outputs: Iterable[Output], verbose: bool = False) -> t
 
 
 def _write_file(path: str, document: str) -> None:
-    """Write a file so that a reader sees the old one or all of the new one."""
+    """Write a file so that a reader sees either the old contents or all of the new ones."""
     content = document.encode("utf-8", "backslashreplace")
     if _is_replaceable(path):
         replace_file(path, content)
@@ -106,7 +106,7 @@ def _write_file(path: str, document: str) -> None:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a device or a pipe: a pipe that no one reads is an error, and is not waited for."""
+    """Open a device or a pipe: a pipe without a reader is an error, without waiting for one."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     return descriptor
@@ -121,8 +121,8 @@ def report_to_github(
 ) -> tuple[str, ...]:
     """Report to GitHub if GitHub Actions runs us: annotations on standard error, the summary in its file.
 
-    If `stdout_format` is "github", standard output carries the annotations already. `enabled` is the option that
-    turns all of it off. Returns a line for each thing that could not be written.
+    If `stdout_format` is "github", standard output already carries the annotations. `enabled` is the option that turns
+    all of it off. Returns a line for each part that could not be written.
     """
     environ = os.environ if environ is None else environ
     if not enabled or environ.get("GITHUB_ACTIONS") != "true":
@@ -135,7 +135,7 @@ def report_to_github(
 
 
 def _append_summary(report: Report, path: str) -> tuple[str, ...]:
-    """Append the summary to the step's summary file, within the room that is left in it."""
+    """Append the summary to the step's summary file, within the space that is left in it."""
     if not path:
         return ()
     from attncheck.report.formats import github

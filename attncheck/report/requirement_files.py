@@ -1,22 +1,22 @@
-"""Reads which packages a project's requirements files and pyproject.toml name, and in which lines.
+"""Reads which packages a project's requirements files and pyproject.toml name, and on which lines.
 
-They are read line by line and by patterns, because parsers do not give the lines. What matches no pattern is ignored;
-nothing is evaluated.
+They are read line by line with patterns, because parsers do not return line numbers. Text that matches no pattern is
+ignored; nothing is evaluated.
 """
 
 import re
 from collections.abc import Iterator
 
 NamedPackage = tuple[str, int, int]  # a package's normalised name, line and column
-MAX_LINE = 4096  # characters; longer lines are skipped: patterns would take too long on them
+MAX_LINE = 4096  # characters; longer lines are skipped, because patterns would take too long
 NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
-NAME_END = r"(?=\s*(?:$|[\[<>=!~@;,#'\"\s]))"  # what may follow a name in a requirement
+NAME_END = r"(?=\s*(?:$|[\[<>=!~@;,#'\"\s]))"  # text that may follow a name in a requirement
 REQUIREMENT = re.compile(rf"\s*({NAME}){NAME_END}")
 WHEEL = re.compile(r"(?:^|[/\s=@\"'])([A-Za-z0-9][\w.]*)-\d[^/\s]*\.(?:whl|tar\.gz|zip)\b")
 EGG = re.compile(rf"#egg=({NAME})")
 KEY = re.compile(r"\s*([\"']?)([\w.-]+)\1\s*=\s*(.*)")
 STRING = re.compile(rf"([\"'])\s*({NAME}){NAME_END}[^\"']*\1")
-# Tables of pyproject.toml: in these a string is a requirement, whatever the key, …
+# Tables of pyproject.toml: in these, a string under any key is a requirement, …
 LIST_TABLES = re.compile(r"project\.optional-dependencies|dependency-groups|tool\.pdm\.dev-dependencies")
 # … in these the keys are packages, …
 KEY_TABLES = re.compile(
@@ -58,7 +58,7 @@ def read_pyproject(text: str) -> Iterator[NamedPackage]:
         if LIST_TABLES.fullmatch(table) or LIST_KEYS.fullmatch(key):
             for match in STRING.finditer(code, key_match.start(3) if key_match else 0):
                 yield normalize_name(match.group(2)), number, match.start(2) + 1
-        outside_strings = re.sub(r"\"[^\"]*\"|'[^']*'", "", code)  # "torch[cuda]" opens nothing
+        outside_strings = re.sub(r"\"[^\"]*\"|'[^']*'", "", code)  # the brackets of "torch[cuda]" open no array
         depth = max(depth, 0) + outside_strings.count("[") - outside_strings.count("]")
 
 

@@ -40,7 +40,7 @@ def make_report_schema() -> dict[str, Any]:
 
 
 def _make_object_schema(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object that has all of these properties and no other."""
+    """Return the schema of an object that has exactly these properties."""
     return {
         "type": "object",
         "properties": properties,
@@ -66,7 +66,7 @@ def _schema_of_type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _schema_of_dataclass(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if kind.__name__ not in definitions:
-        definitions[kind.__name__] = {}  # before its fields, so that a type may hold itself
+        definitions[kind.__name__] = {}  # before its fields, so that a type may contain itself
         hints = get_type_hints(kind)
         properties = {field.name: _schema_of_type(hints[field.name], definitions) for field in dataclasses.fields(kind)}
         definitions[kind.__name__] = _make_object_schema(properties)

@@ -1,11 +1,11 @@
-"""Verdicts laid out by backend: each backend's worst error for each family of cases, and a heat map of single cases."""
+"""Verdicts arranged by backend: each backend's worst error in each family of cases, and a heat map of single cases."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from attncheck.core.verdicts import FAIL_FACTOR, HUGE, Answer, BackendState, Verdict
 
-HEAT_MARKS = "·▁▂▃▄▅▆▇"  # by eighths of the budget; beyond it "!", wrong "X"
+HEAT_MARKS = "·▁▂▃▄▅▆▇"  # by eighths of the budget; "!" is above the budget, "X" is wrong
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One backend: how many cases got which answer, its cells by family, its row of the heat map."""
+    """One backend: the number of cases by answer, its cells by family, its row of the heat map."""
 
     backend: str
     counts: dict[Answer, int]
     cells: tuple[Cell, ...]
-    heat: tuple[tuple[str, Answer], ...]  # one (character, answer) a case
+    heat: tuple[tuple[str, Answer], ...]  # one (character, answer) per case
 
 
 def list_families(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
@@ -63,12 +63,12 @@ def _worst_cell(verdicts: list[Verdict]) -> Cell:
 
 
 def _has_warning(verdict: Verdict) -> bool:
-    """Return whether a verdict warns of what is not an error of a number."""
+    """Return whether a verdict has a warning that is not about a numerical error."""
     return verdict.answer == "warn" and not verdict.budget_ratio
 
 
 def _ran_out_of_time(verdict: Verdict) -> bool:
-    """Return whether a verdict is no judgement: its case was lost, and no one is at fault."""
+    """Return whether a verdict is not a judgement: its case was lost, and no backend is at fault."""
     return verdict.answer == "lost" and not verdict.budget_ratio
 
 
@@ -82,7 +82,7 @@ def format_ratio(ratio: float) -> str:
 
 
 def heat_mark(verdict: Verdict) -> str:
-    """Return one character for one case."""
+    """Return the one character that represents a case."""
     if verdict.answer in ("refused", "skipped"):
         return " "
     if _ran_out_of_time(verdict):

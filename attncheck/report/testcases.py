@@ -9,7 +9,7 @@ ALLOWED = "it is an error, but the baseline, the policy or --ignore allows it"
 
 @dataclass(frozen=True)
 class TestCase:
-    """One test case. `state` is "passed", or the XML element that says otherwise."""
+    """One test case. `state` is "passed", or the name of another XML element."""
 
     name: str
     suite: str
@@ -26,7 +26,7 @@ def make_testcase(
 ) -> TestCase:
     """Return the test case of one measurement.
 
-    A verdict fails together with its finding, unless no error is left: then it is allowed, and skipped.
+    A verdict fails together with its finding; if no error is left, it was allowed and is skipped.
     """
     if answer == "fail" and report.worst_severity() != "error":
         return TestCase(name, suite, "skipped", f"{ALLOWED}: {reason}", text, answer, seconds)

@@ -1,4 +1,4 @@
-"""The verdict on a whole report in one line, which comes first and last in every format."""
+"""The verdict on a whole report in one line, which is the first and the last line in every format."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from attncheck.core.report import NOTHING_MEASURED, SEVERITIES, Report
 from attncheck.report.finding_lines import count_by_code, measured_questions
 from attncheck.report.sections import load_views
 
-MAX_SENTENCE = 200  # characters of a section's verdict
+MAX_SENTENCE = 200  # maximum characters of a section's verdict
 
 
 def describe_verdict(report: Report) -> str:
@@ -32,7 +32,7 @@ def describe_verdict(report: Report) -> str:
 
 
 def judge_report(report: Report) -> str:
-    """Return the most severe thing in a report: "error", "warning", "note", "open", or "ok"."""
+    """Return the most severe result in a report: "error", "warning", "note", "open", or "ok"."""
     severity = report.worst_severity()
     if severity in SEVERITIES:
         return severity or "note"
@@ -40,7 +40,7 @@ def judge_report(report: Report) -> str:
 
 
 def _section_verdict(report: Report) -> str:
-    """Return the verdicts of the sections in one line; of a summary that covers the others, its own."""
+    """Return the verdicts of the sections in one line, or that of a summary that covers the others."""
     views = load_views(report)
     shown = [pair for pair in views if pair[0].covers] or views
     sentences = filter(None, (view.verdict(report, section) for view, section in shown))
@@ -48,7 +48,7 @@ def _section_verdict(report: Report) -> str:
 
 
 def _count_rules(report: Report) -> Iterator[str]:
-    """Yield how many rules passed, and how many did not judge."""
+    """Yield how many rules passed, and how many were inconclusive."""
     allowed = len(report.baselined) + len(report.allowed)
     if report.passed or report.skips or report.suppressed:
         yield f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} passed"
@@ -62,7 +62,7 @@ def _count_rules(report: Report) -> Iterator[str]:
 
 
 def _list_unanswered(report: Report) -> Iterator[str]:
-    """Yield the checks that gave no answer, or not the whole of it."""
+    """Yield the checks that gave no answer or an incomplete one."""
     for outcome in ("unanswered", "left out"):
         names = dict.fromkeys(question.name for question in report.unanswered if question.outcome == outcome)
         if names:

@@ -1,14 +1,15 @@
-"""Context parallelism over N ranks: parity, determinism, bench and communication.
+"""Context parallelism across N ranks: parity, determinism, bench and communication.
 
-Answers: do ring attention and similar models compute over N processes what one device computes, the same bits each
-time, and how fast? The twin of `measure`: the same questions and the same file names, across ranks.
+It answers whether ring attention and similar schemes compute the same over N processes as one device does, whether
+every run gives the same bits, and how fast they are. It is the twin of `measure`: the same questions and file names,
+across ranks.
 
-To add a scheme: a backend (`attncheck.attention.backends`) with its `sharding`; nothing here changes.
+To add a scheme, add a backend (`attncheck.attention.backends`) with its `sharding`; nothing here changes.
 
-Read first: `group.py` (the ring that was requested), `parity.py`, then `worker/tasks.py` (what a rank does).
-`communication_check.py` lets ranks talk before anything is computed, `roofline.py` says what a scheme could reach,
-`hf_adapter.py` proves ring-flash-attn's adapter. `emulated_flash_attn/` is flash-attn's block functions in plain
-torch, so that the genuine schedules run without a GPU.
+Read first: `group.py` (the requested ring), `parity.py`, then `worker/tasks.py` (what a rank does).
+`communication_check.py` tests communication before anything is computed. `roofline.py` computes what a scheme can
+reach. `hf_adapter.py` checks ring-flash-attn's adapter. `emulated_flash_attn/` has flash-attn's block functions in
+plain torch, so that ring-flash-attn's own schedules run without a GPU.
 
 Imports: `measure`, `lint`, `attention`, `doctor`, `workers`, `core`; torch only in `worker/` and
 `emulated_flash_attn/`.

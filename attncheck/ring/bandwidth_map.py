@@ -1,8 +1,8 @@
-"""The bandwidth between every two ranks or nodes that was measured, and which of them is slow with all others.
+"""The measured bandwidth between every two ranks or nodes, and the members that are slow with all others.
 
-Links are compared with links of the same kind alone (NV18, PIX, network, …), by medians. A rank or node is called slow
-only where every one of at least three exchanges of it reaches at most half of the median of those in which it has no
-part: noise of 15 % brings a single one down so far seldom, and three of one rank, spread over the check, never.
+A link is compared only with links of the same kind (NV18, PIX, network, …), by medians. A rank or node is called slow
+if it has at least three exchanges and each reaches at most half of the median of the exchanges without it. Noise of 15
+% rarely slows one exchange that much. It never slows three exchanges of one rank, which are spread over the check.
 """
 
 import statistics
@@ -15,26 +15,26 @@ from attncheck.core.results.collectives import CollectiveResult, Communication, 
 Unit = Literal["rank", "node"]
 Grade = Literal["ok", "low", "slow", "wrong", "lost"]
 
-# How much of a link's documented rate one message of 64 MiB must reach; below it, something else carries it.
+# A message of 64 MiB must reach this share of a link's documented rate; below it, another link carries the data.
 NVLINK_SHARE, PCIE_SHARE, GROUP_SHARE = 0.25, 0.40, 0.10
-LOW_SHARE = 0.67  # of the median of other links of its kind, below which a link is marked in the map
-SLOW_SHARE = 1 / 3  # below which one link is a finding on its own
-OUTLIER_SHARE = 0.5  # which every link of a slow rank or node stays below
-MIN_LINKS = 3  # of a rank or node, before it is called slow, and of the others, with which it is compared
-MAX_SLOW_PART = 0.25  # of the links of a kind; if more are slow, there are two kinds of them
-MAX_UNITS_BY_RANK = 2  # nodes up to which ranks are mapped, not nodes
+LOW_SHARE = 0.67  # a link below this share of the median of its kind is marked in the map
+SLOW_SHARE = 1 / 3  # a single link below this share is a finding
+OUTLIER_SHARE = 0.5  # every link of a slow rank or node is below this share
+MIN_LINKS = 3  # links that a rank or node needs before it is judged, and that the others need for the comparison
+MAX_SLOW_PART = 0.25  # if a larger part of a kind's links is slow, the kind is really two kinds
+MAX_UNITS_BY_RANK = 2  # with more nodes than this, the map shows nodes instead of ranks
 
 
 @dataclass(frozen=True)
 class LinkBandwidth:
-    """One pair of ranks or nodes. `exchange` is the slowest between the two, or one that failed."""
+    """A pair of ranks or nodes. `exchange` is the slowest exchange between them, or one that failed."""
 
     first: int
     second: int
     exchange: CollectiveResult
-    kind: str = ""  # of its route
-    share: float = 0.0  # of the median of the other links of its kind; 0: there are not enough of them
-    rated_share: float = 0.0  # of the documented rate of the link; 0: not known
+    kind: str = ""  # the kind of its route
+    share: float = 0.0  # rate as a share of the median of other links of its kind; 0: too few of them
+    rated_share: float = 0.0  # rate as a share of the link's documented rate; 0: unknown
     grade: Grade = "ok"
 
 
@@ -45,15 +45,15 @@ class Outlier:
     unit: Unit
     number: int
     kind: str
-    peers: int  # with how many others it was tried
-    is_sampled: bool  # whether there are others with which it was not
+    peers: int  # number of members that it was measured with
+    is_sampled: bool  # whether some members were not measured with it
     own_rates: tuple[float, ...]
-    other_rates: tuple[float, ...]  # of the exchanges of this kind in which it has no part
+    other_rates: tuple[float, ...]  # rates of the exchanges of this kind without it
 
 
 @dataclass(frozen=True)
 class BandwidthMap:
-    """The links between ranks, or between nodes, the slowest first, and how many pairs there are in all."""
+    """The links between ranks or between nodes, slowest first, and the number of pairs in all."""
 
     unit: Unit
     members: tuple[int, ...]
@@ -61,13 +61,13 @@ class BandwidthMap:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of members there are, measured or not."""
+        """The number of pairs of members, measured or not."""
         return len(self.members) * (len(self.members) - 1) // 2
 
 
 @dataclass(frozen=True)
 class _Link:
-    """One exchange between two ranks that was right."""
+    """One correct exchange between two ranks."""
 
     ranks: tuple[int, int]
     nodes: tuple[int, int]
@@ -79,7 +79,7 @@ class _Link:
 
 
 def make_map(communication: Communication, unit: Unit | None = None) -> BandwidthMap:
-    """Return the map between ranks, or if there are more than two nodes, between nodes."""
+    """Return the map between ranks; with more than two nodes, between nodes."""
     nodes = {facts.rank: facts.node for facts in communication.ranks}
     if unit is None:
         unit = "node" if len(set(nodes.values())) > MAX_UNITS_BY_RANK else "rank"
@@ -113,7 +113,7 @@ def _order_link(link: LinkBandwidth) -> tuple[bool, float, int, int]:
 def _compare_links(
     exchanges: Mapping[tuple[int, int], CollectiveResult], routes: Mapping[tuple[int, int], Route]
 ) -> Iterator[LinkBandwidth]:
-    """Yield each link with its share of what the others of its kind reach, and of its documented rate."""
+    """Yield each link with its share of the others' median and of its documented rate."""
     routes_by_ends = {ends: _get_route(exchange, routes) for ends, exchange in exchanges.items()}
     rates_by_kind: dict[str, list[float]] = {}
     for ends, exchange in exchanges.items():
@@ -149,33 +149,33 @@ def _grade_link(exchange: CollectiveResult, share: float, rated_share: float, ro
 
 
 def required_share(kind: str) -> float:
-    """Return how much of its documented rate one message over a link of `kind` must reach."""
+    """Return the share of its documented rate that one message over a link of `kind` must reach."""
     return NVLINK_SHARE if kind.startswith("NV") else PCIE_SHARE
 
 
 def describe_link(link: LinkBandwidth) -> str:
-    """Return in numbers how a link compares: "3-11: 1.2 GB/s, 10 % of the median over the network"."""
+    """Return how a link compares, in numbers: "3-11: 1.2 GB/s, 10 % of the median over the network"."""
     share = f", {100 * link.share:.0f} % of the median {name_kind(link.kind)}" if link.share else ""
     rated = f", {100 * link.rated_share:.0f} % of the documented rate" if link.rated_share else ""
     return f"{link.first}-{link.second}: {link.exchange.gb_per_s:.3g} GB/s{share}{rated}"
 
 
 def name_kind(kind: str) -> str:
-    """Return a kind of link as it is in a sentence."""
+    """Return the words for a kind of link within a sentence."""
     return {"network": "over the network", "host": "through host memory"}.get(kind, f"over {kind}")
 
 
 def describe_outlier(outlier: Outlier) -> str:
-    """Return with whom it is slow: "node 3 is slow with every other node over the network"."""
+    """Return which links of an outlier are slow: "node 3 is slow with every other node over the network"."""
     unit, kind = outlier.unit, name_kind(outlier.kind)
     peers = f"all {outlier.peers} {unit}s tried" if outlier.is_sampled else f"every other {unit}"
     return f"{unit} {outlier.number} is slow with {peers} {kind}"
 
 
 def find_outliers(communication: Communication) -> tuple[Outlier, ...]:
-    """Return the nodes that are slow with every other node, then the ranks, of other nodes, that are.
+    """Return the nodes that are slow with every other node, then such ranks of the remaining nodes.
 
-    By gloo only nodes are judged: on one host it times the processors.
+    With gloo only nodes are judged, because on one host gloo's speed is that of the processors.
     """
     links = list(_list_links(communication))
     outliers = list(_find_unit_outliers("node", [link for link in links if link.nodes[0] != link.nodes[1]]))
@@ -188,10 +188,10 @@ def find_outliers(communication: Communication) -> tuple[Outlier, ...]:
 
 
 def find_slow_links(communication: Communication, outliers: Iterable[Outlier]) -> tuple[LinkBandwidth, ...]:
-    """Return single links between ranks that reach at most a third of what others of their kind do, by NCCL.
+    """Return single links between ranks, with NCCL, that reach at most a third of the median of their kind.
 
-    Not those of ranks or nodes that are slow with all; none if a quarter of the links are slow: then there are two
-    kinds of them, such as nodes within and beyond one switch.
+    Links of slow ranks or nodes are left out. Returns none if a quarter of the links are slow: then there are two kinds
+    of links, such as links within and beyond one switch.
     """
     if communication.transport != "nccl":
         return ()
@@ -232,7 +232,8 @@ def _find_unit_outliers(unit: Unit, links: Sequence[_Link]) -> Iterator[Outlier]
             for member in set(link.get_ends(unit)):
                 links_by_member.setdefault(member, []).append(link)
         for member, own in sorted(links_by_member.items()):
-            if max(link.gb_per_s for link in own) <= OUTLIER_SHARE * fastest:  # most are not, and need no median
+            # most members are not slow, and need no median
+            if max(link.gb_per_s for link in own) <= OUTLIER_SHARE * fastest:
                 peers = {end for link in own for end in link.get_ends(unit)} - {member}
                 others = [link.gb_per_s for link in of_kind if member not in link.get_ends(unit)]
                 if len(peers) < MIN_LINKS or len(others) < MIN_LINKS:

@@ -1,13 +1,13 @@
-"""Benchmarks a ring: every scheme's speed alongside the local call's, its achievable speed, and what limits it.
+"""Benchmarks a ring: each scheme's speed with the local call's, its achievable speed and its bottleneck.
 
-The columns are those of ring-flash-attn's README: iterations per second and their share of what one device's
-flash-attn would leave each of n ranks. A scheme's parity on the same shape is measured first; one that is wrong is
-timed, and never recommended.
+The columns are those of ring-flash-attn's README: iterations per second, and their share of the ideal: one device's
+flash-attn divided by n ranks. A scheme's parity on the same shape is measured first. A wrong scheme is timed but never
+recommended.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from attncheck.core import codec
@@ -41,26 +41,35 @@ from attncheck.workers.pool import Event
 from attncheck.workers.ranks import RankJob, RankRunner
 
 SCHEMES: dict[Table, dict[str, roofline.Scheme]] = {
-    "batch": {"ring_flash_attn": "ring", "zigzag_ring_flash_attn": "balanced", "stripe_flash_attn": "balanced"},
+    "batch": {
+        "ring_flash_attn": "ring",
+        "zigzag_ring_flash_attn": "balanced",
+        "stripe_flash_attn": "balanced",
+        "torch_context_parallel": "balanced",
+        "ulysses_flash_attn": "ulysses",
+        "yunchang_usp": "hybrid",
+    },
     "varlen": {
         "ring_flash_attn_varlen": "ring",
         "zigzag_ring_flash_attn_varlen": "balanced",
         "llama3_flash_attn_varlen": "llama3",
+        "ulysses_flash_attn": "ulysses",
     },
 }
 LLAMA3 = "llama3_flash_attn_varlen"
-SEQLEN = 8192  # tokens per rank, and of the packings below (ring-flash-attention, benchmark_varlen_kvpacked_func.py)
+RING_PACKAGE = "ring-flash-attn"  # is called with k and v in one tensor, as its benchmark does
+SEQLEN = 8192  # tokens per rank; with the packings below, from ring-flash-attention's benchmark_varlen_kvpacked_func.py
 PACKINGS = ((8192,), (256, 7392, 544), (4096, 4096), (3104, 3200, 1600, 160, 128))
-HEADS_K_STRIDE = 4  # heads_k_stride of that benchmark
+HEADS_K_STRIDE = 4  # heads_k_stride in that benchmark
 SWEEPS = ("heads-k-stride", "seqlen")
-SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # with a GPU, without
-DEADLINE_FACTOR = 4.0  # a timed item gets this many times a case's deadline
+SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # by whether there is a GPU
+DEADLINE_FACTOR = 4.0  # the deadline of a timed item is this many times a case's
 EMULATED_TIMES = "plain torch replaces flash-attn's kernels, so neither the times nor their order apply to a GPU"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is timed: the shape of a rank's share, a sweep, and the least efficiency that passes."""
+    """The workload to time: the shape of a rank's share, a sweep of lengths, and the least efficiency that passes."""
 
     seqlen: int
     num_heads: int
@@ -78,13 +87,13 @@ class Workload:
 
     @property
     def heads_k_stride(self) -> int:
-        """How many kv heads llama3 gathers at a time: four, or all if there are fewer or four does not divide."""
+        """The number of kv heads that llama3 gathers at a time: four, or all if four does not divide them."""
         return HEADS_K_STRIDE if self.num_kv_heads % HEADS_K_STRIDE == 0 else self.num_kv_heads
 
 
 @dataclass(frozen=True)
 class Request:
-    """The shape and limits named on the command line; None and empty if the model or the usual shape decides."""
+    """The shape and limits from the command line; None and empty values leave them to the model or the usual shape."""
 
     seqlen: int | None = None
     num_heads: int | None = None
@@ -97,7 +106,7 @@ class Request:
 
 
 def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Request()) -> Workload:
-    """Return what to time: the requested shape, else the model's, else Llama-3-8B's (a small one on a CPU).
+    """Return the workload: the requested shape, otherwise the model's, otherwise Llama-3-8B's (smaller on a CPU).
 
     Raises `BadUsage` for a shape that no scheme can run.
     """
@@ -114,7 +123,7 @@ def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Reque
     num_heads = request.num_heads or defaults[1]
     num_kv_heads = request.num_kv_heads or (defaults[2] if request.num_heads is None else num_heads)
     if num_heads % num_kv_heads:
-        raise BadUsage(f"{num_heads} heads do not divide over {num_kv_heads} kv heads")
+        raise BadUsage(f"{num_heads} heads cannot be divided evenly among {num_kv_heads} kv heads")
     seqlen, head_dim = request.seqlen or defaults[0], request.head_dim or defaults[3]
     if seqlen % 4 or seqlen < 32:
         raise BadUsage(
@@ -129,7 +138,7 @@ def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Reque
 
 
 def scale_packings(seqlen: int) -> tuple[tuple[int, ...], ...]:
-    """Return the benchmark's packings at another length of a rank's row; every document has an even length."""
+    """Return the benchmark's packings scaled to another row length per rank; every document has an even length."""
     return tuple(_scale_packing(lengths, seqlen) for lengths in PACKINGS)
 
 
@@ -143,7 +152,7 @@ Item = tuple[str, Table, Passes, int, int]  # scheme, table, passes, tokens per 
 
 
 def choose_items(workload: Workload, uses_gpu: bool) -> tuple[Item, ...]:
-    """Return what to time, the local calls first."""
+    """Return the items to time, the local calls first."""
     items: list[Item]
     if workload.sweep == "seqlen":
         items = [
@@ -182,9 +191,9 @@ def run(
     report_progress: Callable[[str], None],
     on_timing: Callable[[RingTiming, Progress], None] | None = None,
 ) -> Report:
-    """Return the report on a ring's speed; `on_timing` gets each timing as soon as it is there.
+    """Return the report on a ring's speed; `on_timing` gets each timing as soon as it is measured.
 
-    Raises `Unanswered` if nothing can be timed, and for a least efficiency of an emulated ring.
+    Raises `Unanswered` if nothing can be timed, and if an emulated ring has a least efficiency.
     """
     began = time.monotonic()
     if workload.min_efficiency and ring.is_emulated(target):
@@ -194,16 +203,16 @@ def run(
     timed_schemes = {name for schemes in SCHEMES.values() for name in schemes}
     chosen_states = [state for state in chosen_states if state.name in timed_schemes]
     if not chosen_states:
-        raise Unanswered("none of ring-flash-attn's schemes can be timed here")
+        raise Unanswered("none of the context-parallel schemes can be timed here")
     communication_report = check_communication("bench", snapshot, ring, target, report_progress)
     if cannot_communicate(communication_report):
         return communication_report
     runner = RankRunner(target.python, read_rank_env(os.environ))
     measured = _Measured()
     interrupted = False
-    names = [state.name for state in chosen_states]
+    operands = {state.name: "kvpacked" if state.package == RING_PACKAGE else "split" for state in chosen_states}
     try:
-        _measure(workload, ring, target, names, runner, report_progress, on_timing, measured)
+        _measure(workload, ring, target, operands, runner, report_progress, on_timing, measured)
     except KeyboardInterrupt:
         if not measured.timings:
             raise
@@ -239,7 +248,7 @@ def run(
 
 @dataclass
 class _Measured:
-    """What was measured so far, of how many items."""
+    """The measurements so far, and the number of items."""
 
     runs: list[Run] = field(default_factory=list)
     timings: list[RingTiming] = field(default_factory=list)
@@ -252,13 +261,13 @@ def _measure(
     workload: Workload,
     ring: Ring,
     target: ExecutionTarget,
-    schemes: Sequence[str],
+    operands: Mapping[str, str],
     runner: RankRunner,
     report_progress: Callable[[str], None],
     on_timing: Callable[[RingTiming, Progress], None] | None,
     measured: _Measured,
 ) -> None:
-    """Measure parity of the timed shape, at a length that the reference can compute; rates; timings."""
+    """Measure the parity of the timed shape at a length that the reference can compute, then rates and timings."""
     cases = suites.make_bench_cases(
         workload.num_heads, workload.num_kv_heads, workload.head_dim, workload.dtype, ring.size
     )
@@ -266,10 +275,14 @@ def _measure(
     by_item = {
         (item[0], _item_name(item)): item
         for item in choose_items(workload, target.uses_gpu)
-        if item[0] in (LOCAL_FLASH, LOCAL_FLASH_FULL, *schemes)
+        if item[0] in (LOCAL_FLASH, LOCAL_FLASH_FULL, *operands)
     }
+    tables: dict[str, Table] = {"dense": "batch", "packed": "varlen"}
     parity_items = [
-        (name, case) for name in schemes for case in by_case if by_case[case].layout == _scheme_layout(name)
+        (name, item)
+        for name, called_with in operands.items()
+        for item, case in by_case.items()
+        if name in SCHEMES[tables[case.layout]] and case.operands == called_with
     ]
     job = _make_job(workload, ring, target, [*parity_items, ("rates", "rates"), *by_item], cases)
     measured.total = len(job.items)
@@ -285,16 +298,12 @@ def _measure(
         elif event.job != "rates":
             timing = _read_timing(by_item[event.job, event.item], event, ring.size)
             measured.timings.append(timing)
-            if on_timing is not None and timing.backend != LOCAL_FLASH_FULL:  # as in the table
+            if on_timing is not None and timing.backend != LOCAL_FLASH_FULL:  # the table leaves these out too
                 on_timing(timing, progress)
         elif event.kind == "answer":
             measured.rates = codec.read(RingRates, event.answer)
 
     runner.run(job, on_event)
-
-
-def _scheme_layout(backend: str) -> str:
-    return "packed" if backend in SCHEMES["varlen"] else "dense"
 
 
 def _make_job(
@@ -318,6 +327,8 @@ def _item_name(item: Item) -> str:
 def _read_timing(item: Item, event: Event, ring_size: int) -> RingTiming:
     backend, table, passes, seqlen, stride = item
     timing = RingTiming(backend, table, passes, ring_size, seqlen, stride)
+    if isinstance(event.answer, str):
+        return replace(timing, outcome="skipped", reason=event.answer)
     if event.kind == "answer":
         watch = codec.read(Stopwatch, event.answer)
         return replace(timing, stopwatch=watch, iterations_per_s=round(1e3 / watch.ms, 4))
@@ -327,7 +338,7 @@ def _read_timing(item: Item, event: Event, ring_size: int) -> RingTiming:
 def complete_timings(
     timings: Iterable[RingTiming], rates: RingRates, workload: Workload, verdicts: Iterable[Verdict]
 ) -> tuple[RingTiming, ...]:
-    """Return timings with their efficiency, their bound and what limits them: arithmetic over what was measured."""
+    """Return timings with their efficiency, bound and bottleneck, computed from the measurements alone."""
     all_timings = tuple(timings)
     answers: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -369,7 +380,8 @@ def _with_bound(timing: RingTiming, timings: Sequence[RingTiming], rates: RingRa
         return timing
     reached = efficiency / bound.efficiency
     exposed_ms = max(0.0, timing.stopwatch.ms - timing.stopwatch.silent_ms) if timing.stopwatch.silent_ms else 0.0
-    overlapped = 1.0 - min(1.0, exposed_ms / bound.communication_ms) if bound.communication_ms else 0.0
+    is_measured = bool(bound.communication_ms and timing.stopwatch.silent_ms)
+    overlapped = 1.0 - min(1.0, exposed_ms / bound.communication_ms) if is_measured else 0.0
     return replace(
         timing,
         achievable=round(bound.efficiency, 4),
@@ -397,7 +409,7 @@ def _compute_bound(
 def _compute_pass_bound(
     timing: RingTiming, timings: Sequence[RingTiming], rates: RingRates, workload: Workload, passes: Passes
 ) -> tuple[Bound | None, float]:
-    """Return the bound of a forward, or of the backward of a forward and backward, and n times the local call in ms."""
+    """Return the bound of a forward, or of the backward of both passes, and n times the local call in milliseconds."""
     table, seqlen, n = timing.table, timing.seqlen, timing.ring_size
     call_ms, full_ms = (
         _local_call_ms(timings, LOCAL_FLASH, table, passes, seqlen),
@@ -413,6 +425,8 @@ def _compute_pass_bound(
     if backward:
         call_ms, full_ms = call_ms - forward_ms[0], full_ms - forward_ms[1]
     scheme = SCHEMES[table][timing.backend]
+    if scheme == "hybrid":
+        return None, 0.0
     packings = scale_packings(seqlen)
     block_share = roofline.document_block_share(packings) if table == "varlen" else 1.0
     roofline_rates = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)
@@ -424,7 +438,7 @@ def _compute_pass_bound(
 
 
 def draw_conclusions(timings: Sequence[RingTiming]) -> tuple[str, ...]:
-    """Return what follows from the timings: the fastest correct scheme of each table, or that noise hides it."""
+    """Return the conclusions: the fastest correct scheme of each table, or that noise hides it."""
     lines = []
     for table in SCHEMES:
         ranked = _sort_correct_schemes(timings, table)
@@ -446,7 +460,7 @@ def draw_conclusions(timings: Sequence[RingTiming]) -> tuple[str, ...]:
 
 
 def describe_break_even(timings: Sequence[RingTiming], rates: RingRates, workload: Workload) -> tuple[str, ...]:
-    """Return from which length on communication hides, as far as the batch table's local calls show."""
+    """Return the length at which communication becomes hidden, as far as the batch table's local calls show."""
     forward_ms = _local_call_ms(timings, LOCAL_FLASH, "batch", "forward", workload.seqlen)
     both_ms = _local_call_ms(timings, LOCAL_FLASH, "batch", "forward_backward", workload.seqlen)
     if not (forward_ms and both_ms > forward_ms and rates.link_gb_per_s):
@@ -454,12 +468,12 @@ def describe_break_even(timings: Sequence[RingTiming], rates: RingRates, workloa
     roofline_rates = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)
     forward_seqlen = roofline.break_even_seqlen(workload.shape, forward_ms, roofline_rates, backward=False)
     backward_seqlen = roofline.break_even_seqlen(workload.shape, both_ms - forward_ms, roofline_rates, backward=True)
-    lengths = f"from about {forward_seqlen} tokens a rank on (forward), {backward_seqlen} (backward)"
+    lengths = f"from about {forward_seqlen} tokens per rank (forward), {backward_seqlen} (backward)"
     return (f"communication is hidden by compute {lengths}",)
 
 
 def _sort_correct_schemes(timings: Sequence[RingTiming], table: Table) -> list[RingTiming]:
-    """Return the correct schemes of a table by speed, forward and backward, at the longest length that was timed."""
+    """Return a table's correct schemes by speed, forward and backward, at the longest timed length."""
     table_timings = [
         t
         for t in timings
@@ -471,7 +485,7 @@ def _sort_correct_schemes(timings: Sequence[RingTiming], table: Table) -> list[R
 
 
 def iter_inefficiency_findings(timings: Sequence[RingTiming], least: float) -> Iterator[Finding]:
-    """Yield a finding for each table whose fastest correct scheme stays below `least` of flash-attn / n."""
+    """Yield a finding for each table whose fastest correct scheme stays below `least` of the ideal."""
     for table in SCHEMES if least else ():
         ranked = _sort_correct_schemes(timings, table)
         timed = [t for t in timings if t.table == table and t.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)]

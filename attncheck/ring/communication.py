@@ -1,7 +1,7 @@
-"""The check of communication among ranks: pair by pair and all at once, before anything is computed over them.
+"""Checks communication among ranks, pair by pair and all at once, before anything is computed across them.
 
-Each exchange is an item with its own deadline, so that a rank that hangs, dies or raises is named, and the rest goes on
-in another group.
+Each exchange is an item with its own deadline. A rank that hangs, dies or raises is therefore named, and the other
+exchanges continue in another group.
 """
 
 import os
@@ -22,7 +22,7 @@ from attncheck.workers.pool import Event
 from attncheck.workers.processors import share_cores
 from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 
-EXCHANGE_SECONDS = 30.0  # for one exchange
+EXCHANGE_SECONDS = 30.0  # deadline of one exchange
 ALL_RANKS = "all"
 TRANSPORTS: dict[str, Transport] = {"cuda": "nccl", "cpu": "gloo"}
 GROUP_OPERATIONS: tuple[Operation, ...] = ("ring", "all_gather", "reduce_scatter")
@@ -34,7 +34,7 @@ def make_job(
     seconds: float = EXCHANGE_SECONDS,
     rendezvous_seconds: float = RENDEZVOUS_SECONDS,
 ) -> RankJob:
-    """Return the exchanges of `world_size` ranks as work: items ("send_recv", "0-1") and ("ring", "all")."""
+    """Return the job with the exchanges of `world_size` ranks: items ("send_recv", "0-1") and ("ring", "all")."""
     pairs = choose_pairs(world_size, count_ranks_per_node(os.environ, world_size))
     items: list[tuple[str, str]] = [("send_recv", f"{a}-{b}") for a, b in pairs]
     if world_size > 1:
@@ -55,7 +55,7 @@ def run(
     seconds: float = EXCHANGE_SECONDS,
     rendezvous_seconds: float = RENDEZVOUS_SECONDS,
 ) -> Communication:
-    """Return the result of every exchange; under an outside launcher, all ranks but the first return none.
+    """Return the result of every exchange; under an external launcher, all ranks except the first return none.
 
     Raises `Unanswered` if the ranks cannot start or meet.
     """
@@ -76,7 +76,7 @@ def run(
 def make_communication(
     world_size: int, runner: RankRunner, exchanges: tuple[CollectiveResult, ...], snapshot: Snapshot, seconds: float
 ) -> Communication:
-    """Return the exchanges with what each rank reported of itself and how the snapshot says they are joined."""
+    """Return the exchanges with each rank's facts and the links between ranks that the snapshot shows."""
     facts = topology.make_rank_facts(runner.facts, snapshot)
     transport: Transport = TRANSPORTS.get(str(runner.device.get("kind", "")), "")
     pairs = [(e.ranks[0], e.ranks[1]) for e in exchanges if e.operation == "send_recv"]

@@ -1,4 +1,4 @@
-"""The check that ranks can communicate, before anything is computed over them."""
+"""Checks that ranks can communicate, before anything is computed across them."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from attncheck.workers.launcher_env import read_rank_env
 def check_communication(
     command: str, snapshot: Snapshot, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
-    """Return the report of `command` with the check of communication, which comes before anything is computed."""
+    """Return the report of `command` with the communication check, which runs before anything is computed."""
     report = Report(command, snapshot)
     if not ring.checks_communication or ring.size == 1:
         return report
@@ -44,11 +44,11 @@ def add_communication(
 
 
 def list_exchanges(report: Report) -> tuple[CollectiveResult, ...]:
-    """Return the exchanges among ranks that a report holds."""
+    """Return the exchanges among ranks in a report."""
     section = report.section(RingSection)
     return section.communication.exchanges if section is not None else ()
 
 
 def cannot_communicate(report: Report) -> bool:
-    """Return whether ranks cannot exchange data, so that whatever they compute together would mean nothing."""
+    """Return whether ranks cannot exchange data, which makes anything that they compute together meaningless."""
     return any(finding.code in ("ATN520", "ATN521") for finding in report.findings)

@@ -1,4 +1,4 @@
-"""What is wrong with the communication among ranks: pure judging of their exchanges, versions and settings.
+"""Judges the communication among ranks by their exchanges, versions and settings; it measures nothing.
 
 Sources: NVIDIA/nccl#1788, #1672, #2077 (NVLS), #426, #733 (RoCE's GID: "Got completion with error 12"), nccl-tests#117
 and accelerate's refusal for RTX 40 (peer access); pytorch#174288, #108378 (batch_isend_irecv before any collective).
@@ -22,7 +22,7 @@ NOT_TRIED = "(not tried here; one at a time)"
 
 
 def fix_failed_exchanges(communication: Communication, failed: Sequence[CollectiveResult]) -> tuple[Fix, ...]:
-    """Return what to set, the likeliest first, and how NCCL tells more; nothing if NCCL is not what communicates."""
+    """Return the settings to try, likeliest first, and how to make NCCL log more; nothing without NCCL."""
     if communication.transport != "nccl":
         return ()
     log = Fix("let NCCL log the path that it uses", "advice", LOG)
@@ -38,7 +38,7 @@ def _list_settings(communication: Communication, failed: Sequence[CollectiveResu
         yield Fix(f"disable NVLink SHARP {NOT_TRIED}", "env", "export NCCL_NVLS_ENABLE=0")
     if _FABRIC.search(reasons) or spans_nodes:
         text = "export NCCL_IB_GID_INDEX=3"
-        yield Fix(f"the RoCE v2 address, where show_gids gives it this index on every node {NOT_TRIED}", "env", text)
+        yield Fix(f"the RoCE v2 address, if show_gids lists it at this index on every node {NOT_TRIED}", "env", text)
         yield Fix(f"over TCP, slower {NOT_TRIED}", "env", "export NCCL_IB_DISABLE=1")
     elif environ.get("NCCL_P2P_DISABLE") != "1":
         yield Fix(f"through host memory, slower {NOT_TRIED}", "env", "export NCCL_P2P_DISABLE=1")
@@ -49,7 +49,7 @@ def _list_settings(communication: Communication, failed: Sequence[CollectiveResu
 
 
 def fix_slow_network() -> tuple[Fix, ...]:
-    """Return how to see what a node has of the network, and which of it NCCL takes."""
+    """Return the commands that show a node's network interfaces, and which of them NCCL uses."""
     text = "nvidia-smi topo -m && ibstat && rdma link"
     return (
         Fix("compare the node's network adapters, their state and rate, with those of another node", "advice", text),
@@ -64,7 +64,7 @@ LINKS_FIX = Fix("list the links that the driver reports", "advice", "nvidia-smi 
 
 
 def make_findings(communication: Communication) -> tuple[Finding, ...]:
-    """Return what is wrong with the communication, the most severe first."""
+    """Return the problems of the communication, most severe first."""
     checks = (
         _find_shared_gpus,
         _find_wrong_data,
@@ -116,7 +116,7 @@ def _describe_rest(exchanges: list[CollectiveResult]) -> list[str]:
 
 
 def _nccl_debug_fixes(communication: Communication) -> tuple[Fix, ...]:
-    """Return the fix by which NCCL logs what it does."""
+    """Return the fix that makes NCCL log what it does."""
     if communication.transport != "nccl":
         return ()
     return (Fix("let NCCL log the path that it uses", "advice", LOG),)
@@ -161,7 +161,7 @@ RanksByValue = dict[str, list[RankFacts]]  # the ranks that have each value
 
 
 def _find_differences(ranks: Sequence[RankFacts], values_by_name: dict[str, list[str]]) -> dict[str, RanksByValue]:
-    """Return the names whose values, one for each rank, are not anyway."""
+    """Return the names whose values differ between ranks, except those that may differ."""
     groups = {name: _group_ranks(ranks, values) for name, values in values_by_name.items()}
     return {name: ranks_by_value for name, ranks_by_value in groups.items() if len(ranks_by_value) > 1}
 
@@ -209,7 +209,7 @@ def _find_slow_exchanges(communication: Communication) -> Iterator[Finding]:
 
 
 def _describe_slowness(exchange: CollectiveResult, routes: Mapping[frozenset[int], Route]) -> str:
-    """Return in numbers how an exchange falls short of its slowest link, "" if it does not or that is not known."""
+    """Return how far an exchange stays below its slowest link; "" if it does not, or if that is unknown."""
     if exchange.outcome != "ok" or not exchange.gb_per_s:
         return ""
     route = _slowest_route(exchange, routes)
@@ -221,11 +221,11 @@ def _describe_slowness(exchange: CollectiveResult, routes: Mapping[frozenset[int
     if exchange.gb_per_s >= share * route.gb_per_s:
         return ""
     rate = f"{exchange.gb_per_s:.1f} GB/s, {100 * exchange.gb_per_s / route.gb_per_s:.0f} %"
-    return f"{rate} of what {route.kind} carries one way ({route.gb_per_s:g} GB/s)"
+    return f"{rate} of the one-way rate of {route.kind} ({route.gb_per_s:g} GB/s)"
 
 
 def _slowest_route(exchange: CollectiveResult, routes: Mapping[frozenset[int], Route]) -> Route | None:
-    """Return the slowest link that an exchange needs, None if one of them is not known."""
+    """Return the slowest link that an exchange needs, None if one of its links is unknown."""
     ranks = exchange.ranks
     needed = {frozenset(pair) for pair in zip(ranks, (*ranks[1:], ranks[0]))}
     used = [routes[pair] for pair in needed if pair in routes]
@@ -235,7 +235,7 @@ def _slowest_route(exchange: CollectiveResult, routes: Mapping[frozenset[int], R
 
 
 def _find_outliers(communication: Communication) -> Iterator[Finding]:
-    """Yield ranks and nodes that are slow with every other, then single links that are slow beside others of a kind."""
+    """Yield ranks and nodes that are slow with every other, then single links that are slow for their kind."""
     outliers = bandwidth_map.find_outliers(communication)
     for outlier in outliers:
         yield _make_outlier_finding(outlier, communication)
@@ -259,7 +259,7 @@ def _make_outlier_finding(outlier: Outlier, communication: Communication) -> Fin
     ]
     ranks = [facts for facts in communication.ranks if outlier.number == facts.node]
     if outlier.unit == "node" and ranks:
-        evidence.append(f"node {outlier.number} is that of {_format_ranks(ranks).partition(' (')[0]}")
+        evidence.append(f"node {outlier.number} runs {_format_ranks(ranks).partition(' (')[0]}")
     elif facts := next((facts for facts in communication.ranks if facts.rank == outlier.number), None):
         evidence.append(f"rank {outlier.number} is on node {facts.node}: {facts.device}")
     fixes = _fix_slow_links({outlier.kind}, communication)

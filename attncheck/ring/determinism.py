@@ -1,4 +1,4 @@
-"""Determinism across ranks: every scheme of context parallelism, repeated on a ring of n processes."""
+"""Determinism across ranks: repeats every context-parallel scheme on a ring of n processes."""
 
 import os
 import time

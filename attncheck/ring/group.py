@@ -1,4 +1,4 @@
-"""The requested ring, and what everything that is measured on it shares."""
+"""The requested ring, and what all measurements on it share."""
 
 import os
 import time
@@ -12,21 +12,21 @@ from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.processors import share_cores
 from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 
-RANK_ENTRY = "attncheck.ring.worker.rank:main"  # the function that every process of a ring runs
+RANK_ENTRY = "attncheck.ring.worker.rank:main"  # the entry function of every process of a ring
 
 
-EMULATED_GENERATION = "2.8"  # the generation of flash-attn that is in if there is none
+EMULATED_GENERATION = "2.8"  # the generation of flash-attn that is emulated if none is installed
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The requested ring; flash-attn's kernels are emulated if there is no GPU, unless `emulate` says otherwise."""
+    """The requested ring; without a GPU flash-attn's kernels are emulated, unless `emulate` decides otherwise."""
 
     size: int
     emulate: bool | None = None
     rendezvous_seconds: float = RENDEZVOUS_SECONDS
-    checks_communication: bool = True  # check it before anything is measured
-    extra_path: str = ""  # a folder of packages that ranks find before the environment's
+    checks_communication: bool = True  # whether communication is checked before anything is measured
+    extra_path: str = ""  # a folder of packages that ranks import from before the environment's own
 
     def is_emulated(self, target: ExecutionTarget) -> bool:
         """Return whether plain torch replaces flash-attn's kernels."""
@@ -36,10 +36,11 @@ class Ring:
 def make_job(
     ring: Ring, target: ExecutionTarget, size: int, items: Sequence[tuple[str, str]], message: dict[str, object]
 ) -> RankJob:
-    """Return the work of `size` ranks on `items`, (backend, name)."""
+    """Return the job in which `size` ranks run `items`, (backend, name)."""
     full_message = {
         "device": target.device,
-        "threads": 1 if target.uses_gpu else share_cores(size, os.environ),  # one, as torchrun leaves a training rank
+        # one thread, as torchrun sets for a training rank
+        "threads": 1 if target.uses_gpu else share_cores(size, os.environ),
         "emulate": EMULATED_GENERATION if ring.is_emulated(target) else "",
         **message,
     }
@@ -55,7 +56,7 @@ def make_job(
 
 
 def choose_schemes(target: ExecutionTarget, names: Sequence[str]) -> tuple[list[BackendState], list[BackendState]]:
-    """Return every backend's state, and the context-parallel ones to measure. Raises `Unanswered` if none is."""
+    """Return the state of every backend, and the context-parallel ones to measure. Raises `Unanswered` without any."""
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, names, over_ranks=True)
     if not chosen_states:
@@ -65,7 +66,7 @@ def choose_schemes(target: ExecutionTarget, names: Sequence[str]) -> tuple[list[
 
 
 def raise_if_follower(runner: RankRunner) -> None:
-    """Raise `Following` on every rank but the first of a launcher outside: rank 0 reports for all."""
+    """Raise `Following` on every rank except the first of an external launcher: rank 0 reports for all."""
     if runner.is_follower:
         raise Following("")
 

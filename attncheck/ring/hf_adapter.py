@@ -1,9 +1,9 @@
-"""The check of ring-flash-attn's Hugging Face adapter: implementation -> entered, correct or silent.
+"""Checks ring-flash-attn's Hugging Face adapter: whether each implementation enters the ring and is correct.
 
-The adapter replaces what `attn_implementation="flash_attention_2"` means, and nothing else: under every other one each
-rank attends to its own shard alone, with a finite loss. That is a finding if such an implementation is requested;
-the matrix shows it for all. Windows and sinks are findings if the model has them; if no model is named their
-findings are one step milder, since nothing here may use them.
+The adapter replaces only `attn_implementation="flash_attention_2"`. Under any other implementation each rank attends to
+its own shard only, with a finite loss. That is a finding if such an implementation is requested; the matrix shows it
+for all. Windows and sinks are findings if the model has them. If no model is named, their findings are one level
+milder, because the job may not use them.
 """
 
 import os
@@ -48,14 +48,14 @@ _MODEL_NAMES = {"plain": "a Llama", "sinks": "a gpt-oss with sinks"} | {
 
 @dataclass(frozen=True)
 class Request:
-    """The implementation that the job trains with, and the model, if any."""
+    """The implementation that the job trains with, and its model, if any."""
 
     implementation: str = HOOKED_IMPLEMENTATION
     model: Model | None = None
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """The models to try: all if none is named, else what the model has."""
+        """The models to try: all if none is named, otherwise those with the model's features."""
         if self.model is None:
             return SHAPES
         windowed = tuple(WINDOW_BY_SHAPE) if isinstance(self.model.sliding_window, Known) else ()
@@ -63,7 +63,7 @@ class Request:
 
     @property
     def items(self) -> tuple[tuple[str, str], ...]:
-        """(implementation, shape): the plain model under each, the others under the one that the adapter replaces."""
+        """The items (implementation, shape): the plain model under each, other models under the replaced one."""
         implementations = dict.fromkeys((HOOKED_IMPLEMENTATION, self.implementation, *IMPLEMENTATIONS))
         plain = [(implementation, "plain") for implementation in implementations]
         return (*plain, *((HOOKED_IMPLEMENTATION, shape) for shape in self.shapes if shape != "plain"))
@@ -72,9 +72,9 @@ class Request:
 def add_adapter_check(
     report: Report, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
-    """Return parity's report with the check of the adapter, if the environment has the adapter and the ring 2 ranks.
+    """Return parity's report with the adapter check, if the adapter is installed and the ring has 2 ranks.
 
-    Not under a launcher outside: by then the other ranks have ended, and rank 0 would wait for them to no effect.
+    It does not run under an external launcher: the other ranks have ended by then, and rank 0 would wait for them.
     """
     snapshot = report.snapshot
     if read_rank_env(os.environ) is not None or ring.size < 2:
@@ -85,7 +85,7 @@ def add_adapter_check(
     request = Request(model=model)
     try:
         runs = measure_adapter(request, ring, target, report_progress)
-    except Unanswered as error:  # what parity has measured is not lost over it
+    except Unanswered as error:  # an error here must not lose what parity measured
         return _with_verdicts(report, (AdapterVerdict(HOOKED_IMPLEMENTATION, "plain", "lost", str(error)),))
     return engine.add_findings(_with_verdicts(report, judge_runs(runs)), make_findings(snapshot, request, runs))
 
@@ -97,7 +97,7 @@ def _with_verdicts(report: Report, verdicts: tuple[AdapterVerdict, ...]) -> Repo
 def measure_adapter(
     request: Request, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> tuple[AdapterRun, ...]:
-    """Return what the adapter does on the ring. Raises `Unanswered` if the ranks cannot start or meet."""
+    """Return the adapter's runs on the ring. Raises `Unanswered` if the ranks cannot start or meet."""
     size = max(2, ring.size)
     job = group.make_job(ring, target, size, request.items, {"task": "attncheck.ring.worker.hf_adapter:adapter"})
     progress = Progress(report_progress, len(job.items))
@@ -120,7 +120,7 @@ def _make_lost_run(event: Event, size: int) -> AdapterRun:
 
 
 def judge_runs(runs: Iterable[AdapterRun]) -> tuple[AdapterVerdict, ...]:
-    """Return the matrix of verdicts; an implementation that silently switches the ring off is a warning."""
+    """Return the matrix of verdicts; a warning for each implementation that silently turns the ring off."""
     return tuple(judge_run(run) for run in runs)
 
 
@@ -140,7 +140,7 @@ def judge_run(run: AdapterRun) -> AdapterVerdict:
 
 
 def _find_broken_rule(run: AdapterRun) -> tuple[str, str]:
-    """Return the code of the rule that a run breaks, "" if none, and the reason in words."""
+    """Return the code of the rule that a run breaks and the reason; two empty strings if it breaks none."""
     if run.outcome != "ok":
         return ("" if run.outcome in ("skipped", "out_of_memory", "out_of_time") else "ATN534"), run.reason
     if run.entered < run.layers:
@@ -164,7 +164,7 @@ def _find_broken_rule(run: AdapterRun) -> tuple[str, str]:
 
 
 def _is_correct(run: AdapterRun) -> bool:
-    """Return whether logits and gradients are off by no more than three times the rounding error of the model."""
+    """Return whether logits and gradients are off by at most three times the model's rounding error."""
     are_logits_correct = run.error <= FAIL_FACTOR * run.rounding
     return are_logits_correct and run.gradient_error <= FAIL_FACTOR * run.gradient_rounding
 
@@ -193,7 +193,7 @@ def _list_evidence(run: AdapterRun) -> tuple[str, ...]:
 
 
 def make_findings(snapshot: Snapshot, request: Request, runs: Sequence[AdapterRun]) -> tuple[Finding, ...]:
-    """Return a finding for each rule that the requested implementation breaks: pure judging."""
+    """Return a finding for each rule that the requested implementation breaks; nothing is measured."""
     runs_by_code: dict[str, list[AdapterRun]] = {}
     for run in runs:
         code = _find_broken_rule(run)[0]

@@ -1,26 +1,26 @@
-"""Which pairs of ranks exchange data with each other in the check of communication, and in which order.
+"""Chooses the pairs of ranks that exchange data in the communication check, and their order.
 
-Ranks are numbered node by node, as torchrun and srun's block distribution do. If they are not, other pairs are
-measured than meant here, and the report counts those that were.
+Ranks are assumed to be numbered node by node, as by torchrun and by srun's block distribution. If they are not, other
+pairs are measured; the report counts the pairs that were.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 
-MAX_ALL_PAIRS_RANKS = 8  # ranks up to which every pair is tried
-MAX_STAR_RANKS = 64  # ranks up to which rank 0 is paired with all: each pair costs it a communicator's memory
-MAX_NODE_PAIRS = 120  # exchanges between nodes up to which none is left out: every two of sixteen nodes
-MIN_NODE_OFFSETS = 2  # beyond, each node exchanges data with at least twice as many others
-SLURM_TASKS = re.compile(r"(\d+)(?:\(x\d+\))?")  # "8(x4)"; "8(x3),4": not the same on all nodes
+MAX_ALL_PAIRS_RANKS = 8  # with more ranks not every pair is tried
+MAX_STAR_RANKS = 64  # with more ranks rank 0 is not paired with all; each pair costs it a communicator's memory
+MAX_NODE_PAIRS = 120  # the most exchanges between nodes: enough for every pair of sixteen nodes
+MIN_NODE_OFFSETS = 2  # with more nodes, each exchanges data with at least twice as many others
+SLURM_TASKS = re.compile(r"(\d+)(?:\(x\d+\))?")  # "8(x4)"; "8(x3),4" if nodes differ
 
 Pair = tuple[int, int]
 
 
 def count_ranks_per_node(environ: Mapping[str, str], world_size: int) -> int:
-    """Return how many ranks the launcher started on each node; 0 if it does not say, or not the same on all.
+    """Return the launcher's number of ranks per node; 0 if it is not given, or not the same on all nodes.
 
-    torchrun sets LOCAL_WORLD_SIZE; srun SLURM_STEP_TASKS_PER_NODE (https://slurm.schedmd.com/srun.html). Without a
-    launcher outside all ranks are on this host.
+    torchrun sets LOCAL_WORLD_SIZE, srun SLURM_STEP_TASKS_PER_NODE (https://slurm.schedmd.com/srun.html). Without an
+    external launcher all ranks are on this host.
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:
         text = environ.get("LOCAL_WORLD_SIZE", "" if "LOCAL_RANK" in environ else "1")
@@ -34,10 +34,10 @@ def count_ranks_per_node(environ: Mapping[str, str], world_size: int) -> int:
 
 
 def choose_pairs(world_size: int, ranks_per_node: int = 0) -> tuple[Pair, ...]:
-    """Return the pairs to try: all of up to 8 ranks; of more, neighbours on the ring, rank 0 with up to 64, and nodes.
+    """Return the pairs to try: all if at most 8 ranks; otherwise ring neighbours, rank 0 with up to 64, and nodes.
 
-    Of every two nodes of up to sixteen at least one pair of ranks is tried; of more nodes each with some others. The
-    pairs of a rank are spread over the whole check, so that what disturbs it for a while does not look like that rank.
+    Every two of up to sixteen nodes have at least one pair of ranks. With more nodes, each is paired with some others.
+    The pairs of a rank are spread over the check, so that a short disturbance does not look like a fault of that rank.
     """
     if world_size <= MAX_ALL_PAIRS_RANKS:
         return tuple((a, a + offset) for offset in range(1, world_size) for a in range(world_size - offset))
@@ -50,9 +50,9 @@ def choose_pairs(world_size: int, ranks_per_node: int = 0) -> tuple[Pair, ...]:
 
 
 def _choose_pairs_between_nodes(world_size: int, ranks_per_node: int) -> Iterator[Pair]:
-    """Yield pairs of ranks that have the same place on two nodes, and so the same rail of the network.
+    """Yield pairs of ranks with the same local rank on two nodes, and therefore on the same network rail.
 
-    If there is no room for each place, the places take turns.
+    If there is no room for every local rank, they take turns.
     """
     nodes = world_size // ranks_per_node
     if nodes < 2:

@@ -1,7 +1,7 @@
-"""Parity across ranks: every scheme of context parallelism, on a ring of n processes.
+"""Parity across ranks: runs every context-parallel scheme on a ring of n processes.
 
-The requested ring gets the whole suite; the smaller powers of two get the problem that is the same at every
-size, so that the report can say how the error grows. Under a launcher outside there is the one ring that it started.
+The requested ring gets the whole suite. The smaller powers of two get one problem that is the same at every size, so
+that the report can show how the error grows. Under an external launcher only the ring that it started is measured.
 """
 
 import os
@@ -37,7 +37,7 @@ from attncheck.workers.ranks import RankJob, RankRunner
 
 
 def choose_cases(request: parity.Request, snapshot: Snapshot, ring: Ring) -> dict[int, tuple[Case, ...]]:
-    """Return the cases to run at each ring size. Raises `BadUsage` if none is left."""
+    """Return the cases for each ring size. Raises `BadUsage` if none is left."""
     model = discovery.requested_model(snapshot)
     cases_by_size: dict[int, tuple[Case, ...]] = {}
     for size in _choose_ring_sizes(ring, request):
@@ -132,10 +132,10 @@ def _make_job(
 def make_report(
     snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], measured_on: MeasuredOn
 ) -> Report:
-    """Return the report on measured runs: pure judging, as parity's, and how errors grow with the ring."""
+    """Return the report on measured runs, as parity's, with the growth of errors with the ring; it measures nothing."""
     growths = error_growths(runs)
     parity_report = parity.make_report(snapshot, states, runs, measured_on)
-    # How the error of a wrong scheme grows says nothing about the scheme.
+    # The error growth of a wrong scheme says nothing about the scheme.
     wrong_backends = {finding.subject for finding in parity_report.findings if finding.code == "ATN601"}
     findings = tuple(
         make_growth_finding(growth.backend, describe_growth(growth))
@@ -155,7 +155,7 @@ GATHER_INSTEAD = Fix(
 
 
 def make_growth_finding(backend: str, evidence: str) -> Finding:
-    """Return the finding on a ring whose error grows with its ranks, with the scheme that does not merge."""
+    """Return the finding about an error that grows with the number of ranks; it names a scheme without merging."""
     return engine.make_finding_by_code(
         "ATN605", Problem(f"the error of {backend} grows with the ring", (evidence,), (GATHER_INSTEAD,), backend)
     )

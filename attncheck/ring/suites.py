@@ -1,8 +1,8 @@
-"""The suites of context-parallel cases: what every scheme must get right on a ring of n ranks.
+"""The suites of context-parallel cases that every scheme must compute right on a ring of n ranks.
 
-Lengths are multiples of 2n, which the zigzag needs, except in "uneven", which only llama3's scheme takes. Documents
-are chosen by where they end: one document, many, one longer than a shard, one that ends on a shard's edge. "growth" is
-the same problem at every ring size, so that errors can be compared across them.
+Lengths are multiples of 2n, which zigzag needs, except in "uneven", which only llama3 takes. Documents are chosen by
+where they end: one document, many, one longer than a shard, one that ends at a shard's edge. "growth" is the same
+problem at every ring size, so that errors can be compared across sizes.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from attncheck.core.cases import Case, Dtype, Values
 from attncheck.core.model import Model
 from attncheck.measure.suites import Suite, finish_cases, iter_layer_kinds, probe_variants
 
-GROWTH_SEQLEN = 1024  # tokens of the problem that is the same at every ring size up to 64 ranks
-MIN_SHARD = 128  # tokens of a rank's shard at least
-WINDOW = 100  # of the full suite: shorter than a shard, so that a window per block shows
+GROWTH_SEQLEN = 1024  # tokens of the problem that is the same for all rings of up to 64 ranks
+MIN_SHARD = 128  # the fewest tokens in a rank's shard
+WINDOW = 100  # in the full suite; shorter than a shard, so that a window applied per block shows
 
 
 def make_suite(name: Suite, ring_size: int, seed: int = 0) -> tuple[Case, ...]:
-    """Return the cases of a suite for a ring of `ring_size` ranks, each once, in the order of families."""
+    """Return the suite's cases for a ring of `ring_size` ranks, each once, by family."""
     makers = {"quick": _quick_cases, "standard": _standard_cases, "full": _full_cases}
     return _finish_cases(ring_size, makers[name](ring_size), seed)
 
@@ -32,7 +32,7 @@ def make_growth_cases(ring_size: int, seed: int = 0) -> tuple[Case, ...]:
 def make_model_cases(
     model: Model, ring_size: int, max_seqlen: int | None = None, seed: int = 0, dtype: Dtype | None = None
 ) -> tuple[Case, ...]:
-    """Return the cases that a model's own attention makes on a ring: its heads, sizes, windows, caps, sinks, dtype."""
+    """Return the cases of a model's attention on a ring: its heads, sizes, windows, caps, sinks and dtype."""
     cases = _iter_model_cases(model, ring_size, max_seqlen)
     return _finish_cases(ring_size, (replace(case, dtype=dtype or case.dtype) for case in cases), seed)
 
@@ -40,11 +40,12 @@ def make_model_cases(
 def make_bench_cases(
     num_heads: int, num_kv_heads: int, head_dim: int, dtype: Dtype, ring_size: int
 ) -> tuple[Case, ...]:
-    """Return a dense case and a packed one of a shape that is timed, called as the benchmark calls it."""
+    """Return a dense and a packed case of a timed shape, with k and v in one tensor and apart, as schemes are timed."""
     shape: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    shape |= {"dtype": dtype, "operands": "kvpacked"}
-    packed = _packed_case("bench", make_packings(ring_size)["many_documents"], **shape)
-    return _finish_cases(ring_size, iter((_dense_case("bench", _row_length(ring_size), **shape), packed)), 0)
+    packed = _packed_case("bench", make_packings(ring_size)["many_documents"], dtype=dtype, **shape)
+    cases = (_dense_case("bench", _row_length(ring_size), dtype=dtype, **shape), packed)
+    together = (replace(case, operands="kvpacked") for case in cases)
+    return _finish_cases(ring_size, iter((*together, *cases)), 0)
 
 
 def _finish_cases(ring_size: int, cases: Iterator[Case], seed: int) -> tuple[Case, ...]:
@@ -52,7 +53,7 @@ def _finish_cases(ring_size: int, cases: Iterator[Case], seed: int) -> tuple[Cas
 
 
 def _row_length(ring_size: int) -> int:
-    """Return the tokens of a row: at least a thousand, and such that a shard's length is a multiple of 2n too."""
+    """Return the tokens of a row: at least a thousand, with a shard length that is also a multiple of 2n."""
     step = 2 * ring_size * ring_size
     return -(-max(GROWTH_SEQLEN, MIN_SHARD * ring_size) // step) * step
 
@@ -70,12 +71,12 @@ def _packed_case(family: str, seqlens: tuple[int, ...], **fields: Any) -> Case:
 
 
 def make_packings(ring_size: int, total: int | None = None) -> dict[str, tuple[int, ...]]:
-    """Return the document lengths of a row by what each packing tests; every length is a multiple of 2n."""
+    """Return the document lengths of each packing by what it tests; every length is a multiple of 2n."""
     total, unit = total or _row_length(ring_size), 2 * ring_size
     shard = total // ring_size
     units = total // unit
     many = [unit * (1 + index % 3) for index in range(max(1, units // 3))]
-    longer = (shard // 2 + shard + unit) // unit * unit  # over a shard's length, across an edge
+    longer = (shard // 2 + shard + unit) // unit * unit  # longer than a shard, across an edge
     edge = max(unit, shard // unit * unit)
     return {
         "one_document": (total,),
@@ -86,7 +87,7 @@ def make_packings(ring_size: int, total: int | None = None) -> dict[str, tuple[i
 
 
 def _fill_row(lengths: list[int], total: int) -> tuple[int, ...]:
-    """Return as many of the lengths as fit into `total`, and the remainder as a last document."""
+    """Return as many of the lengths as fit into `total`, and the remainder as the last document."""
     documents: list[int] = []
     for length in lengths:
         if sum(documents) + length > total:
@@ -163,7 +164,7 @@ def _operand_cases(ring_size: int) -> Iterator[Case]:
 
 
 def _heads_k_stride_cases(ring_size: int) -> Iterator[Case]:
-    """Yield a case for every divisor of the kv heads that llama3's scheme may gather at a time."""
+    """Yield a case for every divisor of the kv heads that llama3 may gather at a time."""
     many = make_packings(ring_size)["many_documents"]
     for stride in (1, 2, 4):
         yield _packed_case("heads_k_stride", many, num_heads=8, num_kv_heads=4, heads_k_stride=stride)
@@ -190,7 +191,7 @@ def _iter_model_cases(model: Model, ring_size: int, max_seqlen: int | None) -> I
         total *= 2
     packings = make_packings(ring_size, total)
     for fields in iter_layer_kinds(model):
-        if "window_size" in fields:  # shorter than the row, or it would change nothing
+        if "window_size" in fields:  # shorter than the row, otherwise it would change nothing
             fields["window_size"] = tuple(min(side, total // 3) for side in fields["window_size"])
         yield _dense_case("model", total, **fields)
         for family in ("many_documents", "longer_than_a_shard"):

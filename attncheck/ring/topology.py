@@ -1,7 +1,7 @@
-"""How ranks are joined: the GPU of each rank in the snapshot, and the link between each two.
+"""The connections between ranks: each rank's GPU in the snapshot, and the link between every two.
 
 Sources, read 2026-11-21: NVIDIA's pages on NVLink (A100: 12 links, 600 GB/s both ways; H100: 18 links, 900 GB/s; B200:
-18 links, 1.8 TB/s), so 25 GB/s a link one way from Volta to Hopper and 50 from Blackwell on; the whitepaper on Ampere
+18 links, 1.8 TB/s), so 25 GB/s per link one way from Volta to Hopper and 50 since Blackwell; the whitepaper on Ampere
 GA102 (four links of 14.0625 GB/s in each direction). PCI Express: 8 and 16 GT/s with 128b/130b, 16 lanes.
 """
 
@@ -15,7 +15,7 @@ from attncheck.doctor.probes.payload import privacy
 
 Capability = tuple[int, int]
 
-NVLINK_GB_PER_S: dict[Capability, float] = {  # of one link, one way
+NVLINK_GB_PER_S: dict[Capability, float] = {  # per link, one way
     (6, 0): 20.0,
     (7, 0): 25.0,
     (7, 5): 25.0,
@@ -26,14 +26,14 @@ NVLINK_GB_PER_S: dict[Capability, float] = {  # of one link, one way
     (10, 3): 50.0,
 }
 PCIE_3_X16, PCIE_4_X16 = 15.75, 31.5
-# Below one host bridge; beyond it (NODE, SYS) the path between processors decides, whose rate is not reported.
+# Links below one host bridge. Beyond it (NODE, SYS) the path between processors decides; its rate is not reported.
 PCIE_KINDS = ("PIX", "PXB", "PHB")
 
 
 def one_way_gb_per_s(kind: str, capability: Capability) -> float:
-    """Return GB/s one way of a link as `nvidia-smi topo -m` names it ("NV18", "PIX", …), 0 if it is not known.
+    """Return GB/s one way of a link by its name in `nvidia-smi topo -m` ("NV18", "PIX", …), 0 if unknown.
 
-    PCIe counts as the oldest generation whose slots the GPU is sold for: what the slot really has is not reported.
+    PCIe counts as the oldest generation of the slots that the GPU is sold for; the real slot is not reported.
     """
     links = re.fullmatch(r"NV(\d+)", kind)
     if links:
@@ -43,7 +43,7 @@ def one_way_gb_per_s(kind: str, capability: Capability) -> float:
     return 0.0
 
 
-# Settings whose values name hosts, addresses or files: that they differ from host to host means nothing.
+# Settings with names of hosts, addresses or files: a difference between hosts means nothing.
 HOST_SPECIFIC_SETTINGS = (
     "NCCL_COMM_ID",
     "NCCL_HOSTID",
@@ -54,7 +54,7 @@ HOST_SPECIFIC_SETTINGS = (
 
 
 def make_rank_facts(documents: Iterable[dict[str, Any]], snapshot: Snapshot) -> tuple[RankFacts, ...]:
-    """Return what each rank reported of itself, with hosts as numbers and its GPU's index in the snapshot."""
+    """Return each rank's facts, with hosts as numbers and its GPU's index in the snapshot."""
     documents = sorted(documents, key=lambda document: document["rank"])
     hosts = list(dict.fromkeys(document["host"] for document in documents))
     cards = list(dict.fromkeys((document["host"], document["bus"]) for document in documents if document.get("bus")))
@@ -84,7 +84,7 @@ def make_rank_facts(documents: Iterable[dict[str, Any]], snapshot: Snapshot) -> 
 
 
 def find_routes(pairs: Iterable[tuple[int, int]], ranks: Sequence[RankFacts], snapshot: Snapshot) -> tuple[Route, ...]:
-    """Return how each of `pairs` is joined, as far as the snapshot of rank 0's host shows."""
+    """Return the link of each of `pairs`, as far as the snapshot of rank 0's host shows it."""
     facts_by_rank = {facts.rank: facts for facts in ranks}
     return tuple(
         _find_route(facts_by_rank[first], facts_by_rank[second], snapshot)
@@ -102,7 +102,7 @@ def _find_route(first: RankFacts, second: RankFacts, snapshot: Snapshot) -> Rout
     if link is None:
         return Route(first.rank, second.rank, "")
     if link.peer_access == Known(False):
-        return Route(first.rank, second.rank, "host")  # its own rule reports that
+        return Route(first.rank, second.rank, "host")  # another rule reports that
     gpus = [device for device in snapshot.visible_devices() if device.index in (link.first, link.second)]
     rate = min((_one_way_rate(link, device) for device in gpus), default=0.0)
     return Route(first.rank, second.rank, link.kind, rate)

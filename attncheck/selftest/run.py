@@ -1,7 +1,7 @@
 """Shows that the checks can fail: injects faults into throwaway sandboxes and runs the real checks on them.
 
-family -> control (nothing injected: silent) and faults (injected: the expected codes fire). Every run is attncheck's
-own command line in a child, in a temporary folder that is always removed afterwards.
+A family has a control (nothing is injected: no code may fire) and faults (injected: the expected codes must fire).
+Every run is attncheck's own command line in a child, in a temporary folder that is always removed afterwards.
 """
 
 import contextlib
@@ -28,14 +28,15 @@ from attncheck.workers.processors import count_cores
 
 Status = Literal["caught", "missed", "skipped"]
 ControlStatus = Literal["silent", "alarm"]
-POLL_SECONDS = 0.05  # between two looks at the running checks
-MIN_HEAVY_CHECKS, MAX_HEAVY_CHECKS = 2, 6  # at once: they fill the machine, and wait for deadlines much of their time
+POLL_SECONDS = 0.05  # between two polls of the running checks
+# at once: each can use the whole machine, but spends much time waiting for deadlines
+MIN_HEAVY_CHECKS, MAX_HEAVY_CHECKS = 2, 6
 CORES_PER_HEAVY_CHECK = 3
 
 
 @dataclass(frozen=True)
 class FaultResult:
-    """What the check made of one fault; `because` says what fired, what did not, or what is missing here."""
+    """A check's result for one fault; `because` names the codes that fired or did not, or what is missing here."""
 
     fault: str
     codes: tuple[str, ...]
@@ -49,7 +50,7 @@ class FaultResult:
 
 @dataclass(frozen=True)
 class ControlResult:
-    """What a family's check finds if nothing is injected; `codes` are those that must not fire."""
+    """The findings of a family's check without an injected fault; `codes` are those that must not fire."""
 
     family: str
     checks: str
@@ -69,12 +70,12 @@ class SelftestResult:
     interrupted: bool = False
 
     def count_status(self, status: Status) -> int:
-        """Return how many faults have this status."""
+        """Return the number of faults with this status."""
         return sum(result.status == status for result in self.results)
 
     @property
     def exit_code(self) -> int:
-        """0 if every fault was caught and every control silent, 1 if not, 3 if nothing could run, 130 after Ctrl-C."""
+        """0 if every fault was caught and every control was silent, 1 if not, 3 if nothing ran, 130 after Ctrl-C."""
         if self.interrupted:
             return Interrupted.exit_code
         if self.count_status("missed") or any(control.status == "alarm" for control in self.controls):
@@ -83,9 +84,9 @@ class SelftestResult:
 
 
 def select_faults(codes: Iterable[str]) -> tuple[Fault, ...]:
-    """Return the faults whose codes begin with one of `codes`; "all", or none named, means every one.
+    """Return the faults whose codes begin with one of `codes`; "all", or no code, means every fault.
 
-    Raises `BadUsage` for a code that no rule has, `Unanswered` for one that no fault covers.
+    Raises `BadUsage` if no rule has a code, `Unanswered` if no fault covers it.
     """
     all_faults, broken = faults.load()
     if broken:
@@ -153,7 +154,7 @@ def throwaway_folder() -> Iterator[Path]:
 
 
 class Capabilities:
-    """What the examined environment and this machine offer."""
+    """The capabilities of the examined environment and this machine."""
 
     def __init__(self, snapshot: Snapshot, device: str) -> None:
         self.snapshot = snapshot
@@ -161,7 +162,7 @@ class Capabilities:
         self.gpus = 0 if device == "cpu" else len(glob.glob("/dev/nvidia[0-9]*"))
 
     def missing_need(self, needs: Iterable[str]) -> str:
-        """Return in words the first of `needs` that is missing; "" for none."""
+        """Return the first of `needs` that is missing, in words; "" if none is."""
         return next((reason for need in needs if (reason := self._describe_missing(need))), "")
 
     def _describe_missing(self, need: str) -> str:
@@ -176,7 +177,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Task:
-    """One run of a check: a control, or one fault, or several."""
+    """One run of a check: a control, one fault, or several faults."""
 
     name: str
     family: Family
@@ -198,7 +199,7 @@ def _plan_tasks(selected: Sequence[Fault], folder: Path, python: str, capabiliti
 
 
 def _start_task(task: Task) -> CheckProcess:
-    """Set up the sandbox, inject the faults, and start the check. What injecting raises is not caught."""
+    """Set up the sandbox, inject the faults, and start the check. Exceptions from the injection are not caught."""
     sandbox = task.sandbox
     sandbox.folder.mkdir()
     task.family.setup(sandbox)
@@ -213,12 +214,13 @@ def run_tasks(
     report_progress: Callable[[str], None],
     outcomes: dict[str, CheckOutcome] | None = None,
 ) -> dict[str, CheckOutcome]:
-    """Return how every run ended, by task name, and put it into `outcomes` as soon as it is known.
+    """Return how every run ended, by task name; each is also put into `outcomes` as soon as it ends.
 
-    Heavy runs go together with light ones, which use the cores that they leave idle.
+    Heavy runs start together with light ones, which use the idle cores.
     """
     waiting = {
-        True: sorted((task for task in tasks if task.family.heavy), key=lambda task: -len(task.faults)),  # the longest
+        # the longest first
+        True: sorted((task for task in tasks if task.family.heavy), key=lambda task: -len(task.faults)),
         False: [task for task in tasks if not task.family.heavy],
     }
     active: dict[str, tuple[Task, CheckProcess]] = {}
@@ -292,7 +294,7 @@ def _contains_all(finding: dict[str, Any], words: Sequence[str]) -> bool:
 
 
 def _judge_control(task: Task, outcome: CheckOutcome, known: Iterable[Fault]) -> ControlResult:
-    """Return whether the check is silent if nothing is injected: no code of the `known` faults of its family."""
+    """Return whether the check is silent without a fault: it reports no code of its family's `known` faults."""
     codes = tuple(sorted({code for fault in known if fault.family is task.family for code in fault.codes}))
     status: ControlStatus = "silent"
     because = "none of these codes"

@@ -1,4 +1,4 @@
-"""Formats the results of selftest: one line per fault and control, and the counts; and the list of faults."""
+"""Formats selftest's results, one line per fault and control and the counts, and the list of faults."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -20,6 +20,14 @@ from attncheck.rehearsal.execution import WATCHER
 from tests.rehearsal.staging import make_materials
 
 DATASETS = "def load_dataset(path, *arguments, **options):\n    return path, options\n"
+LAUNCHER = """
+import os, subprocess, sys
+def prepare_simple_launcher_cmd_env(args):
+    return [sys.executable, *args], {**os.environ, "ACCELERATE_MIXED_PRECISION": "bf16"}
+def simple_launcher(args):
+    command, environment = prepare_simple_launcher_cmd_env(args)
+    subprocess.run(command, env=environment)
+"""
 SCRIPT = """
 import json
 from datasets import load_dataset
@@ -57,7 +65,31 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 2  # "a/b" with and without a name
     assert set(whole[1]["data_files"]) == {"train", "validation", "test"} and own[1] == {"data_files": str(rows)}
+
+
+def test_one_process_launches_and_trains(tmp_path: Path) -> None:
+    """accelerate's launcher of one process runs the script itself: what it has imported is not imported again."""
+    (tmp_path / "entry").mkdir()
+    shutil.copytree(WATCHER, tmp_path / "entry" / "attncheck_watcher")
+    shutil.copy(WATCHER / "entry.py", tmp_path / "entry" / "sitecustomize.py")
+    for name in ("scripts", "watch"):
+        (tmp_path / name).mkdir()
+    script = tmp_path / "scripts" / "train.py"
+    (tmp_path / "scripts" / "local_module.py").write_text("PLACE = __file__\n")
+    names = "os.getpid(), sys.argv, __name__, os.environ['ACCELERATE_MIXED_PRECISION'], local_module.PLACE"
+    script.write_text(f"import json, os, sys, local_module\nprint(json.dumps([{names}]))\nsys.exit(5)\n")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "entry"), "ATTNCHECK_WATCH": str(tmp_path / "watch")}
+    (tmp_path / "entry" / "accelerate" / "commands").mkdir(parents=True)
+    (tmp_path / "entry" / "accelerate" / "commands" / "launch.py").write_text(LAUNCHER)
+    start = "import sys, accelerate.commands.launch as launch; launch.simple_launcher(sys.argv[1:])"
+    command = [sys.executable, "-c", start, str(script), "--lr", "1"]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        output = process.communicate(timeout=100)[0]
+    place = str(tmp_path / "scripts" / "local_module.py")
+    expected = [process.pid, [str(script), "--lr", "1"], "__main__", "bf16", place]
+    assert json.loads(output.splitlines()[-1]) == expected and process.returncode == 5
 
 
 @pytest.fixture

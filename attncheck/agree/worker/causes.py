@@ -1,11 +1,12 @@
-"""Finds what explains a side that is off: variants of the exact computation, each computed on the same tokens.
+"""Searches for the cause of a side's difference: variants of the exact computation on the same tokens.
 
-A hypothesis is a model (its configuration, its weights, what it was given) and what is made of its logits. All pairs
-are compared with what the side computed; the simplest that leaves no more than rounding is the cause.
+A hypothesis is a model (its configuration, weights and inputs) and a transform of its logits. Every pair is compared
+with the side's values. The simplest one that leaves only rounding error is the cause.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -15,24 +16,32 @@ from attncheck.agree.worker.models import Sample, rms
 from attncheck.agree.worker.transforms import fit_temperature, list_transforms
 from attncheck.agree.worker.variants import iter_variants
 from attncheck.core.results.agree import Cause, Side
+from attncheck.smoke.worker.models.randomness import find_rates
 
-NAMED_SHARE = 0.9  # of the squared difference that an incomplete explanation has to explain
-CLOSED_SHARE = 0.7  # of the error that may be left, if it is within rounding
+DRAWS = 16  # random draws of dropout
+NORMAL_MEDIAN = 0.6745  # median absolute value of a normal variable of variance 1
+DRAWN_FACTOR = 1.6  # draws may be this many times smaller or larger than the difference they explain
+CLOSED_SHARE = 0.7  # share of the error that may be left, if it is within rounding
 
 
 def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> tuple[Cause | None, int]:
-    """Return what explains a side's log-probabilities, and how many hypotheses were computed.
+    """Return the cause of a side's log-probabilities, and the number of hypotheses that were computed.
 
     `limit` is the root mean square that rounding explains.
     """
     base = Variant("", "", "", lambda: context.exact)
     transforms = [transform for transform in list_transforms(context) if side in transform.sides]
     plain = transforms[0]
-    error = rms(observed - _join(plain, context.exact, context.samples))
-    of_base = [*transforms, fit_temperature(context, observed)]  # the last: named ones come first
+    exact = _join(plain, context.exact, context.samples)
+    error = rms(observed - exact)
+    of_base = [*transforms, fit_temperature(context, observed)]  # the fitted one is last: named ones come first
     best: tuple[float, Variant, Transform] | None = None
     tried = 0
-    for variant in (base, *(v for v in iter_variants(context) if side in v.sides)):
+    sizes = [len(sample.response) for sample in context.samples]
+    off = [rms(part) > limit for part in torch.split(observed - exact, sizes)]
+    for variant in chain((base,), iter_variants(context, off)):
+        if side not in variant.sides:
+            continue
         logits = _compute(context, variant)
         if logits is None:
             continue
@@ -40,7 +49,8 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
             if variant is base and transform is plain:
                 continue
             tried += 1
-            rest = rms(observed - _join(transform, logits, context.samples))
+            expected = _join(transform, logits, context.samples)
+            rest = rms(torch.where(expected.isnan(), 0.0, observed - expected))
             if best is None or rest < best[0] * (0.9 if transform is of_base[-1] else 0.999):
                 best = (rest, variant, transform)
         if best is not None and best[0] <= limit and best[0] <= CLOSED_SHARE * error:
@@ -50,8 +60,8 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     rest, variant, transform = best
     explained = 1.0 - (rest / error) ** 2
     closes = rest <= limit and rest <= CLOSED_SHARE * error
-    if not closes and explained < NAMED_SHARE:
-        return None, tried
+    if not closes and explained < variant.named_share:
+        return (_find_dropout(context, plain, observed, exact) if side == "trainer" else None), tried
     parts = [part for part in (variant, transform) if part.name]
     return (
         Cause(
@@ -66,6 +76,29 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     )
 
 
+def _find_dropout(context: Context, plain: Transform, observed: Tensor, exact: Tensor) -> Cause | None:
+    """Return dropout as the cause if drawing it again and again changes each token by as much as is observed."""
+    rates = {f"{name} {rate:g}" for (_, name), rate in find_rates(context.model.config).items()}
+    if not rates:
+        return None
+    torch.manual_seed(0)
+    context.model.train()
+    draws = torch.stack([_join(plain, context.score(), context.samples) for _ in range(DRAWS)])
+    context.model.eval()
+    typical = float(((observed - draws.mean(0)) / draws.std(0).clamp_min(1e-12)).abs().median()) / NORMAL_MEDIAN
+    share = rms(draws - exact) / rms(observed - exact)
+    if not all(1 / DRAWN_FACTOR < number < DRAWN_FACTOR for number in (typical, share)):
+        return None
+    return Cause(
+        "trainer",
+        "dropout",
+        f"dropout is on while the trainer scores: {', '.join(sorted(rates))}",
+        min(1.0, share**2),
+        "switch dropout off: set these rates of config.json to 0",
+        closes=False,
+    )
+
+
 def _compute(context: Context, variant: Variant) -> list[Tensor] | None:
     """Return a variant's logits, None if no such model can be computed."""
     if variant.name not in context.computed:
@@ -73,7 +106,7 @@ def _compute(context: Context, variant: Variant) -> list[Tensor] | None:
         try:
             context.computed[variant.name] = variant.compute()
         except (ValueError, RuntimeError, TypeError, KeyError, AttributeError, IndexError):
-            context.computed[variant.name] = []  # a configuration that this class does not take explains nothing
+            context.computed[variant.name] = []  # a configuration that this class rejects explains nothing
     return context.computed[variant.name] or None
 
 

@@ -1,4 +1,4 @@
-"""What a hypothesis is made of: a changed model, and what is made of its logits."""
+"""The parts of a hypothesis: a changed model, and a transform of its logits."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class Variant:
     remedy: str
     compute: Callable[[], list[Tensor]]
     sides: tuple[Side, ...] = ("engine", "trainer")
+    named_share: float = 0.99  # share of the squared difference that an incomplete explanation must explain
 
 
 @dataclass(frozen=True)
 class Transform:
-    """What is made of logits: log p of a sample's tokens."""
+    """A transform of logits into log p of a sample's tokens."""
 
     name: str
     text: str
@@ -40,7 +41,7 @@ class Transform:
 
 @dataclass
 class Context:
-    """What hypotheses are computed from: the exact model, the samples, both sides' settings."""
+    """The inputs of hypotheses: the exact model, the samples, and both sides' settings."""
 
     folder: str
     engine_folder: str
@@ -58,7 +59,7 @@ class Context:
         change: Callable[[Any], None] | None = None,
         samples: Sequence[Sample] = (),
     ) -> list[Tensor]:
-        """Return the logits of each sample on its own under changed weights, or with other tokens."""
+        """Return each sample's logits, computed separately, with changed weights or other tokens."""
         samples = samples or self.samples
         if change is None:
             return [own.logits for own in scoring.score_each(self.model, samples)]
@@ -71,20 +72,20 @@ class Context:
             self.model.load_state_dict(kept)
 
     def score_other(self, overrides: Overrides = (), folder: str = "", dropped: bool = False) -> list[Tensor]:
-        """Return the logits of another configuration or folder; `dropped`: without the trainer's own overrides."""
+        """Return the logits with another configuration or folder; `dropped`: without the trainer's own overrides."""
         own = () if dropped else self.plan.overrides
         dtype = next(self.model.parameters()).dtype
         model = load_model(folder or self.folder, dtype, "eager", (*own, *overrides), self.device)
         return [scored.logits for scored in scoring.score_each(model, self.samples)]
 
     def score_cached(self, make_cache: Callable[[], Any]) -> list[Tensor]:
-        """Return the logits through a cache, in the engine's precision: what a cache rounds is rounded by then."""
+        """Return the logits through a cache in the engine's precision, so that the cache's rounding is included."""
         precision = self.rollout.precision
         model = load_model(self.folder, DTYPES[precision], "eager", self.plan.overrides, self.device)
         scored = scoring.score_each(model, self.samples, Scoring(precision), make_cache=make_cache)
         return [own.logits.to(self.exact[0].dtype) for own in scored]
 
     def score_batches(self, make: Callable[[Sequence[Sample]], scoring.Batch]) -> list[Tensor]:
-        """Return the logits of batches that are made in another way than the trainer's."""
+        """Return the logits of batches that are made differently from the trainer's."""
         plan = Scoring("fp32", batch=self.plan.batch)
         return [scored.logits for scored in scoring.score(self.model, self.samples, plan, make=make)]

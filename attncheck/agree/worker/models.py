@@ -5,7 +5,7 @@ import json
 import math
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,27 @@ from torch import Tensor
 
 from attncheck.core.agreement import Overrides
 from attncheck.core.plan import Precision
+from attncheck.doctor.probes.payload.model import files
 from attncheck.rehearsal.worker import materials, own_model
 from attncheck.rehearsal.worker.vocabulary import WordsNotFound
 from attncheck.smoke.worker.data.language import Language
 from attncheck.smoke.worker.models.build import Unbuildable
+from attncheck.smoke.worker.models.randomness import find_rates
 
 PROMPTS = 10
-PROMPT_TOKENS = (4, 56)  # the longest is beyond the window of small models
+PROMPT_TOKENS = (4, 56)  # the longest prompt exceeds the window of small models
 NEW_TOKENS = 40
 GENERATION = "generation_config.json"
 NORM_SPREAD = 0.3
-VISIBLE_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 8.0}  # of released models 50 and 30
-SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of the user's generation config
+VISIBLE_ROPE = ("llama3", "yarn")  # its scaling shows only at frequencies that are slow for the trained length
+TRAINED_LENGTH = 32
+VISIBLE_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 8.0}  # released models have 50 and 30
+SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # in the user's generation config
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt and what the engine wrote, as token ids; `log_probabilities` are the engine's, one for each token."""
+    """A prompt and the engine's response as token ids; `log_probabilities` has the engine's value for each token."""
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
@@ -39,7 +43,7 @@ class Sample:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The whole document."""
+        """All tokens of the document."""
         return self.prompt + self.response
 
 
@@ -50,15 +54,15 @@ def prepare_small(name: str, folder: Path, seed: int) -> int:
     )
     if folder.name != "model":
         shutil.move(str(folder.parent / "model"), folder)
-    _copy_sampling(name, folder)
+    _copy_own(name, folder)
     _make_visible(folder, seed)
     return parameters
 
 
 def _make_visible(folder: Path, seed: int) -> None:
-    """Change a small model so that an engine that lacks one of its features computes something else.
+    """Change a small model so that an engine without one of its features computes something else.
 
-    Fresh norms and biases are all ones or zeros, and fresh scores are far below the soft-caps of released models.
+    Newly made norms and biases are all ones or zeros, and new scores are far below the soft-caps of released models.
     """
     from safetensors.torch import load_file, save_file
 
@@ -71,23 +75,32 @@ def _make_visible(folder: Path, seed: int) -> None:
                 tensors[name] = tensor + NORM_SPREAD * torch.randn(len(tensor), generator=generator)
         save_file(tensors, path, metadata={"format": "pt"})
     config = json.loads(config_path.read_text())
-    capped = {name: cap for name, cap in VISIBLE_CAPS.items() if config.get(name)}
-    if capped:
-        config_path.write_text(json.dumps({**config, **capped}))
+    visible: dict[str, Any] = {name: cap for name, cap in VISIBLE_CAPS.items() if config.get(name)}
+    for name in ("rope_parameters", "rope_scaling"):
+        table = config.get(name) or {}
+        if table.get("rope_type", table.get("type")) in VISIBLE_ROPE:
+            visible[name] = {**table, "original_max_position_embeddings": TRAINED_LENGTH}
+    _update(config_path, visible)
 
 
-def _copy_sampling(name: str, folder: Path) -> None:
-    """Give a small model the sampling fields of the user's generation_config.json: engines take them as defaults."""
-    with contextlib.suppress(Unbuildable, OSError, ValueError):
-        fields = json.loads((own_model.find_folder(name) / GENERATION).read_text())
-        kept = {key: fields[key] for key in SAMPLING_FIELDS if key in fields}
-        path = folder / GENERATION
-        own = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**own, **kept}))
+def _copy_own(name: str, folder: Path) -> None:
+    """Copy the sampling fields of the user's generation_config.json, which engines use as defaults, and the rates of
+    dropout, with which a trainer may score."""
+    source = Path(str(files.find_model_folder(name).get("known") or ""))
+    with contextlib.suppress(OSError, ValueError):
+        fields = json.loads((source / GENERATION).read_text())
+        _update(folder / GENERATION, {key: fields[key] for key in SAMPLING_FIELDS if key in fields})
+    with contextlib.suppress(OSError, ValueError):
+        _update(folder / "config.json", {rate: own for (_, rate), own in find_rates(read_config(source)).items()})
+
+
+def _update(path: Path, fields: Mapping[str, Any]) -> None:
+    own = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**own, **fields}))
 
 
 def make_prompts(folder: Path, is_small: bool, seed: int) -> list[list[int]]:
-    """Return prompts of unlike lengths as token ids, each with the BOS token in front if the model has one."""
+    """Return prompts of different lengths as token ids, each starting with the BOS token if the model has one."""
     chance = random.Random(seed)
     language = Language(seed)
     lengths = [chance.randint(*PROMPT_TOKENS) for _ in range(PROMPTS - 2)] + list(PROMPT_TOKENS)
@@ -100,7 +113,7 @@ def make_prompts(folder: Path, is_small: bool, seed: int) -> list[list[int]]:
 
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         return [tokenizer(vocabulary.write(document))["input_ids"] for document in documents]
-    except (Unbuildable, WordsNotFound, OSError, ValueError):  # without a tokenizer any tokens will do
+    except (Unbuildable, WordsNotFound, OSError, ValueError):  # without a tokenizer, any tokens serve
         size = read_config(folder).vocab_size
         return [[word * 7919 % size for word in document] for document in documents]
 
@@ -111,7 +124,7 @@ def materials_begin(folder: Path) -> int:
 
 
 def read_config(folder: str | Path) -> Any:
-    """Return a folder's configuration; of a multimodal model that of its decoder."""
+    """Return a folder's configuration, or the decoder's if the model is multimodal."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -129,7 +142,7 @@ def load_model(
         apply_override(config, key, json.loads(text))
     options = {"attn_implementation": implementation} if implementation else {}
     if dtype == torch.float64 and hasattr(config, "_experts_implementation"):
-        options["experts_implementation"] = "eager"  # torch's grouped product takes no float64
+        options["experts_implementation"] = "eager"  # torch's grouped product does not support float64
     model: Any = AutoModelForCausalLM.from_pretrained(
         folder, config=config, local_files_only=True, trust_remote_code=False, dtype=dtype, **options
     )
@@ -137,11 +150,11 @@ def load_model(
 
 
 def apply_override(config: Any, key: str, value: Any) -> None:
-    """Set a key of a configuration, by dots in its parts; `rope_scaling` is merged with what newer releases hold."""
+    """Set a configuration key, nested by dots; `rope_scaling` is merged with the table of newer releases."""
     *parents, name = key.split(".")
     for parent in parents:
         config = getattr(config, parent)
-    if name == "rope_scaling" and hasattr(config, "rope_parameters"):  # transformers 5 holds theta in the same table
+    if name == "rope_scaling" and hasattr(config, "rope_parameters"):  # transformers 5 keeps theta in the same table
         name, held = "rope_parameters", config.rope_parameters or {}
         value = {**{k: v for k, v in held.items() if k == "rope_theta"}, "rope_type": "default", **(value or {})}
         value["rope_type"] = value.pop("type", value["rope_type"])
@@ -161,6 +174,6 @@ def rms(difference: Tensor) -> float:
 
 
 def gather(logits: Tensor, tokens: tuple[int, ...]) -> Tensor:
-    """Return log p of each token, shape (tokens,), from logits (tokens, vocabulary), in their dtype or better."""
+    """Return log p of each token, shape (tokens,), from logits (tokens, vocabulary), in at least their precision."""
     scores = logits if logits.dtype == torch.float64 else logits.float()
     return scores.log_softmax(-1).gather(-1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0]

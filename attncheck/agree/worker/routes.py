@@ -1,7 +1,7 @@
-"""The experts that layers route tokens to: kept while a model computes, compared, or replaced by others.
+"""The experts that layers route tokens to: recorded while a model computes, compared, or replaced.
 
 Source: transformers 5.17.0 models/mixtral/modeling_mixtral.py (`MixtralTopKRouter` returns logits, scores and indices;
-`MixtralExperts` takes the indices); qwen3_moe, gpt_oss and others have the same two classes under their own names.
+`MixtralExperts` takes the indices); qwen3_moe, gpt_oss and others have the same two classes under other names.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 
 
 class RouteWatch:
-    """Keeps each layer's routes, (tokens, experts of a token) for each call; layers that use every expert have none."""
+    """Records each layer's routes, (tokens, experts per token) for each call, except layers that use every expert."""
 
     def __init__(self, model: Any) -> None:
-        """Watch the model's experts while in the context."""
+        """Find the expert modules of the model; they are watched while in the context."""
         self.experts = [module for module in model.modules() if type(module).__name__.endswith("Experts")]
         self.calls: list[list[Tensor]] = [[] for _ in self.experts]
         self._handles: list[Any] = []
@@ -32,7 +32,7 @@ class RouteWatch:
             handle.remove()
 
     def read(self, call: int, rows: int) -> Tensor | None:
-        """Return the routes of one forward of so many rows, sorted: (layers, rows, tokens, experts of a token)."""
+        """Return the routes of one forward of `rows` rows, sorted: (layers, rows, tokens, experts per token)."""
         layers = [calls[call].reshape(rows, -1, calls[call].shape[-1]) for calls in self.calls if calls]
         return torch.stack(layers).sort(-1).values.cpu() if layers else None
 
@@ -48,16 +48,16 @@ def _make_hook(calls: list[Tensor]) -> Callable[[Any, tuple[Any, ...], dict[str,
 
 
 def count_differing(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[float, int, int]:
-    """Return the share of tokens whose experts differ, in how many layers any does, and of how many.
+    """Return the share of tokens with different experts, the number of layers with any, and that of all layers.
 
-    Each sample's routes are (layers, tokens, experts of a token).
+    Each sample's routes are (layers, tokens, experts per token).
     """
     differs = torch.cat([(own != other).any(-1) for own, other in zip(first, second, strict=True)], dim=1)
     return float(differs.any(0).float().mean()), int(differs.any(1).sum()), len(differs)
 
 
 def score_shifted(model: Any, score: Callable[[], Any], shift: int) -> Any:
-    """Return what one row computes if each token has the experts of the token `shift` places behind it.
+    """Return a row's result if each token uses the experts of the token `shift` positions later.
 
     Raises `KeyError` for a model whose routers return no indices, or whose layers use every expert.
     """

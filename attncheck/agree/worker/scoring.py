@@ -2,9 +2,9 @@
 
 Sources: verl 0.9.1 workers/engine/fsdp/transformer_impl.py (`prepare_model_inputs`: rows without padding get
 position_ids and no mask; `_scale_logits_by_temperature` divides in the logits' dtype); openrlhf 0.11.2 models/actor.py
-(`Actor.forward`: position_ids from the mask, logits to float32 and divided there); trl 1.16.0
-trainer/grpo_trainer.py (`_get_per_token_logps_and_entropies`: prompts padded on the left, a mask and no position_ids)
-and trainer/utils.py (`add_fused_lm_head`).
+(`Actor.forward`: position_ids from the mask, logits to float32 and divided there); trl 1.16.0 trainer/grpo_trainer.py
+(`_get_per_token_logps_and_entropies`: prompts padded on the left, a mask and no position_ids) and trainer/utils.py
+(`add_fused_lm_head`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +21,10 @@ from attncheck.core.agreement import Layout, Scoring
 
 @dataclass(frozen=True)
 class Scored:
-    """What a model computes for one sample's response.
+    """A model's values for one sample's response.
 
-    `logits` are (tokens, vocabulary) in the model's dtype, `hidden` are each layer's states, (tokens, width) each, at
-    the places that predict the response; `routes` are the experts there, (layers, tokens, experts of a token).
+    `logits` are (tokens, vocabulary) in the model's dtype. `hidden` are each layer's states, (tokens, width) each, and
+    `routes` the experts, (layers, tokens, experts per token), at the positions that predict the response.
     """
 
     logits: Tensor
@@ -34,7 +34,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that go into a model, and for each sample its row and the place of its first token."""
+    """Rows of model input; for each sample, its row and the position of its first token."""
 
     inputs: dict[str, Tensor]
     places: tuple[tuple[int, int], ...]
@@ -47,7 +47,7 @@ def score(
     with_hidden: bool = False,
     make: Callable[[Sequence[Sample]], Batch] | None = None,
 ) -> list[Scored]:
-    """Return what the model computes for each sample, batched as the trainer does, or by `make`."""
+    """Return the model's values for each sample, batched as the trainer does, or by `make`."""
     device = str(next(model.parameters()).device)
     results = []
     for start in range(0, len(samples), scoring.batch):
@@ -67,7 +67,7 @@ def run(
     with_hidden: bool = False,
     cache: Any = None,
 ) -> list[Scored]:
-    """Return what one forward computes for the samples at these places of its rows."""
+    """Return the values of one forward for the samples at these positions of its rows."""
     options = {"use_cache": False} if cache is None else {"past_key_values": cache}
     with computing(scoring.precision, next(model.parameters()).device.type), RouteWatch(model) as watch:
         outputs = model(**inputs, **options, output_hidden_states=with_hidden)
@@ -113,7 +113,7 @@ def make_batch(samples: Sequence[Sample], layout: Layout, passes_positions: bool
 
 
 def pack(samples: Sequence[Sample], resets: bool = True) -> Batch:
-    """Return samples one behind the other in a row without padding; positions begin again if it `resets`."""
+    """Return samples one after another in a row without padding; positions restart at each if `resets`."""
     tokens = torch.tensor([[token for sample in samples for token in sample.tokens]])
     positions = [
         torch.arange(len(sample.tokens)) if resets else torch.zeros(len(sample.tokens), dtype=torch.long)
@@ -137,7 +137,7 @@ def score_each(
     with_hidden: bool = False,
     make_cache: Callable[[], Any] | None = None,
 ) -> list[Scored]:
-    """Return what the model computes for each sample on its own: one row, no padding, positions from 0."""
+    """Return the model's values for each sample separately: one row, no padding, positions from 0."""
     results = []
     for sample in samples:
         tokens = torch.tensor([sample.tokens], device=next(model.parameters()).device)

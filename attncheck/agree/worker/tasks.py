@@ -1,7 +1,7 @@
 """The tasks of the workers: the engine generates in one process, the trainer's scoring is judged in another.
 
-What the first made lies in a folder that both are given: `rollouts.pt`, and for a launch that scores it by its own code
-`documents.json` and its data. What the launch's code computed lies there too: `watch/`.
+Both use one folder for the results of the first: `rollouts.pt`, and for a launch whose own code scores,
+`documents.json` and its data. The results of the launch's code are there too, in `watch/`.
 """
 
 import json
@@ -14,13 +14,13 @@ from attncheck.core.agreement import Rollout, Scoring
 
 Send = Callable[[dict[str, Any]], None]
 FILE = "rollouts.pt"
-DOCUMENTS = 16  # of a launch that scores by its own code: more than one of its batches holds
+DOCUMENTS = 16  # documents for a launch whose own code scores: more than one of its batches holds
 
 
 def generate(message: dict[str, Any], send: Send) -> None:
-    """Serve the item "generate": make the models and prompts, then start the engine and generate.
+    """Handle the item "generate": make the models and prompts, then start the engine and generate.
 
-    An engine that cannot start is the answer: its own error.
+    If the engine cannot start, the answer is its error.
     """
     from attncheck.smoke.worker.models import build
 
@@ -51,7 +51,7 @@ def generate(message: dict[str, Any], send: Send) -> None:
         generated = engine.generate(prompts)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # an engine raises what it likes
+    except BaseException as error:  # an engine may raise any exception
         send({"unanswered": f"the engine {rollout.engine} did not generate: {describe_exception(error)}"})
         return
     torch.save(generated, stage / FILE)
@@ -63,7 +63,7 @@ def generate(message: dict[str, Any], send: Send) -> None:
 
 
 def _make_documents(folder: Path, form: Any, stage: Path, seed: int) -> tuple[list[dict[str, Any]], list[list[int]]]:
-    """Lay a data set for the launch; return its documents, and the prompts as the launch tokenizes them."""
+    """Write a data set for the launch; return its documents, and the prompts as the launch tokenizes them."""
     from transformers import AutoTokenizer
 
     from attncheck.rehearsal.drivers.rollouts import make_rollout
@@ -79,7 +79,7 @@ def _make_documents(folder: Path, form: Any, stage: Path, seed: int) -> tuple[li
 
 
 def judge(message: dict[str, Any], send: Send) -> None:
-    """Serve the item "judge": score what was generated as the trainer does, and compare."""
+    """Handle the item "judge": score the generated samples as the trainer does, and compare."""
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()

@@ -1,4 +1,4 @@
-"""What may be made of logits: temperatures, truncated distributions, shifts, padded vocabularies."""
+"""Transforms of logits that a side may apply: temperatures, truncated distributions, shifts, padded vocabularies."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from attncheck.agree.worker.hypotheses import Context, Transform
-from attncheck.agree.worker.models import GENERATION, Sample, gather, rms
+from attncheck.agree.worker.models import GENERATION, Sample, gather, read_config, rms
 
-TEMPERATURES = math.log(8)  # as logarithms: the largest that is fitted, and the inverse of the smallest
-FITTED = 16  # halvings, nearly, of that range
+TEMPERATURES = math.log(8)  # the logarithm of the largest fitted temperature, and of the inverse of the smallest
+FITTED = 16  # steps of the search, each of which nearly halves that range
 GOLDEN = 0.618
-PADDED_TO = (64, 128, 256)  # rows of an embedding that engines pad vocabularies to a multiple of
+PADDED_TO = (64, 128, 256)  # engines pad the rows of an embedding to a multiple of these
 
 
 def list_transforms(context: Context) -> list[Transform]:
-    """Return what may be made of logits; the first is right: divided by the temperature that is sampled with."""
+    """Return the possible transforms; the first is the right one: division by the sampling temperature."""
     temperature = context.rollout.temperature
 
     def scale(divisor: float) -> Callable[[Tensor, Sample], Tensor]:
@@ -52,6 +52,12 @@ def list_transforms(context: Context) -> list[Transform]:
                 "divide by the temperature once: in the engine's log-probabilities or in the scorer",
                 scale(temperature**2),
             ),
+            Transform(
+                "log-probabilities-scaled",
+                f"log-probabilities are divided by the temperature of {temperature:g} instead of the logits",
+                "divide the logits, and normalise after it",
+                lambda logits, sample: gather(logits, sample.response) / temperature,
+            ),
         ]
     transforms += _list_truncations(context)
     size = context.exact[0].shape[-1]
@@ -72,14 +78,50 @@ def list_transforms(context: Context) -> list[Transform]:
                 "one-token-off",
                 f"each token has the log-probability of {text}",
                 "align log-probabilities with the tokens that they are of",
-                lambda logits, sample, shift=shift: right(logits, sample).roll(-shift),  # type: ignore[misc]
+                lambda logits, sample, shift=shift: _shift(right(logits, sample), shift),  # type: ignore[misc]
             )
         )
+    end = read_config(context.folder).eos_token_id
+    ends = end if isinstance(end, list) else [end]
+    for place, text, is_masked in (
+        ("last", "the last token of each response", lambda place, sample: place == len(sample.response) - 1),
+        ("first", "the first token of each response", lambda place, sample: place == 0),
+        ("end", "each EOS token", lambda place, sample: sample.response[place] in ends),
+    ):
+        transforms.append(
+            Transform(
+                f"token-masked:{place}",
+                f"{text} has the log-probability 0: it is masked",
+                "let the mask of the response include every token that was sampled",
+                lambda logits, sample, is_masked=is_masked: right(logits, sample).masked_fill(  # type: ignore[misc]
+                    torch.tensor([is_masked(place, sample) for place in range(len(sample.response))]), 0.0
+                ),
+            )
+        )
+    transforms.append(
+        Transform(
+            "softmax-in-bf16",
+            "the softmax over the vocabulary is computed in bfloat16",
+            "convert logits to float32 before the softmax",
+            lambda logits, sample: _pick((logits / temperature).bfloat16().log_softmax(-1), sample),
+        )
+    )
     return transforms
 
 
+def _pick(scores: Tensor, sample: Sample) -> Tensor:
+    return scores.gather(-1, torch.tensor(sample.response)[:, None])[:, 0].double()
+
+
+def _shift(values: Tensor, shift: int) -> Tensor:
+    """Return values moved by one place; what comes in from outside is not known: NaN."""
+    shifted = values.roll(-shift)
+    shifted[-1 if shift > 0 else 0] = math.nan
+    return shifted
+
+
 def fit_temperature(context: Context, observed: Tensor) -> Transform:
-    """Return the division of the logits that comes closest to what a side computed."""
+    """Return the division of the logits that fits a side's values best."""
 
     def measure(logarithm: float) -> float:
         pairs = zip(context.exact, context.samples, strict=True)
@@ -100,7 +142,7 @@ def fit_temperature(context: Context, observed: Tensor) -> Transform:
 
 
 def _list_truncations(context: Context) -> list[Transform]:
-    """Return how an engine may cut the distribution: by the launch's sampling, or by the model's generation config."""
+    """Return the possible truncations: by the launch's sampling, or by the model's generation config."""
     rollout = context.rollout
     given = {"top_p": rollout.top_p, "top_k": rollout.top_k, "min_p": rollout.min_p}
     sources = {
@@ -146,7 +188,7 @@ def _list_truncations(context: Context) -> list[Transform]:
 
 
 def _truncate(logits: Tensor, sample: Sample, values: dict[str, float], temperature: float, penalty: float) -> Tensor:
-    """Return log p under transformers' own warpers, applied as `generate` orders them."""
+    """Return log p under transformers' own warpers, applied in the order of `generate`."""
     from transformers.generation import logits_process as processors
 
     logits_process: Any = processors
@@ -167,5 +209,6 @@ def _truncate(logits: Tensor, sample: Sample, values: dict[str, float], temperat
     if values.get("min_p"):
         scores = logits_process.MinPLogitsWarper(values["min_p"])(ids, scores)
     tokens = torch.tensor(sample.response)[:, None]
-    kept = scores.scatter(-1, tokens, scaled.gather(-1, tokens))  # rounding decides at the boundary: it was sampled
+    # rounding decides at the boundary, and this token was sampled
+    kept = scores.scatter(-1, tokens, scaled.gather(-1, tokens))
     return gather(kept, sample.response)

@@ -1,4 +1,4 @@
-"""What differs between the model that a trainer loads and the one that its engine loads: keys and weights, by kind."""
+"""The differences between a trainer's model and its engine's model: keys and weights, by kind."""
 
 import json
 import re
@@ -13,9 +13,9 @@ from torch import Tensor
 from attncheck.agree.worker.models import load_model
 
 IGNORED_KEYS = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "architectures", "use_cache")
-LOW_RANK = 0.25  # of the smaller side: a difference of such a rank is an adapter's
-NEGLIGIBLE = 1e-4  # of a singular value, relative to the largest
-NAMED = 4  # parameters in a message
+LOW_RANK = 0.25  # a difference whose rank is below this share of the smaller dimension is an adapter's
+NEGLIGIBLE = 1e-4  # singular values below this share of the largest count as zero
+NAMED = 4  # the most parameters named in a message
 LAYER = re.compile(r"\.\d+\.")
 
 
@@ -34,7 +34,7 @@ class Differences:
 
 
 def name_differences(own: str, other: str) -> Differences:
-    """Return what differs between two folders, as far as both can be loaded."""
+    """Return the differences between two folders, as far as both can be loaded."""
     return Differences(tuple(_iter_keys(own, other)), tuple(_iter_groups(own, other)))
 
 
@@ -46,7 +46,7 @@ def _iter_keys(own: str, other: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Yield the parameters that differ, grouped by how they do."""
+    """Yield the parameters that differ, grouped by the kind of difference."""
     first, second = (read_weights(folder) for folder in (own, other))
     groups: dict[str, list[str]] = {}
     for name, tensor in first.items():
@@ -56,7 +56,12 @@ def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[st
     texts = {
         "transposed": ("are transposed", "store them in the layout of the trainer's class"),
         "permuted": ("have the same values in another order", "write each row where the engine's class expects it"),
-        "adapter": ("differ by a matrix of low rank", "merge the LoRA adapter before weights are sent to the engine"),
+        "adapter": (
+            "differ by a matrix of low rank",
+            "merge the LoRA adapter, with its scaling, before weights are sent to the engine",
+        ),
+        "padded": ("have more rows, which pad the vocabulary", "mask or remove the rows that pad the vocabulary"),
+        "rounded": ("are rounded to 16 bits", "load and sync weights in the same dtype on both sides"),
         "zero": ("are zero", "sync these parameters"),
         "renamed": ("are another parameter's", "correct the names of the parameters that are sent to the engine"),
         "tied": ("are the input embedding", "send lm_head too, because the trainer does not tie it"),
@@ -79,15 +84,17 @@ def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[st
 def _name_kind(name: str, own: Tensor, other: Tensor | None, all_own: Mapping[str, Tensor]) -> str:
     """Return how an engine's parameter differs from the trainer's, "" if it does not."""
     if other is None:
-        return "missing"
+        return "tied" if name.endswith("lm_head.weight") else "missing"
     if own.shape == other.shape and torch.equal(own, other):
         return ""
     if own.dim() == 2 and torch.equal(own.T, other):
         return "transposed"
     if own.shape != other.shape:
-        return "stale"
+        return "padded" if torch.equal(own, other[: len(own)]) else "stale"
     if not other.any():
         return "zero"
+    if any(torch.equal(own.to(dtype).float(), other) for dtype in (torch.bfloat16, torch.float16)):
+        return "rounded"
     if torch.equal(own.flatten().sort().values, other.flatten().sort().values):
         return "permuted"
     twin = next((key for key, tensor in all_own.items() if key != name and _is_same(tensor, other)), "")
@@ -116,7 +123,7 @@ def read_weights(folder: str) -> dict[str, Tensor]:
 
 
 def load_from(model: Any, folder: str, names: Sequence[str]) -> None:
-    """Give a model the parameters of these names that another folder's model has."""
+    """Load the parameters with these names from another folder's model."""
     other = load_model(folder, next(model.parameters()).dtype, "eager").state_dict()
     own = model.state_dict()
     for name in names:

@@ -1,9 +1,9 @@
-"""One module a command, holding its record `COMMAND`; each is imported when it is named."""
+"""One module per command with its record `COMMAND`; each is imported when it is used."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-PASSED_COMMAND = "attncheck.command"  # in a context's `meta`: the words of the command after `--`
+PASSED_COMMAND = "attncheck.command"  # in a context's `meta`: the words after `--`
 
 # Headings of commands in the help.
 EXAMINING = "Examine an environment or a launch"
@@ -14,15 +14,15 @@ ABOUT = "About the checks"
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its function, its heading in the help and its place there, and what its own help begins with.
+    """One command: its function, its heading and position in the help, and the start of its help.
 
     The function's parameters are `Annotated` options of `attncheck.cli.options` or groups of them. With
-    `passes_through` it takes another command after `--`. `most_used` are the options that the help lists first.
+    `passes_through` it accepts another command after `--`. `most_used` are the options that the help lists first.
     """
 
     function: Callable[..., None]
     panel: str
     order: int
     passes_through: bool = False
-    examples: tuple[str, ...] = ()  # each without `attncheck`
+    examples: tuple[str, ...] = ()  # each without the word `attncheck`
     most_used: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""attncheck backends: list what computes attention here."""
+"""attncheck backends: list the attention backends of this environment."""
 
 from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.parts import (

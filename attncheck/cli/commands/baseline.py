@@ -1,4 +1,4 @@
-"""attncheck baseline: record what the gate finds today."""
+"""attncheck baseline: record the gate's current findings."""
 
 import json
 import os
@@ -37,7 +37,7 @@ File = Annotated[
         POLICY,
         "--baseline",
         metavar="FILE",
-        help=f"Write the findings to this file. Default: the policy's `baseline`, else {DEFAULT_FILE}.",
+        help=f"Write the findings to this file. Default: the policy's `baseline`, otherwise {DEFAULT_FILE}.",
     ),
 ]
 
@@ -74,11 +74,11 @@ def baseline(
 
 
 def describe_reading(path: str, policy: "Policy") -> str:
-    """Return how a gate comes to read the baseline in `path`: the policy names it already, or a line in it will."""
+    """Return how a gate finds the baseline in `path`: the policy already names it, or a line must be added."""
     if policy.baseline and os.path.realpath(policy.baseline) == os.path.realpath(path):
         return f"{policy.file} names it"
     file = policy.file or POLICY_FILE
-    if policy.file and not os.path.exists(policy.file.split()[0]):  # the policy of a folder above this one
+    if policy.file and not os.path.exists(policy.file.split()[0]):  # the policy is in a folder above this one
         path = os.path.abspath(path)
     return f"with this line in {file}, or by --baseline: baseline = {json.dumps(path, ensure_ascii=False)}"
 

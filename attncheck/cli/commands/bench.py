@@ -80,7 +80,7 @@ Links = Annotated[
         metavar="RATES",
         help=(
             "Predict with these links, in GB/s one way for one GPU: nvlink=450,ib=50, or nvlink=136+-14. Default: "
-            "within a node what two ranks here measure."
+            "within a node, the speed measured between two ranks here."
         ),
     ),
 ]
@@ -226,7 +226,7 @@ def bench(
 
 
 def read_published_shape(request: Request, model: str | None, uses_gpu: bool) -> Request:
-    """Return the request with the shape of the best published speed. Raises `BadUsage` if another is given too."""
+    """Return the request with the shape of the best published speed. Raises `BadUsage` if a shape is given as well."""
     from attncheck.measure.published import published_shape
 
     shape = published_shape()
@@ -247,7 +247,7 @@ def read_prediction_request(
     min_efficiency: float | None,
     uses_gpu: bool,
 ) -> PredictionRequest | None:
-    """Return what --predict asks, None without it. Raises `BadUsage` for its options without it, and it with others."""
+    """Return the request of --predict, None without it. Raises `BadUsage` for options that do not fit together."""
     if not predict:
         for name, value in {"--link": link, "--gpus-per-node": gpus_per_node}.items():
             if value is not None:
@@ -270,7 +270,7 @@ def read_prediction_request(
 
 @contextlib.contextmanager
 def offer_prediction(ring_size: int) -> Iterator[None]:
-    """Add to the answer that GPUs are missing what can be had without them."""
+    """Add to the error about missing GPUs what can be done without them."""
     try:
         yield
     except Unanswered as error:
@@ -285,7 +285,7 @@ def offer_prediction(ring_size: int) -> Iterator[None]:
 def make_timing_printer(
     display: ProgressDisplay, format_timing: Callable[[AnyTiming], str]
 ) -> Callable[[AnyTiming, Progress], None]:
-    """Return a function that leaves a line with one timing on standard error; refusals are the report's to tell."""
+    """Return a function that prints one timing as a line on standard error; the report lists refusals."""
 
     def print_timing(timing: AnyTiming, progress: Progress) -> None:
         if timing.outcome != "refused":

@@ -1,4 +1,4 @@
-"""attncheck demo: the main job on real input, each step a command that users can run themselves."""
+"""attncheck demo: the main workflow on real input; each step is a command that users can run themselves."""
 
 import contextlib
 import gzip
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attncheck.core.snapshot import Snapshot
 
 INPUTS = Path(__file__).parents[1] / "demo"
-SECONDS = 60.0  # for the probe that reads which packages are installed
+SECONDS = 60.0  # timeout of the probe that reads which packages are installed
 NEXT_STEPS = """
 The demo's files are in {folder}; open report.html there in a browser.
 Now examine your own environment and launch:
@@ -32,12 +32,12 @@ Folder = Annotated[
 ]
 
 
-REPORTS = ("doctor", "lint", "smoke", "parity")  # the steps that keep their report as JSON, for the page
+REPORTS = ("doctor", "lint", "smoke", "parity")  # steps that keep their report as JSON for the page
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command of the demo, without its first word; without the packages that it `needs` it is skipped."""
+    """One command of the demo, without its first word; it is skipped if a package that it `needs` is missing."""
 
     title: str
     line: str
@@ -45,7 +45,7 @@ class Step:
 
 
 def list_steps(has_trl: bool) -> tuple[Step, ...]:
-    """Return the steps before the page. Without TRL, lint judges for another machine: not a report for this page."""
+    """Return the steps before the page; without TRL, lint judges for another machine and is not on the page."""
     lint = "lint train.sh " + ("--output json=lint.json" if has_trl else "--target h100x8,trl=1.16")
     parity = "parity --suite quick --backend eager --backend sdpa_flash --budget 90"
     return (

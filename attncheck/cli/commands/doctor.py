@@ -1,4 +1,4 @@
-"""attncheck doctor: collect a snapshot, or read one, and judge it."""
+"""attncheck doctor: collect or read a snapshot, and judge it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -66,7 +66,9 @@ TryPackages = Annotated[
 Deep = Annotated[
     bool,
     option(
-        EXAMINE, "--deep", help="Run micro-experiments with the installed trainers: gradients by division, batch keys."
+        EXAMINE,
+        "--deep",
+        help="Run the installed trainers on a CPU: gradients by division, batch keys, DeepSpeed accumulation.",
     ),
 ]
 Progress = Callable[[str], None]
@@ -90,7 +92,7 @@ def doctor(
     deep: Deep = False,
     verbose: Verbose = False,
 ) -> None:
-    """Say what is broken in an environment, and how to fix it.
+    """Find what is broken in an environment, and how to fix it.
 
     With MODEL, the rules also judge for that model: a folder, or a Hub name in the local cache.
     """
@@ -120,7 +122,8 @@ def doctor(
         interpreter, snapshot = None, read_facts(facts)
     else:
         interpreter = select_interpreter(python)
-        snapshot = collect_lanes(interpreter, lane or (("static",) if target else ()), model, online, policy)
+        lanes = lane or (("static",) if target else ())
+        snapshot = collect_lanes(interpreter, lanes, model, online, policy, keeps_imports=deep)
     if target is not None:
         refuse_with_target(lane or (), ring_size)
         if try_packages:
@@ -159,7 +162,7 @@ def doctor(
 def _check_repair(
     report: "Report", python: str | None, online: bool, try_packages: bool, policy: "Policy", report_progress: Progress
 ) -> "Report":
-    """Return the report with its repair, resolved by uv and tried in a temporary folder as far as these are asked."""
+    """Return the report with its repair, resolved by uv and tried in a temporary folder if those are requested."""
     from attncheck.doctor.repair.plan import add_repair
     from attncheck.doctor.repair.trial import resolve_repair, try_repair
 

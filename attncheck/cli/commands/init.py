@@ -1,4 +1,4 @@
-"""attncheck init: write a policy for what is here."""
+"""attncheck init: write a policy for this environment."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from attncheck.cli.parts import OUTPUT, Python, option, print_selection, select_
 from attncheck.cli.progress import with_progress
 from attncheck.core.io.streams import print_message
 
-SECONDS = 60.0  # for each probe
+SECONDS = 60.0  # timeout of each probe
 Write = Annotated[
     bool,
     option(

@@ -1,4 +1,4 @@
-"""attncheck labels: which tokens a launch trains on, by role."""
+"""attncheck labels: show which tokens a launch trains on, by role."""
 
 from typing import Annotated
 

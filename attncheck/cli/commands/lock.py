@@ -1,4 +1,4 @@
-"""attncheck lock: write down the stack that is known to be good, or compare with it."""
+"""attncheck lock: record the stack that is known to be good, or compare with it."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from attncheck.core.report import Report
     from attncheck.core.snapshot import Snapshot
 
-LANES = ("static", "device")  # what a lock holds needs no import
+LANES = ("static", "device")  # the contents of a lock need no import
 File = Annotated[
     str,
     typer.Argument(metavar="FILE", show_default=False, help=f"The lock's file. Default: {LOCK_FILE}."),
@@ -69,7 +69,7 @@ def lock(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Record a known-good stack; --check says what changed since.
+    """Record a known-good stack; --check shows what changed since.
 
     FILE holds packages, GPUs, driver, and the measurements of the given reports.
     """
@@ -105,7 +105,7 @@ def lock(
 
 
 def _refuse_unknown(snapshot: "Snapshot", reports: "tuple[Report, ...]", file: str) -> None:
-    """Raise `Unanswered` if a lock would hold less than was requested."""
+    """Raise `Unanswered` if a lock would contain less than was requested."""
     if snapshot.lost:
         raise Unanswered(f"{file} was not written: {snapshot.lost[0]}")
     if any(report.interrupted for report in reports):
@@ -113,14 +113,14 @@ def _refuse_unknown(snapshot: "Snapshot", reports: "tuple[Report, ...]", file: s
 
 
 def describe_lock(lock: "Lock", path: str) -> str:
-    """Return what a lock holds, in a few lines."""
+    """Return the contents of a lock in a few lines."""
     from attncheck.core.facts import Known
     from attncheck.stacks.lock.machine import describe_gpus
 
     gpus = describe_gpus(lock.gpus.value) if isinstance(lock.gpus, Known) else f"none ({lock.gpus.reason})"
     driver = f", driver {lock.driver.value}" if isinstance(lock.driver, Known) else ""
     counts = (
-        (len(lock.errors), "worst errors of parity"),
+        (len(lock.errors), "worst parity errors"),
         (len(lock.repeats), "answers of determinism"),
         (len(lock.speeds), "times of bench"),
     )

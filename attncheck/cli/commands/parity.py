@@ -1,4 +1,4 @@
-"""attncheck parity: run every backend forward and backward and judge it against float64."""
+"""attncheck parity: run every backend forward and backward, and compare it with float64."""
 
 from __future__ import annotations
 
@@ -224,14 +224,14 @@ def parity(
             return report
         try:
             return hf_adapter.add_adapter_check(report, ring, target, report_progress)
-        except KeyboardInterrupt:  # what parity has measured is not lost over it
+        except KeyboardInterrupt:  # keep what parity has measured
             raise InterruptedRun(mark_interrupted(report)) from None
 
     measure_and_exit(measure, writer, interpreter, model, verbose, policy)
 
 
 def list_case_names(snapshot: Snapshot, request: Request, ring: Ring | None) -> tuple[str, ...]:
-    """Return the names of the cases that would run, each once. Raises `BadUsage` if none would."""
+    """Return the distinct names of the cases that would run. Raises `BadUsage` if none would."""
     from attncheck.measure import parity
 
     if ring is None:

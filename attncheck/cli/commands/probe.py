@@ -1,4 +1,4 @@
-"""attncheck probe: collect a snapshot and print it, or write the program that does."""
+"""attncheck probe: collect and print a snapshot, or write the program that does."""
 
 from typing import Annotated
 

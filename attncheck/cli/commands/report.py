@@ -1,4 +1,4 @@
-"""attncheck report: write reports that were kept as JSON in another format, or as the text of an issue."""
+"""attncheck report: convert reports saved as JSON into another format, or into the text of an issue."""
 
 import sys
 from dataclasses import replace

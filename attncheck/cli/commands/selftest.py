@@ -1,4 +1,4 @@
-"""attncheck selftest: prove that the checks can fail."""
+"""attncheck selftest: prove that the checks detect faults."""
 
 import sys
 from typing import Annotated

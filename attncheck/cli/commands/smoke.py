@@ -1,4 +1,4 @@
-"""attncheck smoke: train a small model as the job will, and find the change that fixes what goes wrong."""
+"""attncheck smoke: train a small model as the job will, and find a change that fixes what goes wrong."""
 
 import os
 import re
@@ -34,7 +34,7 @@ from attncheck.cli.parts import (
 if TYPE_CHECKING:
     from attncheck.rehearsal import run as rehearsal
 
-REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+")  # owner/name, of the Hub
+REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+")  # owner/name on the Hub
 LAUNCH_ENDINGS = (".sh", ".bash", ".yaml", ".yml", ".toml", ".slurm", ".sbatch")
 
 Target = Annotated[
@@ -43,7 +43,7 @@ Target = Annotated[
         metavar="MODEL|LAUNCH",
         show_default=False,
         help="Train a small model of this architecture, or rehearse this launch script or configuration file. "
-        "Default: a Llama- and a Qwen2-shaped model.",
+        "Default: a small Llama and a small Qwen2.",
     ),
 ]
 Full = Annotated[
@@ -54,8 +54,8 @@ FullModel = Annotated[
     option(
         TRAIN,
         "--full-model",
-        help="Rehearse LAUNCH with its own model, whole, from its folder or the local cache, instead of a small one of "
-        "its architecture.",
+        help="Rehearse LAUNCH with its own full-size model, from its folder or the local cache, instead of "
+        "a small one of its architecture.",
     ),
 ]
 RealData = Annotated[
@@ -199,7 +199,7 @@ def smoke(
 
 
 def choose_model(name: str) -> str:
-    """Return the model to train small: `name`, or a small shape of its architecture if it is not cached.
+    """Return the model to train: `name`, or a small shape of its architecture if it is not cached.
 
     Raises `Unanswered` if no shape is known for it.
     """
@@ -220,7 +220,7 @@ def choose_model(name: str) -> str:
 
 
 def is_launch(name: str | None) -> bool:
-    """Return whether the argument is a launch's file, and no model."""
+    """Return whether the argument is a launch file and not a model."""
     return name is not None and (name == "-" or os.path.isfile(name) or name.endswith(LAUNCH_ENDINGS))
 
 

@@ -1,4 +1,4 @@
-"""attncheck trust: let a policy's launches run."""
+"""attncheck trust: allow a policy's launches to run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attncheck.gate.launch_code import LaunchCode
     from attncheck.gate.policy import Policy
 
-SECONDS = 60.0  # for the probe of files
+SECONDS = 60.0  # timeout of the probe of files
 Place = Annotated[
     str,
     typer.Argument(
@@ -43,7 +43,7 @@ def trust(place: Place = ".", revoke: Revoke = False, list_all: ListAll = False,
 
 
 def _revoke(place: str) -> str:
-    """Stop trusting the policy that applies in a folder, whether it can still be read or not."""
+    """Stop trusting the policy that applies in a folder, whether or not it can still be read."""
     from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, policy_path
     from attncheck.gate.trust import remove_trust
 
@@ -58,13 +58,13 @@ def _revoke(place: str) -> str:
 
 
 def _find_policy(place: str) -> Policy:
-    """Return the policy that applies in a folder, having gone there. Raises `BadUsage` if there is none."""
+    """Change to a folder and return the policy that applies there. Raises `BadUsage` if there is none."""
     from attncheck.gate.policy import load_policy, policy_path
 
     path = Path(os.path.abspath(place))
     folder = path if path.is_dir() else path.parent
     try:
-        os.chdir(folder)  # as `attncheck gate` will read the policy there
+        os.chdir(folder)  # so that it is read as `attncheck gate` will read it there
     except OSError as error:
         raise BadUsage(f"cannot read {folder}: {error.strerror}") from None
     policy = load_policy(Path.cwd())
@@ -81,14 +81,14 @@ def _trust(policy: Policy, python: str | None) -> str:
 
     code = _read_code(policy, python)
     add_trust(policy, code.files, today())
-    lines = [f"{policy.path} is trusted as it is now"]
+    lines = [f"{policy.path} is now trusted in its current form"]
     lines += [f"  with {path}" for path in code.files]
     lines += [f"a rehearsal may run: {command}" for command in code.commands]
     return "\n".join(lines if code.commands else [*lines, "it names no launch that a rehearsal would run"]) + "\n"
 
 
 def _read_code(policy: Policy, python: str | None) -> LaunchCode:
-    """Return what the launches of a policy run, as the gate reads them."""
+    """Return the code that the launches of a policy run, as the gate reads it."""
     from attncheck.doctor.probes.collect import collect_snapshot
     from attncheck.gate.inputs import Inputs
     from attncheck.gate.launch_code import CodeReader

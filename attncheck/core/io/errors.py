@@ -1,4 +1,4 @@
-"""Errors a user can cause, each one clear line and an exit code."""
+"""Errors that a user can cause, each with one clear line and an exit code."""
 
 CLEAN = 0
 FOUND = 1
@@ -7,7 +7,7 @@ UNANSWERED = 3
 
 
 class AttncheckError(Exception):
-    """Something the user can repair: printed as one line, never as a traceback."""
+    """An error that the user can fix: printed as one line, never as a traceback."""
 
     exit_code = BAD_USAGE
 
@@ -17,18 +17,18 @@ class BadUsage(AttncheckError):
 
 
 class Unanswered(AttncheckError):
-    """The question could not be answered: no interpreter, no GPU if one is required, a deadline."""
+    """The question could not be answered: no interpreter, a required GPU is missing, a deadline passed."""
 
     exit_code = UNANSWERED
 
 
 class Following(AttncheckError):
-    """This process is a rank of an outside launcher and does not report; a message is its last line of output."""
+    """This process is a rank of an external launcher and does not report; a message is its last line of output."""
 
     exit_code = CLEAN
 
 
 class Interrupted(AttncheckError):
-    """Ctrl-C or SIGTERM, after the children were stopped."""
+    """Ctrl-C or SIGTERM, raised after the child processes were stopped."""
 
     exit_code = 130

@@ -1,13 +1,13 @@
-"""Describes an unexpected error: in a user's words if the cause is outside attncheck, else as a bug."""
+"""Describes an unexpected error: in plain words if the cause is outside attncheck, otherwise as a bug."""
 
 import errno
 import os
 
-MAX_LENGTH = 300  # characters of a foreign message
+MAX_LENGTH = 300  # maximum characters of a message from another program
 TRACEBACK_VARIABLE = "ATTNCHECK_TRACEBACK"
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 _OUT_OF_RESOURCES = (*_OUT_OF_FILES, errno.ENOMEM, errno.EAGAIN)
-# Of the loader of shared objects, and of a Python that had no memory for the MemoryError.
+# Messages of the shared-object loader, and of a Python that had no memory for a MemoryError.
 _SIGNS_OF_NO_MEMORY = (
     *("failed to map segment", "annot allocate memory"),
     *("error return without exception set", "returned NULL without setting an exception"),
@@ -16,7 +16,7 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return in one line what happened, and what to do about it."""
+    """Return what happened and what to do about it, in one line."""
     text = _shorten(str(error))
     if isinstance(error, OSError):
         cause = _describe_os_error(error)
@@ -35,12 +35,12 @@ def describe_failure(error: BaseException) -> str:
 
 
 def is_out_of_resources(error: BaseException) -> bool:
-    """Return whether memory, files or processes ran out, which is no fault of the code that they ran out in."""
+    """Return whether memory, files or processes ran out, which is not a fault of the failing code."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OUT_OF_RESOURCES)
 
 
 def _describe_os_error(error: OSError) -> str:
-    """Return the cause in a user's words, "" if it may be inside attncheck."""
+    """Return the cause in plain words, or "" if it may be inside attncheck."""
     name = "" if error.filename is None else _shorten(os.fsdecode(error.filename) if _is_path(error) else "")
     if error.errno in _OUT_OF_FILES:
         return "no more files can be opened: raise the limit (ulimit -n)"

@@ -1,7 +1,7 @@
 """Reads files that a user names or that are next to a launch, and replaces files: bounded and safe.
 
-Nothing here waits forever, takes more memory than its limit, or opens a device: opening some of them does something
-(a tape rewinds, a watchdog starts), so the kind of a file is looked at first.
+Nothing here waits forever, takes more memory than its limit, or opens a device. Opening some devices has an effect (a
+tape rewinds, a watchdog starts), so the kind of a file is checked first.
 """
 
 import errno
@@ -14,15 +14,15 @@ from contextlib import suppress
 
 from attncheck.core.io.errors import AttncheckError, BadUsage, Unanswered
 
-FIRST_BYTE_SECONDS = 10.0  # for a named pipe, which may have no writer
-STREAM_SECONDS = 600.0  # for a pipe that has one: `attncheck probe` on the other side may import for minutes
+FIRST_BYTE_SECONDS = 10.0  # timeout for a named pipe, which may have no writer
+STREAM_SECONDS = 600.0  # timeout for a pipe with a writer: `attncheck probe` on the other side may import for minutes
 CHUNK_BYTES = 1 << 16
-# The shell's names of descriptors that it passes: `<(…)` is /dev/fd/63.
+# The shell's names for descriptors that it passes: `<(…)` is /dev/fd/63.
 DESCRIPTOR_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 STANDARD_INPUT = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
-# A path that cannot have been meant, or that this user may not write: all else, as a full disk, is no fault of theirs.
+# A mistyped path, or one that this user may not write. Other errors, such as a full disk, are not the user's fault.
 WRONG_PATH = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
@@ -30,13 +30,13 @@ WRONG_PATH = (
 
 
 def make_write_error(name: str, error: OSError) -> AttncheckError:
-    """Return the error of a file that could not be written: wrong usage for a wrong path, else no answer."""
+    """Return the error for a file that could not be written: `BadUsage` for a wrong path, otherwise `Unanswered`."""
     kind = BadUsage if error.errno in WRONG_PATH else Unanswered
     return kind(f"cannot write {name}: {error.strerror or error}")
 
 
 class CannotRead(BadUsage):
-    """A file that cannot be read; `is_missing` if there is none of that name."""
+    """A file that cannot be read; `is_missing` if no file has that name."""
 
     def __init__(self, name: str, reason: str, is_missing: bool = False) -> None:
         super().__init__(f"cannot read {name if name.isprintable() else ascii(name)}: {reason}")
@@ -57,7 +57,7 @@ def read_bounded(path: str | os.PathLike[str], limit: int, pipes: bool = False) 
         _check_kind(name, os.stat(name).st_mode, pipes)
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
-            status = os.fstat(descriptor)  # it may be another file by now
+            status = os.fstat(descriptor)  # the file may have been replaced since
             _check_kind(name, status.st_mode, pipes)
             if not stat.S_ISREG(status.st_mode):
                 is_named = not name.startswith(DESCRIPTOR_FOLDERS)
@@ -76,17 +76,17 @@ def read_bounded(path: str | os.PathLike[str], limit: int, pipes: bool = False) 
 
 
 def read_named(path: str, limit: int) -> bytes:
-    """Return the bytes of what a user names: a file, a pipe, or "-" for standard input. Raises `CannotRead`."""
+    """Return the bytes of a file, a pipe, or standard input ("-") that a user names. Raises `CannotRead`."""
     return read_standard_input(limit) if path == "-" else read_bounded(path, limit, pipes=True)
 
 
 def read_standard_input(limit: int, name: str = "standard input") -> bytes:
-    """Return what comes through standard input, at most `limit` bytes. Raises `CannotRead`."""
+    """Return the bytes of standard input, at most `limit`. Raises `CannotRead`."""
     if sys.stdin is None:
         raise CannotRead(name, "it is closed")
     try:
         descriptor = sys.stdin.fileno()
-    except (OSError, ValueError):  # it was replaced by something in memory
+    except (OSError, ValueError):  # it was replaced by an in-memory stream
         return sys.stdin.buffer.read(limit + 1)
     try:
         # A person at a terminal may take any time.
@@ -97,7 +97,7 @@ def read_standard_input(limit: int, name: str = "standard input") -> bytes:
 
 
 def _check_kind(name: str, mode: int, pipes: bool) -> None:
-    """Raise `CannotRead` for what is neither a regular file nor, if those are welcome, a pipe."""
+    """Raise `CannotRead` unless the file is regular, or a pipe if `pipes` allows one."""
     if stat.S_ISDIR(mode):
         raise CannotRead(name, os.strerror(errno.EISDIR))
     if stat.S_ISREG(mode) or (pipes and stat.S_ISFIFO(mode)):
@@ -113,7 +113,7 @@ def _too_large(name: str, limit: int) -> CannotRead:
 
 
 def _read_all(descriptor: int, name: str, limit: int) -> bytes:
-    """Return a regular file's bytes; those of /proc have no size before they are read."""
+    """Return a regular file's bytes. Files in /proc report no size before they are read."""
     chunks: list[bytes] = []
     size = 0
     while chunk := os.read(descriptor, CHUNK_BYTES):
@@ -127,7 +127,7 @@ def _read_all(descriptor: int, name: str, limit: int) -> bytes:
 def _read_stream(
     descriptor: int, name: str, limit: int, first_seconds: float, seconds: float = STREAM_SECONDS
 ) -> bytes:
-    """Return the data of a pipe until its end: the first byte within `first_seconds`, all within `seconds`."""
+    """Return a pipe's data up to its end: the first byte within `first_seconds`, everything within `seconds`."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     chunks: list[bytes] = []
@@ -151,8 +151,8 @@ def _read_stream(
 def replace_file(path: str | os.PathLike[str], data: bytes, mode: int | None = None) -> None:
     """Write a file completely or not at all: a reader sees either the old or the new contents. Raises `OSError`.
 
-    It keeps its mode, or gets `mode`. If `path` is a link, its target is replaced. The temporary file has an
-    unpredictable name and is created here, so that a prepared link is not followed.
+    The file keeps its mode, or gets `mode` if it is new. If `path` is a link, its target is replaced. The temporary
+    file has an unpredictable name and is created here, so a link that someone prepared is not followed.
     """
     target = os.path.realpath(path)
     temporary = os.path.join(os.path.dirname(target), f".attncheck-{os.urandom(8).hex()}")

@@ -1,8 +1,8 @@
-"""Handlers of Ctrl-C, SIGTERM and SIGHUP that also work if Python cannot raise.
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP that also work where Python cannot raise.
 
-KeyboardInterrupt is raised wherever the interpreter happens to be; inside a destructor or a weak reference's callback
-it is lost, and Python prints a traceback. So the handler also records the signal, and every loop that waits raises it
-again.
+KeyboardInterrupt is raised at whatever point the interpreter has reached. Inside a destructor or a weak reference's
+callback it is lost, and Python prints a traceback. So the handler also records the signal, and every loop that waits
+raises it again.
 """
 
 import signal
@@ -15,9 +15,9 @@ _previous_handlers: dict[int, object] = {}  # by signal number
 
 
 def install_handlers() -> None:
-    """Handle signals that end a program: all raise KeyboardInterrupt, so that children are stopped first.
+    """Handle the signals that end a program: each raises KeyboardInterrupt, so that children are stopped first.
 
-    SIGHUP stays ignored if it is, as under nohup.
+    SIGHUP stays ignored if it was ignored before, as under nohup.
     """
     sys.unraisablehook = _report_lost_error
     for number in STOP_SIGNALS:
@@ -27,7 +27,7 @@ def install_handlers() -> None:
 
 
 def ignored_signals() -> tuple[int, ...]:
-    """Return the signals that this process inherited as ignored, as under nohup."""
+    """Return the signals that this process inherited as ignored, for example under nohup."""
     return tuple(number for number, handler in _previous_handlers.items() if handler is signal.SIG_IGN)
 
 
@@ -37,12 +37,12 @@ def forget_interrupt() -> None:
 
 
 def is_interrupted() -> bool:
-    """Return whether an interrupt has come."""
+    """Return whether an interrupt has been received."""
     return bool(_received)
 
 
 def raise_if_interrupted() -> None:
-    """Raise KeyboardInterrupt if an interrupt has come whose own KeyboardInterrupt may have been lost."""
+    """Raise KeyboardInterrupt if an interrupt was received; its own KeyboardInterrupt may have been lost."""
     if _received:
         raise KeyboardInterrupt
 

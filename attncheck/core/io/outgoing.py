@@ -1,4 +1,4 @@
-"""Cleans what leaves the program: reports, snapshots and lines of text, before any format escapes or wraps them.
+"""Cleans everything that leaves the program, before a format escapes or wraps it.
 
 Everything that is printed or written to a file passes through here once: `clean_text` for a line, `clean` for data.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attncheck.core.io.visible import show_control_characters
 
-if TYPE_CHECKING:  # every command imports this module: what it cleans is imported when there is something to clean
+if TYPE_CHECKING:  # every command imports this module, so what it needs for cleaning is imported on first use
     from attncheck.core.launch import Edit
 
 T = TypeVar("T")
@@ -21,17 +21,17 @@ MASKED_LAUNCH = "secrets are shown as …: fill them in before you paste; `attnc
 
 
 def clean_text(text: str) -> str:
-    """Return a text that may be shown: secrets masked, what acts on a terminal or hides made visible."""
+    """Return a text that may be shown: secrets are masked, invisible and control characters are escaped."""
     from attncheck.core.io.secrets import mask_secrets
     from attncheck.core.job import DROP
 
     _remember_environment()
-    # The value that drops a setting is our own, and stays what readers know.
+    # The value that drops a setting is ours; readers depend on it, so it is not escaped.
     return text if text == DROP else show_control_characters(mask_secrets(text))
 
 
 def clean(value: T) -> T:
-    """Return dataclasses, mappings, tuples and lists with every text in them cleaned; the same object where all is."""
+    """Return dataclasses, mappings, tuples and lists with every text cleaned; the same object if all were clean."""
     cleaned: T = map_texts(value, cache(clean_text))
     return cleaned
 
@@ -46,9 +46,9 @@ def mask(value: T) -> T:
 
 
 def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
-    """Return a tree of data with `clean_one` applied to every text; what stays unchanged is not copied.
+    """Return a tree of data with `clean_one` applied to every text; unchanged parts are not copied.
 
-    Of a setting and of an entry of a mapping, the name decides too what its value may show.
+    For a setting and for an entry of a mapping, the name also decides what the value may show.
     """
     if isinstance(value, str):
         cleaned = clean_one(value)
@@ -94,7 +94,7 @@ def _map_named(name: str, item: Any, clean_one: Callable[[str], str]) -> Any:
 
 
 def _remark_masks(before: Any, after: Any) -> Any:
-    """Return a record that can be pasted or applied with a word about what it no longer holds."""
+    """Return a record that can be pasted or applied, with a remark on the values that were masked in it."""
     from attncheck.core.findings import Fix
     from attncheck.core.io.secrets import is_masked
     from attncheck.core.job import LintedLaunch
@@ -109,7 +109,7 @@ def _remark_masks(before: Any, after: Any) -> Any:
 
 
 def _keep_whole(before: "tuple[Edit, ...]", after: "tuple[Edit, ...]") -> "tuple[Edit, ...]":
-    """Return the edits that hold no secret: one applied with a mask in it would destroy the user's."""
+    """Return the edits that contain no secret: applying an edit with a mask in it would destroy the user's value."""
     return tuple(new for old, new in zip(before, after) if new.text == old.text)
 
 

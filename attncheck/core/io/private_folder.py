@@ -1,4 +1,4 @@
-"""Our folders of caches and of state: this user's, readable by no one else, and no error if there can be none."""
+"""Our folders for caches and state: readable by this user only; not having one is not an error."""
 
 import os
 import stat
@@ -10,37 +10,37 @@ from attncheck.core.io.files import replace_file
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return our private cache folder; None if it cannot be created, or is not ours alone."""
+    """Return our private cache folder; None if it cannot be created, or if others can access it."""
     path = cache_path(environ)
     return make_private(path) if path is not None else None
 
 
 def cache_path(environ: Mapping[str, str]) -> Path | None:
-    """Return where our folder of caches is, whether it is there or not; None if there can be none."""
+    """Return the path of our cache folder, whether or not it exists; None if there can be none."""
     return _user_path(environ, "XDG_CACHE_HOME", ".cache")
 
 
 def state_path(environ: Mapping[str, str]) -> Path | None:
-    """Return the path of our folder of state, which may be missing; None if there can be none."""
+    """Return the path of our state folder, which may not exist; None if there can be none."""
     return _user_path(environ, "XDG_STATE_HOME", ".local/state")
 
 
 def _user_path(environ: Mapping[str, str], variable: str, below_home: str) -> Path | None:
     base = environ.get(variable, "")
-    if not os.path.isabs(base):  # the specification says to pay no attention to it then
+    if not os.path.isabs(base):  # the specification says to ignore relative paths
         home = environ.get("HOME", "")
         base = os.path.join(home, below_home) if os.path.isabs(home) else ""
     return Path(base) / "attncheck" if base else None
 
 
 def temporary_folder() -> Path | None:
-    """Return a private folder of this user on this machine, for if there is no cache."""
+    """Return a private folder of this user on this machine, for use if there is no cache folder."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     return make_private(Path(tempfile.gettempdir()) / f"attncheck-{user}")
 
 
 def make_private(path: Path) -> Path | None:
-    """Return a folder that only we can read and write, made if it is missing; None if it cannot be that."""
+    """Return a folder that only we can read and write, created if it is missing; None if that is impossible."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()
@@ -54,9 +54,9 @@ def make_private(path: Path) -> Path | None:
 
 
 def describe_other_writers(path: str | os.PathLike[str]) -> str:
-    """Return which other users can change a file; "" if only its owner can, who is this user or root.
+    """Return which other users can change a file; "" if only its owner can, and the owner is this user or root.
 
-    A group that can write is this user's own one on systems that give each user a group (umask 002).
+    A writable group counts as this user's own on systems that give each user a group (umask 002).
     """
     try:
         status = os.stat(path)
@@ -72,5 +72,5 @@ def describe_other_writers(path: str | os.PathLike[str]) -> str:
 
 
 def replace_private_file(path: Path, text: str) -> None:
-    """Write a whole file that only we can read, or none."""
+    """Write a whole file that only we can read, or write nothing."""
     replace_file(path, text.encode("utf-8", "surrogatepass"), 0o600)

@@ -1,4 +1,4 @@
-"""Reads a TOML document with the standard library's parser, or with the one that became it."""
+"""Reads TOML with the standard library's parser, or with its predecessor `tomli`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ else:
 
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """Return the table that a TOML document holds. Raises `BadUsage` naming the file."""
+    """Return the table in a TOML document. Raises `BadUsage` naming the file."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:

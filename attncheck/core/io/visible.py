@@ -1,9 +1,9 @@
-"""Makes control and invisible characters visible; foreign text passes through here before it is shown.
+"""Makes control and invisible characters visible; text from elsewhere passes through here before it is shown.
 
-Replaced by Python's escapes ("\\x1b", "\\u202e", "\\r"): control characters (C0, DEL, C1) other than tab and line
-end, format characters (category Cf: bidirectional controls, zero-width ones, tags), separators that only some readers
-take for a line's end, what Unicode calls default-ignorable, lone surrogates and noncharacters. Variation selectors 1
-to 16 stay: they belong to ordinary emoji. Source code hidden by such characters is CVE-2021-42574,
+Replaced by Python's escapes ("\x1b", "\u202e", "\r"): control characters (C0, DEL, C1) except tab and line end, format
+characters (category Cf: bidirectional controls, zero-width ones, tags), separators that only some readers treat as a
+line end, characters that Unicode calls default-ignorable, lone surrogates and noncharacters. Variation selectors 1 to
+16 stay: they belong to ordinary emoji. Source code hidden by such characters is CVE-2021-42574,
 https://trojansource.codes/. The categories are those of Unicode 16.0,
 https://www.unicode.org/Public/16.0.0/ucd/DerivedCoreProperties.txt.
 """
@@ -20,14 +20,14 @@ INVISIBLE = re.compile(
 
 
 def show_control_characters(text: str) -> str:
-    """Return `text` with every character that acts or hides written as an escape; tabs and line ends stay."""
+    """Return `text` with every control or invisible character escaped; tabs and line ends stay."""
     if text.isascii() and text.isprintable():
         return text
     return INVISIBLE.sub(_escape, text) if INVISIBLE.search(text) else text
 
 
 def show_on_one_line(text: str) -> str:
-    """Return `text` with line ends written as escapes too: for a cell, a name, a message of one line."""
+    """Return `text` with line ends escaped too: for a cell, a name or a one-line message."""
     return show_line_ends(show_control_characters(text))
 
 
@@ -37,7 +37,7 @@ def show_line_ends(text: str) -> str:
 
 
 def indent_continuation(text: str, columns: int) -> str:
-    """Return `text` with its second and later lines indented, so that none of them looks like a line of ours."""
+    """Return `text` with all lines but the first indented, so that they do not look like lines of ours."""
     return text.replace("\r\n", "\n").replace("\n", "\n" + " " * columns) if "\n" in text else text
 
 

@@ -1,4 +1,4 @@
-"""How far the log-probabilities of a rollout engine and a trainer are apart, and what explains it."""
+"""How much the log-probabilities of a rollout engine and a trainer differ, and what explains it."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -7,16 +7,16 @@ from attncheck.core.agreement import Rollout, Scoring
 from attncheck.core.report import OpenQuestion, Section, deduplicate
 
 Side = Literal["engine", "trainer"]
-BIAS_MULTIPLE = 3.0  # of what a mean of independent errors is
+BIAS_MULTIPLE = 3.0  # multiple of the expected mean of independent errors
 
 
 @dataclass(frozen=True)
 class Distance:
-    """How far two lists of log-probabilities of the same tokens are apart, in nats.
+    """How much two lists of log-probabilities of the same tokens differ, in nats.
 
     `beyond_tenth` and `beyond_clip` are the shares of tokens whose ratio is outside [0.9, 1.1] and outside the clip
-    range; `mean`, `rms`, `p99` and `largest` are of the absolute difference, `bias` is the mean difference. Those `of`
-    one side are of this side against itself in another batch shape.
+    range. `mean`, `rms`, `p99` and `largest` describe the absolute difference, `bias` is the mean difference. If `of`
+    names one side, that side is compared with itself in another batch shape.
     """
 
     of: Literal["both", "engine", "trainer"]
@@ -33,9 +33,9 @@ class Distance:
 
 @dataclass(frozen=True)
 class Cause:
-    """A computed explanation: which side is off, what it computes instead, and the share of the difference explained.
+    """A computed explanation: which side is wrong, what it computes instead, and the share of the difference explained.
 
-    `remedy` says what closes it, in the launch's own words if there is a launch.
+    `remedy` says how to fix it, in the launch's own words if there is a launch.
     """
 
     side: Side
@@ -43,16 +43,16 @@ class Cause:
     text: str
     explained: float
     remedy: str = ""
-    closes: bool = True  # whether what is left is within the limit
-    sets: bool = False  # whether the remedy is settings of the launch
+    closes: bool = True  # whether the remaining difference is within the limit
+    sets: bool = False  # whether the remedy changes settings of the launch
 
 
 @dataclass(frozen=True)
 class AgreedModel:
-    """One model or launch: both sides' log-probabilities compared with one another, and each with the exact ones.
+    """One model or launch: both sides' log-probabilities compared with each other and with the exact ones.
 
-    `limit` is the largest root mean square that rounding and the floor explain. `reason` says why nothing was
-    measured; it is "" if it was. `proof` is what the pair measures with the settings that close its causes.
+    `limit` is the largest root mean square that rounding and the floor explain. `reason` says why nothing was measured;
+    it is "" if it was. `proof` is what the pair measures with the settings that fix its causes.
     """
 
     name: str  # "train.sh:3:1" or "llama"
@@ -63,17 +63,18 @@ class AgreedModel:
     own_code: bool = False  # whether the launch's own code scored; else its framework's source was reproduced
     distances: tuple[Distance, ...] = ()  # () if nothing was measured
     limit: float = 0.0
-    engine_error: float = 0.0  # root mean square of each side against the exact values
+    engine_error: float = 0.0  # root mean square difference of each side from the exact values
     trainer_error: float = 0.0
-    engine_rounding: float = 0.0  # the same of the same model in each side's precision
+    engine_rounding: float = 0.0  # the same for the same model in each side's precision
     trainer_rounding: float = 0.0
-    precision_gap: float = 0.0  # root mean square between the same model in the two precisions
-    kl: float = 0.0  # nats a token, over the whole vocabulary
-    kl_tokens: int = 0  # 0 if the engine does not show its logits
-    first_layer: str = ""  # whose hidden states differ beyond rounding; "" if none does
-    layers: int = 0  # that were compared
-    routes_differ: float = 0.0  # share of tokens that a layer of the engine routes to other experts
-    routed_layers: tuple[int, int] = (0, 0)  # in which any token's experts differ, of those that choose experts
+    precision_gap: float = 0.0  # root mean square difference between the model in the two precisions
+    kl: float = 0.0  # nats per token, over the whole vocabulary
+    kl_tokens: int = 0  # 0 if the engine does not return its logits
+    first_layer: str = ""  # the first layer whose hidden states differ beyond rounding; "" if none does
+    layers: int = 0  # number of layers compared
+    routes_differ: float = 0.0  # share of tokens that a layer of the engine routes to different experts
+    # layers in which any token's experts differ, out of those that choose experts
+    routed_layers: tuple[int, int] = (0, 0)
     causes: tuple[Cause, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -84,23 +85,23 @@ class AgreedModel:
     reason: str = ""
 
     def find_distance(self, of: Literal["both", "engine", "trainer"]) -> Distance | None:
-        """Return the distance of both sides, or of one from itself; None if it was not measured."""
+        """Return the distance between the two sides, or of one from itself; None if it was not measured."""
         return next((distance for distance in self.distances if distance.of == of), None)
 
     @property
     def distance(self) -> Distance | None:
-        """The distance of both sides."""
+        """The distance between the two sides."""
         return self.find_distance("both")
 
     @property
     def differs(self) -> bool:
-        """Whether the two sides are farther apart than rounding and the floor explain."""
+        """Whether the two sides differ by more than rounding and the floor explain."""
         distance = self.distance
         return distance is not None and not (distance.rms <= self.limit and abs(distance.bias) <= self.bias_limit)
 
     @property
     def bias_limit(self) -> float:
-        """The largest mean difference that rounding explains: errors of many tokens cancel."""
+        """The largest mean difference that rounding explains; the errors of many tokens cancel."""
         tokens = self.distance.tokens if self.distance is not None else 1
         return float(BIAS_MULTIPLE * self.limit / max(tokens, 1) ** 0.5)
 
@@ -122,7 +123,7 @@ class AgreeSection(Section):
         )
 
     def merge(self, later: "AgreeSection") -> "AgreeSection":
-        """Return both, as of two runs."""
+        """Return both sections as one."""
         return AgreeSection(deduplicate((*self.models, *later.models)))
 
 

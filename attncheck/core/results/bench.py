@@ -18,13 +18,13 @@ from attncheck.core.results.timings import DeviceRates, PublishedShare, Recommen
 
 @dataclass(frozen=True)
 class BenchSection(MeasuredSection):
-    """What `attncheck bench` measured on one device: parity of the very cases that were timed, and the timings."""
+    """What `attncheck bench` measured on one device: parity of the timed cases, and the timings."""
 
     name: ClassVar[str] = "bench"
     answering_outcomes: ClassVar[tuple[Outcome, ...]] = ("ok",)
     measured_on: MeasuredOn = MeasuredOn()
     backends: tuple[BackendState, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()  # of parity
+    verdicts: tuple[Verdict, ...] = ()  # verdicts of parity
     runs: tuple[Run, ...] = ()
     rates: DeviceRates = DeviceRates()
     timings: tuple[Timing, ...] = ()
@@ -33,11 +33,11 @@ class BenchSection(MeasuredSection):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each row came out."""
+        """The outcome of each row."""
         return tuple((timing.outcome, describe_no_timing(timing.outcome, timing.reason)) for timing in self.timings)
 
     def merge(self, later: "BenchSection") -> "BenchSection":
-        """Return both, as of two models."""
+        """Return the sections of two models as one."""
         return BenchSection(
             self.measured_on.merge(later.measured_on),
             deduplicate((*self.backends, *later.backends)),

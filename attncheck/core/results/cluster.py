@@ -1,4 +1,4 @@
-"""What doctor saw over the nodes of a cluster. Nodes are numbers: host names are not recorded."""
+"""What doctor observed on the nodes of a cluster. Nodes are numbers: host names are not recorded."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -22,7 +22,7 @@ class NodeFact:
 
     kind: str  # "package", "torch", "driver", "variable", …
     subject: str
-    relation: Literal["stack", "other"]  # of the attention stack, or of the rest
+    relation: Literal["stack", "other"]  # whether it belongs to the attention stack or to other packages
     groups: tuple[NodeGroup, ...]
 
     @property
@@ -44,7 +44,7 @@ class NodeFinding:
 
 @dataclass(frozen=True)
 class SilentNode:
-    """A node that gave no snapshot, and why."""
+    """A node that returned no snapshot, and why."""
 
     node: int
     reason: str
@@ -52,34 +52,35 @@ class SilentNode:
 
 @dataclass(frozen=True)
 class ClusterSection(Section):
-    """Every node's facts and findings as one answer; the report's snapshot is that of the node `shown`."""
+    """The facts and findings of all nodes as one answer; the report's snapshot is that of the node `shown`."""
 
     name: ClassVar[str] = "cluster"
     launcher: str = ""  # "torchrun", "Slurm", "Ray", "ranks"
-    size: int = 0  # nodes that should have answered
+    size: int = 0  # number of nodes expected to answer
     shown: int = 0
-    names: tuple[str, ...] = ()  # what the launcher calls its nodes, if that is no host: Ray's node ids; else empty
-    gpus: tuple[NodeGroup, ...] = ()  # visible GPUs of a node
-    gpu_count: int = 0  # of all nodes
-    gpus_per_node: int = 0  # that the job needs; 0: not known
-    facts: tuple[NodeFact, ...] = ()  # those that differ
+    # the launcher's names for its nodes if they are not hosts: Ray's node ids; otherwise empty
+    names: tuple[str, ...] = ()
+    gpus: tuple[NodeGroup, ...] = ()  # visible GPUs per node
+    gpu_count: int = 0  # total over all nodes
+    gpus_per_node: int = 0  # GPUs that the job needs per node; 0: not known
+    facts: tuple[NodeFact, ...] = ()  # the facts that differ between nodes
     findings: tuple[NodeFinding, ...] = ()
     silent: tuple[SilentNode, ...] = ()
 
     @property
     def answered(self) -> int:
-        """How many nodes answered."""
+        """The number of nodes that answered."""
         return self.size - len(self.silent)
 
     @property
     def is_uniform(self) -> bool:
-        """Whether what is true of the node shown is true of all: no node is silent, other or has other findings."""
+        """Whether all nodes are like the one shown: none is silent, differs or has other findings."""
         alike = all(fact.relation == "other" for fact in self.facts)
         return alike and not self.silent and all(finding.count == self.size for finding in self.findings)
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """Nodes that gave no snapshot, so that nothing is known about them."""
+        """Nodes that returned no snapshot, so that nothing is known about them."""
         return tuple(
             OpenQuestion(self.name, "unanswered", f"{name_nodes(nodes)}: {reason}")
             for reason, nodes in group_silent(self.silent)
@@ -87,7 +88,7 @@ class ClusterSection(Section):
 
 
 def group_silent(silent: tuple[SilentNode, ...]) -> tuple[tuple[str, str], ...]:
-    """Return each reason with the nodes that it keeps silent."""
+    """Return each reason for silence with the nodes that it applies to."""
     by_reason: dict[str, list[int]] = {}
     for node in silent:
         by_reason.setdefault(node.reason, []).append(node.node)

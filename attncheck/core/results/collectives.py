@@ -1,8 +1,8 @@
-"""The measured collectives among ranks, and the links that they ran over: plain data.
+"""Measured collectives among ranks, and the links that they used: plain data.
 
-Bandwidth is what a link carries one way: bytes over seconds for send_recv and ring, and nccl-tests' bus bandwidth,
-bytes × (n − 1) / n over seconds, for all_gather and reduce_scatter, whose bytes are those of the whole array
-(NVIDIA/nccl-tests, doc/PERFORMANCE.md). So all of them compare with the rate of the link; GB is 10⁹ bytes.
+Bandwidth is the rate of a link in one direction: bytes over seconds for send_recv and ring, and nccl-tests' bus
+bandwidth, bytes × (n − 1) / n over seconds, for all_gather and reduce_scatter, where bytes counts the whole array
+(NVIDIA/nccl-tests, doc/PERFORMANCE.md). So all of them compare with the link's rate. GB is 10⁹ bytes.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ Transport = Literal["nccl", "gloo", ""]
 class WrongPlace:
     """The first wrong element that one rank received in a collective."""
 
-    rank: int  # that got it
-    sender: int  # whose data belong there; -1: the sum of all
-    index: int  # of the element within the sender's data, or within the rank's part of the sums
-    length: int  # elements of that data
+    rank: int  # the rank that received it
+    sender: int  # the rank whose data was expected; -1: the sum of all
+    index: int  # index of the element within the sender's data, or within the rank's part of the sums
+    length: int  # number of elements in that data
     dtype: str
     got: str  # "rank 2's data", "zeros", "nothing", …
     expected: str
@@ -32,31 +32,31 @@ class WrongPlace:
 class CollectiveResult:
     """One operation among ranks: whether every byte was right, and how fast it was.
 
-    "send_recv" is one pair, there and back; "ring" sends two tensors to the next rank and receives two from the one
-    before, by one `batch_isend_irecv` on the context-parallel group, as ring-flash-attn does.
+    "send_recv" is one pair, in both directions. "ring" sends two tensors to the next rank and receives two from the
+    previous one, by one `batch_isend_irecv` on the context-parallel group, as ring-flash-attn does.
     """
 
     operation: Operation
     ranks: tuple[int, ...]
     outcome: Outcome
     reason: str = ""
-    bytes: int = 0  # of the timed message
-    ms: float = 0.0  # median, of the slowest rank; one way of a pair
+    bytes: int = 0  # size of the timed message
+    ms: float = 0.0  # median of the slowest rank; one direction of a pair
     gb_per_s: float = 0.0
-    dtypes: tuple[str, ...] = ()  # those that were compared
-    compared: int = 0  # elements, over all ranks and sizes
+    dtypes: tuple[str, ...] = ()  # dtypes that were compared
+    compared: int = 0  # elements compared, over all ranks and sizes
     wrong: int = 0
-    places: tuple[WrongPlace, ...] = ()  # one for each rank that got something wrong
+    places: tuple[WrongPlace, ...] = ()  # one for each rank that received something wrong
 
     @property
     def name(self) -> str:
-        """Return its name in messages: "ring all of 8"."""
+        """The operation's name in messages: "ring all of 8"."""
         return f"{self.operation} {describe_ranks(self.operation, self.ranks)}"
 
 
 @dataclass(frozen=True)
 class RankFacts:
-    """The hardware and software of one rank. `node` counts hosts from that of rank 0; host names are not recorded."""
+    """The hardware and software of one rank. `node` counts hosts from rank 0's; host names are not recorded."""
 
     rank: int
     node: int
@@ -65,7 +65,8 @@ class RankFacts:
     python: str = ""
     nccl: str = ""
     driver: str = ""
-    card: int = -1  # counts the GPUs of all ranks: two ranks with the same number share one; -1: not known
+    # number of the GPU among those of all ranks: two ranks with the same number share one; -1: not known
+    card: int = -1
     gpu: int = -1  # the GPU's number in the snapshot, on rank 0's host
     packages: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)  # settings that all ranks must share
@@ -73,7 +74,7 @@ class RankFacts:
 
 @dataclass(frozen=True)
 class Route:
-    """How two ranks are joined: "NV18", "PIX", "network", "host", "" (not known); its documented rate one way, or 0."""
+    """How two ranks are connected ("NV18", "PIX", "network", "host", "": not known); documented one-way rate, or 0."""
 
     first: int
     second: int
@@ -83,7 +84,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Communication:
-    """The check of communication among ranks; without ranks it was not made."""
+    """The check of communication among ranks; empty if there were no ranks."""
 
     world_size: int = 0
     transport: Transport = ""

@@ -8,7 +8,7 @@ from attncheck.core.report import BackendState, MeasuredOn, MeasuredSection, Out
 
 @dataclass(frozen=True)
 class DeterminismSection(MeasuredSection):
-    """What `attncheck determinism` measured: each backend repeated in each mode, and its verdict."""
+    """What `attncheck determinism` measured: repeated runs of each backend in each mode, and its verdict."""
 
     name: ClassVar[str] = "determinism"
     measured_on: MeasuredOn = MeasuredOn()
@@ -22,7 +22,7 @@ class DeterminismSection(MeasuredSection):
         return tuple((repeats.outcome, repeats.reason) for repeats in self.repeats)
 
     def merge(self, later: "DeterminismSection") -> "DeterminismSection":
-        """Return both, as of two models."""
+        """Return the sections of two models as one."""
         return DeterminismSection(
             self.measured_on.merge(later.measured_on),
             deduplicate((*self.backends, *later.backends)),

@@ -1,4 +1,4 @@
-"""How two environments differ."""
+"""The differences between two environments."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 from attncheck.core.report import OpenQuestion, Section
 
 SideName = Literal["A", "B"]
-Relation = Literal["named", "stack", "other"]  # how a difference relates to what only one side has
+Relation = Literal["named", "stack", "other"]  # how a difference relates to the findings that only one side has
 
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """One side: its origin, and a short description."""
+    """One side of a comparison: its origin, and a short description."""
 
     source: str = ""  # "node-a.json", "~/env/bin/python"
     kind: str = ""  # "snapshot", "report", "lock", "environment"
@@ -20,7 +20,7 @@ class ComparedSide:
 
 @dataclass(frozen=True)
 class OneSidedFinding:
-    """A finding that only one side has; the report's findings hold it in full."""
+    """A finding that only one side has; the report's findings contain it in full."""
 
     side: SideName
     code: str
@@ -48,12 +48,12 @@ class DiffSection(Section):
     b: ComparedSide = ComparedSide()
     one_sided: tuple[OneSidedFinding, ...] = ()
     differences: tuple[StackDifference, ...] = ()
-    not_judged: tuple[str, ...] = ()  # findings of one side that the other could not judge
+    not_judged: tuple[str, ...] = ()  # what a probe could not do on either side
     lost: tuple[str, ...] = ()  # what a probe could not do on either side
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What was lost; agreement of the sides there proves nothing."""
+        """What probes could not do; where they failed, agreement of the sides proves nothing."""
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
 

@@ -1,4 +1,4 @@
-"""What doctor judged."""
+"""The result of doctor's rules."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,20 +8,20 @@ from attncheck.core.report import OpenQuestion, Section, deduplicate
 
 @dataclass(frozen=True)
 class DoctorSection(Section):
-    """The needs that rules judged by, and what could not be looked at; what was collected is the report's snapshot."""
+    """The needs that rules judged by, and what could not be examined; the collected facts are the report's snapshot."""
 
     name: ClassVar[str] = "doctor"
-    needs: tuple[str, ...] = ()  # what the profile holds to matter: "flash", "ring", "rl", …
+    needs: tuple[str, ...] = ()  # what matters to the profile: "flash", "ring", "rl", …
 
     lost: tuple[str, ...] = ()  # what a probe could not do, and rules that crashed
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What was lost; the absence of findings there proves nothing."""
+        """What could not be examined; the absence of findings there proves nothing."""
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
     def merge(self, later: "DoctorSection") -> "DoctorSection":
-        """Return both, as of several models."""
+        """Return the sections of several models as one."""
         return DoctorSection(tuple(sorted({*self.needs, *later.needs})), deduplicate((*self.lost, *later.lost)))
 
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from attncheck.core.verdicts import Run
 
 FAMILY = "growth"
-MAX_SLOPE = 0.25  # of log2 per doubling, beyond what the class factor allows: a fifth more error each time
+MAX_SLOPE = 0.25  # log2 of the error per doubling, beyond what the class factor allows: a fifth more error each time
 
 
 @dataclass(frozen=True)
 class Growth:
     """One backend's error on the same problem at several ring sizes, its worst tensor first.
 
-    `z_rms` has the error at each of `ring_sizes` in units of an ideal single kernel's noise; `slope` is how much its
-    logarithm to base 2 gains each time the ring doubles, from two ranks on, and `beyond` the same after division by
-    the class factor: over 0.25 is a warning.
+    `z_rms` has the error at each of `ring_sizes` in units of an ideal single kernel's noise. `slope` is the increase of
+    its base-2 logarithm per doubling of the ring, from two ranks upwards. `beyond` is the same after division by the
+    class factor: above 0.25 is a warning.
     """
 
     backend: str
@@ -69,7 +69,7 @@ def _measure_growth(tensor: str, runs: list[Run]) -> Growth | None:
 
 
 def _least_squares_slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return the slope of the line of least squares."""
+    """Return the slope of the least-squares line."""
     middle = sum(x) / len(x)
     spread = sum((value - middle) ** 2 for value in x)
     return sum((a - middle) * b for a, b in zip(x, y)) / spread

@@ -1,4 +1,4 @@
-"""The actions of a gate, check by check."""
+"""The checks of a gate and their outcomes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,26 +7,26 @@ from typing import ClassVar, Literal, get_args
 from attncheck.core.report import OpenQuestion, Section
 
 Check = Literal["doctor", "lint", "parity", "smoke", "rehearsal", "agree", "determinism", "bench"]
-# In running order: first the checks that read, then those that may stop a job, faster ones first; speed comes last.
+# In running order: first the checks that only read, then those that may stop a job, faster ones first; speed is last.
 CHECKS: tuple[Check, ...] = get_args(Check)
-# The last one, because nothing to lint is not a gap.
+# The last check: having nothing to lint is not a gap.
 Outcome = Literal["clean", "found", "unanswered", "left out", "not linted"]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One check of a gate: how it ended, how long it took, and in one line why, if it did not answer."""
+    """One check of a gate: its outcome, its duration, and in one line why, if it gave no answer."""
 
     check: Check
     outcome: Outcome
     seconds: float = 0.0
     reason: str = ""
-    answers: Mapping[str, int] = field(default_factory=dict)  # of its verdicts: "pass" -> 163
+    answers: Mapping[str, int] = field(default_factory=dict)  # number of verdicts by answer: "pass" -> 163
 
 
 @dataclass(frozen=True)
 class GateSection(Section):
-    """A gate's checks, in the order in which they ran; its level, if any, and the seconds that it promises."""
+    """A gate's checks, in running order; its level, if any, and the time in seconds that the level promises."""
 
     name: ClassVar[str] = "gate"
     stages: tuple[Stage, ...] = ()

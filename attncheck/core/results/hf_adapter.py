@@ -9,7 +9,7 @@ Shape = Literal["plain", "short_window", "long_window", "sinks"]
 SHAPES: tuple[Shape, ...] = get_args(Shape)
 HOOKED_IMPLEMENTATION = "flash_attention_2"  # the attn_implementation that the adapter replaces
 SHARD_TOKENS = 128  # tokens on each rank
-# Shorter than a shard, so that the adapter applies a window, and as long as one, so that it does not.
+# One length is shorter than a shard, so the adapter applies a window; the other equals it, so it does not.
 WINDOW_BY_SHAPE: dict[Shape, int] = {"short_window": 16, "long_window": SHARD_TOKENS}
 
 
@@ -17,27 +17,27 @@ WINDOW_BY_SHAPE: dict[Shape, int] = {"short_window": 16, "long_window": SHARD_TO
 class AdapterRun:
     """One model under one `attn_implementation` after `substitute_hf_flash_attn`, its tokens sharded over the ranks.
 
-    Errors are Frobenius norms relative to the whole model's, in float32 with eager attention; `rounding` and
-    `gradient_rounding` are those of the whole model in the same dtype as the sharded one, with eager attention.
+    Errors are Frobenius norms relative to the whole model's, in float32 with eager attention. `rounding` and
+    `gradient_rounding` are the errors of the whole model in the sharded one's dtype, with eager attention.
     """
 
     implementation: str
     shape: Shape
     outcome: Outcome
-    reason: str = ""  # why it was skipped; the message where something raised
-    selected: str = ""  # how it became the model's implementation, where not by the argument attn_implementation
-    shimmed_names: tuple[str, ...] = ()  # names put back into transformers, without which the import raises
+    reason: str = ""  # why it was skipped; the message if something raised
+    selected: str = ""  # how it became the model's implementation, if not by the argument attn_implementation
+    shimmed_names: tuple[str, ...] = ()  # names restored in transformers, without which the import raises
     ranks: int = 0
     layers: int = 0
     entered: int = 0  # calls of llama3_flash_attn_varlen_func in one forward pass on the rank that made the fewest
     reaches: bool = False  # other tokens in the first shard change the logits of their document in the last one
     leaks: bool = False  # other tokens in the first document change another document's logits
-    error: float = 0.0  # of the logits
+    error: float = 0.0  # error of the logits
     rounding: float = 0.0
-    gradient_error: float = 0.0  # of all parameters' gradients, summed over the ranks
+    gradient_error: float = 0.0  # error of all parameters' gradients, summed over the ranks
     gradient_rounding: float = 0.0
-    nearest: str = ""  # the wrong model, in words, that the logits are nearest to: "without its window"
-    nearest_error: float = 0.0  # of the logits against that one
+    nearest: str = ""  # the wrong model whose logits are closest, in words: "without its window"
+    nearest_error: float = 0.0  # error of the logits compared with that model's
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Which tokens a launch trains on, by role: the rows that went into its model, and their learned tokens."""
+"""Which tokens a launch trains on, by role: the rows that entered its model, and their learned tokens."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from attncheck.core.report import OpenQuestion, Section, deduplicate
 
-# The role of a token: a turn's text, markup of the chat template, the begin or end of a text or a turn, or padding.
+# The role of a token: a turn's text, markup of the chat template, the start or end of a text or turn, or padding.
 Role = Literal[
     "system",
     "user",
@@ -40,7 +40,7 @@ ROLE_TEXTS: dict[Role, str] = {
 
 @dataclass(frozen=True)
 class Span:
-    """Tokens of a row that follow one another, have one role, and are all learned or all not learned."""
+    """Consecutive tokens of a row with one role that are either all learned or all not learned."""
 
     text: str
     role: Role
@@ -50,7 +50,7 @@ class Span:
 
 @dataclass(frozen=True)
 class RoleCount:
-    """How many tokens of a role went in, and how many of them are learned."""
+    """How many tokens of a role entered the model, and how many of them are learned."""
 
     role: Role
     tokens: int
@@ -59,7 +59,7 @@ class RoleCount:
 
 @dataclass(frozen=True)
 class LabelledLaunch:
-    """A launch's first batches, by token: what it is meant to learn (`targets`), and what it learns.
+    """A launch's first batches, by token: what it should learn (`targets`), and what it learns.
 
     `problems` are the differences. `reason` says why nothing could be judged, "" if the labels were read.
     """
@@ -69,7 +69,7 @@ class LabelledLaunch:
     version: str
     trainer: str
     targets: str
-    tokenizer: str  # whose: a model's or folder's name, "" for one that was made
+    tokenizer: str  # the model or folder that it belongs to; "" for a generated one
     rows: tuple[tuple[Span, ...], ...] = ()
     counts: tuple[RoleCount, ...] = ()
     problems: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class LabelsSection(Section):
         )
 
     def merge(self, later: "LabelsSection") -> "LabelsSection":
-        """Return both, as of two launches."""
+        """Return the sections of two launches as one."""
         return LabelsSection(deduplicate((*self.launches, *later.launches)))
 
 

@@ -1,4 +1,4 @@
-"""What lint read."""
+"""The launches that lint read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class LintSection(Section):
 
     not_linted: tuple[str, ...] = ()  # sources that start no trainer that attncheck knows
     from_folders: bool = False  # whether folders were searched
-    without_launch: int = 0  # files of folders that start no trainer that attncheck knows
-    not_read: tuple[str, ...] = ()  # files of folders that were not read, with the reason
+    without_launch: int = 0  # number of files in folders that start no trainer that attncheck knows
+    not_read: tuple[str, ...] = ()  # files in folders that were not read, with the reason
 
     def merge(self, later: "LintSection") -> "LintSection":
-        """Return both, as of several sources."""
+        """Return the sections of several sources as one."""
         return LintSection(
             _deduplicate_launches((*self.launches, *later.launches)),
             tuple(sorted({*self.needs, *later.needs})),
@@ -35,7 +35,7 @@ class LintSection(Section):
 
 
 def _deduplicate_launches(launches: Iterable[LintedLaunch]) -> tuple[LintedLaunch, ...]:
-    """Return launches once each, in order; only those of one place are compared, for there may be thousands."""
+    """Return the distinct launches in order; to save time, only those at one location are compared."""
     by_place: dict[SourceLocation, list[LintedLaunch]] = {}
     kept = []
     for launch in launches:
@@ -50,6 +50,6 @@ SECTION = LintSection
 
 
 def launches_of(report: Report) -> tuple[LintedLaunch, ...]:
-    """Return the launches that a report holds; none if lint did not run."""
+    """Return the launches in a report; none if lint did not run."""
     section = report.section(LintSection)
     return section.launches if section is not None else ()

@@ -22,7 +22,7 @@ class ParitySection(MeasuredSection):
         return tuple((run.outcome, run.reason) for run in self.runs)
 
     def merge(self, later: "ParitySection") -> "ParitySection":
-        """Return both, as of two models."""
+        """Return the sections of two models as one."""
         return ParitySection(
             self.measured_on.merge(later.measured_on),
             deduplicate((*self.backends, *later.backends)),

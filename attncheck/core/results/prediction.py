@@ -1,5 +1,7 @@
-"""A ring's predicted performance on a cluster that is not available: block times measured on one device, links, and
-the results."""
+"""A ring's predicted performance on a cluster that is not available.
+
+It has the block times measured on one device, the links, and the results.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -8,8 +10,8 @@ from attncheck.core.report import MeasuredOn, MeasuredSection, Outcome, Verdict,
 from attncheck.core.results.ring_timings import Passes
 from attncheck.core.results.timings import DeviceRates
 
-# What the schemes compute at a time: the diagonal, a block without a mask, half of its keys or queries, and stripe's
-# diagonal that is a token shorter.
+# The blocks that schemes compute: the diagonal, a block without a mask, half of its keys or queries, and stripe's
+# diagonal, which is one token shorter.
 BlockKind = Literal["causal", "full", "half_keys", "half_queries", "shifted"]
 LinkSource = Literal["given", "measured"]
 
@@ -58,13 +60,13 @@ class Prediction:
     high_ms: float = 0.0
     iterations_per_s: float = 0.0
     tokens_per_s: float = 0.0
-    efficiency: float = 0.0  # iterations/s over those of the local call divided by the ring size, as in the ring bench
-    memory_bytes: int = 0  # on one GPU, beyond its inputs, by the scheme's buffers
+    efficiency: float = 0.0  # iterations/s divided by (those of the local call / ring size), as in the ring bench
+    memory_bytes: int = 0  # the scheme's buffers on one GPU, in addition to its inputs
     compute_ms: float = 0.0
     merge_ms: float = 0.0
-    exposed_ms: float = 0.0  # exchange that nothing hides
-    slowed_ms: float = 0.0  # by which exchange that is hidden slows computing
-    launch_ms: float = 0.0  # that launching takes: it decides where it is more than the parts together
+    exposed_ms: float = 0.0  # exchange that computing does not hide
+    slowed_ms: float = 0.0  # how much a hidden exchange slows computing
+    launch_ms: float = 0.0  # time to launch the kernels; it decides if it exceeds the other parts together
     limited_by: str = ""
 
     @property
@@ -81,7 +83,7 @@ class PredictionSection(MeasuredSection):
     answering_outcomes: ClassVar[tuple[Outcome, ...]] = ("ok",)
     measured_on: MeasuredOn = MeasuredOn()
     verdicts: tuple[Verdict, ...] = ()
-    backend: str = ""  # that was timed
+    backend: str = ""  # the backend that was timed
     gpus_per_node: int = 0
     rates: DeviceRates = DeviceRates()
     links: tuple[LinkRate, ...] = ()
@@ -97,7 +99,7 @@ class PredictionSection(MeasuredSection):
         return tuple((row.outcome, describe_no_timing(row.outcome, row.reason)) for row in rows)
 
     def merge(self, later: "PredictionSection") -> "PredictionSection":
-        """Return both, as of two models."""
+        """Return the sections of two models as one."""
         return PredictionSection(
             self.measured_on.merge(later.measured_on),
             deduplicate((*self.verdicts, *later.verdicts)),

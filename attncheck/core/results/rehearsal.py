@@ -1,5 +1,7 @@
-"""The result of a launch's rehearsal: how it was scaled down, what ran, and how its first step compares with the
-reference."""
+"""The result of a launch's rehearsal.
+
+It says how the launch was scaled down, what ran, and how its first step compares with the reference.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,13 +10,13 @@ from attncheck.core.rehearsal import Isolation
 from attncheck.core.report import MeasuredOn, MeasuredSection, OpenQuestion, Outcome, Verdict, deduplicate
 from attncheck.core.results.smoke import CheckResult
 
-# About packed documents that attend to each other; a fix is tried on them.
+# Checks of whether packed documents attend to each other; a fix is tried on them.
 CACHE_IS_ON = "the cache is on, and transformers then does not separate packed documents"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A dimension in which the job that ran is not the launch: no question that rests on it is answered."""
+    """A dimension in which the job that ran differs from the launch: questions that depend on it are not answered."""
 
     dimension: str  # "model class", "attn_implementation", "max_length", …
     written: str
@@ -28,21 +30,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class RehearsedLaunch:
-    """A launch that was scaled down and run, once: as the user wrote it, or with `tried` on top."""
+    """A launch that was scaled down and run once: as the user wrote it, or with the changes in `tried`."""
 
     location: str  # where the launch is: "run.sh:3:1"
     framework: str
     version: str
     trainer: str
-    model: str  # whose architecture was trained
+    model: str  # the model whose architecture was trained
     objective: str  # the loss as the framework documents it, and where
-    command: str  # that was run
-    diff: str  # how it was cut
+    command: str  # the command that was run
+    diff: str  # how it was scaled down
     results: tuple[CheckResult, ...]
     seconds: float = 0.0
     ranks: int = 1
     steps: int = 0
-    tried: str = ""  # what fixes it: settings in the framework's words, or the user's own line code
+    tried: str = ""  # what fixes it: settings in the framework's words, or the user's own code
     remarks: tuple[str, ...] = ()
     full_model: bool = False  # the model was the user's own, whole
     real_data: bool = False  # the rows were the user's own
@@ -58,16 +60,16 @@ class RehearsalSection(MeasuredSection):
     measured_on: MeasuredOn = MeasuredOn()
     verdicts: tuple[Verdict, ...] = ()
     launches: tuple[RehearsedLaunch, ...] = ()
-    corrected: tuple[str, ...] = ()  # the launch that trains right: a diff, and the command to paste if it is one
+    corrected: tuple[str, ...] = ()  # the launch that trains right: a diff, and the command to paste if there is one
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each check came out."""
+        """The outcome of each check."""
         return tuple((result.outcome, result.reason) for launch in self.launches for result in launch.results)
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What `MeasuredSection` says, and each launch as written that took no step: nothing was checked."""
+        """The open questions of `MeasuredSection`, and each launch as written that took no step."""
         reasons = (
             f"{launch.location}: no step was taken, so nothing was checked"
             for launch in self.launches
@@ -76,7 +78,7 @@ class RehearsalSection(MeasuredSection):
         return (*super().unanswered, *(OpenQuestion(self.name, "unanswered", reason) for reason in reasons))
 
     def merge(self, later: "RehearsalSection") -> "RehearsalSection":
-        """Return both, as of two launches."""
+        """Return the sections of two launches as one."""
         return RehearsalSection(
             self.measured_on.merge(later.measured_on),
             (*self.verdicts, *later.verdicts),

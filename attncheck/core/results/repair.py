@@ -8,7 +8,7 @@ from attncheck.core.report import Section, deduplicate
 
 @dataclass(frozen=True)
 class RepairStep:
-    """One line to paste, the codes of the findings that it is for, and what it does in a few words."""
+    """One line to paste, the codes of the findings that it fixes, and its effect in a few words."""
 
     command: str
     title: str
@@ -18,25 +18,25 @@ class RepairStep:
 
 @dataclass(frozen=True)
 class RepairSection(Section):
-    """The commands that together fix the findings of a report, in the order in which they are run.
+    """The commands that together fix the findings of a report, in running order.
 
-    `proven`: codes whose rules, run again on the environment as it would be, find nothing more. `unproven`: codes that
-    only an import or a run can judge. `remaining`: codes that the rules still find, or find again.
+    `proven` are codes whose rules, evaluated on the environment as it would be, report nothing more. `unproven` are
+    codes that only an import or a run can judge. `remaining` are codes that the rules still report, or report again.
     """
 
     name: ClassVar[str] = "repair"
     steps: tuple[RepairStep, ...] = ()
-    targets: tuple[str, ...] = ()  # codes of the findings that the commands are for
-    by_hand: tuple[str, ...] = ()  # codes whose fix is an edit, a setting or a machine: it is at the finding
-    conflicts: tuple[str, ...] = ()  # findings whose fixes exclude each other, and which one was taken
+    targets: tuple[str, ...] = ()  # codes of the findings that the commands fix
+    by_hand: tuple[str, ...] = ()  # codes whose fix is an edit, a setting or a machine; the finding shows it
+    conflicts: tuple[str, ...] = ()  # findings whose fixes exclude each other, and which fix was chosen
     proven: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()
     remaining: tuple[str, ...] = ()
-    resolution: str = ""  # what an installer's dry run said
-    trial: str = ""  # what the import of the packages showed, in a temporary folder
+    resolution: str = ""  # the output of an installer's dry run
+    trial: str = ""  # the result of importing the packages from a temporary folder
 
     def merge(self, later: "RepairSection") -> "RepairSection":
-        """Return both, each line once."""
+        """Return both sections as one, each line once."""
         texts = {
             name: deduplicate((*getattr(self, name), *getattr(later, name)))
             for name in ("steps", "targets", "by_hand", "conflicts", "proven", "unproven", "remaining")

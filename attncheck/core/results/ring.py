@@ -25,14 +25,14 @@ class RingSection(MeasuredSection):
     """What commands with --ring-size measured across ranks.
 
     `communication` comes first, before anything is computed. `growth` and `adapter` belong to parity, the rest to
-    bench: `verdicts` and `runs` are parity's on the shape that was timed.
+    bench: `verdicts` and `runs` are parity's for the timed shape.
     """
 
     name: ClassVar[str] = "ring"
     answering_outcomes: ClassVar[tuple[Outcome, ...]] = ("ok",)
     measured_on: MeasuredOn = MeasuredOn()
     communication: Communication = Communication()
-    growth: tuple[Growth, ...] = ()  # of errors, over several ring sizes
+    growth: tuple[Growth, ...] = ()  # growth of errors over several ring sizes
     adapter: tuple[AdapterVerdict, ...] = ()  # verdicts on ring-flash-attn's Hugging Face adapter
     backends: tuple[BackendState, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -51,7 +51,7 @@ class RingSection(MeasuredSection):
         )
 
     def merge(self, later: "RingSection") -> "RingSection":
-        """Return both, as of several commands over the same ranks."""
+        """Return the sections of several commands over the same ranks as one."""
         return RingSection(
             self.measured_on.merge(later.measured_on),
             later.communication if later.communication.world_size else self.communication,

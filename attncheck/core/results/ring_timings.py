@@ -1,4 +1,4 @@
-"""How fast a ring is: one scheme's measured time alongside the local call's, and its roofline; plain data."""
+"""How fast a ring is: one scheme's measured time next to the local call's, and its roofline; plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ Table = Literal["batch", "varlen"]
 Passes = Literal["forward", "forward_backward"]
 TABLES: tuple[Table, ...] = ("batch", "varlen")
 PASSES: tuple[Passes, ...] = ("forward", "forward_backward")
-# A local call shorter than this is lost in launches: a percentage would mean nothing. Backward is 2.5 forwards of work.
+# A shorter local call is dominated by launching: a percentage would mean nothing. Backward is 2.5 forwards of work.
 LAUNCH_BOUND_MS: Mapping[Passes, float] = {"forward": 0.3, "forward_backward": 1.05}
-LOCAL_FLASH = "flash_attn"  # the local call on one device, which efficiency is measured against
+LOCAL_FLASH = "flash_attn"  # the local call on one device, which is the reference for efficiency
 LOCAL_FLASH_FULL = "flash_attn_full"  # the same without a mask: what a ring's later steps compute
 
 
@@ -22,9 +22,9 @@ class Clocks:
 
     sm_mhz_low: int = 0
     sm_mhz_high: int = 0
-    power_w: int = 0  # the most
-    temperature_c: int = 0  # the most
-    throttled: tuple[str, ...] = ()  # reasons beyond idling
+    power_w: int = 0  # the maximum
+    temperature_c: int = 0  # the maximum
+    throttled: tuple[str, ...] = ()  # reasons for throttling other than idling
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,24 @@ class RingRates:
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Rounds of calls on every rank: the median of the slowest rank, its spread, and a 95 % interval of the median."""
+    """Rounds of calls on every rank: the slowest rank's median, its spread, and a 95 % interval of the median."""
 
-    ms: float  # of one call
+    ms: float  # duration of one call
     p10_ms: float
     p90_ms: float
     interval: float  # half-width, as a share of the median
     calls: int
     slowest_rank: int
-    spread: float  # the slowest rank's time over the fastest's
-    peak_memory_bytes: int = 0  # beyond the inputs, on the rank that needed most; 0: not measured
-    silent_ms: float = 0.0  # of the same call with nothing sent; 0: not measured
+    spread: float  # the slowest rank's time divided by the fastest's
+    peak_memory_bytes: int = 0  # in addition to the inputs, on the rank that needed most; 0: not measured
+    silent_ms: float = 0.0  # duration of the same call without communication; 0: not measured
 
 
 @dataclass(frozen=True)
 class RingTiming:
     """One scheme, one table of ring-flash-attn's README, one kind of pass, at one length and stride.
 
-    `efficiency` is iterations per second over those of the local call divided by the ring size, as that README has it;
+    `efficiency` is iterations per second divided by (those of the local call / ring size), as in that README.
     `achievable` is the roofline's efficiency, `reached` the measured share of it.
     """
 
@@ -73,7 +73,7 @@ class RingTiming:
     efficiency: float = 0.0
     achievable: float = 0.0
     reached: float = 0.0
-    communication_ms: float = 0.0  # of all steps, by themselves
+    communication_ms: float = 0.0  # time to communicate in all steps, without computing
     overlapped: float = 0.0  # the measured share of it that computing hides
     limited_by: str = ""
     correct: Answer = "skipped"  # parity's answer for this scheme and shape

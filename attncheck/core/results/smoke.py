@@ -1,4 +1,4 @@
-"""What smoke showed about a plan: plain data, and the arithmetic that judges it."""
+"""What smoke measured for a plan: plain data, and the arithmetic that judges it."""
 
 import math
 from dataclasses import dataclass
@@ -7,12 +7,13 @@ from typing import ClassVar
 from attncheck.core.plan import Plan
 from attncheck.core.report import HUGE, UNMEASURED, Answer, MeasuredOn, MeasuredSection, Outcome, Verdict, deduplicate
 
-MAX_DECIDING_LIMIT = 0.1  # relative error above which a limit decides nothing: a kernel that is 20 % wrong is within
+# relative error above which a limit decides nothing: a kernel with an error of 20 % would pass
+MAX_DECIDING_LIMIT = 0.1
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that was measured, and the limit beyond which it is wrong."""
+    """A measured number, and the limit beyond which it is wrong."""
 
     what: str  # "gradients, bf16"
     value: float
@@ -21,7 +22,7 @@ class Measure:
 
     @property
     def budget_ratio(self) -> float:
-        """The value in units of its limit: over 1 fails."""
+        """The value divided by its limit: above 1 fails."""
         if not math.isfinite(self.value):
             return HUGE
         return self.value / self.limit if self.limit else HUGE * (self.value > 0)
@@ -38,27 +39,27 @@ class Measure:
 
     @property
     def beyond(self) -> bool:
-        """Whether it is wrong; a value that is not a number is."""
+        """Whether the value is wrong; a value that is not a number is."""
         return not self.value <= self.limit
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The attention that one layer was configured to run, and the kernels that ran in it."""
+    """The attention that one layer was configured to use, and the kernels that ran in it."""
 
     name: str  # "model.layers.0.self_attn"
     kind: str  # "full_attention", "sliding_attention", …; "" if the model does not name one
     requested: str  # the plan's attn_implementation
     dispatched: str  # the implementation in the layer's configuration when it ran
     ran: tuple[str, ...]  # "sdpa FLASH_ATTENTION", "flash_attention_2 packed", …
-    kernels: tuple[str, ...] = ()  # names of operators and kernels behind that
+    kernels: tuple[str, ...] = ()  # names of the operators and kernels behind it
 
 
 @dataclass(frozen=True)
 class Step:
-    """One optimiser's step."""
+    """One optimiser step."""
 
-    loss: float  # nats a predicted token
+    loss: float  # nats per predicted token
     grad_norm: float
     tokens_per_s: float
     peak_memory_bytes: int  # 0: not measured
@@ -68,8 +69,8 @@ class Step:
 class CheckResult:
     """The result of one check of one model under a plan.
 
-    A measure beyond its limit or a violation fails. A warning names something wrong that this plan does not use. Notes
-    are evidence. `what_ran` adds `layers`, `training` adds `steps`.
+    A measure beyond its limit or a violation fails. A warning reports a fault that this plan does not use. Notes are
+    evidence. `what_ran` adds `layers`, `training` adds `steps`.
     """
 
     check: str
@@ -81,14 +82,14 @@ class CheckResult:
     notes: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
     steps: tuple[Step, ...] = ()
-    floor: float = 0.0  # training's: the entropy of its language, nats a token
-    bound: float = 0.0  # training's: what the loss must fall below
+    floor: float = 0.0  # entropy of the training language, in nats per token
+    bound: float = 0.0  # the training loss must fall below this
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class PlanRun:
-    """A plan that was run on a model, and its results. `reason` says why it was tried, "" for the user's own."""
+    """A plan that was run on a model, and its results. `reason` says why it was tried, "" for the user's own plan."""
 
     model: str  # "llama", or the model that was named
     plan: Plan
@@ -106,7 +107,7 @@ def judge_result(result: CheckResult) -> Answer:
 
 
 def find_undecided(result: CheckResult) -> list[Measure]:
-    """Return the measures whose limit is inconclusive, unless another measure of the same quantity is conclusive."""
+    """Return the measures with an inconclusive limit, unless another measure of the same quantity is conclusive."""
     decided = {m.quantity for m in result.measures if m.limit <= MAX_DECIDING_LIMIT}
     return [m for m in worst_first(result) if m.is_relative and m.quantity not in decided and not m.beyond]
 
@@ -128,7 +129,7 @@ def deciding_reason(result: CheckResult) -> str:
 
 
 def worst_first(result: CheckResult) -> list[Measure]:
-    """Return the measures of a result, sorted by their distance to the limit, the worst first."""
+    """Return the measures of a result, the one closest to or furthest beyond its limit first."""
     return sorted(result.measures, key=lambda measure: -measure.budget_ratio)
 
 
@@ -162,15 +163,15 @@ class SmokeSection(MeasuredSection):
     measured_on: MeasuredOn = MeasuredOn()
     verdicts: tuple[Verdict, ...] = ()
     plan_runs: tuple[PlanRun, ...] = ()
-    settings: tuple[Settings, ...] = ()  # of the fixed plan
+    settings: tuple[Settings, ...] = ()  # settings of the fixed plan
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each check came out."""
+        """The outcome of each check."""
         return tuple((result.outcome, result.reason) for run in self.plan_runs for result in run.results)
 
     def merge(self, later: "SmokeSection") -> "SmokeSection":
-        """Return both, as of two plans."""
+        """Return the sections of two plans as one."""
         return SmokeSection(
             self.measured_on.merge(later.measured_on),
             (*self.verdicts, *later.verdicts),

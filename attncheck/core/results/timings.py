@@ -1,4 +1,4 @@
-"""How long backends take: plain data, and the floating-point operations that a case needs.
+"""How long backends take: plain data, and the number of floating-point operations of a case.
 
 Times are in milliseconds, rates in TFLOP/s (10^12) and GB/s (10^9 bytes).
 """
@@ -12,30 +12,30 @@ from attncheck.core.verdicts import Answer, Outcome
 
 TimedMode = Literal["default", "deterministic"]
 Wanted = Literal["correct", "deterministic"]
-RATES_ITEM = "plain work"  # the item of a worker that measures the device's rates
-LAUNCH_BOUND = 0.9  # of the time on the device that the host takes to launch: the device waits for it
+RATES_ITEM = "plain work"  # name of the item by which a worker measures the device's rates
+LAUNCH_BOUND = 0.9  # share of the device time that the host needs to launch: above it, the device waits for the host
 PASSES_TITLES: dict[Passes, str] = {"forward": "forward", "forward_backward": "forward + backward"}
 
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """Measured rates of the device on plain work: a large product of matrices, a large copy."""
+    """Measured rates of the device on simple work: a large matrix product, a large copy."""
 
     dtype: str = ""
-    matmul_size: int = 0  # n, of n × n × n
+    matmul_size: int = 0  # n in n × n × n
     matmul_ms: float = 0.0
-    matmul_tflops: float = 0.0  # on normal random numbers, never zeros: those run faster than any training
+    matmul_tflops: float = 0.0  # on normal random numbers; zeros would run faster than any training
     copy_gb_per_s: float = 0.0  # bytes read and bytes written
     l2_bytes: int = 0
-    threads: int = 0  # of the CPU, where it is what was measured
+    threads: int = 0  # threads of the CPU if that was measured
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one backend takes for one case, in one mode; if `outcome` is not "ok", `reason` says why not.
+    """How long one backend takes for one case in one mode; if `outcome` is not "ok", `reason` says why not.
 
-    `answer` is parity's on this very case in this very mode. `varied` are the tensors whose bits changed among
-    `repeats` calls. `reference_ms` is the same product of matrices timed before and after, in the same process.
+    `answer` is parity's for this case and mode. `varied` are the tensors whose bits changed among `repeats` calls.
+    `reference_ms` is the time of one matrix product, measured before and after in the same process.
     """
 
     backend: str
@@ -51,35 +51,35 @@ class Timing:
     p90_ms: float = 0.0
     interval_ms: float = 0.0  # half-width of the 95 % confidence interval of the median
     calls: int = 0
-    stable: bool = False  # warm-up settled, and the interval became as narrow as requested
-    host_ms: float = 0.0  # what the host took to launch a call; 0: not measured
-    flushed: bool = False  # the L2 cache was emptied between calls
+    stable: bool = False  # whether warm-up settled and the interval became as narrow as requested
+    host_ms: float = 0.0  # host time to launch a call; 0: not measured
+    flushed: bool = False  # whether the L2 cache was emptied between calls
     tflops: float = 0.0
-    matmul_share: float = 0.0  # of the device's measured rate
-    peak_memory_bytes: int = 0  # beyond the inputs; 0: not measured
+    matmul_share: float = 0.0  # share of the device's measured rate
+    peak_memory_bytes: int = 0  # in addition to the inputs; 0: not measured
     repeats: int = 0
     varied: tuple[str, ...] = ()
-    deterministic_switch: str = ""  # what makes it reproducible, where something must
+    deterministic_switch: str = ""  # the setting that makes it reproducible, if one is needed
     reference_ms: tuple[float, ...] = ()
     clocks: Clocks = Clocks()
-    layers: int = 1  # how many layers of the model are of this kind
-    seconds: float = 0.0  # that this took, parity, repeated calls and all
+    layers: int = 1  # number of the model's layers of this kind
+    seconds: float = 0.0  # duration of the whole item: parity, repeated calls and timing
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the host's launching is what takes the time."""
+        """Whether launching on the host limits the speed."""
         return self.host_ms > LAUNCH_BOUND * self.median_ms > 0
 
     @property
     def reproducible(self) -> bool:
-        """Whether its bits are reliable: none changed, and its backward needs no further switch."""
+        """Whether its bits are reproducible: none changed, and its backward needs no further switch."""
         held = self.outcome == "ok" and self.repeats > 1 and not self.varied
         return held and (self.mode == "deterministic" or not self.deterministic_switch or self.passes == "forward")
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """A published speed: a kernel's, or a context-parallel scheme's on several GPUs; TFLOP/s of each GPU."""
+    """A published speed of a kernel, or of a context-parallel scheme on several GPUs; TFLOP/s per GPU."""
 
     kernel: str
     gpu: str  # "H100"
@@ -101,8 +101,8 @@ class PublishedShare:
 
     backend: str
     passes: Passes
-    seqlen: int  # that was measured
-    share: float  # of the anchor's TFLOP/s
+    seqlen: int  # the measured length
+    share: float  # share of the anchor's TFLOP/s
     anchor: Anchor
 
     @property
@@ -120,7 +120,7 @@ class PublishedShare:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A backend in one mode with the time of all layers together, and how far that may be off, as a share of it."""
+    """A backend in one mode, with the total time of all layers and its possible error as a share of that time."""
 
     backend: str
     mode: TimedMode
@@ -132,17 +132,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The backend to take for one kind of pass. No choice: `reason` says why, and `tied` between which.
+    """The recommended backend for one kind of pass. Without one, `reason` says why, and `tied` names equal backends.
 
-    `cost` is its time over that of the fastest backend that is right, whether reproducible or not; 0: not known.
-    `order_only`: a CPU was measured, which says nothing of a GPU; the fastest here is named, without a setting to take.
+    `cost` is its time divided by that of the fastest correct backend, reproducible or not; 0: not known. `order_only`:
+    a CPU was measured, which says nothing about a GPU. The fastest there is named, without a setting.
     """
 
     passes: Passes
     wanted: Wanted
     choice: str = ""
     mode: TimedMode = "default"
-    setting: str = ""  # how a training job selects it, and what it switches on
+    setting: str = ""  # how a training job selects it, and what that switches on
     reason: str = ""
     tied: tuple[str, ...] = ()
     ms: float = 0.0

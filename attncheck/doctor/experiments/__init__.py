@@ -1,7 +1,8 @@
-"""Micro-experiments with the installed trainers, for `doctor --deep`: what tables of releases cannot hold.
+"""Small experiments with the installed trainers, for `doctor --deep`: facts that no table of releases can hold.
 
-Answers: who divides the loss by what, and which keys of a batch reach the model? Each experiment is one child of the
-examined interpreter on a CPU, with a deadline; its answer is kept by the digest of the packages that it rests on.
+Answers: what is the loss divided by, and which keys of a batch reach the model? Each experiment runs in one child
+process of the examined interpreter on a CPU, with a deadline. Its result is cached under a digest of the packages that
+it depends on.
 
 Read first: `run.py`, then `worker/main.py`, which runs in the child and knows nothing of attncheck.
 """

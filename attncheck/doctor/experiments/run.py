@@ -1,4 +1,4 @@
-"""Runs the micro-experiments, or takes what an earlier run of the same packages measured."""
+"""Runs the experiments, or returns the cached results of an earlier run with the same packages."""
 
 from __future__ import annotations
 
@@ -20,54 +20,63 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.workers.child import Child, wait_for_children
 
 PACKAGE = "attncheck_experiments"
-PROGRAM = Path(__file__).parent / "worker" / "main.py"
-EXPERIMENTS = {"gradients": "dividing a batch", "keys": "the keys of a batch"}
+WORKER = Path(__file__).parent / "worker"
+SOURCES = {
+    PACKAGE: "",
+    **{f"{PACKAGE}.{name}": (WORKER / f"{name}.py").read_text("utf-8") for name in ("main", "zero", "frameworks")},
+}
+EXPERIMENTS = {
+    "gradients": ("gradients", "dividing a batch", ""),
+    "keys": ("batches", "the keys of a batch", ""),
+    "accumulation": ("accumulations", "accumulating under ZeRO", "deepspeed"),
+}  # name: field, title, the package that it needs besides
 NEEDED = ("torch", "transformers", "accelerate")
-SECONDS = 240.0  # for all: the first import of torch may take a minute on a cold disk
+SECONDS = 240.0  # for all experiments: the first import of torch can take a minute on a cold disk
 MAX_BYTES = 1 << 20
 
 
 def add_experiments(
     snapshot: Snapshot, python: str | None, report_progress: Callable[[str], None] = lambda text: None
 ) -> Snapshot:
-    """Return the snapshot with what the installed trainers do; an experiment without an answer is among the lost."""
+    """Return the snapshot with the experiments' results; an experiment without a result is listed as lost."""
     missing = [name for name in NEEDED if not snapshot.lists(name)]
     if missing:
         return replace(snapshot, experiments=Absent(f"{', '.join(missing)} not installed: no Trainer can run"))
     path = _kept_path(snapshot)
     kept = _read_kept(path)
     if kept is None:
-        report_progress(f"running micro-experiments: {', '.join(EXPERIMENTS.values())}")
-        kept = _run(python or sys.executable)
+        report_progress(f"running micro-experiments: {', '.join(title for _, title, _ in EXPERIMENTS.values())}")
+        kept = _run(python or sys.executable, snapshot)
         if not kept.lost:
             _keep(path, kept)
-    lost = tuple(f"experiment: {reason}" for reason in kept.lost)
+    lost = tuple(f"experiment: {reason}" for reason in (*kept.lost, *kept.unmeasured))
     return replace(snapshot, experiments=Known(kept), lost=(*snapshot.lost, *lost))
 
 
 def find_kept_experiments(snapshot: Snapshot) -> Fact[Experiments]:
-    """Return what an earlier `doctor --deep` of these packages measured."""
+    """Return the cached results of an earlier `doctor --deep` with these packages."""
     kept = _read_kept(_kept_path(snapshot))
     return Known(kept) if kept is not None else Absent("nothing was measured: attncheck doctor --deep does")
 
 
-def _run(python: str) -> Experiments:
-    sources = {PACKAGE: "", f"{PACKAGE}.main": PROGRAM.read_text(encoding="utf-8")}
+def _run(python: str, snapshot: Snapshot) -> Experiments:
     deadline = time.monotonic() + SECONDS
-    measured: dict[str, list[object]] = {}
+    measured: dict[str, object] = {}
     lost = []
-    for name, title in EXPERIMENTS.items():  # one after another: each imports torch
-        message = {"package": PACKAGE, "sources": sources, "call": name, "request": {}}
+    for name, (field, title, package) in EXPERIMENTS.items():  # one after another, because each imports torch
+        if package and not snapshot.lists(package):
+            continue
+        message = {"package": PACKAGE, "sources": SOURCES, "call": name, "request": {}}
         result = wait_for_children([Child(python, name, message)], deadline)[name]
         answer = result.answer if isinstance(result.answer, dict) else {}
-        measured[name] = answer.get("measurements", [])
+        measured[field] = answer.get("measurements", [])
         if "measurements" not in answer:
             lost.append(f"{title}: {result.describe_failure()}")
-    return codec.read(Experiments, {"gradients": measured["gradients"], "batches": measured["keys"], "lost": lost})
+    return codec.read(Experiments, {**measured, "lost": lost})
 
 
 def _kept_path(snapshot: Snapshot) -> Path | None:
-    """Return the file that keeps the measurements of these packages, None if nothing may be kept."""
+    """Return the file that caches the results for these packages; None if nothing may be cached."""
     folder = cache_folder(os.environ)
     if folder is None:
         return None
@@ -75,7 +84,7 @@ def _kept_path(snapshot: Snapshot) -> Path | None:
         (item.name, item.version, item.location, item.record_sha256, item.files_altered)
         for item in snapshot.distributions
     )
-    facts = (attncheck.__version__, PROGRAM.read_text(encoding="utf-8"), snapshot.host.python_version, installed)
+    facts = (attncheck.__version__, SOURCES, snapshot.host.python_version, installed)
     return folder / f"experiments-{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
 
 

@@ -1,4 +1,4 @@
-"""Fixes, written for the environment that was examined."""
+"""Fixes written for the examined environment."""
 
 from attncheck.doctor.fixes.flash_attn import (
     available_memory_gib,

@@ -1,4 +1,4 @@
-"""Fixes for flash-attn 2 in the examined environment: a published wheel, a source build, or another attention."""
+"""Fixes for flash-attn 2 in the examined environment: a published wheel, a source build, or another backend."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ BYTES_PER_GIB = 1 << 30
 
 
 def flash_attn_fixes(snapshot: Snapshot) -> tuple[Fix, ...]:
-    """Return the ways to a working flash-attn 2 here, the best first; empty without a torch to fit it to."""
+    """Return the ways to get a working flash-attn 2 here, best first; empty if there is no torch to match."""
     if not isinstance(snapshot.torch, Known):
         return ()
     if is_cpu_build(snapshot.torch.value) and not snapshot.visible_devices():
@@ -39,10 +39,10 @@ def flash_attn_fixes(snapshot: Snapshot) -> tuple[Fix, ...]:
 
 
 def build_flash_attn(snapshot: Snapshot) -> tuple[Fix, ...]:
-    """Return the build on this machine, whatever wheel is published; nothing if its tools are missing."""
+    """Return the source build on this machine, even if a wheel is published; empty if the build tools are missing."""
     if not isinstance(snapshot.torch, Known) or is_cpu_build(snapshot.torch.value) or missing_build_tools(snapshot):
         return ()
-    variable = "FLASH_ATTENTION_FORCE_BUILD=TRUE "  # else setup.py takes the published wheel
+    variable = "FLASH_ATTENTION_FORCE_BUILD=TRUE "  # otherwise setup.py takes the published wheel
     return tuple(
         replace(
             fix,
@@ -76,7 +76,7 @@ def install_flash_attn_package(snapshot: Snapshot) -> tuple[Fix, ...]:
 
 
 def needs_source_build(snapshot: Snapshot) -> bool:
-    """Return whether a flash-attn 2 that works here can only be had by compiling it."""
+    """Return whether a working flash-attn 2 is available here only by compiling it."""
     if not torch_works(snapshot) or required_wheel_tags(snapshot) is None or find_published_wheel(snapshot) is not None:
         return False
     if snapshot.lists("flash-attn"):
@@ -85,7 +85,7 @@ def needs_source_build(snapshot: Snapshot) -> bool:
 
 
 def missing_build_tools(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the tools that a source build lacks: nvcc of torch's CUDA major version, a host compiler."""
+    """Return the missing tools of a source build: nvcc of torch's CUDA major version, a host compiler."""
     tools, wheel_tags = snapshot.build_tools, required_wheel_tags(snapshot)
     missing = []
     if wheel_tags is not None and not isinstance(tools.nvcc, Unreadable):
@@ -104,7 +104,7 @@ def missing_build_tools(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def required_wheel_tags(snapshot: Snapshot) -> WheelTags | None:
-    """Return the tags that a wheel for this environment must have; None if they are not known."""
+    """Return the tags that a wheel for this environment must have; None if they are unknown."""
     if not isinstance(snapshot.torch, Known) or snapshot.host.platform != "linux":
         return None
     torch = snapshot.torch.value
@@ -116,7 +116,7 @@ def required_wheel_tags(snapshot: Snapshot) -> WheelTags | None:
 
 
 def find_published_wheel(snapshot: Snapshot) -> Wheel | None:
-    """Return the published wheel that fits this torch, Python, machine, glibc and every pin; None for none."""
+    """Return the published wheel that fits this torch, Python, machine, glibc and every pin; None if there is none."""
     tags = required_wheel_tags(snapshot)
     if tags is None:
         return None
@@ -125,7 +125,7 @@ def find_published_wheel(snapshot: Snapshot) -> Wheel | None:
 
 
 def describe_wheel_tags(snapshot: Snapshot) -> str:
-    """Return the tags that decide about a wheel, as evidence: "torch 2.11, CUDA 13, cp312, x86_64, glibc 2.39"."""
+    """Return the tags that select a wheel, as evidence: "torch 2.11, CUDA 13, cp312, x86_64, glibc 2.39"."""
     tags = required_wheel_tags(snapshot)
     if tags is None and isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
         return f"torch {snapshot.torch.value.version} is built without CUDA: no flash-attn works with it"
@@ -144,7 +144,7 @@ def _glibc_fits(snapshot: Snapshot, wheel: Wheel) -> bool:
     if isinstance(glibc, Unreadable):
         return True
     try:
-        return isinstance(glibc, Known) and Version(glibc.value) >= Version(wheel.glibc)  # absent: musl
+        return isinstance(glibc, Known) and Version(glibc.value) >= Version(wheel.glibc)  # no glibc: musl
     except InvalidVersion:
         return True
 
@@ -162,8 +162,9 @@ def _reinstall_options(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def missing_dependencies(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what flash-attn requires next to torch and is not available here, which an install with --no-deps must
-    name."""
+    """Return the packages that flash-attn requires besides torch and that are not available here.
+
+    An install with --no-deps must name them."""
     return () if snapshot.lists("einops") else ("einops",)
 
 
@@ -215,13 +216,13 @@ def plan_build(snapshot: Snapshot) -> BuildPlan:
 
 
 def max_compile_jobs(snapshot: Snapshot) -> int:
-    """Return how many files ninja can compile at once, one nvcc thread each: by cores and memory."""
+    """Return how many files ninja can compile at once with one nvcc thread each, limited by cores and memory."""
     by_memory = available_memory_gib(snapshot) // flash_attn_build.GIB_PER_JOB
     return max(1, min(snapshot.host.cpu_count, by_memory, flash_attn_build.SOURCE_FILES))
 
 
 def available_memory_gib(snapshot: Snapshot) -> int:
-    """Return the memory in GiB that a build may use, within a container's limit; 0 if it is not known."""
+    """Return the memory in GiB that a build may use, within a container's limit; 0 if unknown."""
     host = snapshot.host
     available = value_or(host.memory_available_bytes, value_or(host.memory_total_bytes, 0))
     return available // BYTES_PER_GIB
@@ -246,7 +247,7 @@ def can_compile_release(snapshot: Snapshot) -> bool:
 
 
 def _build_from_source(snapshot: Snapshot) -> Iterator[Fix]:
-    """Yield the source build, its missing tools named first."""
+    """Yield the source build; its title names missing tools first."""
     if required_wheel_tags(snapshot) is None:
         return  # ROCm, Windows, macOS: other sources, other tools
     tools = [
@@ -269,7 +270,7 @@ def _format_build_variables(snapshot: Snapshot, plan: BuildPlan) -> str:
     variables = [f"MAX_JOBS={plan.jobs}", "NVCC_THREADS=1", f"FLASH_ATTN_CUDA_ARCHS={install.quote_for_shell(archs)}"]
     tags = required_wheel_tags(snapshot)
     if tags is not None and tags.cuda == 13 and plan.version in flash_attn_build.CU12_WHEEL_ONLY:
-        variables.append("FLASH_ATTENTION_FORCE_BUILD=TRUE")  # else it takes a cu12 wheel if there is one
+        variables.append("FLASH_ATTENTION_FORCE_BUILD=TRUE")  # otherwise it takes a cu12 wheel if there is one
     return " ".join(variables)
 
 

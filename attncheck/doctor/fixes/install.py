@@ -1,4 +1,4 @@
-"""Fixes written for the environment that was examined: its interpreter, its installer, its frameworks."""
+"""Fixes that depend on the examined interpreter, its installer and its frameworks."""
 
 from collections.abc import Iterable
 
@@ -10,11 +10,12 @@ from attncheck.doctor.queries.requirements import avoid_faulty
 def install_command(snapshot: Snapshot) -> str:
     """Return the install command of the examined environment, pip's or uv's, without its arguments.
 
-    uv is preferred where it put the packages there or where the environment has no pip. If it has none and uv is
-    not on PATH either, it is still uv's environment if uv filled it; else pip is installed first.
+    uv is preferred if it installed the packages there or if the environment has no pip. If uv filled an environment
+    without pip and is no longer on PATH, the command is still uv's. In any other environment without pip, pip is
+    installed first.
     """
     if snapshot.gaps.reason:
-        return "pip install"  # into an environment somewhere else
+        return "pip install"  # for an environment on another machine
     python = snapshot.host.executable
     uv_found = isinstance(snapshot.build_tools.uv, Known)
     installed_by_uv = any(distribution.installer == "uv" for distribution in snapshot.distributions)
@@ -37,7 +38,7 @@ def uninstall_command(snapshot: Snapshot) -> str:
 
 
 def quote_for_shell(text: str) -> str:
-    """Return `text` quoted for a shell where it holds a character the shell would interpret."""
+    """Return `text`, quoted if it holds a character that the shell would interpret."""
     return f"'{text}'" if any(character in text for character in "<>!*[]; ") else text
 
 
@@ -51,9 +52,9 @@ def install_packages(
 ) -> Fix:
     """Return the command that installs `requirements` into the examined environment.
 
-    A range whose newest release is known to be faulty becomes the newest one that is not. The command is "safe" only
-    with "--no-deps" among `options`: otherwise other packages may change their version. `allows` and `follows` are the
-    fix's own.
+    A range whose newest release is known to be faulty is replaced by the newest release without a known fault. The
+    command is "safe" only with "--no-deps" among `options`; otherwise other packages may change their version. `allows`
+    and `follows` are passed to the fix.
     """
     requirements = tuple(avoid_faulty(requirement) or requirement for requirement in requirements)
     tokens = [install_command(snapshot), *options, *(quote_for_shell(requirement) for requirement in requirements)]
@@ -71,7 +72,10 @@ def install_packages(
 def meet_requirements(
     snapshot: Snapshot, owner: str, requirements: Iterable[str], options: tuple[str, ...] = ()
 ) -> tuple[Fix, ...]:
-    """Return the command that installs what `owner` requires; another release of it, if that is a faulty one."""
+    """Return the command that installs the packages `owner` requires.
+
+    If that would install a faulty release, the command installs another release of `owner`.
+    """
     lines = tuple(requirements)
     faulty = ", ".join(line for line in lines if not avoid_faulty(line))
     if faulty:
@@ -108,7 +112,7 @@ def unset_variable(name: str, title: str = "") -> Fix:
 
 
 def extend_import_timeout(outcome: ImportOutcome) -> tuple[Fix, ...]:
-    """Return the longer timeout to try first after an import that hung; nothing for other outcomes."""
+    """Return the longer timeout to try first after an import that hung; empty for other outcomes."""
     if outcome.outcome != "hung":
         return ()
     seconds = max(300, round(outcome.seconds) * 5)

@@ -1,4 +1,4 @@
-"""The problems that a framework has with a launch's settings, each with what repairs it."""
+"""The problems that a framework has with a launch's settings, each with its fixes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ from attncheck.doctor.queries import change_settings, describe_job, is_version_a
 
 
 def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:
-    """Yield a problem for each setting of the launch whose problem in its framework has this consequence."""
+    """Yield a problem for each setting of the launch that has this consequence in its framework."""
     job = require_job(snapshot)
     for setting_problem in job.problems:
         if setting_problem.consequence != consequence or _are_installed(snapshot, setting_problem.installs):
@@ -28,7 +28,7 @@ def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[P
 
 
 def _list_fixes(snapshot: Snapshot, setting_problem: SettingProblem) -> Iterator[Fix]:
-    """Yield the settings that repair a problem, else the packages, and what else can be done."""
+    """Yield the settings that fix a problem, or else the packages, and then the other remedies."""
     if setting_problem.sets:
         yield change_settings(setting_problem.advice or "change the setting", setting_problem.sets)
         return
@@ -39,8 +39,7 @@ def _list_fixes(snapshot: Snapshot, setting_problem: SettingProblem) -> Iterator
 
 
 def _are_installed(snapshot: Snapshot, lines: Sequence[str]) -> bool:
-    """Return whether the requirements that fix a problem are met, as a repair that installs them leaves the
-    snapshot."""
+    """Return whether the requirements that fix a problem are met, as after a repair that installs them."""
     requirements = [Requirement(line) for line in lines]
     versions = [snapshot.version(requirement.name) for requirement in requirements]
     return bool(lines) and all(

@@ -1,5 +1,4 @@
-"""Fixes of names that no longer exist: put back where they are elsewhere, or the releases in which they are still
-there."""
+"""Fixes for names that no longer exist: restore moved names, or install releases that still have them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +16,7 @@ UNTRIED = "not tried here"
 
 
 def restore_names(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
-    """Yield the lines that put the missing names back before the import, where all are elsewhere in the provider."""
+    """Yield the lines that restore the missing names before the import, if the provider has all of them elsewhere."""
     names = [link for link in links if link.kind == "import" and link.name]
     if not names or len(names) < len(links) or not all(link.moved_to for link in names):
         return
@@ -31,7 +30,7 @@ def restore_names(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
 
 
 def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
-    """Yield the import statements to write in the user's own code, where the names are elsewhere."""
+    """Yield the import statements to write in the user's own code, if the names have moved."""
     moved = [link for link in links if link.kind == "import" and link.name and link.moved_to]
     if moved:
         lines = dict.fromkeys(f"from {link.moved_to[0]} import {link.name}  # {link.place}" for link in moved)
@@ -53,7 +52,7 @@ def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> 
 
 
 def _name_successor(link: UnresolvedName) -> str:
-    """Return what to write instead, "" if no one says."""
+    """Return the import to write instead, or "" if no source names one."""
     owner, _, attribute = link.name.rpartition(".")
     if link.kind == "attribute" and owner.endswith("Cache") and attribute in CACHE_ATTRIBUTES:
         instead = CACHE_ATTRIBUTES[attribute][1]
@@ -68,7 +67,7 @@ def _name_successor(link: UnresolvedName) -> str:
 
 
 def fitting_provider(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
-    """Yield the installation of a provider that still has the names: as the consumer's metadata and the tables say."""
+    """Yield the installation of a provider that still has the names, from the consumer's metadata and the tables."""
     provider = provider_distribution(links[0])
     allowed = _releases_with_names((link.source, link.name) for link in links) if provider == "transformers" else ""
     consumer = snapshot.package(links[0].consumer)
@@ -88,7 +87,10 @@ def fitting_provider(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> I
 
 
 def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix:
-    """Return the way to a release of the consumer that no longer takes the names: known for liger, else by trying."""
+    """Return the fix that installs a release of the consumer that no longer imports the names.
+
+    The release is known for liger-kernel; for others the user has to try newer ones.
+    """
     name, transformers = links[0].consumer, snapshot.version("transformers")
     if name == "liger-kernel" and isinstance(transformers, Known):
         return install_packages(snapshot, f"{name}=={liger.choose_release(transformers.value)}", options=("--no-deps",))
@@ -97,6 +99,6 @@ def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix
 
 
 def _releases_with_names(names: Iterable[tuple[str, str]]) -> str:
-    """Return the releases of transformers that have every (module, name), "" if the tables do not know."""
+    """Return the releases of transformers that have every (module, name), or "" if the tables do not know."""
     removals = [find_removal(source, name) for source, name in names]
     return f"<{min(removals, key=Version)}" if removals and all(removals) else ""

@@ -13,7 +13,7 @@ from attncheck.doctor.queries import (
 
 
 def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tuple[Fix, ...]:
-    """Return the setting of the best attention that serves `model` here, other than `excluded`."""
+    """Return the setting of the best attention backend that serves `model` here, other than `excluded`."""
     ruled_out = {*excluded, *unsuitable_implementations(snapshot, model)}
     has_answers = isinstance(model.accepts, Known)
     for name in ("flash_attention_2", "sdpa", "flex_attention", "eager") if has_answers else ("sdpa", "eager"):
@@ -25,16 +25,16 @@ def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tup
 
 
 def change_transformers(snapshot: Snapshot, specifier: str) -> tuple[Fix, ...]:
-    """Return how to get a transformers of `specifier` that all that pins it allows; none if no release is both.
+    """Return the command that installs a transformers within `specifier` that all pins allow; empty if no release does.
 
-    What pins it are the distributions installed here, liger-kernel, torch, and the launch's framework.
+    Pins come from the distributions installed here, liger-kernel, torch, and the launch's framework.
     """
     needed = resolve_transformers(snapshot, specifier)
     return (install_packages(snapshot, *needed),) if needed else ()
 
 
 def disable_ring_attention(snapshot: Snapshot) -> Fix:
-    """Return how to train without ring attention, in the option names of the framework installed here."""
+    """Return the setting that trains without ring attention, in the option names of the framework installed here."""
     title = "do not use ring attention with this model"
     if isinstance(snapshot.job, Known):
         return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})

@@ -1,4 +1,4 @@
-"""The kernels of recurrent layers: which a model's layers ask for, and how to install those that are missing."""
+"""The kernels of recurrent layers: which ones a model's layers need, and how to install the missing ones."""
 
 from attncheck.core.findings import Fix
 from attncheck.core.model import Model
@@ -11,7 +11,7 @@ FLA, CONVOLUTION, MAMBA = "flash-linear-attention", "causal-conv1d", "mamba-ssm"
 
 
 def find_missing_kernels(snapshot: Snapshot, model: Model) -> list[str]:
-    """Return the distributions with the kernels of the model's recurrent layers that are not installed."""
+    """Return the distributions with kernels for the model's recurrent layers that are not installed."""
     family = model.model_type.removesuffix("_text")
     wanted: tuple[str, ...] = ()
     if family in GATED_DELTA_RULE and "linear_attention" in model.layer_types:
@@ -22,7 +22,7 @@ def find_missing_kernels(snapshot: Snapshot, model: Model) -> list[str]:
 
 
 def install_kernels(snapshot: Snapshot, missing: list[str]) -> Fix:
-    """Return the command that installs them, and leaves transformers if it is."""
+    """Return the command that installs the missing kernels and does not change transformers."""
     newest, since = FLA_REQUIRES_TRANSFORMERS
     old_transformers = is_older(snapshot.version("transformers"), since)
     requirements = [f"{name}<{newest}" if name == FLA and old_transformers else name for name in missing]

@@ -1,4 +1,4 @@
-"""How to get a torch that this machine's driver can run."""
+"""Fixes that install a torch that this machine's driver can run."""
 
 from packaging.version import InvalidVersion, Version
 
@@ -21,9 +21,9 @@ TRITON_DISTRIBUTIONS = (
 
 
 def install_torch(snapshot: Snapshot, title: str = "") -> Fix:
-    """Return the command that installs a torch that the driver supports and that nothing installed here forbids.
+    """Return the command that installs a torch that the driver supports and that no installed package forbids.
 
-    Without an NVIDIA driver the installer's own index decides.
+    Without an NVIDIA driver, the installer's own index decides.
     """
     specifier = _torch_specifier(snapshot)
     requirement = "torch" + specifier
@@ -38,14 +38,14 @@ def install_cuda_torch(snapshot: Snapshot) -> Fix:
     index = _index_options(snapshot, release)
     if not index or not release:
         return install_torch(snapshot, title="install a torch with CUDA")
-    local = index[-1].rpartition("/")[2]  # the local part is what makes the installer see a difference
+    local = index[-1].rpartition("/")[2]  # without the local part the installer sees no difference
     return install.install_packages(
         snapshot, f"torch=={release}+{local}", options=index, title="install this torch with CUDA"
     )
 
 
 def _torch_specifier(snapshot: Snapshot) -> str:
-    """Return what other distributions require of torch: one exact version if one pins it, else all ranges."""
+    """Return the version of torch that other distributions require: a pinned one if any, else all ranges."""
     specifiers = sorted({str(specifier) for _, specifier in requirements.version_constraints(snapshot, "torch")})
     return next((text for text in specifiers if text.startswith("==") and "," not in text), ",".join(specifiers))
 
@@ -75,7 +75,7 @@ def _driver_supports(snapshot: Snapshot, cuda_major: int) -> bool:
 
 
 def _cuda_supports_gpus(snapshot: Snapshot, major: int, minor: int) -> bool:
-    """Return whether torch's builds for this CUDA hold code for every GPU: Blackwell from 12.8, Volta before 13."""
+    """Return whether torch's builds for this CUDA support every GPU: Blackwell needs 12.8, Volta CUDA before 13."""
     capabilities = [
         device.compute_capability.value
         for device in snapshot.visible_devices()
@@ -99,7 +99,7 @@ def reinstall_torch(snapshot: Snapshot) -> Fix:
 
 
 def required_triton(snapshot: Snapshot) -> str:
-    """Return the triton that torch requires here ("triton==3.6.0"), or ""."""
+    """Return the triton that torch requires here ("triton==3.6.0"), or "" if it requires none."""
     torch = snapshot.package("torch")
     if not isinstance(torch, Known):
         return ""
@@ -115,7 +115,7 @@ def reinstall_from_own_index(snapshot: Snapshot, distribution: Distribution) -> 
 
 
 def install_matching_torch_build(snapshot: Snapshot, *, other_than: tuple[int, int] | None = None) -> Fix | None:
-    """Return the install of the same torch built for this driver and these GPUs; None if none is known.
+    """Return the install of the same torch built for this driver and these GPUs; None if no such build is known.
 
     `other_than` is the CUDA version of the present build: installing that one again would change nothing.
     """
@@ -143,7 +143,7 @@ def install_matching_torch_build(snapshot: Snapshot, *, other_than: tuple[int, i
 
 
 def _name_followers(snapshot: Snapshot, cuda_major: int) -> str:
-    """Return which packages are linked against another CUDA and must be installed again, as a title's end."""
+    """Return the end of a title that names the packages built for another CUDA, which must be reinstalled too."""
     runtime = f"libcudart.so.{cuda_major}"
     followers = {
         binary.distribution
@@ -155,7 +155,7 @@ def _name_followers(snapshot: Snapshot, cuda_major: int) -> str:
 
 
 def choose_companion_version(name: str, torch: Version) -> str:
-    """Return the release of torchvision or torchaudio that was made for `torch`, "" if that is not known."""
+    """Return the release of torchvision or torchaudio that was made for `torch`; "" if unknown."""
     if torch.release < (2, 1):
         return ""
     if name == "torchvision":

@@ -1,1 +1,1 @@
-"""What is known about versions, wheels and GPUs: tables, each with its source and the date it was checked."""
+"""Tables about versions, wheels and GPUs, each with its source and the date it was checked."""

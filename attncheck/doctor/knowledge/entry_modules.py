@@ -1,4 +1,4 @@
-"""The modules that jobs of each package import, by trainer: a break in one of them stops that job at its start.
+"""The modules that jobs of each package import, by trainer; a broken one stops that job at start-up.
 
 Source: wheels of trl 0.23.0 and 1.16.0, verl 0.9.1, openrlhf 0.11.2, axolotl 0.19.0, ms_swift 3.12.0 and llamafactory
 0.9.3, their console scripts and what those import, read on 2026-11-23.
@@ -47,6 +47,6 @@ ENTRY_MODULES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 def entry_modules(consumer: str, trainer: str) -> tuple[str, ...]:
-    """Return the modules that any job of `consumer`, and one of `trainer`, imports; its package alone where unknown."""
+    """Return the modules that every job of `consumer` with `trainer` imports; if unknown, only its package."""
     known = ENTRY_MODULES.get(consumer, {ANY_TRAINER: (consumer.replace("-", "_"),)})
     return (*known.get(ANY_TRAINER, ()), *known.get(trainer, ()))

@@ -1,4 +1,4 @@
-"""Releases that a rule speaks against, whatever they are installed with: no fix may recommend one."""
+"""Releases that a rule reports regardless of the other packages installed; no fix may recommend one."""
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -14,7 +14,7 @@ FAULTY_RELEASES: dict[str, dict[str, str]] = {
 
 
 def list_faults(name: str, version: Version) -> tuple[str, ...]:
-    """Return the codes of the rules that speak against a release of the distribution `name`."""
+    """Return the codes of the rules that report a release of the distribution `name`."""
     of_settings = {
         f">={row.since},<{row.until}": "ATN177" for row in load_clashes() if row.alone and row.package == name
     }

@@ -1,18 +1,18 @@
-"""Which flash-attn wheels are published, and how they are named.
+"""The published flash-attn wheels, and how their names are formed.
 
-PyPI carries flash-attn's source distribution only; wheels hang on the GitHub releases of Dao-AILab/flash-attention,
-and the build tag is in the file name alone: flash_attn-V+cu{12|13}torch{X.Y}cxx11abi{TRUE|FALSE}-cpXY-cpXY-linux_M.
+PyPI has only flash-attn's source distribution. Wheels are attached to the GitHub releases of Dao-AILab/flash-attention,
+and the build tag is only in the file name: flash_attn-V+cu{12|13}torch{X.Y}cxx11abi{TRUE|FALSE}-cpXY-cpXY-linux_M.
 
 Sources, read 2026-11-21:
 - the naming: `get_wheel_url` in setup.py of the 2.8.3, 2.8.3.post1 and 2.8.3.post2 source distributions (PyPI). 2.8.3
-  calls every CUDA but 11 "cu12"; since 2.8.3.post1 CUDA 13 is "cu13".
+  calls every CUDA except 11 "cu12"; since 2.8.3.post1 CUDA 13 is "cu13".
 - what each release's workflow builds: .github/workflows/publish.yml at the tags v2.7.4.post1, v2.8.1 and v2.8.3.
-- what really hangs on the releases, which is more: wheels were added by hand, for Python 3.12 alone. v2.8.3 (53
-  assets) and v2.8.1 are taken from asset lists that others generated from GitHub with the hashes of the files; the
-  cu13 ones of v2.8.3 from public install scripts that name and hash them, and Dao-AILab/flash-attention#2255, where
-  Python 3.10's was found withdrawn. v2.7.4.post1 is inferred from its workflow alone: no asset list was seen.
+- what is actually attached to the releases, which is more: wheels for Python 3.12 only were added by hand. v2.8.3 (53
+  assets) and v2.8.1 come from asset lists that others generated from GitHub with the hashes of the files. The cu13 ones
+  of v2.8.3 come from public install scripts that name and hash them, and from Dao-AILab/flash-attention#2255, in which
+  Python 3.10's were withdrawn. v2.7.4.post1 is inferred only from its workflow: no asset list was found.
 - v2.8.3.post1 republishes v2.8.3's matrix and drops the wheels for torch 2.9 (CUDA 12) and 2.10; 2.8.3.post2 is on
-  PyPI, and no wheel of it was seen. So the newest version is not the one to ask for.
+  PyPI, and no wheel of it was found. So the newest version is not the best one to request.
 - glibc: the 2.8 wheels require GLIBC_2.32 (Dao-AILab/flash-attention#1762, #1708); 2.7.4.post1 was built on
   ubuntu-20.04, whose glibc is 2.31.
 """
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 RELEASES_URL = "https://github.com/Dao-AILab/flash-attention/releases/download"
-# flash-attn-3 is on no other index than PyTorch's own, by the CUDA major version of torch.
+# flash-attn-3 is only on PyTorch's own index, by the CUDA major version of torch.
 FLASH_ATTN_3_INDEX = {12: "https://download.pytorch.org/whl/cu126", 13: "https://download.pytorch.org/whl/cu130"}
 
 
@@ -35,15 +35,15 @@ class WheelMatrix:
     pythons: tuple[str, ...]
     cxx11_abi: tuple[bool, ...]
     machines: tuple[str, ...]
-    glibc: str  # the oldest that loads them
-    without: frozenset[tuple[str, str]] = frozenset()  # (torch, python) pairs that were left out
+    glibc: str  # the oldest glibc that loads them
+    without: frozenset[tuple[str, str]] = frozenset()  # (torch, python) pairs without a wheel
 
 
 _BOTH_ABIS = (True, False)
 _X86, _ARM = "x86_64", "aarch64"
 _CP39_TO_313 = ("cp39", "cp310", "cp311", "cp312", "cp313")
 
-# In the order of preference: the newest version that has a wheel is used.
+# In order of preference: the newest version that has a wheel is used.
 WHEEL_MATRICES: tuple[WheelMatrix, ...] = (
     WheelMatrix(
         version="2.8.3",
@@ -75,7 +75,7 @@ WHEEL_MATRICES: tuple[WheelMatrix, ...] = (
 
 @dataclass(frozen=True)
 class WheelTags:
-    """What decides which wheel fits: torch's minor version, CUDA major and C++ ABI, the Python tag, the machine."""
+    """The tags that select a wheel: torch's minor version, CUDA major and C++ ABI, the Python tag, the machine."""
 
     torch: str  # "2.8"
     cuda: int
@@ -94,7 +94,7 @@ class Wheel:
 
 
 def matching_wheels(tags: WheelTags) -> Iterator[Wheel]:
-    """Yield the published wheels with these tags, the one to prefer first."""
+    """Yield the published wheels with these tags, the preferred one first."""
     for matrix in WHEEL_MATRICES:
         fits = (
             tags.cuda == matrix.cuda

@@ -1,4 +1,4 @@
-"""Training and rollout frameworks: which distributions they are, and where they changed.
+"""Training and rollout frameworks: their distributions, and the releases in which they changed.
 
 Source: wheels of openrlhf 0.11.2 and verl 0.9.1, read on 2026-11-21; the threads named at each entry.
 """
@@ -14,8 +14,8 @@ _RL_WITH_FLASH: frozenset[Need] = frozenset({"flash", "rl"})
 class FrameworkPackage:
     """A framework as an installed distribution, and what its presence shows about the jobs that will run.
 
-    `needs` is what matters to its jobs; `packs`: its collators keep packed documents apart; `ulysses`: its sequence
-    parallelism spreads heads across ranks.
+    `needs` are the needs of its jobs. `packs`: its collators keep packed documents apart. `ulysses`: its sequence
+    parallelism distributes heads across ranks.
     """
 
     distribution: str
@@ -38,7 +38,7 @@ FRAMEWORKS = (
 FRAMEWORK_NAMES = tuple(framework.distribution for framework in FRAMEWORKS)
 PACKING_FRAMEWORKS = tuple(framework.distribution for framework in FRAMEWORKS if framework.packs)
 ULYSSES_FRAMEWORKS = tuple(framework.distribution for framework in FRAMEWORKS if framework.ulysses)
-# What a job of these imports of the others: trl 1.16.0, verl 0.9.1 (its critics' value heads), openrlhf 0.11.2,
+# The packages that a job of each framework imports: trl 1.16.0, verl 0.9.1 (its critics' value heads), openrlhf 0.11.2,
 # llamafactory 0.9.5, ms_swift 4.6.0 and axolotl 0.19.0, every `import` of the wheels.
 FRAMEWORKS_IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "trl": (),
@@ -48,21 +48,21 @@ FRAMEWORKS_IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "ms-swift": ("trl",),
     "axolotl": ("trl",),
 }
-# Distribution -> what a job needs that imports it.
+# Distribution -> the needs of a job that imports it.
 NEEDS_BY_PACKAGE: dict[str, frozenset[Need]] = {
     "ring-flash-attn": frozenset({"ring"}),
     "yunchang": frozenset({"ring", "ulysses"}),
     "liger-kernel": frozenset({"liger"}),
 }
-# Distribution -> the library that imports it, and from which release on only where the job uses it: transformers 4.53.3
-# (modeling_flash_attention_utils.py; 4.55.4 does not) and trl 0.23.0 (trainer/grpo_trainer.py; 1.16.0 does not). verl
-# 0.9.1 imports all three (models/transformers/qwen2_vl.py, utils/experimental/torch_functional.py).
+# Distribution -> the library that imports it, and the first release that does so only if the job uses it: transformers
+# 4.53.3 (modeling_flash_attention_utils.py; 4.55.4 does not) and trl 0.23.0 (trainer/grpo_trainer.py; 1.16.0 does not).
+# verl 0.9.1 imports all three (models/transformers/qwen2_vl.py, utils/experimental/torch_functional.py).
 IMPORTED_LAZILY = {
     "flash-attn": ("transformers", "4.55.4"),
     "flash-attn-3": ("transformers", "4.55.4"),
     "liger-kernel": ("trl", "1.16"),
 }
-# Whose jobs train with transformers' Trainer: "transformers" is the user's own script that does.
+# Frameworks that train with transformers' Trainer; "transformers" is the user's own script that uses it.
 TRAINER_FRAMEWORKS = frozenset({"transformers", "trl", "llamafactory", "axolotl", "ms-swift"})
 # Distributions whose requirements of one another decide whether the attention stack works.
 WATCHED_DISTRIBUTIONS = (
@@ -70,7 +70,7 @@ WATCHED_DISTRIBUTIONS = (
     *("accelerate", "deepspeed", "flash-attn", "flash-attn-3", "flash-attn-4", "kernels", "liger-kernel", "peft"),
     *("ring-flash-attn", "torchaudio", "torchvision", "transformer-engine", "transformers", "xformers", "yunchang"),
 )
-# The distributions whose version matters next to them: a mismatch breaks attention, not a tool around it.
+# Further distributions whose version matters: a mismatch breaks attention, not an auxiliary tool.
 RELEVANT_DISTRIBUTIONS = frozenset(WATCHED_DISTRIBUTIONS) | {
     "torch",
     "triton",
@@ -80,7 +80,7 @@ RELEVANT_DISTRIBUTIONS = frozenset(WATCHED_DISTRIBUTIONS) | {
     "ray",
 }
 
-# Distributions that bring the same modules: where one of them is there, none of the others is missing.
+# Distributions that provide the same modules; if one is installed, the others do not count as missing.
 INTERCHANGEABLE_DISTRIBUTIONS = (
     ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless"),
     ("nvidia-ml-py", "pynvml"),
@@ -90,17 +90,17 @@ INTERCHANGEABLE_DISTRIBUTIONS = (
     ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"),
 )
 
-# OpenRLHF sets NCCL_CUMEM_ENABLE=0 itself for vllm below this, and from it on the weight sync fails with it
+# OpenRLHF itself sets NCCL_CUMEM_ENABLE=0 for vllm below this version; since this version the weight sync fails with it
 # (openrlhf 0.11.2, trainer/ray/ppo_actor.py: "causes ncclCommInitRank to fail under NCCL 2.27+").
 VLLM_NEEDS_CUMEM = "0.16"
 NCCL_NEEDS_CUMEM = "2.27"
 # verl raises "Transformers 4.53.* is bugged" for Qwen2-VL (verl 0.9.1, models/transformers/monkey_patch.py).
 VERL_VLM_BUGGED = ">=4.53,<4.54"
-# vllm below this asserts that expandable segments are off for sleep mode (wheels of vllm 0.16.0, 0.20.0, 0.20.1,
+# vllm below this version requires expandable segments to be off for sleep mode (wheels of vllm 0.16.0, 0.20.0, 0.20.1,
 # device_allocator/cumem.py; vllm-project/vllm#14189, #40812).
 VLLM_TOLERATES_EXPANDABLE = "0.20.1"
 # Oldest transformers of DeepSpeed's UlyssesSPAttentionHF (DeepSpeed snapshot of 2026-08).
 DEEPSPEED_ULYSSES_TRANSFORMERS = "4.51.3"
-# From this version on no file of vllm holds the name VLLM_ATTENTION_BACKEND (wheels of vllm 0.14.1, which reads it in
+# Since this version no file of vllm contains the name VLLM_ATTENTION_BACKEND (wheels of vllm 0.14.1, which reads it in
 # envs.py, 0.15.0, 0.16.0, 0.20.0, 0.29.0; vllm-project/vllm#32812).
 VLLM_BACKEND_VARIABLE_OLD = "0.15"

@@ -1,8 +1,8 @@
-"""What GPU generations can run: machine code, PTX, and the flash-attn family.
+"""What each GPU generation can run: machine code, PTX, and the flash-attn family.
 
 Sources, read 2026-11-21: CUDA C++ Programming Guide, "Application Compatibility" and "Feature-specific targets" (cubins
-run on the same major with the same or a higher minor; PTX is compiled for any newer GPU; sm_90a and compute_90a for
-9.0 alone; sm_100f for its own major); flash-attn 2.8.3 to 2.8.3.post2 sdists (setup.py `cuda_archs`;
+run on the same major with the same or a higher minor; PTX is compiled for any newer GPU; sm_90a and compute_90a only
+for 9.0; sm_100f for its own major); flash-attn 2.8.3 to 2.8.3.post2 sdists (setup.py `cuda_archs`;
 csrc/flash_attn/flash_api.cpp "only supports Ampere GPUs or newer"); flash_attn_4 4.0.0b36 (flash_attn/cute/
 interface.py, lines 845 and 2288); accelerate 1.15.0 (utils/environment.py `check_cuda_p2p_ib_support`, state.py).
 """
@@ -13,7 +13,7 @@ Capability = tuple[int, int]
 
 FLASH_ATTN_MIN_CAPABILITY: Capability = (8, 0)
 BF16_MIN_CAPABILITY: Capability = (8, 0)
-# flash-attn 2's own targets: what FLASH_ATTN_CUDA_ARCHS may name, and the nvcc that is needed for it.
+# flash-attn 2's targets: the values FLASH_ATTN_CUDA_ARCHS may have, and the nvcc that each needs.
 FLASH_ATTN_2_TARGETS: dict[str, tuple[Capability, str]] = {
     "80": ((8, 0), "11.7"),
     "90": ((9, 0), "11.8"),
@@ -23,8 +23,8 @@ FLASH_ATTN_2_TARGETS: dict[str, tuple[Capability, str]] = {
 FLASH_ATTN_4_VERSION = "4.0.0b36"  # the release that was read
 FLASH_ATTN_4_FORWARD = (8, 9, 10, 11, 12)  # compute capability majors
 FLASH_ATTN_4_BACKWARD = (9, 10, 11, 12)
-# A GPU's common name -> NVIDIA's name, compute capability, memory in GiB (developer.nvidia.com/cuda-gpus and the
-# data sheets; the usual size if one is sold with several).
+# A GPU's common name -> NVIDIA's name, compute capability, memory in GiB (developer.nvidia.com/cuda-gpus and the data
+# sheets; the usual size if it is sold with several).
 GPUS_BY_NAME: dict[str, tuple[str, Capability, int]] = {
     "p100": ("Tesla P100", (6, 0), 16),
     "v100": ("Tesla V100", (7, 0), 32),
@@ -51,7 +51,7 @@ GPUS_BY_NAME: dict[str, tuple[str, Capability, int]] = {
     "gb200": ("NVIDIA GB200", (10, 0), 186),
     "b300": ("NVIDIA B300", (10, 3), 270),
 }
-# accelerate: names of consumer GPUs whose old drivers have no peer-to-peer access, and the first driver that has it.
+# accelerate: names of consumer GPUs whose old drivers lack peer-to-peer access, and the first driver that has it.
 GPUS_WITHOUT_PEER_ACCESS = ("RTX 40",)
 FIRST_DRIVER_WITH_PEER_ACCESS = "550.40.07"
 

@@ -1,29 +1,29 @@
-"""liger-kernel against transformers.
+"""liger-kernel releases and the transformers that they work with.
 
 Source: the wheels of liger_kernel 0.5.10 to 0.8.5 (`liger_kernel/transformers/monkey_patch.py`,
 MIN_SUPPORTED_TRANSFORMERS_VERSION; `model/qwen2_vl.py`), read on 2026-11-21; hiyouga/LLaMA-Factory#9387 and
-linkedin/Liger-Kernel#827 for what a lagging forward does.
+linkedin/Liger-Kernel#827 for the effect of an outdated forward.
 """
 
 from packaging.version import Version
 
-# liger-kernel from this version on -> transformers under which its patches can be imported (before 0.7: unguarded).
+# First liger-kernel version -> transformers with which its patches can be imported (before 0.7: unguarded).
 TRANSFORMERS_BY_LIGER: dict[str, str] = {"0.7.0": ">=4.52.0", "0.8.5": ">=5.0.0"}
 # The newest liger-kernel that still patches transformers 4.52 to 4.57.
 LAST_FOR_TRANSFORMERS_4 = "0.8.4"
-BEFORE_TRANSFORMERS_4_52 = "0.5.10"  # of the same months as transformers 4.51; not run together here
-# From this transformers on, Qwen2-VL is called with mm_token_type_ids; liger's replacement of its forward
-# takes it from this liger-kernel on. The first is from threads, the second from the wheels.
+BEFORE_TRANSFORMERS_4_52 = "0.5.10"  # released in the same months as transformers 4.51; not run together here
+# Since this transformers, Qwen2-VL is called with mm_token_type_ids; liger's replacement of its forward accepts it
+# since this liger-kernel. The first version is from threads, the second from the wheels.
 MM_TOKEN_TYPE_IDS = ("5.3.0", "0.8.0")
 
-# A release -> what is broken in it, and the release without it.
+# A release -> its fault, and the release without it.
 BROKEN_RELEASES: dict[str, tuple[str, str]] = {
     "0.6.3": ("evaluation under torch.no_grad() raises UnboundLocalError in its fused loss", "0.6.4"),
 }
 
-# Model types that a release patches and those before it did not (MODEL_TYPE_TO_APPLY_LIGER_FN in
+# Model types that a release patches and earlier ones did not (MODEL_TYPE_TO_APPLY_LIGER_FN in
 # transformers/monkey_patch.py of the wheels 0.5.2, 0.5.5, 0.5.8, 0.5.10, 0.6.0, 0.6.2, 0.6.4, 0.7.0 and 0.8.0 to 0.8.5;
-# none of them took one out). A release between two that were read may know the later one's types already.
+# none of them removed one). A release between two that were read may already have the later one's types.
 MODEL_TYPES: dict[str, str] = {
     "0.5.2": "gemma gemma2 llama mistral mixtral mllama mllama_text_model phi3 qwen2 qwen2_vl",
     "0.5.5": "granite olmo2 qwen2_5_vl",
@@ -45,18 +45,18 @@ RELEASES_READ = "0.5.2 0.5.5 0.5.8 0.5.10 0.6.0 0.6.2 0.6.4 0.7.0 0.8.0 0.8.1 0.
 
 
 def choose_release(transformers: Version) -> str:
-    """Return the newest liger-kernel that was read and whose patches can be imported under this transformers."""
+    """Return the newest liger-kernel that was read and whose patches can be imported with this transformers."""
     if transformers >= Version("5.0"):
         return LAST_RELEASE_READ
     return LAST_FOR_TRANSFORMERS_4 if transformers >= Version("4.52") else BEFORE_TRANSFORMERS_4_52
 
 
 def lacks_kernels_for(version: Version, model_type: str) -> bool:
-    """Return whether this liger-kernel is known to lack kernels for `model_type`; of a newer one nothing is known."""
+    """Return whether this liger-kernel is known to lack kernels for `model_type`; False for a newer, unread release."""
     if not Version("0.5.2") <= version <= Version(LAST_RELEASE_READ):
         return False
     later_releases = [since for since in MODEL_TYPES if Version(since) > version]
-    next_read = later_releases[0] if later_releases else ""  # a release between two that were read may know its types
+    next_read = later_releases[0] if later_releases else ""  # a release between two that were read may have its types
     was_read = str(version) in RELEASES_READ.split()
     known = [since for since in MODEL_TYPES if since not in later_releases or (since == next_read and not was_read)]
     return all(model_type not in MODEL_TYPES[since].split() for since in known)

@@ -1,13 +1,14 @@
-"""Which model types a release of transformers knows.
+"""The model types of each transformers release.
 
 Source: CONFIG_MAPPING_NAMES in models/auto/configuration_auto.py (auto_mappings.py since 5.6) of the wheels 4.46.3,
 4.48.3, 4.50.3, 4.51.3, 4.53.2, 4.55.4, 4.56.2, 4.57.3, 5.0.0, 5.3.0, 5.6.2, 5.9.0, 5.10.1, 5.14.1, 5.17.0, 5.20.2 and
-5.23.0. A type is with the first of them that knows it: a release between that one and the one before may, too.
+5.23.0. A type is listed with the first of them that has it; a release between that one and the previous one may have it
+too.
 """
 
 import difflib
 
-FIRST_READ = "4.46.3"  # types that it knew already are not listed
+FIRST_READ = "4.46.3"  # its types are not listed
 LAST_READ = "5.23.0"
 OLD_TYPES = "llama qwen2 qwen2_moe mistral mixtral gemma gemma2 gpt2 gpt_neox phi phi3 falcon deepseek_v2 mpt bloom opt"
 NEW_TYPES: dict[str, str] = {
@@ -130,7 +131,7 @@ NEW_TYPES: dict[str, str] = {
         nemotron3_5_transcribe_word_timestamp pocket_tts pocket_tts_audio_tokenizer ultravbert
     """,
 }
-# Types that were taken out -> first of those releases without them.
+# Types that were removed -> first of those releases without them.
 GONE: dict[str, str] = {
     "deta": "5.0.0",
     "efficientformer": "5.0.0",
@@ -164,11 +165,11 @@ GONE: dict[str, str] = {
 
 
 def first_release_with(model_type: str) -> str:
-    """Return the first release read that knows the type, "" if none of those listed does."""
+    """Return the first release read that has the type; "" if it is not listed."""
     return next((release for release, names in NEW_TYPES.items() if model_type in names.split()), "")
 
 
 def find_similar_type(model_type: str) -> str:
-    """Return the type that `model_type` may be a misspelling of, "" if none is near."""
+    """Return the type that `model_type` may be a misspelling of; "" if none is similar."""
     names = [*OLD_TYPES.split(), *(name for block in NEW_TYPES.values() for name in block.split())]
     return next(iter(difflib.get_close_matches(model_type, names, n=1, cutoff=0.85)), "")

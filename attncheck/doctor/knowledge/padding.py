@@ -2,24 +2,25 @@
 
 Source: models/*/modeling_*.py (the text "attempting to perform batched generation with padding_side") and
 masking_utils.py in the transformers wheels 4.42.4 to 5.23.0, LLaMA-Factory 0.9.3 to 0.9.5, read on 2026-11-21. A
-boundary is the first release that was read with the change; 4.53.0 to 4.53.3 were all read.
+boundary is the first release read that contains the change; 4.53.0 to 4.53.3 were all read.
 """
 
 from packaging.version import Version
 
-# masking_utils.find_packed_sequence_indices: sdpa, eager and flex keep packed documents apart from here on, if no
+# masking_utils.find_packed_sequence_indices: since this release sdpa, eager and flex keep packed documents apart, if no
 # attention mask and no KV cache is given.
 PACKED_WITHOUT_FLASH = "4.53.1"
-# Masks are cast to bool from here on: document numbers in the attention mask (LLaMA-Factory's neat packing) are lost.
+# Since this release masks are cast to bool, so document numbers in the attention mask (LLaMA-Factory's neat packing)
+# are lost.
 MASKS_ARE_BOOL = "4.53.0"
-# LLaMA-Factory: 0.9.3 still packs by numbered masks; 0.9.4 raises "Neat packing is incompatible with
-# transformers>=4.53.0."; 0.9.5 packs by positions with flash_attention_2, and refuses these models.
+# LLaMA-Factory: 0.9.3 still packs with numbered masks; 0.9.4 raises "Neat packing is incompatible with
+# transformers>=4.53.0."; 0.9.5 packs with positions and flash_attention_2, and refuses these models.
 NEAT_PACKING_REFUSES = "0.9.4"
 NEAT_PACKING_BY_POSITIONS = "0.9.5"
 NEAT_PACKING_REFUSED_MODELS = frozenset({"gemma4", "gpt_oss"})
 
-# (from, before, model types) whose flash attention raises "You are attempting to perform batched generation with
-# padding_side='right'" where the last column of the mask holds padding and a cache is in use.
+# (since, before, model types) whose flash attention raises "You are attempting to perform batched generation with
+# padding_side='right'" if the last column of the mask holds padding and a cache is in use.
 _BEFORE_4_48 = frozenset({"jetmoe", "mistral"})
 _SINCE_4_48 = frozenset(
     {"jetmoe", "mimi", "mistral", "mixtral", "moshi", "phi3", "phimoe", "qwen2_moe", "qwen2_vl"}
@@ -38,14 +39,14 @@ RIGHT_PADDING_RAISES: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("5.0", "5.2", frozenset({"kyutai_speech_to_text", "moshi"})),
 )
 
-# First release whose flash attention gets text positions instead of the three rows of m-rope positions, from
-# which cu_seqlens far too long were computed (modeling_*.py, `text_position_ids`).
+# First release whose flash attention gets text positions instead of the three rows of m-rope positions, which led to
+# far too long cu_seqlens (modeling_*.py, `text_position_ids`).
 _QWEN_VL_SINCE = "4.54.0"
 TEXT_POSITIONS_APART: dict[str, str] = {
     "qwen2_vl": _QWEN_VL_SINCE,
     "qwen2_5_vl": _QWEN_VL_SINCE,
     "qwen2_5_omni": _QWEN_VL_SINCE,
-    "qwen3_5": "5.4.0",  # 5.3.0 hands `position_ids`, 5.4.0 `text_position_ids` to its layers
+    "qwen3_5": "5.4.0",  # 5.3.0 passes `position_ids`, 5.4.0 `text_position_ids` to its layers
     "qwen3_5_moe": "5.4.0",
     "glm4v": "5.0.0",
     "glm4v_moe": "5.0.0",

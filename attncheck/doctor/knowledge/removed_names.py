@@ -1,7 +1,7 @@
-"""Names that others take from transformers, and the releases without them: what a fix can name without an index.
+"""Names that other packages import from transformers, and the releases without them; fixes can use it without an index.
 
 Source: the transformers wheels 4.42.4 to 5.23.0 (about 50 of them), read on 2026-11-21 and 2026-11-23. A boundary is
-the first release that was read without the name.
+the first release read without the name.
 """
 
 # Name -> (first release of transformers without it, first release with it again or "").
@@ -24,8 +24,8 @@ REMOVED_FROM_TRANSFORMERS: dict[str, tuple[str, str]] = {
 }
 
 FLASH = "flash_attn.flash_attn_interface"
-# What is in the place of a name that went: flash-attn's README, "the following functions have been renamed";
-# transformers 4.57.6, trainer.py (deprecate_kwarg "tokenizer") and models/auto/modeling_auto.py.
+# Removed name -> its replacement: flash-attn's README, "the following functions have been renamed"; transformers
+# 4.57.6, trainer.py (deprecate_kwarg "tokenizer") and models/auto/modeling_auto.py.
 SUCCESSORS: dict[str, str] = {
     "transformers:AutoModelForVision2Seq": "transformers:AutoModelForImageTextToText",
     "transformers.trainer:Trainer(tokenizer)": "processing_class",
@@ -36,7 +36,7 @@ SUCCESSORS: dict[str, str] = {
 }
 
 # Attributes of transformers' cache classes -> (first release without it, what to write instead). Read in cache_utils.py
-# of 4.47.1 to 5.0.0; the successors are those of its own deprecation messages (tests/doctor/test_removed_names.py).
+# of 4.47.1 to 5.0.0; the successors come from its own deprecation messages (tests/doctor/test_removed_names.py).
 CACHE_ATTRIBUTES: dict[str, tuple[str, str]] = {
     "get_max_length": ("4.49.0", "get_max_cache_shape()"),
     "seen_tokens": ("4.54.0", "get_seq_length()"),
@@ -47,7 +47,7 @@ CACHE_ATTRIBUTES: dict[str, tuple[str, str]] = {
 
 
 def find_removal(source: str, name: str) -> str:
-    """Return the first release of transformers without a name, "" if the tables do not know it."""
+    """Return the first release of transformers without a name; "" if the tables do not contain it."""
     owner, _, attribute = name.rpartition(".")
     if owner.endswith("Cache") and attribute in CACHE_ATTRIBUTES:
         return CACHE_ATTRIBUTES[attribute][0]

@@ -1,4 +1,4 @@
-"""TransformerEngine against flash-attn.
+"""TransformerEngine releases and the flash-attn that they use.
 
 Source: the wheels of transformer-engine 1.13.0 to 2.20.2 (`transformer_engine/pytorch/attention.py`, since 2.2
 `pytorch/attention/dot_product_attention/utils.py`: version_required, max_version and how they are compared), read on
@@ -7,7 +7,7 @@ Source: the wheels of transformer-engine 1.13.0 to 2.20.2 (`transformer_engine/p
 
 from packaging.version import Version
 
-# TransformerEngine from this version on -> the flash-attn it uses. On Blackwell the oldest is 2.7.3 since 2.1.
+# First TransformerEngine version -> the flash-attn it uses. On Blackwell the oldest is 2.7.3 since 2.1.
 COMPATIBLE_FLASH_ATTN: dict[str, str] = {
     "1.13": ">=2.1.1,<=2.6.3",
     "2.1": ">=2.1.1,<=2.7.4.post1",
@@ -19,5 +19,5 @@ LAST_RELEASE_READ = "2.20.2"  # the newest release that was read
 
 
 def compatible_flash_attn(engine: Version) -> str | None:
-    """Return the flash-attn that TransformerEngine `engine` uses; None for a release before the table."""
+    """Return the flash-attn that TransformerEngine `engine` uses; None for a release older than the table."""
     return next((row for since, row in reversed(COMPATIBLE_FLASH_ATTN.items()) if engine >= Version(since)), None)

@@ -1,8 +1,8 @@
-"""Where transformers changed something that the rest of the attention stack depends on.
+"""Changes in transformers that the rest of the attention stack depends on.
 
 Source: the wheels of the releases named (`transformers/utils/import_utils.py`, `dependency_versions_table.py`,
-`modeling_flash_attention_utils.py`, `modeling_utils.py`), read on 2026-11-21; the releases are
-PyPI's of that day.
+`modeling_flash_attention_utils.py`, `modeling_utils.py`), read on 2026-11-21; the list holds the releases on PyPI on
+that day.
 """
 
 from packaging.specifiers import SpecifierSet
@@ -20,14 +20,14 @@ RELEASES = """
     5.16.1 5.17.0 5.18.0 5.19.0 5.20.0 5.20.1 5.20.2 5.21.0 5.21.1 5.22.0 5.22.1 5.22.2 5.23.0
 """
 
-# transformers from this version on -> oldest torch; with an older one it warns "Disabling PyTorch because PyTorch >= X
-# is required" at import and offers no model (import_utils.py, is_torch_available).
+# First transformers version -> oldest torch. With an older torch it warns "Disabling PyTorch because PyTorch >= X is
+# required" at import and offers no model (import_utils.py, is_torch_available).
 MINIMUM_TORCH: dict[str, str] = {"4.52": "2.1", "5.0": "2.2", "5.1": "2.4", "5.15": "2.5", "5.20": "2.6"}
 
-# What transformers and huggingface_hub take for on in an environment variable, in capitals.
+# Values of an environment variable, in capitals, that transformers and huggingface_hub treat as true.
 TRUE_VALUES = ("1", "ON", "YES", "TRUE")
 
-# attn_implementation -> the distribution that it loads, one of them alone, and none for a kernel of the Hub: 5.17.0,
+# attn_implementation -> the one distribution that it loads; kernels from the Hub have none: 5.17.0,
 # modeling_flash_attention_utils.py `_lazy_imports`
 FLASH_DISTRIBUTIONS = {
     "flash_attention_2": "flash-attn",
@@ -35,7 +35,7 @@ FLASH_DISTRIBUTIONS = {
     "flash_attention_4": "flash-attn-4",
 }
 
-# transformers from this version on -> the `kernels` it is written for (dependency_versions_table.py).
+# First transformers version -> the `kernels` it is written for (dependency_versions_table.py).
 COMPATIBLE_KERNELS: dict[str, str] = {
     "4.50": ">=0.3.2,<0.4",
     "4.52": ">=0.4.4,<0.5",
@@ -50,30 +50,30 @@ COMPATIBLE_KERNELS: dict[str, str] = {
     "5.23": ">=0.18.2,<0.19",
 }
 
-# These transformers check no upper bound and import any `kernels`. From the first version on its names do not fit, and
-# the Hub's kernels are off although is_kernels_available() says yes; from the second on importing
+# These transformers check no upper bound and import any `kernels`. Since the first version of `kernels` the names do
+# not match, and the Hub's kernels are off although is_kernels_available() returns True. Since the second, importing
 # transformers.modeling_utils raises "Either a revision or a version must be specified". Tried on 2026-11-21 with
-# transformers 5.0.0, 5.3.0, 5.4.0, 5.12.0 alongside kernels 0.9.1 to 0.17.2.
+# transformers 5.0.0, 5.3.0, 5.4.0, 5.12.0 and kernels 0.9.1 to 0.17.2.
 KERNELS_UNGUARDED = ">=5.0,<5.13"
 FIRST_KERNELS_NOT_USED = "0.14"
 FIRST_KERNELS_BREAKING_IMPORT = "0.17"
 KERNELS_ERROR = "Either a revision or a version must be specified"
 
-# `modeling_flash_attention_utils.deterministic_g`, which OpenRLHF sets, is read only by these.
+# Only these read `modeling_flash_attention_utils.deterministic_g`, which OpenRLHF sets.
 DETERMINISTIC_GLOBAL = ">=4.47,<4.54"
 
 
-# The Trainer of these gives `gradient_accumulation_steps` to accelerate (trainer.py, `grad_acc_kwargs["num_steps"]`),
-# whose `backward` divides the loss by it after the Trainer did: wheels 4.45.2 to 5.24.0, read on 2026-11-26.
+# The Trainer of these passes `gradient_accumulation_steps` to accelerate (trainer.py, `grad_acc_kwargs["num_steps"]`).
+# accelerate's `backward` then divides the loss by it again: wheels 4.45.2 to 5.24.0, read on 2026-11-26.
 DIVIDES_GRADIENTS_TWICE = ">=5.2,<5.5.4"
 
-# 5.1.0 takes one value for two when it loads a checkpoint whose weights it converts under ZeRO-3
-# (integrations/deepspeed.py, `realized_value, _ = mapping.convert(`); trl 1.2.0 excludes it with its extra "deepspeed".
+# 5.1.0 unpacks one value as two when it loads a checkpoint and converts its weights under ZeRO-3
+# (integrations/deepspeed.py, `realized_value, _ = mapping.convert(`). trl 1.2.0 excludes it in its extra "deepspeed".
 FITS_DEEPSPEED = "!=5.1.0"
 
 
 def entry_for_version(table: dict[str, str], version: Version) -> str | None:
-    """Return the entry of `table` (first version -> value, oldest first) that holds for `version`, or None."""
+    """Return the entry of `table` (first version -> value, oldest first) that applies to `version`, or None."""
     return next((value for since, value in reversed(table.items()) if version >= Version(since)), None)
 
 

@@ -1,20 +1,20 @@
-"""Models that transformers computes wrong silently: type, implementation, way of batching, releases, where.
+"""Models that transformers computes silently wrong: type, implementation, kind of batch, releases, location.
 
-Source: every type of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES of transformers 5.17.0 as a tiny random model in float32 on a
-CPU, under eager and sdpa: two documents, alone against packed (position_ids that begin again, no mask) and padded,
-logits and gradients, by a script that uses nothing of attncheck (tests/smoke/types/judge.py; test_table.py next to it
-runs each row again). Releases: the modeling files of the wheels 4.53.1, 4.53.3, 4.54.0, 4.55.4, 4.56.2, 4.57.6, 5.0.0,
-5.1.0, 5.3.0, 5.6.2, 5.9.0, 5.10.1, 5.12.1, 5.14.1, 5.15.0, 5.17.0, 5.18.0, 5.20.2, 5.22.2 and 5.23.0, read on
-2026-11-23; a boundary is the first release that was read with the change. Before 4.53.1 nothing but flash attention
-keeps packed documents apart (`knowledge.padding`). Models with recurrent layers are ATN409's.
+Source: every type of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES of transformers 5.17.0, as a tiny random model in float32 on a
+CPU, with eager and sdpa. Logits and gradients of two separate documents were compared with those of packed rows
+(position_ids restart, no mask) and padded rows. The script uses no code of attncheck (tests/smoke/types/judge.py;
+test_table.py next to it runs each row again). Releases: the modelling files of the wheels 4.53.1, 4.53.3, 4.54.0,
+4.55.4, 4.56.2, 4.57.6, 5.0.0, 5.1.0, 5.3.0, 5.6.2, 5.9.0, 5.10.1, 5.12.1, 5.14.1, 5.15.0, 5.17.0, 5.18.0, 5.20.2,
+5.22.2 and 5.23.0, read on 2026-11-23. A boundary is the first release read that contains the change. Before 4.53.1 only
+flash attention keeps packed documents apart (`knowledge.padding`). ATN409 covers models with recurrent layers.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 LAST_READ = "5.23.0"
-Batching = Literal["any", "packed", "left padding"]  # "any": a document alone, too
-# In the mask calls of a modeling file (`Model.mask_calls`), one a line.
+Batching = Literal["any", "packed", "left padding"]  # "any": also a single document
+# Matches the mask calls of a modelling file (`Model.mask_calls`), one per line.
 _WITHOUT_POSITIONS = r"create_causal_mask\((?!.*\bposition_ids\b)"
 _WITHOUT_POSITIONS_OR_OWN_MASK = rf"\A\Z|{_WITHOUT_POSITIONS}"
 _ALWAYS_BIDIRECTIONAL = r"\A(?!.*create_causal_mask)(?=.*create_bidirectional_mask)"
@@ -22,11 +22,11 @@ _ALWAYS_BIDIRECTIONAL = r"\A(?!.*create_causal_mask)(?=.*create_bidirectional_ma
 
 @dataclass(frozen=True)
 class WrongModel:
-    """A defect of some model types, from release `since` on, before release `before`; "": in the last one read, too.
+    """A defect of some model types since release `since`, before release `before` ("": still in the last one read).
 
-    `shown_by` is a regular expression that finds the defect in the mask calls of a type's modeling file, "" if only
-    the release can tell. `beyond_chunk`: only in rows longer than the attention's chunk. `works` are ways that were
-    measured to be right with the same weights: implementations, "padding" on either side, or "right padding" only.
+    `shown_by` is a regular expression that finds the defect in the mask calls of a type's modelling file; "" if only
+    the release shows it. `beyond_chunk`: only in rows longer than the attention's chunk. `works` are alternatives that
+    were measured to be right with the same weights: implementations, "padding" on either side, or "right padding" only.
     """
 
     model_types: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""The probes: they collect facts about an environment and never judge them."""
+"""Probes collect facts about an environment and never judge them."""

@@ -13,7 +13,7 @@ def payload_sources() -> dict[str, str]:
     sources = {}
     for path in sorted(folder.rglob("*.py")):
         parts = (PACKAGE, *path.relative_to(folder).with_suffix("").parts)
-        if path.stem == "__init__":  # sent empty: its docstring is for readers of the source
+        if path.stem == "__init__":  # sent empty, because its docstring is for readers of the source
             sources[".".join(parts[:-1])] = ""
         else:
             sources[".".join(parts)] = path.read_text(encoding="utf-8")
@@ -21,5 +21,5 @@ def payload_sources() -> dict[str, str]:
 
 
 def build_message(call: str, request: dict[str, object]) -> dict[str, object]:
-    """Return what `attncheck.workers.child.BOOTSTRAP` reads on its standard input."""
+    """Return the message that `attncheck.workers.child.BOOTSTRAP` reads on its standard input."""
     return {"package": PACKAGE, "sources": payload_sources(), "call": call, "request": request}

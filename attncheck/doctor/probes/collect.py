@@ -1,4 +1,4 @@
-"""Takes a snapshot of an environment: runs the payload's lanes, joins their answers, parses the result into types."""
+"""Takes a snapshot of an environment: runs the payload's lanes, joins their answers, and parses the result."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from attncheck.core.environment import NOT_RECORDED, Selection
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.io.private_folder import cache_folder
 from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
-from attncheck.doctor.probes import bundle
+from attncheck.doctor.probes import bundle, keeping
 from attncheck.doctor.probes.payload.joining import LANE_CALLS, join_lanes
 from attncheck.doctor.probes.payload.links.suspects import find_suspects
 from attncheck.doctor.probes.payload.privacy import scrub
@@ -21,7 +21,7 @@ from attncheck.workers.process import kill_all
 
 Lane = Literal["static", "import", "device"]
 LANES: tuple[Lane, ...] = get_args(Lane)
-GRACE_SECONDS = 15.0  # beyond one import's deadline: start-up, and stopping what hangs
+GRACE_SECONDS = 15.0  # on top of one import's deadline, for starting up and for stopping a process that hangs
 
 
 def collect_snapshot(
@@ -34,13 +34,15 @@ def collect_snapshot(
     selection: Selection = NOT_RECORDED,
     packages: tuple[str, ...] = (),
     requirements: bool = False,
+    keeps_imports: bool = False,
 ) -> Snapshot:
-    """Return what `lanes` observe of the environment of the interpreter `python` (None: the one running attncheck).
+    """Return what `lanes` observe in the environment of the interpreter `python` (None: the one that runs attncheck).
 
-    `documents` are the texts of a model's files by name, where they are already read. `seconds` is the deadline of one
-    import, `selection` why this interpreter is examined. `packages` are folders whose packages come before the
-    environment's, for the children alone; with `requirements` what every package requires is read, not
-    only what those of the attention stack do. Raises `BadUsage` for an interpreter that cannot be examined and
+    `documents` maps the names of a model's files to their text, if they were already read. `seconds` is the deadline of
+    one import, `selection` the reason this interpreter is examined. `packages` are folders whose packages take
+    precedence over the environment's, in child processes only. With `requirements`, the requirements of every package
+    are read, not only those of the attention stack. If it `keeps_imports`, the import lane's answers may be those of an
+    earlier run in the same environment (`keeping`). Raises `BadUsage` for an interpreter that cannot be examined and
     `Unanswered` if the static lane gives no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
@@ -49,9 +51,8 @@ def collect_snapshot(
     if requirements:
         request["requirements"] = True
     try:
-        document = _collect_document(
-            python or sys.executable if packages else python, lanes, request, seconds, report_progress
-        )
+        examined = python or sys.executable if packages or keeps_imports else python
+        document = _collect_document(examined, lanes, request, seconds, report_progress, keeps_imports)
     except BadUsage as error:
         if python is None or not selection.is_notable:
             raise
@@ -62,7 +63,7 @@ def collect_snapshot(
 def make_request(
     lanes: Sequence[Lane], model: str | None, documents: dict[str, str] | None, seconds: float
 ) -> dict[str, object]:
-    """Return what the payload is requested on another machine: nothing is kept there."""
+    """Return the payload's request for another machine, which has no cache."""
     return {
         "model": model,
         "documents": documents,
@@ -74,14 +75,14 @@ def make_request(
 
 
 def list_calls(lanes: Sequence[Lane]) -> tuple[str, ...]:
-    """Return the payload's calls that these lanes make; the static one is always made."""
+    """Return the payload's calls that these lanes make; the static call is always made."""
     return ("static", *(LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in LANE_CALLS))
 
 
 def join_answers(results: dict[str, ChildResult], selection: Selection = NOT_RECORDED) -> Snapshot:
-    """Return the snapshot that the answers of another machine make, by call.
+    """Return the snapshot that another machine's answers, by call, describe.
 
-    Raises `BadUsage` and `Unanswered` if there is no answer of the static lane.
+    Raises `BadUsage` or `Unanswered` if the static lane gave no answer.
     """
     static = require_answer(results["static"], "its interpreter")
     return _parse_snapshot(_join_lanes(static, results), selection)
@@ -90,7 +91,7 @@ def join_answers(results: dict[str, ChildResult], selection: Selection = NOT_REC
 def collect_with_stamps(python: str | None, seconds: float) -> tuple[Snapshot, str]:
     """Return the static lane's snapshot, and a digest that changes with any module of the installed packages.
 
-    Raises as `collect_snapshot` does.
+    Raises the same exceptions as `collect_snapshot`.
     """
     document = _collect_document(python, ("static",), {"stamps": True}, seconds, lambda text: None)
     stamps = str(document.pop("stamps"))
@@ -103,6 +104,7 @@ def _collect_document(
     request: dict[str, object],
     seconds: float,
     report_progress: Callable[[str], None],
+    keeps_imports: bool = False,
 ) -> dict[str, Any]:
     """Return the answers of all lanes, joined."""
     request["kernels"] = "device" in lanes
@@ -111,11 +113,16 @@ def _collect_document(
     interpreter = python or sys.executable
     calls = [LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in LANE_CALLS]
     try:
-        if python is not None:  # alone and first: an unusable interpreter is not taken for a lost lane
+        if python is not None:  # on its own and first: an unusable interpreter must not look like a lost lane
             report_progress("reading files")
-            child = Child(python, "static", bundle.build_message("static", request))
+            asked = {**request, "stamps": "all"} if keeps_imports else request
+            child = Child(python, "static", bundle.build_message("static", asked))
             static = require_answer(wait_for_children([child], time.monotonic() + seconds)["static"], python)
-        children = [Child(interpreter, call, bundle.build_message(call, request)) for call in calls]
+        kept_file = None
+        if keeps_imports and "import" in lanes:
+            kept_file = keeping.find_kept_file(str(static.pop("stamps")), request, interpreter)
+        kept = keeping.read_kept(kept_file)
+        children = [Child(interpreter, call, bundle.build_message(call, request)) for call in calls if call not in kept]
         if python is None:
             from attncheck.doctor.probes.payload import main
 
@@ -123,14 +130,16 @@ def _collect_document(
             static = main.call("static", request)
         if calls:
             report_progress("importing packages, querying the driver")
-        suspects = find_suspects(static) if "import" in lanes else []
+        suspects = find_suspects(static) if "import" in lanes and not kept else []
         if suspects:
             message = bundle.build_message("confirm", {**request, "modules": suspects})
             children.append(Child(interpreter, "confirm", message))
         results = wait_for_children(children, time.monotonic() + seconds + GRACE_SECONDS)
     finally:
         kill_all()
-    return _join_lanes(static, results)
+    if not kept:
+        keeping.keep(kept_file, results)
+    return _join_lanes(static, {**results, **kept})
 
 
 def _join_lanes(static: dict[str, Any], results: dict[str, ChildResult]) -> dict[str, Any]:

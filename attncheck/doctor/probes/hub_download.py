@@ -1,7 +1,7 @@
-"""Downloads a model's small configuration files from the Hugging Face Hub, only with --online.
+"""Downloads a model's small configuration files from the Hugging Face Hub; used only with --online.
 
-The files are kept in memory: the local cache is not written.
-Source of the URL form: huggingface_hub's `hf_hub_url` ("{endpoint}/{repo_id}/resolve/{revision}/{filename}").
+The files are kept in memory; the local cache is not written. Source of the URL form: huggingface_hub's `hf_hub_url`
+("{endpoint}/{repo_id}/resolve/{revision}/{filename}").
 """
 
 import os
@@ -18,8 +18,8 @@ TIMEOUT_SECONDS = 20.0
 def fetch_config_files(model: str) -> dict[str, str] | None:
     """Return the text of `model`'s configuration files by name, or None if it is a local folder.
 
-    Honours HF_ENDPOINT and HF_TOKEN. Raises `BadUsage` for a name the Hub does not have and `Unanswered` if it
-    cannot be reached.
+    Honours HF_ENDPOINT and HF_TOKEN. Raises `BadUsage` for a name that the Hub does not have and `Unanswered` if the
+    Hub cannot be reached.
     """
     if Path(model).exists():
         return None
@@ -42,7 +42,7 @@ def _download_file(model: str, name: str) -> str | None:
         raise BadUsage(f"HF_ENDPOINT {endpoint!r} is not a web address")
     token = os.environ.get("HF_TOKEN")
     if token:
-        request.add_unredirected_header("Authorization", f"Bearer {token}")  # not to a storage host it redirects to
+        request.add_unredirected_header("Authorization", f"Bearer {token}")  # not sent to a host after a redirect
     try:
         with urlopen(request, timeout=TIMEOUT_SECONDS) as response:
             data: bytes = response.read(MAX_BYTES + 1)

@@ -1,18 +1,19 @@
-"""Selects the interpreter that is examined if `--python` names none.
+"""Selects the interpreter to examine if `--python` names none.
 
-The first of these that there is:
+The first of these that exists is taken:
 
-1. the interpreter of the command that `attncheck run` is in front of;
-2. attncheck's own, where anything of the training stack is installed next to it;
+1. the interpreter of the command that `attncheck run` starts;
+2. attncheck's own, if any package of the training stack is installed next to it;
 3. that of the active environment: VIRTUAL_ENV or CONDA_PREFIX, whichever comes first on PATH. Activating an environment
    sets the variable and puts its programs first on PATH (https://docs.python.org/3/library/venv.html#how-venvs-work);
-   uv looks in this order too, https://docs.astral.sh/uv/pip/environments/#discovery-of-python-environments;
+   uv uses the same order, https://docs.astral.sh/uv/pip/environments/#discovery-of-python-environments;
 4. the first Python on PATH, if it has torch: a module system's, or a training container's;
-5. attncheck's own, which then has nothing to examine (ATN100).
+5. attncheck's own, which then has no stack to examine (ATN100).
 
-A variable is set by the user, or by what the user started. A folder is not: a `.venv` in the working folder may have
-come with a download, so its interpreter is never started unasked. It is mentioned. UV_PROJECT_ENVIRONMENT does not
-count either: it says where uv puts a project's environment, not that one is active; `uv run` sets VIRTUAL_ENV.
+A variable is set by the user, or by a program that the user started. A folder is different: a `.venv` in the working
+folder may be part of a download, so its interpreter is never started without a request. The report mentions it.
+UV_PROJECT_ENVIRONMENT is ignored: it names the folder of a project's environment, which need not be active. `uv run`
+sets VIRTUAL_ENV.
 """
 
 import contextlib
@@ -39,15 +40,15 @@ def call(name, request):
     spec = importlib.util.find_spec("torch")
     return {"torch": spec is not None and spec.origin is not None}
 """
-HEAD_BYTES = 1024  # of a script: what it is run by is in its first two lines
+HEAD_BYTES = 1024  # enough of a script: its first two lines name its interpreter
 PYTHON_NAME = re.compile(r"python(\d+(\.\d+)?)?t?")
-# What pip and uv write if a path is too long for "#!", or has a space in it (distlib.scripts, `_build_shebang`).
+# Written by pip and uv if a path is too long for "#!" or contains a space (distlib.scripts, `_build_shebang`).
 EXEC_LINE = re.compile(rb"#!/bin/sh\n'''exec' \"?([^\"\n]+?)\"? \"\$0\" ")
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The interpreter to examine, None for the one that runs attncheck, and why it is that one."""
+    """The interpreter to examine (None for the one that runs attncheck), and why it was selected."""
 
     python: str | None
     selection: Selection
@@ -59,9 +60,10 @@ class Interpreter:
 
 
 def select_interpreter(python: str | None, argv: Sequence[str] = ()) -> Interpreter:
-    """Return the interpreter to examine: `python` if it is named, as a program or an environment's folder.
+    """Return the interpreter to examine: `python` if it is given, as a program or an environment's folder.
 
-    Else that of the command `argv`, if there is one. Raises `BadUsage` for a folder without a Python.
+    Otherwise it is the interpreter of the command `argv`, if there is one. Raises `BadUsage` for a folder without a
+    Python.
     """
     if python is not None and os.path.isdir(python):
         program = _find_python(python)
@@ -90,19 +92,19 @@ def select_interpreter(python: str | None, argv: Sequence[str] = ()) -> Interpre
 
 
 def _select(program: str, selected_by: str, passed_over: Sequence[str] = ()) -> Interpreter:
-    """Return an interpreter, which may turn out to be our own."""
+    """Return an interpreter, which may be attncheck's own."""
     return Interpreter(None if is_own(program) else program, Selection(selected_by, tuple(passed_over)))
 
 
 def is_own(program: str) -> bool:
-    """Return whether a program is the interpreter that runs attncheck, perhaps by another name in its folder."""
+    """Return whether a program is the interpreter that runs attncheck, perhaps under another name in its folder."""
     if not sys.executable or os.path.realpath(program) != os.path.realpath(sys.executable):
         return False
     return os.path.realpath(os.path.dirname(program)) == os.path.realpath(os.path.dirname(sys.executable))
 
 
 def _holds_stack() -> bool:
-    """Return whether anything of the training stack is installed next to attncheck; nothing is imported."""
+    """Return whether any package of the training stack is installed next to attncheck, without importing it."""
     return any(map(_is_importable, IMPORT_PROVIDERS)) or any(map(_has_metadata, chain(*IMPORT_PROVIDERS.values())))
 
 
@@ -114,7 +116,7 @@ def _is_importable(module: str) -> bool:
 
 
 def _has_metadata(distribution: str) -> bool:
-    """Return whether a distribution has metadata: what a damaged one has left."""
+    """Return whether a distribution has metadata, which a damaged installation may still have."""
     from importlib import metadata
 
     with contextlib.suppress(metadata.PackageNotFoundError, OSError, ValueError):
@@ -126,7 +128,7 @@ def _has_metadata(distribution: str) -> bool:
 def _active_environments() -> Iterator[tuple[str, str]]:
     """Yield (variable, folder) of the environments that variables name, in the order of PATH.
 
-    A relative folder, which is another one after `cd`, is none: no activation sets it.
+    Relative folders are skipped: no activation sets one, and they change meaning after `cd`.
     """
     entries = os.environ.get("PATH", "").split(os.pathsep)
 
@@ -145,7 +147,7 @@ def _find_python(folder: str) -> str | None:
 
 
 def _mention_active_environment() -> Iterator[str]:
-    """Yield a line about the active environment, if that is another one than attncheck's own."""
+    """Yield a line about the active environment, if it is not attncheck's own."""
     variable, folder = next(_active_environments(), ("", ""))
     program = _find_python(folder) if variable else None
     if program is not None and not is_own(program):
@@ -153,7 +155,7 @@ def _mention_active_environment() -> Iterator[str]:
 
 
 def _first_on_path() -> str | None:
-    """Return the first Python on PATH that is not our own; None if that is a shim, which goes by the folder."""
+    """Return the first Python on PATH that is not attncheck's own; None for a shim, which depends on the folder."""
     for entry in os.environ.get("PATH", "").split(os.pathsep):
         for name in ("python", "python3"):
             program = os.path.join(entry, name)
@@ -173,9 +175,9 @@ def _mention_local_environment() -> Iterator[str]:
 
 
 def find_command_interpreter(argv: Sequence[str]) -> str | None:
-    """Return the interpreter that a command runs in, None if that is not known.
+    """Return the interpreter that a command runs in; None if unknown.
 
-    That is `python` itself, or what the first line of a script names, if that one has torch: many tools start
+    That is `python` itself, or the interpreter in the first line of a script if it has torch, because many tools start
     their jobs in another environment than their own.
     """
     program = shutil.which(argv[0]) if argv[0] and "\0" not in argv[0] else None
@@ -217,7 +219,7 @@ def _read_script_interpreter(path: str) -> str | None:
 
 
 def holds_torch(python: str) -> bool:
-    """Return whether an interpreter would find torch; it is started, and imports nothing of its environment."""
+    """Return whether an interpreter would find torch; it is started, but imports nothing from its environment."""
     sources = {PACKAGE: "", f"{PACKAGE}.main": QUERY}
     message = {"package": PACKAGE, "sources": sources, "call": "torch", "request": {}}
     try:

@@ -12,7 +12,7 @@ from attncheck.doctor.probes.collect import Lane, make_request
 from attncheck.workers.child import BOOTSTRAP
 from attncheck.workers.process import CHILD_ENVIRONMENT
 
-# Python 2 must be able to parse all of it, so that it can report that it is too old.
+# Python 2 must be able to parse all of this, so that it can report that it is too old.
 HEAD = '''\
 #!/usr/bin/env python3
 # -*- coding: utf-8 -*-
@@ -71,7 +71,7 @@ if __name__ == "__main__":
 
 
 def render_probe(lanes: Sequence[Lane], model: str | None, documents: dict[str, str] | None, seconds: float) -> str:
-    """Return the text of a Python file that prints what `attncheck probe` prints if it is run."""
+    """Return the text of a Python file that prints the output of `attncheck probe`."""
     plan = {
         "package": bundle.PACKAGE,
         "bootstrap": BOOTSTRAP,
@@ -88,7 +88,7 @@ def render_probe(lanes: Sequence[Lane], model: str | None, documents: dict[str, 
 
 
 def _secrets_sources() -> dict[str, str]:
-    """Return the sources of what masks secrets, and empty packages above it."""
+    """Return the sources of the module that masks secrets, with empty parent packages."""
     package = secrets.__name__
     above = {package.rsplit(".", depth)[0]: "" for depth in range(package.count("."), 0, -1)}
     folder = Path(secrets.__path__[0])
@@ -97,7 +97,7 @@ def _secrets_sources() -> dict[str, str]:
 
 
 def _quote(text: str) -> str:
-    """Return a literal of a text whose lines stay lines, so that a reader sees what runs."""
+    """Return a string literal that keeps the lines of a text, so that a reader sees what runs."""
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""\\\n{escaped}"""' if not text.endswith('"') else json.dumps(text)
 

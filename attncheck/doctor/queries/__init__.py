@@ -1,4 +1,4 @@
-"""Queries over a snapshot that several rules share."""
+"""Queries on a snapshot that several rules share."""
 
 from attncheck.doctor.queries.covering import (
     cannot_be_imported,

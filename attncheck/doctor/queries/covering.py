@@ -1,7 +1,7 @@
-"""Whether one fault hides another: where a failed import failed, and which rules report what is in the way.
+"""Decides whether one fault hides another: where a failed import failed, and which rules report the cause.
 
-An import of a package that failed inside another one says nothing about the package itself: what is read from its
-files still holds. If only the import could tell, the rule is skipped, and the skip names what to repair first.
+If an import of a package failed inside another package, it shows nothing about the first; its files can still be read.
+If only the import could answer a rule's question, the rule is skipped, and the skip names what to fix first.
 """
 
 import re
@@ -11,7 +11,7 @@ from attncheck.core.snapshot import ImportOutcome, Known, MissingFact, Snapshot,
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.packages import FLASH_EXTENSION, is_cpu_build, is_shadowed, torch_works
 
-# What can be in the way, by import name or kind, and the rules that report it.
+# The rules that report each possible cause, by import name or kind.
 CODES: Mapping[str, tuple[str, ...]] = {
     "torch": ("ATN101", "ATN102", "ATN103", "ATN118"),
     "transformers": ("ATN117", "ATN118", "ATN149", "ATN154"),
@@ -26,7 +26,7 @@ _NO_MODULE = re.compile(r"No module named '(\w+)")
 
 
 def hidden_by(subject: str) -> MissingFact:
-    """Return the exception that skips a rule because of the defect of `subject`, an import name or "GPUs" or "CUDA"."""
+    """Return the exception that skips a rule because `subject` is defective: an import name, "GPUs" or "CUDA"."""
     return MissingFact(_DEFECTS.get(subject, f"{subject} cannot be imported"), CODES.get(subject, ()))
 
 
@@ -37,22 +37,22 @@ def require_torch(snapshot: Snapshot) -> None:
 
 
 def require_import(snapshot: Snapshot, package: str) -> None:
-    """Raise `MissingFact` if importing `package` was tried and failed, so that what it would answer is not known."""
+    """Raise `MissingFact` if the import of `package` failed, so that facts from it are unknown."""
     if isinstance(snapshot.imports, Known) and cannot_be_imported(snapshot, package):
         raise hidden_by(package)
 
 
 def need_torch(snapshot: Snapshot) -> Torch:
-    """Return what is known of torch. Raises `MissingFact` if it is not installed."""
+    """Return what is known about torch. Raises `MissingFact` if it is not installed."""
     if not isinstance(snapshot.torch, Known):
         raise hidden_by("torch")
     return snapshot.torch.value
 
 
 def cuda_of_torch(snapshot: Snapshot) -> tuple[int, int] | None:
-    """Return the CUDA version that torch was built with, None for ROCm's or one that is not known.
+    """Return the CUDA version that torch was built with; None for a ROCm build or an unknown version.
 
-    Raises `MissingFact` if torch is missing, or is a CPU build alongside a GPU.
+    Raises `MissingFact` if torch is missing, or is a CPU build on a machine with a GPU.
     """
     torch = need_torch(snapshot)
     if is_cpu_build(torch) and gpus.all_gpus(snapshot):
@@ -61,22 +61,22 @@ def cuda_of_torch(snapshot: Snapshot) -> tuple[int, int] | None:
 
 
 def sees_gpu(snapshot: Snapshot) -> bool:
-    """Return whether a job would see a GPU. Raises `MissingFact` if there should be one and none can be listed."""
+    """Return whether a job would see a GPU. Raises `MissingFact` if a GPU is expected and none can be listed."""
     if not snapshot.visible_devices() and gpus.lacks_expected_gpus(snapshot):
         raise hidden_by("GPUs")
     return bool(snapshot.visible_devices())
 
 
 def require_visible_gpus(snapshot: Snapshot) -> None:
-    """Raise `MissingFact` if GPUs are hidden by mistake: what they would show together is not known."""
+    """Raise `MissingFact` if GPUs are hidden by mistake, because facts about all of them are then unknown."""
     if gpus.are_hidden_by_mistake(snapshot):
         raise MissingFact(f"{gpus.VISIBLE_DEVICES} hides GPUs", ("ATN213",))
 
 
 def require_dependencies(snapshot: Snapshot, outcome: ImportOutcome, packages: Sequence[str]) -> None:
-    """Raise `MissingFact` if an import failed in one of `packages`, import names, or was not tried for it.
+    """Raise `MissingFact` if an import failed in one of `packages` (import names), or was not tried because of it.
 
-    If nothing tells in which package it failed, one that cannot be imported itself explains it.
+    If the failing package cannot be determined, any of them that cannot be imported itself counts as the cause.
     """
     if outcome.outcome == "ok":
         return
@@ -88,9 +88,10 @@ def require_dependencies(snapshot: Snapshot, outcome: ImportOutcome, packages: S
 
 
 def find_failing_package(snapshot: Snapshot, outcome: ImportOutcome) -> str:
-    """Return the import name of the package that an import failed in: "flash_attn" for one of ring_flash_attn, or "".
+    """Return the import name of the package in which an import failed, or "".
 
-    It is the owner of the innermost frame that an installed package owns, or what that one did not find.
+    For ring_flash_attn that may be "flash_attn". It is the owner of the innermost frame that belongs to an installed
+    package, or the module that this frame did not find.
     """
     own_name = _root_name(outcome.module)
     names = (_root_name(re.split(r"[/.:]", frame)[0]) for frame in reversed(outcome.frames))
@@ -100,18 +101,18 @@ def find_failing_package(snapshot: Snapshot, outcome: ImportOutcome) -> str:
 
 
 def finds_stray_flash_attn(snapshot: Snapshot, outcome: ImportOutcome) -> bool:
-    """Return whether an import found a flash_attn that no distribution owns: it worked, or failed in its code.
+    """Return whether an import found a flash_attn that no distribution owns: it succeeded, or failed in that code.
 
-    One that failed before it came there tells nothing.
+    An import that failed earlier shows nothing.
     """
     ran = any(frame.startswith(("flash_attn/", "flash_attn_")) for frame in outcome.frames)
     return outcome.outcome == "ok" or ran or is_shadowed(snapshot, "flash_attn")
 
 
 def cannot_be_imported(snapshot: Snapshot, package: str) -> bool:
-    """Return whether importing a package, or one of its modules, failed, or finds something else of that name.
+    """Return whether importing a package or one of its modules failed, or found something else of that name.
 
-    Of torch also whether it is missing.
+    For torch, a missing installation counts too.
     """
     if package == "torch":
         return not torch_works(snapshot)
@@ -122,5 +123,5 @@ def cannot_be_imported(snapshot: Snapshot, package: str) -> bool:
 
 
 def _root_name(module: str) -> str:
-    """Return the package that a module belongs to."""
+    """Return the top-level package of a module."""
     return "flash_attn" if module == FLASH_EXTENSION else module.partition(".")[0]

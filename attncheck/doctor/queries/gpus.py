@@ -1,4 +1,4 @@
-"""Queries of the rules about GPUs: which are visible, their descriptions, torch's CUDA version and whether it works."""
+"""Queries for rules about GPUs: the visible ones, their descriptions, torch's CUDA version, and whether CUDA works."""
 
 import re
 from collections.abc import Iterable
@@ -8,21 +8,21 @@ from attncheck.doctor.knowledge import cuda
 
 Capability = tuple[int, int]
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-NVIDIA_SMI_PREFIX = "nvidia-smi: "  # how the reason begins if nvidia-smi is installed and fails
+NVIDIA_SMI_PREFIX = "nvidia-smi: "  # begins the reason if nvidia-smi is installed and fails
 
 
 def all_gpus(snapshot: Snapshot) -> tuple[Device, ...]:
-    """Return every GPU, none if there is none. Raises `MissingFact` if the list is not known."""
+    """Return every GPU, empty if there is none. Raises `MissingFact` if the list is unknown."""
     return () if isinstance(snapshot.devices, Absent) else need(snapshot.devices, "the list of GPUs")
 
 
 def visible_gpus(snapshot: Snapshot) -> tuple[Device, ...]:
-    """Return the GPUs that a job would see. Raises `MissingFact` if the list is not known."""
+    """Return the GPUs that a job would see. Raises `MissingFact` if the list is unknown."""
     return tuple(device for device in all_gpus(snapshot) if device.visible)
 
 
 def known_capabilities(gpus: Iterable[Device]) -> list[tuple[Device, Capability]]:
-    """Return those of `gpus` whose compute capability is known, with it."""
+    """Return the GPUs with a known compute capability, each with it."""
     return [(gpu, gpu.compute_capability.value) for gpu in gpus if isinstance(gpu.compute_capability, Known)]
 
 
@@ -53,14 +53,14 @@ def group_by_capability(gpus: Iterable[Device]) -> list[list[Device]]:
 
 
 def driver_version(snapshot: Snapshot) -> tuple[int, ...]:
-    """Return the driver's version as numbers, () if it is not known."""
+    """Return the driver's version as numbers; () if unknown."""
     if not isinstance(snapshot.driver, Known) or not re.fullmatch(r"\d+(\.\d+)*", snapshot.driver.value.version):
         return ()
     return tuple(map(int, snapshot.driver.value.version.split(".")))
 
 
 def lacks_expected_gpus(snapshot: Snapshot) -> bool:
-    """Return whether there should be GPUs, for there is a driver or nvidia-smi, and none can be listed."""
+    """Return whether GPUs are expected, because a driver or nvidia-smi exists, but none can be listed."""
     if isinstance(snapshot.devices, Known):
         return False
     reason = snapshot.devices.reason
@@ -79,41 +79,41 @@ def are_hidden_by_mistake(snapshot: Snapshot) -> bool:
 
 
 def torch_cuda_version(snapshot: Snapshot) -> tuple[int, int] | None:
-    """Return the CUDA version that torch was built with, None for no torch or no CUDA build."""
+    """Return the CUDA version that torch was built with; None without torch or without a CUDA build."""
     if not isinstance(snapshot.torch, Known) or not isinstance(snapshot.torch.value.cuda, Known):
         return None
     return parse_cuda_version(snapshot.torch.value.cuda.value)
 
 
 def unmet_driver_minimum(snapshot: Snapshot) -> str:
-    """Return the oldest driver that torch's CUDA needs if the driver here is older, "" otherwise."""
+    """Return the oldest driver that torch's CUDA needs, if the driver here is older; otherwise ""."""
     built, driver = torch_cuda_version(snapshot), driver_version(snapshot)
     minimum = cuda.MINIMUM_DRIVER.get(built[0], "") if built else ""
     return minimum if minimum and driver and driver < tuple(map(int, minimum.split("."))) else ""
 
 
 def cuda_works(snapshot: Snapshot) -> bool | None:
-    """Return whether torch started CUDA, None if it was not tried."""
+    """Return whether torch started CUDA; None if it was not tried."""
     if not isinstance(snapshot.torch, Known) or not isinstance(snapshot.torch.value.cuda_available, Known):
         return None
     return snapshot.torch.value.cuda_available.value
 
 
 def cuda_error(snapshot: Snapshot) -> str:
-    """Return torch's error message where CUDA did not start, "" for none."""
+    """Return torch's error message if CUDA did not start; otherwise ""."""
     if isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.cuda_error, Known):
         return snapshot.torch.value.cuda_error.value
     return ""
 
 
 def parse_cuda_version(text: str) -> tuple[int, int] | None:
-    """Return "12.8" as (12, 8), None for a text that starts with no version."""
+    """Return "12.8" as (12, 8); None for a text that does not start with a version."""
     match = re.match(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def visible_links(snapshot: Snapshot) -> tuple[Link, ...]:
-    """Return the links among the visible GPUs. Raises `MissingFact` if there are several and links are not known."""
+    """Return the links among the visible GPUs. Raises `MissingFact` if there are several GPUs and unknown links."""
     indices = {gpu.index for gpu in visible_gpus(snapshot)}
     if len(indices) < 2:
         return ()

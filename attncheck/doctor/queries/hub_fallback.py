@@ -1,4 +1,4 @@
-"""What transformers takes from the Hub: kernels that are named, and one for a flash attention that is missing."""
+"""Kernels that transformers loads from the Hub: requested ones, and replacements for a missing flash attention."""
 
 import re
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.queries.models import refusal_reason, transformers_answer
 
-# transformers 5.17.0, integrations/hub_kernels.py `is_kernel`: owner/name, a revision, a function of it
+# transformers 5.17.0, integrations/hub_kernels.py `is_kernel`: owner/name, then a revision, then a function in it
 KERNEL_NAME = re.compile(r"([^/:@|]+/[^/:@|]+)(?:@([^/:]+))?(?::[^/:]+)?")
 
-# attn_implementation -> what is loaded in its place where it is missing: transformers 5.17.0,
+# attn_implementation -> the kernel that replaces it if it is missing: transformers 5.17.0,
 # modeling_flash_attention_utils.py `FLASH_ATTN_KERNEL_FALLBACK`
 FALLBACKS = {
     "flash_attention_2": "kernels-community/flash-attn2",
@@ -36,7 +36,7 @@ OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 @dataclass(frozen=True)
 class HubKernel:
-    """A kernel repository of the Hub, and what transformers requests of it: a version, a revision, or neither ("")."""
+    """A kernel repository of the Hub, with the version or revision that transformers requests ("" for neither)."""
 
     repository: str
     version: str = ""
@@ -47,7 +47,7 @@ class HubKernel:
         return f"{self.repository}@{ref}" if ref else self.repository
 
     def format_download(self, snapshot: Snapshot) -> str:
-        """Return the command that loads what transformers loads: `kernels` since 0.15 wants a version or revision."""
+        """Return the command that loads the same kernel; `kernels` since 0.15 requires a version or revision."""
         kernels = need(snapshot.version("kernels"), "the version of kernels")
         argument = f", version={self.version}" if self.version else f', revision="{self.revision or "main"}"'
         is_said = self.version or self.revision or kernels >= Version("0.12")
@@ -55,21 +55,21 @@ class HubKernel:
         return f"{snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
 
     def is_cached(self, snapshot: Snapshot) -> bool:
-        """Return whether it is in the Hub's cache, in the version that is requested; of commits that is not known."""
+        """Return whether the requested version is in the Hub's cache; for a commit that is unknown."""
         is_commit = re.fullmatch(r"[0-9a-f]{7,40}", self.revision)
         return (self.repository if is_commit else str(self)) in snapshot.hub.kernels
 
 
 def find_hub_fallback(snapshot: Snapshot) -> HubKernel | None:
-    """Return the Hub kernel that would replace flash_attention_2; None if none would, or no job sees a GPU."""
+    """Return the Hub kernel that would replace flash_attention_2; None if none would, or if no job sees a GPU."""
     kernel = _find_fallback(snapshot, "flash_attention_2")
     return kernel if kernel is not None and sees_gpu(snapshot) else None
 
 
 def find_redirect(snapshot: Snapshot, model: Model, implementation: str) -> str:
-    """Return what transformers runs in place of a flash attention that the model's class does not list, "" if nothing.
+    """Return what transformers runs instead of a flash attention that the model's class does not list; "" if nothing.
 
-    The installed class decides if it was asked, else the table of releases.
+    The installed class decides if it was queried, otherwise the table of releases.
     """
     answer = transformers_answer(model, implementation)
     if answer is not None:
@@ -85,16 +85,16 @@ def find_redirect(snapshot: Snapshot, model: Model, implementation: str) -> str:
 
 
 def find_kernel_targets(repository: str, model: Model | None) -> tuple[str, ...]:
-    """Return what a Hub kernel holds code for that serves the model; () if it was not read, or compiles itself."""
+    """Return the GPU targets a Hub kernel has code for; () if it was not read or compiles at run time."""
     targets = SINK_TARGETS if model is not None and model.sinks else KERNEL_TARGETS
     return targets.get(repository, KERNEL_TARGETS.get(repository, ()))
 
 
 def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
-    """Return why a model with this attn_implementation cannot be run here, "" if it can as far as that goes.
+    """Return why a model with this attn_implementation cannot be run here; "" if no such reason is known.
 
-    A job would download the kernel; attncheck downloads nothing, and what is missing then is no fault of the job's.
-    Where the job is offline too it fails as it does here.
+    A job would download the kernel, but attncheck downloads nothing, so a missing kernel is not the job's fault. If the
+    job is offline too, it fails just as it does here.
     """
     kernel = None if is_hub_offline(snapshot) else find_requested_kernel(snapshot, implementation)
     if kernel is None or kernel.is_cached(snapshot):
@@ -108,7 +108,7 @@ def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
 
 
 def is_hub_offline(snapshot: Snapshot) -> bool:
-    """Return whether huggingface_hub would stay off the network: by the launch's variables, if it sets them."""
+    """Return whether huggingface_hub would not use the network; the launch's variables take precedence."""
     texts = [snapshot.environ[name] for name in OFFLINE_VARIABLES if snapshot.environ.get(name)]
     return texts[0].upper() in transformers.TRUE_VALUES if texts else snapshot.hub.offline
 
@@ -129,11 +129,11 @@ def find_requested_kernel(snapshot: Snapshot, implementation: str) -> HubKernel 
 
 
 def _find_fallback(snapshot: Snapshot, implementation: str) -> HubKernel | None:
-    """Return the Hub kernel that would replace a flash attention that is not installed, on whatever device."""
+    """Return the Hub kernel that would replace a flash attention that is not installed, on any device."""
     version = _version_that_loads_kernels(snapshot)
     if version is None or version < FALLBACK_SINCE[implementation]:
         return None
-    # Before 5.4.0 only if neither flash-attn 2 nor 3 is there.
+    # Before 5.4.0, only if neither flash-attn 2 nor 3 is installed.
     missing = (implementation,) if version >= Version("5.4") else ("flash_attention_2", "flash_attention_3")
     if any(snapshot.has(transformers.FLASH_DISTRIBUTIONS[name]) or _is_available(snapshot, name) for name in missing):
         return None
@@ -146,7 +146,7 @@ def _find_fallback(snapshot: Snapshot, implementation: str) -> HubKernel | None:
 
 
 def _version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
-    """Return the version of transformers; None if it takes the installed `kernels`, if any, for missing."""
+    """Return the version of transformers; None if it treats the installed `kernels` as missing."""
     if not snapshot.has("transformers") or not snapshot.has("kernels"):
         return None
     version = need(snapshot.version("transformers"), "transformers' version")
@@ -154,9 +154,9 @@ def _version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
     required = transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, version)
     unguarded = requirements.is_version_allowed(transformers.KERNELS_UNGUARDED, version)
     if unguarded and kernels >= Version(transformers.FIRST_KERNELS_NOT_USED):
-        return None  # transformers fails to import what it needs of kernels; ATN149
+        return None  # transformers fails to import what it needs from kernels: ATN149
     if required and version >= Version("5.13") and not requirements.is_version_allowed(required, kernels):
-        return None  # transformers then treats kernels as missing; ATN149
+        return None  # transformers then treats kernels as missing: ATN149
     return version
 
 
@@ -166,7 +166,7 @@ def _is_available(snapshot: Snapshot, implementation: str) -> bool:
 
 
 def _kernel_version(snapshot: Snapshot, repository: str, version: Version) -> str:
-    """Return the version of a kernel that transformers requests if no revision is named, which it does since 5.13.
+    """Return the version of a kernel that transformers (since 5.13) requests if no revision is named.
 
     Wheels of 5.13.1, 5.14.1, 5.16.0 and 5.17.0, integrations/hub_kernels.py (`get_attn_kernel_version`), 5.20.2 and
     5.24.0, modeling_flash_attention_utils.py (`FLASH_ATTN_KERNEL_VERSIONS`).

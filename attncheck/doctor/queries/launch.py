@@ -1,4 +1,4 @@
-"""Queries of the rules about a launch: its job, where its settings are, and settings as fixes."""
+"""Queries for rules about a launch: its job, the location of its settings, and fixes that change settings."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from attncheck.doctor.knowledge.transformers import FLASH_DISTRIBUTIONS
 from attncheck.doctor.memory import noted_by_answer
 from attncheck.doctor.profile import needs_of_job
 
-# Settings that do not change what a job computes: they may be set without asking the user.
+# Settings that do not change what a job computes; they may be set without asking the user.
 SAFE_KEYS: frozenset[Key] = frozenset(
     {"attn_implementation", "heads_k_stride", "deterministic", "liger", "gradient_checkpointing"}
 )
@@ -25,29 +25,29 @@ def require_job(snapshot: Snapshot) -> Job:
 
 
 def change_settings(title: str, sets: Mapping[str, str]) -> Fix:
-    """Return the fix that changes settings of the launch; its text is filled in with the framework's option names."""
+    """Return a fix that changes settings of the launch; its text is later filled with the framework's option names."""
     return Fix(title, "setting", "", "safe" if SAFE_KEYS.issuperset(sets) else "unsafe", sets=sets)
 
 
 def locate_settings(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:
-    """Return where the settings `keys` are in the launch; the launch's own location if none does."""
+    """Return where the launch sets `keys`; the launch's own location if it sets none of them."""
     locations = tuple(job.locations[key] for key in keys if key in job.locations)
     return locations or (job.location,)
 
 
 def locate_variables(snapshot: Snapshot, *names: str) -> tuple[SourceLocation, ...]:
-    """Return where the launch sets these environment variables; () without a launch, and if it does not."""
+    """Return where the launch sets these environment variables; () without a launch or if it sets none."""
     variables = snapshot.job.value.variables if isinstance(snapshot.job, Known) else ()
     return tuple(variable.location for variable in variables if variable.name in names and variable.known)
 
 
 def describe_job(job: Job) -> str:
-    """Return the launch as "framework trainer": "openrlhf ppo"."""
+    """Return the framework and the trainer of a launch as text, such as "openrlhf ppo"."""
     return f"{job.framework} {job.trainer}"
 
 
 def effective_attn_implementation(job: Job) -> str:
-    """Return the attn_implementation that will run: transformers takes sdpa if none is requested."""
+    """Return the attn_implementation that will run; transformers uses sdpa if none is requested."""
     return job.plan.attn_implementation or "sdpa"
 
 
@@ -59,17 +59,18 @@ def requested_implementation(snapshot: Snapshot) -> str:
 
 
 def may_use(snapshot: Snapshot, *implementations: str) -> bool:
-    """Return whether the job may run one of these implementations: a launch that asks for another one does not."""
+    """Return whether the job may run one of these implementations; a launch that requests a different one does not."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     return job is None or effective_attn_implementation(job) in implementations
 
 
 @noted_by_answer
 def may_import(snapshot: Snapshot, distribution: str) -> bool:
-    """Return whether the job may import an installed package: what is broken in one that it leaves alone harms no one.
+    """Return whether the job may import an installed package; a broken package that it never imports is harmless.
 
-    A launch of a framework uses no other framework, and no package for what it does not do, but if a release of what
-    it uses imports that whatever the job. Of the user's own script that is not known, nor without a launch.
+    A launch of a framework imports no other framework and no package for features that it does not use. The exception
+    is a package that a library it uses imports in every job. For the user's own script, or without a launch, anything
+    may be imported.
     """
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     if job is None or job.framework not in FRAMEWORKS_IMPORTED_BY:
@@ -84,7 +85,7 @@ def may_import(snapshot: Snapshot, distribution: str) -> bool:
 
 
 def _is_imported_eagerly(snapshot: Snapshot, job: Job, distribution: str) -> bool:
-    """Return whether the framework, or the installed release of a library, imports it whatever the job uses."""
+    """Return whether the framework, or the installed release of a library, imports it in every job."""
     if distribution not in IMPORTED_LAZILY:
         return False
     library, since = IMPORTED_LAZILY[distribution]
@@ -93,7 +94,7 @@ def _is_imported_eagerly(snapshot: Snapshot, job: Job, distribution: str) -> boo
 
 
 def _may_load_flash(job: Job, distribution: str) -> bool:
-    """Return whether the job's attn_implementation is no other's than the distribution's, or the job imports it."""
+    """Return whether the job's attn_implementation may load the distribution, or the job imports it."""
     name = job.plan.attn_implementation
     is_another = "/" in name or FLASH_DISTRIBUTIONS.get(name, distribution) != distribution
     imports_itself = distribution == "flash-attn" and ("flash_attn" in job.imports or "ring" in needs_of_job(job))
@@ -101,13 +102,13 @@ def _may_load_flash(job: Job, distribution: str) -> bool:
 
 
 def may_use_flash(snapshot: Snapshot) -> bool:
-    """Return whether the job may run on a flash kernel, of whichever package or repository."""
+    """Return whether the job may run on a flash kernel from any package or repository."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     return job is None or "flash" in effective_attn_implementation(job)
 
 
 def count_job_gpus(snapshot: Snapshot, job: Job) -> int | None:
-    """Return how many GPUs the job's nodes have, each assumed to be like this machine; None if not known."""
+    """Return how many GPUs the job's nodes have, if each node is like this machine; None if unknown."""
     if isinstance(snapshot.devices, Known):
         return len(snapshot.visible_devices()) * job.nodes
     return None

@@ -1,4 +1,4 @@
-"""Queries of the rules about links between packages: which breaks stop a job, and what the imports said of them."""
+"""Queries for rules about links between packages: which breaks stop a job, and what imports showed about them."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -8,23 +8,23 @@ from attncheck.core.snapshot import Known, Snapshot, need
 from attncheck.doctor.knowledge.entry_modules import ANY_TRAINER, ENTRY_MODULES, entry_modules
 from attncheck.doctor.queries.launch import may_import
 
-# Import name -> distribution, where they differ by more than "-".
+# Import name -> distribution, if they differ by more than "-".
 _DISTRIBUTIONS = {"flash_attn_interface": "flash-attn-3", "flash_attn_3": "flash-attn-3", "fla": "fla-core"}
 
 
 def provider_distribution(link: UnresolvedName) -> str:
-    """Return the distribution whose name is missed."""
+    """Return the distribution that lacks the name."""
     return _DISTRIBUTIONS.get(link.provider, link.provider.replace("_", "-"))
 
 
 def name_with_version(snapshot: Snapshot, name: str) -> str:
-    """Return "transformers 5.17.0", the name alone if it is not known to be installed."""
+    """Return "transformers 5.17.0", or the name alone if it is not known to be installed."""
     package = snapshot.package(name)
     return f"{name} {package.value.version}" if isinstance(package, Known) else name
 
 
 def package_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
-    """Return the links of installed packages, less those that importing refuted. Raises `MissingFact`."""
+    """Return the unresolved links of installed packages that no import refuted. Raises `MissingFact`."""
     if not isinstance(snapshot.links, Known):
         return ()
     links = need(snapshot.links, "the imports between packages")
@@ -32,25 +32,25 @@ def package_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
 
 
 def launch_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
-    """Return the links of the launch's scripts."""
+    """Return the unresolved links of the launch's scripts."""
     links = snapshot.links.value if isinstance(snapshot.links, Known) else ()
     return tuple(link for link in links if link.consumer == LAUNCH_CODE)
 
 
 def is_confirmed(link: UnresolvedName) -> bool:
-    """Return whether an import really failed for this name."""
+    """Return whether an import actually failed because of this name."""
     return link.outcome == "raised" and (link.name or link.source) in link.error
 
 
 def is_break(link: UnresolvedName) -> bool:
-    """Return whether a link surely stops an import: no guard, no open condition, and no one puts the name back."""
+    """Return whether a link certainly stops an import: no guard, no undecided condition, and no restored name."""
     return bool(link.breaks) and (is_confirmed(link) or not link.patched_by)
 
 
 def broken_entries(snapshot: Snapshot, link: UnresolvedName) -> tuple[str, ...]:
-    """Return the modules that jobs import, the launch's if there is one, and that a link breaks.
+    """Return the modules that jobs import and that a link breaks; with a launch, only those that its job may import.
 
-    They are the consumer's, and those of every framework that imports it; of a launch, those that it may use.
+    They are modules of the consumer, and of every framework that imports it.
     """
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     wanted: dict[str, None] = {}
@@ -63,7 +63,7 @@ def broken_entries(snapshot: Snapshot, link: UnresolvedName) -> tuple[str, ...]:
 
 
 def stops_every_job(link: UnresolvedName) -> bool:
-    """Return whether a link breaks a module that any job of its package imports."""
+    """Return whether a link breaks a module that every job of its package imports."""
     consumers = (link.consumer, *ENTRY_MODULES)
     return any(name in link.breaks for consumer in consumers for name in entry_modules(consumer, ANY_TRAINER))
 
@@ -76,7 +76,7 @@ def group_by_pair(links: tuple[UnresolvedName, ...]) -> Iterator[tuple[str, str,
 
 
 def describe_link(link: UnresolvedName) -> str:
-    """Return one line on a link: where, what, and where the name is now."""
+    """Return one line about a link: its location, the missing name, and where the name is now."""
     where = f" in {link.function}()" if link.function else ""
     if link.kind == "argument":
         return f"{link.place}{where}: {link.target}(…): {link.reason}"

@@ -1,4 +1,4 @@
-"""Queries of the rules about a model: which implementations its class accepts, and what rules a ring out."""
+"""Queries for rules about a model: which implementations its class accepts, and what rules out ring attention."""
 
 from packaging.version import Version
 
@@ -8,24 +8,24 @@ from attncheck.doctor.knowledge.models import FLASH_SOFTCAP, FUSED_IMPLEMENTATIO
 
 
 def requested_model(snapshot: Snapshot) -> Model | None:
-    """Return the requested model, or None if none was. Raises `MissingFact` if it was not readable (ATN301)."""
+    """Return the requested model; None if none was requested. Raises `MissingFact` if it was not readable (ATN301)."""
     if isinstance(snapshot.model, Unreadable):
         raise MissingFact(f"the model is unreadable: {snapshot.model.reason}", ("ATN301",))
     return None if isinstance(snapshot.model, Absent) else snapshot.model.value
 
 
 def has_vision_tower(snapshot: Snapshot) -> bool:
-    """Return whether the requested model has a vision tower whose sizes its configuration names."""
+    """Return whether the requested model has a vision tower whose dimensions its configuration states."""
     return isinstance(snapshot.model, Known) and any("vision" in tower.name for tower in snapshot.model.value.towers)
 
 
 def transformers_answer(model: Model, implementation: str) -> str | None:
-    """Return transformers' answer: "" accepted, a text that starts with its kind of refusal, None not asked."""
+    """Return transformers' answer: "" if accepted, a text that starts with the kind of refusal, None if not queried."""
     return model.accepts.value.get(implementation) if isinstance(model.accepts, Known) else None
 
 
 def refuses_implementation(model: Model, implementation: str) -> bool:
-    """Return whether the model's class itself refuses `implementation`, whatever is installed."""
+    """Return whether the model's class itself refuses `implementation`, regardless of installed packages."""
     return (transformers_answer(model, implementation) or "").startswith("refused: ")
 
 
@@ -35,14 +35,14 @@ def refusal_reason(model: Model, implementation: str) -> str:
 
 
 def is_eager_only(model: Model) -> bool:
-    """Return whether the model's class refuses every fused attention that transformers was named."""
+    """Return whether the model's class refuses every fused attention that was tried."""
     checked = [name for name in FUSED_IMPLEMENTATIONS if transformers_answer(model, name) is not None]
     offered = [name for name in checked if "does not offer" not in (transformers_answer(model, name) or "")]
     return bool(offered) and all(refuses_implementation(model, name) for name in offered)
 
 
 def unsuitable_implementations(snapshot: Snapshot, model: Model) -> set[str]:
-    """Return the implementations not to recommend for `model` here, although its class may accept them."""
+    """Return the implementations not to recommend for `model` here, even if its class accepts them."""
     unsuitable = set()
     softcap = isinstance(model.softcap, Known)
     if model.sinks or softcap:
@@ -62,19 +62,19 @@ def unsuitable_implementations(snapshot: Snapshot, model: Model) -> set[str]:
 
 
 def is_ring_ruled_out(model: Model) -> bool:
-    """Return whether ring attention cannot run this model at all, so that finer points about it are moot."""
+    """Return whether ring attention cannot run this model at all, which makes other rules about it irrelevant."""
     wide = max(model.head_dims, default=0) > 256
     capped = isinstance(model.softcap, Known)
     return wide or capped or model.sinks or not model.causal or refuses_implementation(model, "flash_attention_2")
 
 
 def is_older(version: Fact[Version], boundary: str) -> bool:
-    """Return whether a version is known and before `boundary`."""
+    """Return whether a version is known and lower than `boundary`."""
     return isinstance(version, Known) and version.value < Version(boundary)
 
 
 def is_at_least(version: Fact[Version], boundary: str) -> bool:
-    """Return whether a version is known and at or after `boundary`."""
+    """Return whether a version is known and not lower than `boundary`."""
     return isinstance(version, Known) and version.value >= Version(boundary)
 
 

@@ -1,4 +1,4 @@
-"""Queries of several rules about packages: how imports ended, whether torch works, why flash-attn does not."""
+"""Queries for several rules about packages: how imports ended, whether torch works, why flash-attn does not."""
 
 import re
 from typing import Literal
@@ -46,7 +46,7 @@ def describe_failed_import(outcome: ImportOutcome) -> str:
 
 
 def find_failing_distribution(snapshot: Snapshot, outcome: ImportOutcome) -> Distribution | None:
-    """Return the distribution whose code an import failed in: the owner of the innermost frame that has one."""
+    """Return the distribution in whose code an import failed: the owner of the innermost frame that has an owner."""
     for frame in reversed(outcome.frames):
         owner = snapshot.package(frame.partition("/")[0].partition(".")[0])
         if isinstance(owner, Known):
@@ -55,7 +55,7 @@ def find_failing_distribution(snapshot: Snapshot, outcome: ImportOutcome) -> Dis
 
 
 def missing_module(outcome: ImportOutcome) -> str:
-    """Return the package that an import did not find: "setuptools"; "" if it failed otherwise."""
+    """Return the package that an import did not find, such as "setuptools"; "" if it failed for another reason."""
     match = _NO_MODULE.match(outcome.message) if outcome.exception == "ModuleNotFoundError" else None
     return match.group(1) if match else ""
 
@@ -66,13 +66,13 @@ def is_missing_name(outcome: ImportOutcome) -> bool:
 
 
 def parse_missing_library(message: str) -> str:
-    """Return the shared library that an ImportError's message reports as not opened, or ""."""
+    """Return the shared library that an ImportError's message says could not be opened, or ""."""
     match = _NO_LIBRARY.search(message)
     return match.group(1) if match else ""
 
 
 def parse_missing_symbol(message: str) -> str:
-    """Return the mangled symbol that an ImportError's message reports as undefined, or ""."""
+    """Return the mangled symbol that an ImportError's message says is undefined, or ""."""
     match = _NO_SYMBOL.search(message)
     return match.group(1) if match else ""
 
@@ -80,7 +80,7 @@ def parse_missing_symbol(message: str) -> str:
 def torch_works(snapshot: Snapshot) -> bool:
     """Return whether torch is installed and nothing shows that it cannot be imported.
 
-    If this is False, ATN101, ATN102 or ATN103 reports it, and failed imports of other packages explain nothing.
+    If this is False, ATN101, ATN102 or ATN103 reports it, and failed imports of other packages prove nothing.
     """
     if not isinstance(snapshot.torch, Known):
         return False
@@ -91,9 +91,9 @@ def torch_works(snapshot: Snapshot) -> bool:
 
 
 def unresolved_torch_libraries(snapshot: Snapshot) -> dict[str, str]:
-    """Return the libraries that torch's own libraries need and the loader would not find: name -> who needs it.
+    """Return the libraries that torch needs and the loader would not find: name -> the library that needs it.
 
-    libcuda.so.1 comes with the driver; a machine without a GPU lacks it and torch copes.
+    libcuda.so.1 is excluded: it comes with the driver, and torch works without it on a machine without a GPU.
     """
     return {
         name: binary.path
@@ -105,7 +105,7 @@ def unresolved_torch_libraries(snapshot: Snapshot) -> dict[str, str]:
 
 
 def torch_minor_version(torch: Torch) -> str:
-    """Return torch's version as wheels are tagged with it: "2.8"; "" if it cannot be read."""
+    """Return torch's version in the form that wheels are tagged with, such as "2.8"; "" if it cannot be read."""
     try:
         return "{}.{}".format(*Version(torch.version).release[:2])
     except (InvalidVersion, IndexError):
@@ -124,13 +124,13 @@ def is_cpu_build(torch: Torch) -> bool:
 
 
 def flash_attn_extension(snapshot: Snapshot) -> Binary | None:
-    """Return flash-attn's compiled extension as it is on disk; None if it was not read."""
+    """Return flash-attn's compiled extension as read from disk; None if it was not read."""
     binary = snapshot.binary(FLASH_EXTENSION)
     return binary.value if isinstance(binary, Known) else None
 
 
 def flash_attn_import_failure(snapshot: Snapshot) -> ImportOutcome | None:
-    """Return the failed import of flash-attn 2, of its extension before the package; None for none."""
+    """Return the failed import of flash-attn 2, preferring that of its extension; None if no import failed."""
     return find_failed_import(snapshot, FLASH_EXTENSION, "flash_attn")
 
 
@@ -142,8 +142,8 @@ def flash_attn_works(snapshot: Snapshot) -> bool:
 def diagnose_flash_attn(snapshot: Snapshot) -> FlashAttnFault | None:
     """Return why the installed flash-attn 2 cannot be imported; None if nothing shows that it cannot.
 
-    There is one answer, so that one rule reports it. The import lane, where it ran, decides whether there is a fault
-    at all; which one it is comes from the loader's message, or else from the static lane.
+    There is one answer, so that one rule reports it. If the import lane ran, it decides whether there is a fault at
+    all. The kind of fault comes from the loader's message, or else from the static lane.
     """
     if not snapshot.has("flash-attn"):
         return None
@@ -156,9 +156,9 @@ def diagnose_flash_attn(snapshot: Snapshot) -> FlashAttnFault | None:
 
 
 def unexplained_flash_attn_failures(snapshot: Snapshot) -> tuple[ImportOutcome, ...]:
-    """Return the failed imports of flash-attn 2 that no fault of its extension explains: of the extension, the package.
+    """Return the failed imports of flash-attn 2, extension or package, that no fault of its extension explains.
 
-    An extension that does not fit raises if it is loaded. A package that fails otherwise has its own fault.
+    An extension that does not fit raises when it is loaded. A package that fails in another way has another fault.
     """
     fault = diagnose_flash_attn(snapshot)
     extension, package = find_failed_import(snapshot, FLASH_EXTENSION), find_failed_import(snapshot, "flash_attn")
@@ -171,7 +171,7 @@ def unexplained_flash_attn_failures(snapshot: Snapshot) -> tuple[ImportOutcome, 
 
 
 def _fails_in_extension(package: ImportOutcome, extension: ImportOutcome | None) -> bool:
-    """Return whether the import of flash_attn failed if it loads its extension, as the failure of that one shows."""
+    """Return whether importing flash_attn failed while loading its extension, judged by the extension's own failure."""
     if _fault_from_message(package.message) or FLASH_EXTENSION in package.message:
         return True
     return extension is not None and (extension.outcome, extension.message, extension.signal) == (
@@ -182,7 +182,7 @@ def _fails_in_extension(package: ImportOutcome, extension: ImportOutcome | None)
 
 
 def knows_torch_symbols(snapshot: Snapshot) -> bool:
-    """Return whether what torch lacks can be read: it works, or fails with every library as it was installed."""
+    """Return whether torch's missing symbols can be read: torch works, or fails with every library as installed."""
     package = snapshot.package("torch")
     if torch_works(snapshot) or not isinstance(snapshot.torch, Known) or not isinstance(package, Known):
         return torch_works(snapshot)
@@ -229,24 +229,24 @@ def needs_newer_glibc(snapshot: Snapshot, binary: Binary) -> bool:
 
 
 def is_shadowed(snapshot: Snapshot, name: str) -> bool:
-    """Return whether `import name` takes something from outside every distribution (ATN118)."""
+    """Return whether `import name` finds a module that belongs to no distribution (ATN118)."""
     return any(shadow.startswith(name + " at ") for shadow in snapshot.shadows)
 
 
 def changed_flash_attn_files(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the files of flash-attn that are missing or not the ones that were installed."""
+    """Return the files of flash-attn that are missing or differ from the installed ones."""
     flash_attn = snapshot.package("flash-attn")
     if not isinstance(flash_attn, Known):
         return ()
     altered = tuple(
         path for path in flash_attn.value.files_altered if not path.endswith(".so")
-    )  # stripped is not broken
+    )  # stripping does not break a file
     paths = (*flash_attn.value.files_missing, *altered)
     return tuple(path for path in paths if path.startswith(("flash_attn/", "flash_attn_2_cuda")))
 
 
 def availability_evidence(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the evidence that transformers will pick a flash-attn that cannot be imported: it only reads metadata."""
+    """Return the evidence that transformers, which reads only metadata, selects a flash-attn that fails to import."""
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
     if answers.get("is_flash_attn_2_available"):
         return ("transformers' is_flash_attn_2_available() is True anyway, because it does not import flash-attn",)
@@ -254,6 +254,6 @@ def availability_evidence(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def parse_required_glibc(message: str) -> str:
-    """Return the glibc version that an ImportError's message reports as not found, or ""."""
+    """Return the glibc version that an ImportError's message says was not found, or ""."""
     match = _NO_GLIBC.search(message)
     return match.group(1) if match else ""

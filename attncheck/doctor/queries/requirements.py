@@ -1,4 +1,4 @@
-"""What the installed distributions require of one another: their Requires-Dist, read for the examined interpreter."""
+"""What the installed distributions require of one another: Requires-Dist for the examined interpreter."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ def canonical_name(name: str) -> str:
 
 
 def marker_environment(snapshot: Snapshot) -> dict[str, str]:
-    """Return the values that markers are evaluated with: the examined interpreter's, with no extra."""
+    """Return the values that markers are evaluated with: those of the examined interpreter, without extras."""
     host = snapshot.host
     system = {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}.get(host.platform, host.platform)
     return {
@@ -41,16 +41,16 @@ def marker_environment(snapshot: Snapshot) -> dict[str, str]:
 
 
 def applicable_requirements(snapshot: Snapshot, distribution: Distribution, *names: str) -> Iterator[Requirement]:
-    """Yield what `distribution` requires here without extras; of the projects `names` alone, if any are given."""
+    """Yield the requirements of `distribution` here without extras; only those on the projects `names`, if given."""
     lines = [line for line in distribution.requires if not names or parse_project_name(line) in names]
     environment = marker_environment(snapshot) if lines else {}
     for line in lines:
         try:
-            requirement = copy(_parse_requirement(line))  # who gets it may change it
+            requirement = copy(_parse_requirement(line))  # a copy, because the caller may change it
             if requirement.marker is None or requirement.marker.evaluate(environment):
                 yield requirement
         except (InvalidRequirement, ValueError, KeyError):
-            continue  # metadata that cannot be read is another rule's finding
+            continue  # another rule reports unreadable metadata
 
 
 @cache
@@ -66,7 +66,7 @@ def parse_project_name(line: str) -> str:
 
 
 def absent_requirements(snapshot: Snapshot, distribution: Distribution) -> Iterator[Requirement]:
-    """Yield what `distribution` requires here without extras and no installed distribution brings."""
+    """Yield the requirements of `distribution`, without extras, that no installed distribution provides."""
     names = {parse_project_name(line) for line in distribution.requires if "extra" not in line.partition(";")[2]}
     absent = [name for name in names if name and not snapshot.has(*_list_equivalents(name))]
     if absent:
@@ -74,7 +74,7 @@ def absent_requirements(snapshot: Snapshot, distribution: Distribution) -> Itera
 
 
 def _list_equivalents(name: str) -> tuple[str, ...]:
-    """Return the distributions that bring the modules of project `name`."""
+    """Return the distributions that provide the modules of project `name`."""
     return next((names for names in INTERCHANGEABLE_DISTRIBUTIONS if name in names), (name,))
 
 
@@ -89,7 +89,7 @@ def version_constraints(snapshot: Snapshot, name: str) -> list[tuple[Distributio
 
 
 def is_version_allowed(specifier: SpecifierSet | str, version: Version) -> bool:
-    """Return whether `version` satisfies `specifier`; an installed pre-release or local build may."""
+    """Return whether `version` satisfies `specifier`; pre-releases and local builds are accepted."""
     specifiers = SpecifierSet(specifier) if isinstance(specifier, str) else specifier
     return specifiers.contains(version, prereleases=True)
 
@@ -97,9 +97,9 @@ def is_version_allowed(specifier: SpecifierSet | str, version: Version) -> bool:
 def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
     """Return the requirements, for one install command, that bring transformers into the releases `specifier`.
 
-    All that is installed here counts: other distributions' pins, the torch that a release needs, and liger-kernel; and
-    what the launch's framework pins. A release that a rule speaks against is never one of them. Empty if no release
-    satisfies all. `kernels` is changed too, because each transformers needs its own.
+    Everything installed here is respected: other distributions' pins, the torch that a release needs, and liger-kernel.
+    So are the pins of the launch's framework. A release that a rule reports is never chosen. `kernels` is changed too,
+    because each transformers needs its own. Empty if no release satisfies everything.
     """
     constraints = [constraint for _, constraint in version_constraints(snapshot, "transformers")]
     constraints += [SpecifierSet(text) for text in _list_known_constraints(snapshot) if text]
@@ -125,14 +125,14 @@ def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
 
 
 def avoid_faulty(line: str) -> str:
-    """Return a requirement that leads an installer to a release without known faults, "" if it allows none.
+    """Return a requirement that leads an installer to a release without known faults; "" if it allows none.
 
-    An installer takes the newest release that is allowed: where that is a faulty one, the newest sound one is named.
+    An installer takes the newest release that is allowed; if that is faulty, the newest one without faults is named.
     """
     try:
         requirement = Requirement(line)
     except InvalidRequirement:
-        return line  # a wheel's file or address
+        return line  # a wheel's file or URL
     name = canonical_name(requirement.name)
     releases = transformers.known_releases(requirement.specifier) if name == "transformers" else []
     exact = [clause.version for clause in requirement.specifier if clause.operator == "=="]
@@ -150,7 +150,7 @@ def _supports_torch(release: Version, torch: Version) -> bool:
 
 
 def _list_known_constraints(snapshot: Snapshot) -> Iterator[str | None]:
-    """Yield the transformers that the packages here work with, where their metadata does not say it."""
+    """Yield the transformers versions that the packages here work with, if their metadata does not state them."""
     liger_version, ring = snapshot.version("liger-kernel"), snapshot.version("ring-flash-attn")
     if isinstance(liger_version, Known):
         yield transformers.entry_for_version(liger.TRANSFORMERS_BY_LIGER, liger_version.value)
@@ -159,21 +159,21 @@ def _list_known_constraints(snapshot: Snapshot) -> Iterator[str | None]:
     installed = snapshot.version("transformers")
     if isinstance(ring, Known) and isinstance(installed, Known) and may_import(snapshot, "ring-flash-attn"):
         fits = ring_flash_attn.compatible_transformers(ring.value)
-        if is_version_allowed(fits, installed.value):  # what does not work as it is may be repaired otherwise
+        if is_version_allowed(fits, installed.value):  # if the present one does not work, another repair may apply
             yield fits
 
 
 def _job_constraints(snapshot: Snapshot, name: str) -> list[SpecifierSet]:
-    """Return what the release of the framework in whose names a launch is read requires of project `name`."""
+    """Return what the framework release used to read the launch requires of project `name`."""
     lines = snapshot.job.value.requires if isinstance(snapshot.job, Known) else ()
     release = Distribution("", "", "", requires=lines)
     return [requirement.specifier for requirement in applicable_requirements(snapshot, release, name)]
 
 
 def has_common_version(snapshot: Snapshot, name: str) -> bool:
-    """Return whether some version of project `name` satisfies every installed distribution that restricts it.
+    """Return whether one version of project `name` satisfies every installed distribution that restricts it.
 
-    Of a launch, every one that it may import.
+    For a launch, only distributions that it may import count.
     """
     constraints = version_constraints(snapshot, name)
     return have_common_version([specifier for owner, specifier in constraints if may_import(snapshot, owner.name)])
@@ -186,7 +186,7 @@ def have_common_version(specifiers: Sequence[SpecifierSet]) -> bool:
         Version("0"),
         *(Version(clause.version.removesuffix(".*")) for clause in bounds if clause.operator != "==="),
     }
-    # Just above a bound lies the first version that a strict ">" or an excluded one leaves.
+    # A strict ">" or an excluded version allows versions just above its bound.
     just_above = {Version(f"{version.base_version}.0.0.1") for version in candidates}
     return any(
         all(is_version_allowed(specifier, version) for specifier in specifiers) for version in candidates | just_above

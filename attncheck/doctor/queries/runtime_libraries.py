@@ -1,4 +1,4 @@
-"""Which compiled files need a newer libstdc++ or libgcc than Python loads here, and which copy here would do."""
+"""Finds compiled files that need a newer libstdc++ or libgcc than Python loads here, and a copy that would do."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from packaging.version import Version
 from attncheck.core.snapshot import Binary, RuntimeLibrary, Snapshot
 
 LIBRARY_OF = {"GLIBCXX": "libstdc++.so.6", "CXXABI": "libstdc++.so.6", "GCC": "libgcc_s.so.1"}
-# The first GCC whose libstdc++ has it: https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html, "ABI Policy".
+# The first GCC whose libstdc++ has the version: https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html, "ABI Policy".
 FIRST_GCC = {
     "3.4.26": "9.1",
     "3.4.27": "9.2",
@@ -43,12 +43,12 @@ class RuntimeGap:
 
     @property
     def required(self) -> str:
-        """The version as the loader writes it."""
+        """The version in the loader's notation."""
         return f"{self.namespace}_{self.version}"
 
 
 def parse_runtime_gap(message: str) -> RuntimeGap | None:
-    """Return the gap that the loader's message tells; None for another message."""
+    """Return the gap that the loader's message reports; None for another message."""
     match = _NOT_FOUND.search(message)
     if match is None:
         return None
@@ -57,7 +57,7 @@ def parse_runtime_gap(message: str) -> RuntimeGap | None:
 
 
 def find_runtime_gap(snapshot: Snapshot, binary: Binary) -> RuntimeGap | None:
-    """Return what `binary` requires and the copy that would be loaded lacks, as far as both were read."""
+    """Return the first version that `binary` requires and the loaded copy lacks, as far as both were read."""
     for namespace, required in binary.versions_required.items():
         loaded = next(iter(copies_of(snapshot, LIBRARY_OF.get(namespace, ""))), None)
         offered = loaded.provides.get(namespace, "") if loaded else ""
@@ -72,7 +72,7 @@ def copies_of(snapshot: Snapshot, name: str) -> tuple[RuntimeLibrary, ...]:
 
 
 def find_newer_copy(snapshot: Snapshot, gap: RuntimeGap) -> RuntimeLibrary | None:
-    """Return a copy on this machine that has what is missing; None for none."""
+    """Return a copy on this machine that has the missing version; None if there is none."""
     for library in copies_of(snapshot, gap.library):
         offered = library.provides.get(gap.namespace, "")
         if offered and Version(offered) >= Version(gap.version) and library.path != gap.path:
@@ -81,5 +81,5 @@ def find_newer_copy(snapshot: Snapshot, gap: RuntimeGap) -> RuntimeLibrary | Non
 
 
 def is_of_the_system(gap: RuntimeGap) -> bool:
-    """Return whether the copy that is loaded is the system's, which its own compiler never outruns."""
+    """Return whether the loaded copy is the system's, which always satisfies the system's own compiler."""
     return gap.path.startswith(("/lib", "/usr/lib"))

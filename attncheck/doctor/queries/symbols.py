@@ -1,10 +1,10 @@
-"""A short readable form of mangled C++ names, for messages: enough to recognise the function, not a demangler."""
+"""A short readable form of mangled C++ names for messages: enough to recognise the function, not a full demangler."""
 
 import re
 
 _START = re.compile(r"_Z(T[ISV]|GV)?(N[rVKRO]*)?")
 _LENGTH = re.compile(r"\d+")
-# Pieces inside template arguments that carry no nesting: literals, substitutions, template parameters.
+# Parts of template arguments without nesting: literals, substitutions, template parameters.
 _ATOM = re.compile(r"L(?!_Z)[^E]*E|S[0-9A-Z]*_|S[absiodt]|T\d*_|D[pnahisuc]")
 _PREFIXES = {"TI": "typeinfo for ", "TS": "typeinfo name for ", "TV": "vtable for ", "GV": "guard variable for "}
 
@@ -26,7 +26,7 @@ def demangle_hint(name: str) -> str:
 
 
 def _read_component(name: str, position: int, parts: list[str]) -> int:
-    """Append the component at `position` to `parts`; return where the next begins, -1 for what is not understood."""
+    """Append the component at `position` to `parts`; return where the next begins, or -1 if it cannot be parsed."""
     length = _LENGTH.match(name, position)
     if length is not None:
         end = length.end() + int(length[0][:6])
@@ -45,7 +45,7 @@ def _read_component(name: str, position: int, parts: list[str]) -> int:
 
 
 def _skip_template_arguments(name: str, position: int) -> int:
-    """Return where the template arguments that begin at `position` end, -1 if they do not."""
+    """Return where the template arguments that begin at `position` end; -1 if they do not end."""
     depth = 1
     while depth and position < len(name):
         if length := _LENGTH.match(name, position):

@@ -1,5 +1,5 @@
-"""One repair for a whole report, whose commands do not contradict each other.
+"""Plans one repair for a whole report; its commands do not contradict each other.
 
-`choices` picks one way to fix each finding so that all of them can hold at once, `commands` writes the lines to paste,
-`changes` says what the environment would be after them, and `plan` has the rules judge that environment again.
+`choices` picks one way to fix each finding so that all can be applied together. `commands` writes the lines to paste,
+`changes` predicts the environment after them, and `plan` runs the rules on that environment again.
 """

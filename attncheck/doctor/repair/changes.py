@@ -1,4 +1,4 @@
-"""The environment as it would be after a repair: what rules can judge of it, and nothing that only an import shows."""
+"""Predicts the environment after a repair, limited to what rules can judge without an import."""
 
 import re
 from collections.abc import Iterable
@@ -24,9 +24,9 @@ def changed_names(steps: Iterable[RepairStep]) -> set[str]:
 
 
 def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
-    """Return the snapshot without what imports and sources showed, and without the files of the distributions `names`.
+    """Return the snapshot without results of imports and source reads, and without the files of `names`.
 
-    A finding that the rules no longer have then was seen there alone: that it no longer exists after a repair shows
+    A finding that the rules no longer make here depends on those facts alone. Its absence after a repair proves
     nothing."""
     forgotten = set(names)
     distributions = tuple(
@@ -66,7 +66,7 @@ def _without(snapshot: Snapshot, name: str) -> Snapshot:
 
 
 def _with_requirement(snapshot: Snapshot, name: str, specifier: str, with_dependencies: bool) -> Snapshot:
-    """Return the snapshot with a version of a package that the specifier allows; with what it requires, if it is."""
+    """Return the snapshot with a version of a package that the specifier allows, optionally with its requirements."""
     if not name:
         return snapshot
     installed = snapshot.package(name)
@@ -90,7 +90,7 @@ def _with_requirement(snapshot: Snapshot, name: str, specifier: str, with_depend
 
 
 def _choose_version(name: str, specifier: str, present: Distribution | None) -> str:
-    """Return the version that an installer would leave or take; "" if only an index could tell."""
+    """Return the version that an installer would keep or choose; "" if only an index can tell."""
     allowed = SpecifierSet(specifier)
     if present is not None and present.version:
         from packaging.version import InvalidVersion, Version

@@ -1,4 +1,4 @@
-"""Picks one way to fix each finding, so that what they ask of packages and variables can hold at once."""
+"""Picks one way to fix each finding, so that their demands on packages and variables do not conflict."""
 
 import itertools
 import re
@@ -15,14 +15,14 @@ from attncheck.core.findings import SEVERITIES, Finding, Fix
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import requirements
 
-MAX_COMBINATIONS = 512  # of the ways to fix all findings that are compared
-REMOVED = "!"  # instead of a specifier: the package is to go
+MAX_COMBINATIONS = 512  # combinations of ways that are compared
+REMOVED = "!"  # in place of a specifier: the package must be removed
 _EXPORT = re.compile(r"([A-Za-z_]\w*)=(\S*)")
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to fix a finding: a fix, and the fixes that go with it."""
+    """One way to fix a finding: a fix, and the fixes that accompany it."""
 
     finding: Finding
     fixes: tuple[Fix, ...]
@@ -34,19 +34,19 @@ class Way:
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether nothing of it is a command for the repair."""
+        """Whether the way contains no command for the repair."""
         return not any(is_step(fix) for fix in self.fixes)
 
 
 def is_step(fix: Fix) -> bool:
-    """Return whether a fix is a line that the repair can hold: it changes packages or a variable."""
+    """Return whether a fix can be a step of the repair: it changes packages or a variable."""
     return bool(
         fix.installs or removed_names(fix) or (fix.kind == "env" and fix.text.startswith(("export ", "unset ")))
     )
 
 
 def list_demands(fix: Fix) -> Iterator[tuple[str, str]]:
-    """Yield what a fix makes hold of packages and variables."""
+    """Yield the demands of a fix on packages and variables."""
     for text in fix.allows or fix.installs:
         name, specifier = parse_requirement(text)
         if name:
@@ -64,7 +64,7 @@ def list_demands(fix: Fix) -> Iterator[tuple[str, str]]:
 
 
 def parse_requirement(text: str) -> tuple[str, str]:
-    """Return the package and the specifier of a requirement or a wheel's address; ("", "") for a source's."""
+    """Return the package and specifier of a requirement or a wheel's URL; ("", "") for the URL of a source."""
     if "://" in text and " @ " not in text:
         try:
             name, version, _, _ = parse_wheel_filename(text.rpartition("/")[2])
@@ -105,7 +105,7 @@ def list_ways(finding: Finding) -> tuple[Way, ...]:
     groups: list[list[Fix]] = []
     for fix in finding.fixes:
         if fix.text.startswith("attncheck "):
-            continue  # looks again, and fixes nothing
+            continue  # it only examines again and fixes nothing
         if fix.follows and groups:
             groups[-1].append(fix)
         else:
@@ -114,7 +114,7 @@ def list_ways(finding: Finding) -> tuple[Way, ...]:
 
 
 def find_conflict(snapshot: Snapshot, ways: Iterable[Way]) -> tuple[str, tuple[Way, ...]] | None:
-    """Return a package or variable of which several ways ask what cannot hold at once, with these ways."""
+    """Return a package or variable on which several ways make incompatible demands, with these ways."""
     by_name: dict[str, list[tuple[str, Way]]] = {}
     for way in ways:
         for name, wanted in way.demands:
@@ -127,7 +127,7 @@ def find_conflict(snapshot: Snapshot, ways: Iterable[Way]) -> tuple[str, tuple[W
 
 
 def can_hold(snapshot: Snapshot, name: str, wanted: Sequence[str]) -> bool:
-    """Return whether one version of a package, or one value of a variable, is all that is wanted."""
+    """Return whether one version of a package, or one value of a variable, satisfies every demand in `wanted`."""
     if name.startswith("$") or REMOVED in wanted:
         return len(set(wanted)) == 1
     if name == "transformers":
@@ -136,15 +136,15 @@ def can_hold(snapshot: Snapshot, name: str, wanted: Sequence[str]) -> bool:
 
 
 def join_specifiers(specifiers: Iterable[str]) -> str:
-    """Return the specifier that asks for all of `specifiers`."""
+    """Return the specifier that combines all of `specifiers`."""
     return str(SpecifierSet(",".join(filter(None, specifiers))))
 
 
 def choose_ways(snapshot: Snapshot, findings: Sequence[Finding]) -> tuple[list[Way], list[str]]:
-    """Return a way for each finding that has one, none excluding another, and a line for each finding left out.
+    """Return compatible ways, one for each finding if possible, and a line for each finding that was left out.
 
-    The most severe finding keeps its rule's first choice where it can; another kind of fix is preferred to leaving a
-    finding out, and a warning is left out before an error.
+    The most severe finding keeps its rule's first choice if possible. A different kind of fix is preferred to leaving a
+    finding out, and warnings are left out before errors.
     """
     options = [ways for finding in findings if (ways := list_ways(finding))]
     best: tuple[tuple[int, ...], list[Way], list[Way]] | None = None
@@ -163,7 +163,7 @@ def choose_ways(snapshot: Snapshot, findings: Sequence[Finding]) -> tuple[list[W
 
 
 def _drop_conflicts(snapshot: Snapshot, ways: Iterable[Way]) -> tuple[list[Way], list[Way]]:
-    """Return the ways, most severe first, that can hold at once, and those that cannot alongside these."""
+    """Return the ways, most severe first, that are compatible, and those that conflict with them."""
     kept: list[Way] = []
     left: list[Way] = []
     for way in ways:

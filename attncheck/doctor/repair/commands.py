@@ -1,4 +1,4 @@
-"""Writes the commands of a repair: one line for what is installed with the same options, in the order to run them."""
+"""Writes the commands of a repair in the order to run them; packages installed with the same options share a line."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from attncheck.doctor.repair.choices import REMOVED, Way, is_step, join_specifie
 
 @dataclass
 class _Line:
-    """An install command that is being put together."""
+    """An install command under construction."""
 
     options: tuple[str, ...]
     installs: dict[str, str] = field(default_factory=dict)  # package -> requirement
@@ -26,7 +26,7 @@ class _Line:
 
 
 def join_requirements(snapshot: Snapshot, ways: Iterable[Way]) -> dict[str, str]:
-    """Return for each package that the ways install the one requirement that serves all of them."""
+    """Return, for each package that the ways install, one requirement that serves all of them."""
     demands: dict[str, dict[str, None]] = {}
     texts: dict[str, dict[str, None]] = {}
     for way in ways:
@@ -43,14 +43,14 @@ def join_requirements(snapshot: Snapshot, ways: Iterable[Way]) -> dict[str, str]
 
 
 def _kernels_for(snapshot: Snapshot, transformers: str) -> str:
-    """Return the `kernels` that the transformers of the repair needs next to it, "" if the installed one does."""
+    """Return the `kernels` that the repair's transformers needs; "" if the installed one is suitable."""
     specifier = parse_requirement(transformers)[1]
     needed = requirements.resolve_transformers(snapshot, specifier)
     return next((text for text in needed if parse_requirement(text)[0] == "kernels"), "")
 
 
 def _join_texts(name: str, written: list[str], specifiers: list[str]) -> str:
-    """Return the requirement that is written for a package; an exact version or an address before a range."""
+    """Return the requirement to write for a package; an exact version or a URL takes precedence over a range."""
     if len(written) == 1:
         return written[0]
     wanted = SpecifierSet(join_specifiers(specifiers))
@@ -81,7 +81,7 @@ def write_steps(snapshot: Snapshot, ways: Sequence[Way]) -> tuple[RepairStep, ..
             line.titles[fix.title] = None
             line.codes[way.finding.code] = None
             placed.update(names)
-    for line in lines.values():  # what comes along with another version of transformers
+    for line in lines.values():  # packages that accompany another version of transformers
         if "transformers" in line.installs and "kernels" in joined and "kernels" not in placed:
             line.installs["kernels"] = joined["kernels"]
     written = [_write_line(snapshot, line) for line in lines.values() if line.installs]
@@ -89,7 +89,7 @@ def write_steps(snapshot: Snapshot, ways: Sequence[Way]) -> tuple[RepairStep, ..
 
 
 def read_options(snapshot: Snapshot, fix: Fix) -> tuple[str, ...] | None:
-    """Return the options of a plain install command; None if a fix is more than that."""
+    """Return the options of a plain install command; None if the fix does more than install."""
     prefix = install.install_command(snapshot) + " "
     if not fix.installs or not fix.text.startswith(prefix):
         return None
@@ -125,7 +125,7 @@ def _order(step: RepairStep) -> int:
 
 
 def rewrite_fix(fix: Fix, joined: Mapping[str, str], steps: Sequence[RepairStep]) -> Fix:
-    """Return a fix that takes what the repair takes: if a requirement changes, the repair's own command."""
+    """Return a fix with the requirements of the repair; if one changes, it becomes the repair's own command."""
     names = [parse_requirement(text)[0] or text for text in fix.installs]
     if all(joined.get(name, text) == text for name, text in zip(names, fix.installs)):
         return fix
@@ -136,7 +136,7 @@ def rewrite_fix(fix: Fix, joined: Mapping[str, str], steps: Sequence[RepairStep]
 
 
 def agrees(fix: Fix, joined: Mapping[str, str], removed: Iterable[str]) -> bool:
-    """Return whether a fix can be alongside the repair: what it allows holds of the versions that the repair takes."""
+    """Return whether a fix is compatible with the repair: it allows every version that the repair installs."""
     wanted = [parse_requirement(text) for text in (fix.allows or fix.installs)]
     if any(name in joined for name in removed_names(fix)) or any(name in removed for name, _ in wanted):
         return False

@@ -1,4 +1,4 @@
-"""A temporary folder of packages and all that they require and the environment lacks, and what is observed with it."""
+"""A temporary folder with packages and their requirements that the environment lacks, and what is observed with it."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +19,9 @@ from attncheck.doctor.repair.unmet_requirements import find_unmet_requirements
 from attncheck.workers.overlay import INSTALL_SECONDS, package_overlay
 
 T = TypeVar("T")
-MAX_ROUNDS = 12  # of requirements that bring further ones
+MAX_ROUNDS = 12  # rounds in which requirements may bring further ones
 FOLDER_NAME = "(temporary folder)"
-REPORTED_BY_FOLDER = ("ATN116",)  # two versions of a package are what a trial is
+REPORTED_BY_FOLDER = ("ATN116",)  # a trial always has two versions of a package
 
 
 @contextlib.contextmanager
@@ -33,11 +33,11 @@ def complete_overlay(
     options: Sequence[str] = (),
     seconds: float = INSTALL_SECONDS,
 ) -> Iterator[Path]:
-    """Yield a folder with `packages`, what these require and the environment lacks, what that requires, and so on.
+    """Yield a folder with `packages` and, recursively, everything they require and the environment lacks.
 
-    `options` go to the installer: where wheels come from. A requirement of a package that is already in the folder, in
-    the release that was named, is left unmet. The folder is always removed. Raises `Unanswered` if something cannot
-    be installed, or each round brings further requirements.
+    `options` go to the installer, such as where wheels come from. A requirement that conflicts with a release already
+    in the folder is left unmet. The folder is always removed. Raises `Unanswered` if a package cannot be installed, or
+    if requirements do not settle after `MAX_ROUNDS` rounds.
     """
     wanted = list(packages)
     for _ in range(MAX_ROUNDS):
@@ -63,13 +63,13 @@ def collect_beside(
 ) -> Snapshot:
     """Return what the lanes observe with the packages of `folder`; the machine and the launch are those of `before`.
 
-    With `requirements` what every package requires is read, not only what those of the attention stack do.
+    With `requirements`, the requirements of every package are read, not only those of the attention stack.
     """
     tried = collect_snapshot(
         python, lanes, model, None, seconds, report_progress, before.host.selection, (folder,), requirements
     )
     first: dict[str, Distribution] = {}
-    for distribution in tried.distributions:  # in the order of sys.path: the folder's come first
+    for distribution in tried.distributions:  # in the order of sys.path: packages of the folder come first
         first.setdefault(distribution.name, distribution)
     return hide_folder(
         replace(
@@ -87,7 +87,7 @@ def collect_beside(
 
 
 def hide_folder(value: T, folder: str) -> T:
-    """Return data without the path of a folder that is removed when it is read."""
+    """Return data without the path of a folder that no longer exists when the report is read."""
     names = sorted({folder, str(scrub(folder))}, key=len, reverse=True)
 
     def hide(text: str) -> str:
@@ -104,5 +104,5 @@ def _canonical_name(text: str) -> str:
 
 
 def _name_file(text: str) -> str:
-    """Return a requirement; of a wheel's path what reads like its address."""
+    """Return a requirement; a wheel's path is shortened to its file name."""
     return f"file://{text}" if text.endswith(".whl") and "://" not in text else text

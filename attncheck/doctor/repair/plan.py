@@ -1,8 +1,8 @@
-"""Plans the repair of a report, has the rules judge the environment as it would be, and makes all fixes agree with it.
+"""Plans the repair of a report, runs the rules on the environment after it, and makes all fixes agree with it.
 
-As `attncheck.lint` reads and judges a launch that it corrected, the rules are run again here on the snapshot with all
-changes applied; what they then find is fixed in a further round. A finding counts as proven to be fixed only where
-the rules find it in the snapshot without its imports too, and no longer after the changes.
+Just as `attncheck.lint` judges a launch again after correcting it, the rules run again on the snapshot with all changes
+applied. New findings are fixed in a further round. A finding counts as proven fixed only if the rules find it in the
+snapshot without imports, and no longer after the changes.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,15 +23,15 @@ from attncheck.doctor.repair.changes import apply_steps, changed_names, forget_i
 from attncheck.doctor.repair.choices import Way, choose_ways, find_conflict, list_ways, removed_names
 from attncheck.doctor.repair.commands import agrees, join_requirements, rewrite_fix, write_steps
 
-MAX_ROUNDS = 3  # a change may bring about a further finding, and that one's fix another
+MAX_ROUNDS = 3  # a change may cause a further finding, whose fix may cause another
 Judge = Callable[[Snapshot], tuple[Finding, ...]]
 
 
 def add_repair(report: Report) -> Report:
     """Return the report with its repair, and with findings whose fixes do not contradict it.
 
-    The same report if it has one already, if no command fixes anything in it, if no rule has judged, or if it is of
-    nodes that differ: these have no repair in common.
+    The report is returned unchanged if it already has a repair, no command fixes anything, no rule ran, or its nodes
+    differ.
     """
     cluster = report.section(ClusterSection)
     if report.section(RepairSection) is not None or (cluster is not None and not cluster.is_uniform):
@@ -51,7 +51,7 @@ def add_repair(report: Report) -> Report:
 
 
 def make_judge(report: Report) -> Judge | None:
-    """Return what runs the rules again that made a report; None for a report of measurements alone."""
+    """Return the function that runs a report's rules again; None for a report that holds only measurements."""
     runs: list[Callable[[Snapshot, RuleMemory[engine.RuleAnswer]], Report]] = []
     doctor, lint = report.section(DoctorSection), report.section(LintSection)
     if doctor is not None and doctor.needs is not None and report.command != "lint":
@@ -70,14 +70,14 @@ def make_judge(report: Report) -> Judge | None:
         return None
 
     def judge(snapshot: Snapshot) -> tuple[Finding, ...]:
-        memory: RuleMemory[engine.RuleAnswer] = RuleMemory()  # of many launches most rules read the same facts
+        memory: RuleMemory[engine.RuleAnswer] = RuleMemory()  # for many launches, most rules read the same facts
         return by_severity(finding for run in runs for finding in run(snapshot, memory).findings)
 
     return judge
 
 
 def _describe_packages(job: Job) -> tuple[object, ...]:
-    """Return what decides which packages a launch needs: of many that are alike one is judged."""
+    """Return the facts that decide which packages a launch needs; of launches with equal facts only one is judged."""
     plan = job.plan
     what = (plan.attn_implementation, plan.liger, plan.cross_entropy, job.scheme, job.hooked, job.reinforcement)
     return job.framework, job.version, job.requires, job.imports, *what
@@ -86,7 +86,7 @@ def _describe_packages(job: Job) -> tuple[object, ...]:
 def plan_repair(
     snapshot: Snapshot, findings: Iterable[Finding], judge: Judge
 ) -> tuple[RepairSection, dict[str, str], list[Way]]:
-    """Return the repair of these findings, the requirement that it takes of each package, and the ways it chose."""
+    """Return the repair of these findings, the requirement that it uses for each package, and the chosen ways."""
     targets = list(findings)
     ways, conflicts = choose_ways(snapshot, targets)
     known_codes = {finding.code for finding in (*judge(snapshot), *targets)}
@@ -108,7 +108,7 @@ def plan_repair(
 def _further_ways(
     changed: Snapshot, steps: tuple[RepairStep, ...], judge: Judge, known_codes: set[str], ways: list[Way]
 ) -> list[Way]:
-    """Return ways to fix what the rules find only after the steps, as far as they agree with the ways so far."""
+    """Return ways to fix findings that appear only after the steps, if they are compatible with the ways so far."""
     if not steps:
         return []
     taken = {fix.text for way in ways for fix in way.fixes}
@@ -127,7 +127,7 @@ def _further_ways(
 def _prove(
     snapshot: Snapshot, steps: tuple[RepairStep, ...], judge: Judge, known_codes: set[str], targeted: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the codes that are proven to be fixed, those that rules cannot judge, and those that are still found."""
+    """Return the codes that are proven fixed, those that rules cannot judge, and those that are still found."""
     before = {finding.code for finding in judge(forget_imports(snapshot, changed_names(steps)))}
     after = {finding.code: finding for finding in judge(apply_steps(snapshot, steps))}
     moves_torch = "torch" in changed_names(steps)
@@ -137,7 +137,7 @@ def _prove(
         code for code, finding in after.items() if code not in known_codes | before and finding.severity != "note"
     ]
     remaining = tuple(dict.fromkeys((*(code for code in targeted if code in after), *appears)))
-    if moves_torch:  # what was compiled against the torch that goes is not known any more
+    if moves_torch:  # packages compiled against the old torch are then unknown
         return (), tuple(code for code in targeted if code not in after), remaining
     return proven, unproven, remaining
 
@@ -145,7 +145,7 @@ def _prove(
 def _agree(
     finding: Finding, joined: dict[str, str], removed: set[str], ways: list[Way], repair: RepairSection
 ) -> Finding:
-    """Return a finding whose commands take the versions of the repair; one that cannot is not offered as a command."""
+    """Return a finding with commands that use the repair's versions; commands that cannot are removed."""
     chosen = {fix for way in ways if way.finding == finding for fix in way.fixes}
     fixes: list[Fix] = []
     for fix in finding.fixes:

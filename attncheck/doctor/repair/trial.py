@@ -1,4 +1,4 @@
-"""Tries a repair without touching the environment: uv resolves it, and its packages are imported from a folder."""
+"""Tries a repair without changing the environment: uv resolves it, and its packages are imported from a folder."""
 
 import shlex
 import sys
@@ -19,9 +19,9 @@ Progress = Callable[[str], None]
 
 
 def list_trial_requirements(section: RepairSection, snapshot: Snapshot | None = None) -> tuple[str, ...]:
-    """Return what a temporary folder can hold of a repair: wheels of pinned releases, never torch or a build.
+    """Return the parts of a repair that a temporary folder can hold: wheels of pinned releases, never torch or a build.
 
-    With a `snapshot`, also what is not installed there at all, in whatever release the index has.
+    With a `snapshot`, packages that are not installed there are included in any release that the index has.
     """
     requirements = [
         text
@@ -39,7 +39,7 @@ def _is_pinned(text: str) -> bool:
 
 
 def resolve_repair(report: Report, python: str | None, report_progress: Progress) -> Report:
-    """Return the report with what uv's dry run says of all that the repair installs together."""
+    """Return the report with the result of uv's dry run for everything that the repair installs."""
     section = report.section(RepairSection)
     torch = report.snapshot.version("torch")
     installs = [text for step in section.steps for text in step.installs] if section is not None else []
@@ -59,7 +59,7 @@ def _moves_torch(installs: Iterable[str]) -> bool:
 
 
 def describe_resolution(answer: str, torch_held: bool) -> str:
-    """Return in a line what uv would change, or why it finds no solution; "" for no answer."""
+    """Return one line about what uv would change or why it finds no solution; "" without an answer."""
     changes = parse_uv_changes(answer)
     if changes:
         listed = ", ".join(f"{sign}{name}=={version}" for sign, name, version in changes)
@@ -71,7 +71,7 @@ def describe_resolution(answer: str, torch_held: bool) -> str:
 
 
 def try_repair(report: Report, python: str | None, seconds: float, report_progress: Progress) -> Report:
-    """Return the report with what the import of the repair's packages from a temporary folder showed."""
+    """Return the report with the result of importing the repair's packages from a temporary folder."""
     section, judge = report.section(RepairSection), make_judge(report)
     if section is None or judge is None:
         return report

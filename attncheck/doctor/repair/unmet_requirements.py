@@ -1,4 +1,4 @@
-"""The requirements of packages in a folder that neither the folder nor the environment meets."""
+"""Finds requirements of packages in a folder that neither the folder nor the environment meets."""
 
 from collections.abc import Iterator
 from email.message import Message
@@ -11,12 +11,12 @@ from packaging.version import InvalidVersion, Version
 
 from attncheck.core.snapshot import Known, Snapshot
 
-# Never put into a temporary folder: gigabytes, and what the environment's binaries were built for.
+# Never installed into a temporary folder: they take gigabytes, and the environment's binaries were built for them.
 NEVER_INSTALLED = ("torch", "triton", "pytorch-triton", "flash-attn", "nvidia-")
 
 
 def find_unmet_requirements(folder: Path, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the requirements, fit for an installer, that the packages in `folder` would miss in the environment."""
+    """Return the unmet requirements of the packages in `folder`, in an installer's notation."""
     folder_versions = dict(_iter_versions(folder))
     unmet: dict[str, str] = {}
     for requirement in _iter_requirements(folder):

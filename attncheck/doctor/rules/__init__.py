@@ -1,12 +1,12 @@
-"""The rules: one file each, named by the defect it finds, holding one frozen `RULE`.
+"""The rules: one file each, named after the defect it finds, with one frozen `RULE`.
 
-A rule is arithmetic over a `Snapshot`: no torch, no file, no process. It yields `Problem`s; the engine adds code,
-name and severity. It reads a fact that it cannot do without by `facts.need`, which turns a missing one into an
-explained skip. The module's docstring is the page that `attncheck explain CODE` prints. A defect that another command
-measures has only that page, a Markdown file whose front matter is its code and severity.
+A rule depends only on a `Snapshot`: no torch, no file, no process. It yields `Problem`s; the engine adds code, name and
+severity. A rule reads a required fact with `facts.need`, which turns a missing one into an explained skip. The module's
+docstring is the page that `attncheck explain CODE` prints. A defect that another command measures has only a page, a
+Markdown file whose front matter holds its code and severity.
 
-Rules are in folders by what they are about; a folder is no more than that. What every rule needs comes by one import, a
-plugin's too (an entry point in the group "attncheck.rules", whose value is the module):
+Folders group rules by subject and have no other meaning. One import provides everything that a rule needs. That
+includes rules of plugins (an entry point in the group "attncheck.rules", whose value is the module):
 
     from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 """
@@ -43,7 +43,7 @@ __all__ = [
     "value_or",
 ]
 
-Problems = Iterator[Problem]  # what a check yields
+Problems = Iterator[Problem]  # the return type of a check
 Check = Callable[[Snapshot], Iterable[Problem]]
 
 
@@ -51,10 +51,10 @@ Check = Callable[[Snapshot], Iterable[Problem]]
 class Rule:
     """One defect: its code, severity and check, and the needs for which it matters (none: always).
 
-    `name` and `page` are filled in from the module's name and docstring when the rule is loaded. `by_engine` marks
-    those that are only a page: another command makes the finding. `unless` are needs for which another rule reports
-    the same defect. `general` marks advice for a job that is not known yet: where a launch was given, a rule over the
-    launch is more exact.
+    `name` and `page` are filled in from the module's name and docstring when the rule is loaded. `by_engine` marks a
+    rule that is only a page, because another command makes the finding. `unless` are needs for which another rule
+    reports the same defect. `general` marks advice for an unknown job; if a launch is given, a rule about the launch is
+    more exact.
     """
 
     code: str

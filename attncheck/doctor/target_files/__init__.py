@@ -1,8 +1,8 @@
-"""Reads the files that `--target` names: which packages an environment made of them will have. Nothing of them is run.
+"""Reads the files that `--target` names, to predict the packages of an environment; nothing in them is run.
 
-Requirements, lock files (pylock.toml, uv.lock) and pyproject.toml all become one `PackageList`. A pin is a version; a
-range is not a version; what a file leaves open is not guessed, and what attncheck cannot understand is a remark. A file
-that is broken is one line and exit code 2.
+Requirements, lock files (pylock.toml, uv.lock) and pyproject.toml all become one `PackageList`. Only a pin counts as a
+version; a range does not, and nothing is guessed. A line that attncheck cannot understand becomes a remark. A broken
+file gives a one-line error and exit code 2.
 
 Sources: pip's requirements file format (pip.pypa.io, 25.1), PEP 508, PEP 621 and PEP 751 (packaging.python.org);
 uv.lock version 1 (docs.astral.sh/uv, 0.9).
@@ -27,13 +27,13 @@ KNOWN_FILES = "requirements.txt, pylock.toml, uv.lock, pyproject.toml"
 
 
 def find_reader(path: str) -> Reader | None:
-    """Return what reads a file of this name, None if its name is none that is known."""
+    """Return the reader for a file of this name; None if the name is not recognised."""
     name = os.path.basename(path).lower()
     return next((reader for pattern, reader in READERS if re.fullmatch(pattern, name)), None)
 
 
 def read_package_list(path: str) -> PackageList:
-    """Return the packages that a file names. Raises `BadUsage` for one that is not there, too large or broken."""
+    """Return the packages that a file names. Raises `BadUsage` for a file that is missing, too large or broken."""
     reader = find_reader(path)
     if reader is None:
         raise BadUsage(f"--target {path!r}: not a file that attncheck reads: {KNOWN_FILES}")

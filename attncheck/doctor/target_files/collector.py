@@ -1,4 +1,4 @@
-"""Collects what files say of packages, for every interpreter that the environment may have, and what they agree on."""
+"""Collects what files say about packages, for every interpreter that the environment may have, and what they share."""
 
 import os
 from collections.abc import Mapping
@@ -17,37 +17,37 @@ from attncheck.core.io.files import read_bounded
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.queries.requirements import canonical_name
 
-MAX_BYTES = 1 << 20  # of a file that people write
-MAX_LOCK_BYTES = 16 << 20  # the lock of a large workspace has some megabytes
-MAX_LENGTH = 200  # of a name, a version, and of what a remark quotes
+MAX_BYTES = 1 << 20  # for a file that people write
+MAX_LOCK_BYTES = 16 << 20  # the lock file of a large workspace can have several megabytes
+MAX_LENGTH = 200  # for a name, a version, and text that a remark quotes
 MAX_REMARKS = 40
-MAX_FILES = 64  # that files name in turn
+MAX_FILES = 64  # files that include one another
 NO_VERSION = "it is not pinned"
-# Markers are judged for Linux, where GPUs train, and for each of these: which one it will be is not known.
+# Markers are evaluated for Linux, where GPUs train, and for each of these versions, because the version is unknown.
 PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
 
 
 @dataclass(frozen=True)
 class PackageList:
-    """What files say of packages: what is not in it is neither there nor missing."""
+    """What files say about packages; a package that is not listed is neither present nor missing."""
 
-    versions: dict[str, str] = field(default_factory=dict)  # distribution -> the one version that it has
-    allowed: dict[str, str] = field(default_factory=dict)  # distribution -> what is known of its version: ">=4.51,<5"
+    versions: dict[str, str] = field(default_factory=dict)  # distribution -> its only possible version
+    allowed: dict[str, str] = field(default_factory=dict)  # distribution -> its allowed versions: ">=4.51,<5"
     remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One requirement: the versions that it allows, and in which interpreters it counts."""
+    """One requirement: the versions that it allows, and the interpreters that it applies to."""
 
-    specifier: str  # "" for any; another notation than PEP 440 names no single version
+    specifier: str  # "" for any; a notation other than PEP 440 names no single version
     interpreters: frozenset[int]
     installs: bool = True  # a constraint installs nothing
 
 
 class Collector:
-    """What was read so far; a requirement is added once for each line that makes it."""
+    """What was read so far; a requirement is added once for each line that states it."""
 
     def __init__(self) -> None:
         self.entries: dict[str, list[Entry]] = {}
@@ -56,7 +56,7 @@ class Collector:
         self._files = 0
 
     def read_text(self, path: str, limit: int = MAX_BYTES) -> str:
-        """Return a file's text. Raises `BadUsage` for one that cannot be read, and for too many."""
+        """Return a file's text. Raises `BadUsage` for a file that cannot be read, and for too many files."""
         self._files += 1
         if self._files > MAX_FILES:
             raise BadUsage(f"{path}: more than {MAX_FILES} files include one another")
@@ -68,17 +68,17 @@ class Collector:
             raise BadUsage(f"cannot read {path}: it is not UTF-8 text") from None
 
     def remark(self, path: str, line: int, text: str) -> None:
-        """Take note of something that was not understood; `line` 0 is the whole file."""
+        """Record a remark about something that was not understood; `line` 0 means the whole file."""
         if len(self.remarks) < MAX_REMARKS:
             self.remarks[f"{os.path.basename(path)}{f':{line}' if line else ''}: {shorten(text)}"] = None
 
     def add(self, name: str, specifier: str = "", marker: Marker | str | None = None, installs: bool = True) -> None:
-        """Add a requirement of the distribution `name`; `marker` as PEP 508 writes it."""
+        """Add a requirement of the distribution `name`; `marker` is in PEP 508 notation."""
         interpreters = matching_interpreters(str(marker)) if marker is not None else ALL_INTERPRETERS
         self.add_for(name, specifier, interpreters, installs)
 
     def add_for(self, name: str, specifier: str, interpreters: frozenset[int], installs: bool = True) -> None:
-        """Add a requirement that counts for these interpreters alone."""
+        """Add a requirement that applies only to these interpreters."""
         if max(len(name), len(specifier)) > MAX_LENGTH:
             self.remarks[f"a name or version of more than {MAX_LENGTH} characters was not read: {shorten(name)}"] = None
         elif interpreters:
@@ -86,12 +86,12 @@ class Collector:
             self.entries.setdefault(canonical_name(name), []).append(entry)
 
     def limit_python(self, specifier: str) -> None:
-        """Keep to interpreters that a file allows; a specifier that is none changes nothing."""
+        """Keep only interpreters that a file allows; an invalid specifier changes nothing."""
         with suppress(InvalidSpecifier):
             self.python &= SpecifierSet(specifier if len(specifier) <= MAX_LENGTH else "")
 
     def package_list(self) -> PackageList:
-        """Return what holds in every interpreter that the files allow."""
+        """Return the packages that are the same in every interpreter that the files allow."""
         possible = frozenset(
             index
             for index in ALL_INTERPRETERS
@@ -119,7 +119,7 @@ class Collector:
         return PackageList(versions, allowed, tuple(self.remarks))
 
     def _resolve(self, name: str, entries: list[Entry], index: int) -> str:
-        """Return the version that an interpreter gets, "" if no single one is named."""
+        """Return the version that an interpreter gets; "" if it is not a single one."""
         texts = {entry.specifier for entry in entries if index in entry.interpreters and entry.specifier}
         try:
             specifiers = [SpecifierSet(text) for text in texts]
@@ -128,7 +128,7 @@ class Collector:
         pins = {Version(text) for specifier in specifiers if (text := find_pin(specifier))}
         if not pins:
             return ""
-        pin = max(pins, key=lambda version: len(str(version)))  # 2.6.0+cu124 fits ==2.6.0, not the other way round
+        pin = max(pins, key=lambda version: len(str(version)))  # 2.6.0+cu124 satisfies ==2.6.0, but not the reverse
         if all(specifier.contains(pin, prereleases=True) for specifier in specifiers):
             return str(pin)
         self.remarks[f"{name} is required in versions that exclude each other: {', '.join(sorted(texts))}"] = None
@@ -136,12 +136,12 @@ class Collector:
 
 
 def shorten(text: str) -> str:
-    """Return a text cut to what fits a line of a report."""
+    """Return a text cut to fit a line of a report."""
     return text if len(text) <= MAX_LENGTH else text[:MAX_LENGTH] + "…"
 
 
 def find_pin(specifier: SpecifierSet) -> str:
-    """Return the version that a specifier names alone, "" if it allows several."""
+    """Return the only version that a specifier allows; "" if it allows several."""
     for clause in specifier:
         if clause.operator in ("==", "===") and not clause.version.endswith(".*"):
             try:
@@ -176,7 +176,7 @@ ALL_INTERPRETERS = frozenset(range(len(INTERPRETERS)))
 
 @lru_cache(maxsize=4096)
 def matching_interpreters(marker: str) -> frozenset[int]:
-    """Return the interpreters for which a marker holds; none if it cannot be judged."""
+    """Return the interpreters for which a marker is true; none if it cannot be evaluated."""
     try:
         parsed = Marker(marker)
         return frozenset(index for index in ALL_INTERPRETERS if parsed.evaluate(dict(INTERPRETERS[index])))
@@ -190,15 +190,15 @@ def matching_interpreters(marker: str) -> frozenset[int]:
 
 
 def as_table(value: object) -> dict[str, Any]:
-    """Return a mapping, an empty one for anything else that a file may hold in its place."""
+    """Return the value if it is a mapping, otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
-    """Return a list, an empty one for anything else that a file may hold in its place."""
+    """Return the value if it is a list, otherwise an empty one."""
     return value if isinstance(value, list) else []
 
 
 def as_text(value: object) -> str:
-    """Return a string, "" for anything else that a file may hold in its place."""
+    """Return the value if it is a string, otherwise ""."""
     return value if isinstance(value, str) else ""

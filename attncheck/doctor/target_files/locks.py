@@ -1,7 +1,7 @@
 """Reads lock files: pylock.toml (PEP 751) and uv.lock.
 
-A lock names more than what one install takes (extras, groups, other platforms). A package counts as installed where
-the lock shows that an install without extras takes it; otherwise it is neither there nor missing.
+A lock file names more than one install takes (extras, groups, other platforms). A package counts as installed if the
+lock file shows that an install without extras takes it; otherwise it is neither present nor missing.
 """
 
 import os
@@ -23,7 +23,7 @@ from attncheck.doctor.target_files.collector import (
 
 
 def read_pylock(path: str, collector: Collector) -> None:
-    """Add the packages of a pylock.toml that are taken without extras and groups."""
+    """Add the packages of a pylock.toml that an install without extras and groups takes."""
     table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
     if not as_text(table.get("lock-version")):
         raise BadUsage(f"{path} is not a pylock.toml: it has no lock-version")
@@ -35,7 +35,7 @@ def read_pylock(path: str, collector: Collector) -> None:
 
 
 def read_uv_lock(path: str, collector: Collector) -> None:
-    """Add what the projects of a uv.lock require, one after another, without extras and groups."""
+    """Add the requirements of each project in a uv.lock, without extras and groups."""
     table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
     if "version" not in table:
         raise BadUsage(f"{path} is not a uv.lock: it has no version")
@@ -46,7 +46,7 @@ def read_uv_lock(path: str, collector: Collector) -> None:
         by_name.setdefault(canonical_name(package["name"]), []).append(package)
     own = [package for package in packages if _is_own(package)]
     at_root = [package for package in own if "." in as_table(package.get("source")).values()]
-    own = at_root or own  # uv takes a workspace's root, and all of its projects if the root is none
+    own = at_root or own  # uv installs a workspace's root, or all of its projects if the root is not a project
     reached: dict[tuple[str, str], frozenset[int]] = {}
     queue = [(package, "", ALL_INTERPRETERS) for package in own]
     while queue:
@@ -87,7 +87,7 @@ def _interpreters_of(dependency: dict[str, Any]) -> frozenset[int]:
 
 
 def _packages(table: dict[str, Any], key: str, path: str) -> list[dict[str, Any]]:
-    """Return the packages of a lock. Raises `BadUsage` if one has no name."""
+    """Return the packages of a lock file. Raises `BadUsage` if one has no name."""
     packages = [as_table(package) for package in as_list(table.get(key))]
     if not all(as_text(package.get("name")) for package in packages) or not isinstance(table.get(key, []), list):
         raise BadUsage(f"{os.path.basename(path)}: a package in it has no name")

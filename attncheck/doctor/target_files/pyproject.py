@@ -11,11 +11,11 @@ from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target_files.collector import Collector, as_list, as_table, as_text
 from attncheck.doctor.target_files.requirements import add_requirement
 
-NOT_FROM_AN_INDEX = ("git", "url", "path", "workspace")  # keys of [tool.uv.sources]: the version is not known
+NOT_FROM_AN_INDEX = ("git", "url", "path", "workspace")  # keys of [tool.uv.sources] that leave the version unknown
 
 
 def read_pyproject(path: str, collector: Collector) -> None:
-    """Add the dependencies of a project. Raises `BadUsage` for a file without a table of them."""
+    """Add the dependencies of a project. Raises `BadUsage` for a file without a dependency table."""
     table = parse_toml(collector.read_text(path), path)
     project = as_table(table.get("project"))
     tools = as_table(table.get("tool"))

@@ -21,19 +21,19 @@ _EGG = re.compile(r"[#&]egg=([A-Za-z0-9][\w.-]*)")
 
 
 def read_requirements(path: str, collector: Collector, installs: bool = True) -> None:
-    """Add what a requirements file names; with `installs` False it is a file of constraints."""
+    """Add the packages that a requirements file names; with `installs` False it is a constraints file."""
     _read_file(path, collector, installs, ())
 
 
 def _read_file(path: str, collector: Collector, installs: bool, open_files: tuple[str, ...]) -> None:
     if os.path.realpath(path) in open_files:
-        return  # it names itself, and pip reads it once
+        return  # the file includes itself, and pip reads it once
     for number, line in _join_lines(collector.read_text(path)):
         read_line(path, number, line, collector, installs, (*open_files, os.path.realpath(path)))
 
 
 def _join_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a requirements file with their numbers, continued ones joined and comments taken out."""
+    """Yield the numbered lines of a requirements file, with continuations joined and comments removed."""
     parts: list[str] = []
     first = 1
     for number, raw in enumerate(text.splitlines(), 1):
@@ -58,7 +58,7 @@ def read_line(
     installs: bool = True,
     open_files: tuple[str, ...] = (),
 ) -> None:
-    """Add what one line of a requirements file names. Raises `BadUsage` for one that is broken."""
+    """Add what one line of a requirements file names. Raises `BadUsage` for a broken line."""
     if line.startswith("-"):
         option, value = _split_option(line)
         if option in ("-r", "--requirement", "-c", "--constraint"):
@@ -79,14 +79,14 @@ def _split_option(line: str) -> tuple[str, str]:
 
 
 def add_requirement(path: str, number: int, text: str, collector: Collector, installs: bool = True) -> None:
-    """Add one requirement. Raises `BadUsage` for what is none; a path or URL without a version is a remark."""
+    """Add one requirement. Raises `BadUsage` for an invalid one; a path or URL without a version becomes a remark."""
     if "${" in text:
         collector.remark(path, number, f"{text} depends on a variable")
         return
     try:
         requirement = Requirement(text)
         specifier = str(requirement.specifier)
-    except ValueError as error:  # InvalidRequirement, and numbers of thousands of digits
+    except ValueError as error:  # InvalidRequirement, and numbers with thousands of digits
         if _is_location(text):
             _add_location(path, number, text, collector, installs)
             return
@@ -104,7 +104,7 @@ def _is_location(text: str) -> bool:
 
 
 def _add_location(path: str, number: int, text: str, collector: Collector, installs: bool) -> None:
-    """Add what a path or URL names: a wheel's file name says its version, an egg fragment its name."""
+    """Add what a path or URL names: a wheel's file name states its version, an egg fragment its name."""
     named = _parse_wheel(text)
     egg = _EGG.search(text)
     if named:
@@ -116,7 +116,7 @@ def _add_location(path: str, number: int, text: str, collector: Collector, insta
 
 
 def _parse_wheel(url: str) -> tuple[str, str] | None:
-    """Return the name and version in the file name of a wheel's URL or path."""
+    """Return the name and version from the file name of a wheel's URL or path."""
     try:
         name, version, _, _ = parse_wheel_filename(unquote(os.path.basename(urlsplit(url).path)))
         return name, str(version)

@@ -42,6 +42,7 @@ from attncheck.lint.fields.rehearsing import (
     GPU_OPTIMIZERS,
     LEARNING_RATE,
     OFF_VALUES,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
@@ -59,6 +60,7 @@ from attncheck.lint.fields.rehearsing import (
     is_on,
     keep_taken,
     list_left_out,
+    misses_program,
     resolve_options,
 )
 from attncheck.lint.fields.releases import (
@@ -96,6 +98,7 @@ __all__ = [
     "NULL_WORDS",
     "OFF_VALUES",
     "PACKING_SWITCHES",
+    "PICTURE_LENGTH",
     "PRECISIONS",
     "RENAMES",
     "RING_NAMES",
@@ -179,6 +182,7 @@ __all__ = [
     "list_releases",
     "list_stand_ins",
     "make_objective",
+    "misses_program",
     "names_place",
     "packing_remarks",
     "parse_settings",

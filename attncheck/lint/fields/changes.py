@@ -1,7 +1,7 @@
 """Edits that rename and set the settings of a program with HfArgumentParser, in the text that they were read from.
 
-A name is changed in place and its value stays unchanged; a setting that is not in the text is added at the end of the
-file that configures the program, else of its command.
+A name is changed in place and its value is kept. A setting that is not in the text is added at the end of the program's
+configuration file, or else of its command.
 """
 
 import re
@@ -25,7 +25,7 @@ def edit_settings(
 ) -> tuple[Edit, ...]:
     """Return the edits that rename `unknown_settings` and give fields the values `new_values` (DROP: remove).
 
-    A field that is not in the text is added to the configuration file if there is one, else to the command:
+    A field that is not in the text is added to the configuration file if there is one, or else to the command.
     `argument_form` is "--" for options, "=" for name=value.
     """
     unknown_by_key = {(unknown.name, unknown.location): unknown for unknown in unknown_settings}
@@ -46,13 +46,13 @@ def edit_settings(
             for edit in _edit_setting(launch, settings, setting, is_renamed, is_effective, new_values.get(field)):
                 edits_by_span[edit.source, edit.span] = edit
         except ValueError:
-            continue  # its text comes from several places at once
+            continue  # its text comes from several places
     added = {name: value for name, value in new_values.items() if name not in present and value != DROP}
     return _resolve_overlaps([*edits_by_span.values(), *_add_settings(launch, settings, added, argument_form)])
 
 
 def _resolve_overlaps(edits: list[Edit]) -> tuple[Edit, ...]:
-    """Return the edits without overlaps: a removal next to another edit keeps the blanks that the two would share."""
+    """Return the edits without overlaps: a removal next to another edit keeps the space that both would change."""
     kept: list[Edit] = []
     for edit in sorted(edits, key=lambda edit: (edit.source, edit.span)):
         last = kept[-1] if kept and kept[-1].source == edit.source else None
@@ -68,7 +68,7 @@ def _resolve_overlaps(edits: list[Edit]) -> tuple[Edit, ...]:
 
 
 def _with_new_name(setting: ParsedSetting, unknown: UnknownSetting | None) -> ParsedSetting:
-    """Return a setting with the new name that its `UnknownSetting` gives."""
+    """Return a setting with the new name from its `UnknownSetting`."""
     if unknown is None:
         return setting if setting.known or not setting.new_name else replace(setting, new_name="")
     suggestion = unknown.now[0] if unknown.now else unknown.near
@@ -88,7 +88,7 @@ def _edit_setting(
     is_effective: bool,
     value: str | None,
 ) -> Iterator[Edit]:
-    """Yield the edit that one setting needs, if any. Raises `ValueError` if the source does not hold its text."""
+    """Yield the edit that one setting needs, if any. Raises `ValueError` if the source does not contain its text."""
     new_name, _, new_value = setting.new_name.partition("=")
     is_concerned = setting.known or is_renamed
     if (is_renamed and not (new_name and is_effective)) or (
@@ -122,7 +122,7 @@ def _end_of_line(text: str, offset: int) -> int:
 
 
 def _rename_setting(launch: Launch, setting: ParsedSetting, name: str) -> Edit:
-    """Return the edit that changes the name of a setting. Raises `ValueError` if the text does not hold the name."""
+    """Return the edit that renames a setting. Raises `ValueError` if the text does not contain the name."""
     source = launch.file if launch.file and setting.raw.location.source == launch.file.name else launch.source
     start, end = setting.raw.span
     old_name = setting.raw.name if setting.is_option else setting.raw.name.split(".")[-1]
@@ -133,7 +133,7 @@ def _rename_setting(launch: Launch, setting: ParsedSetting, name: str) -> Edit:
 
 
 def _set_value(launch: Launch, settings: ParsedSettings, setting: ParsedSetting, name: str, value: str) -> Edit:
-    """Return the edit that gives a setting a value, under another name where `name` is not ""."""
+    """Return the edit that gives a setting a value, and another name if `name` is not ""."""
     is_negated = setting.is_option and setting.raw.name.lstrip("-").startswith(("no_", "no-"))
     if not name and not is_negated:
         return editing.replace_value(setting.raw, value)
@@ -170,4 +170,4 @@ def _add_settings(
                     _format_option(settings, name, value) if argument_form == "--" else shlex.quote(f"{name}={value}"),
                 )
         except (ValueError, AttncheckError):
-            continue  # the source holds no argument, or no table, that can be edited
+            continue  # the source has no argument or table that can be edited

@@ -1,7 +1,7 @@
-"""Constraints of a framework by range of releases: where each was read, from which release on, and up to which.
+"""A framework's constraints by range of releases: the source of each, its first release, and its last.
 
-An objection to a launch holds in the releases that make it and nowhere else. Each framework's `constraints.toml`
-has them by name, one `Constraint` for each form of the code, and an objection is silent if none of them holds.
+A constraint applies only in the releases that have it. Each framework's `constraints.toml` lists them by name, with one
+`Constraint` for each form of the code. A check is silent if none of its constraints applies.
 """
 
 import sys
@@ -19,15 +19,15 @@ from attncheck.lint.fields.releases import is_at_least
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a range of releases does with a setting, and the place where that was read."""
+    """The effect of a setting in a range of releases, and the place where that was read."""
 
     source: str  # package, release, file and line: "verl 0.9.1 workers/config/actor.py:208"
-    since: str  # the first release that does so, of those that were read
-    until: str = ""  # the first release that no longer does so; "": the newest one does
+    since: str  # the first release read that has the constraint
+    until: str = ""  # the first release without it; "": the newest release still has it
     quote: str = ""  # the framework's own text
 
     def holds_in(self, version: str) -> bool:
-        """Return whether a release does so."""
+        """Return whether the constraint applies in a release."""
         return is_at_least(version, self.since) and not (self.until and is_at_least(version, self.until))
 
     @property
@@ -37,11 +37,11 @@ class Constraint:
         return f"{self.source}, since {self.since}{until}" + (f": {self.quote}" if self.quote else "")
 
 
-Constraints = tuple[Constraint, ...]  # of one objection, in ranges that do not overlap
+Constraints = tuple[Constraint, ...]  # the constraints of one check, in ranges that do not overlap
 
 
 def find_constraint(constraints: Constraints, version: str) -> Constraint | None:
-    """Return the constraint that holds in a release, None if none does."""
+    """Return the constraint that applies in a release; None if there is none."""
     return next((constraint for constraint in constraints if constraint.holds_in(version)), None)
 
 
@@ -52,7 +52,7 @@ def _read_constraints(path: Path) -> dict[str, Constraints]:
 
 
 def find_by_name(module_file: str, name: str) -> Constraints:
-    """Return the constraints of a name from the table next to a framework's `constraints.py`."""
+    """Return the constraints with a name from the table next to a framework's `constraints.py`."""
     try:
         return _read_constraints(Path(module_file).with_suffix(".toml"))[name]
     except KeyError:

@@ -9,12 +9,12 @@ from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source
 from attncheck.lint.files import editing
 from attncheck.lint.files.configuration import Entry
 
-OptionFormatter = Callable[[str, str], str]  # a field and its value -> an option of the command, ready to paste
+OptionFormatter = Callable[[str, str], str]  # (field, value) -> an option of the command, ready to paste
 
 
 @dataclass
 class Changes:
-    """The changes to make: per setting another name and value, or None to remove it; and fields to add."""
+    """Changes to make: per setting a new name and value, or None to remove it; and fields to add."""
 
     settings: dict[Setting, tuple[str, str] | None] = field(default_factory=dict)
     added: dict[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Changes:
 
 
 def changes_to_edits(launch: Launch, changes: Changes, format_option: OptionFormatter) -> tuple[Edit, ...]:
-    """Return the edits that make `changes`; a setting that is put together from several places stays unchanged."""
+    """Return the edits that make `changes`; a setting assembled from several places is left unchanged."""
     edits: list[Edit] = []
     for setting, change in changes.settings.items():
         edits += _collect_edits(lambda s=setting, c=change: _edit_setting(launch, s, c, format_option))  # type: ignore[misc]
@@ -65,7 +65,7 @@ def _edit_setting(
 def _edit_option(
     source: Source, setting: Setting, name: str, value: str, format_option: OptionFormatter
 ) -> Iterator[Edit]:
-    """Yield the edit of an option; if its value stays, of its name alone: variables and quotes in it stay."""
+    """Yield the edit of an option; if its value is kept, only its name is edited, which keeps variables and quotes."""
     text = source.text[slice(*setting.span)]
     name_in_text = re.match(r"--[\w.-]+", text)
     new_text = format_option(name, value)
@@ -77,7 +77,7 @@ def _edit_option(
 
 
 def _edit_entry(source: Source, entry: Entry, name: str, value: str) -> Iterator[Edit]:
-    """Yield the edits of a key: of its name and of its value, each in place, so that comments stay."""
+    """Yield the edits of a key's name and value, each in place, so that comments are kept."""
     key = entry.name.rsplit(".", 1)[-1]
     start = entry.span[0] + (source.text[entry.span[0] : entry.span[0] + 1] in ("'", '"'))
     if entry.span == NOWHERE or source.text[start : start + len(key)] != key:
@@ -97,7 +97,7 @@ def _add_field(launch: Launch, name: str, value: str, format_option: OptionForma
 
 
 def _merge_overlaps(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """Return the edits without overlaps: removals that overlap are joined, of other edits the first stays."""
+    """Return the edits without overlaps: overlapping removals are joined; of other edits the first is kept."""
     kept: list[Edit] = []
     for edit in sorted(edits, key=lambda edit: (edit.source, edit.span)):
         last = kept[-1] if kept else None

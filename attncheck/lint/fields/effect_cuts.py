@@ -1,11 +1,11 @@
-"""Takes out of a cut launch what would write elsewhere, send, delete or load: in its command, and in its file.
+"""Removes settings of a scaled-down launch that would write elsewhere, send, delete or load.
 
-It is the last step of a cut, regardless of the framework: what the framework's own cut has set stays. A place leads
-into the throwaway folder under its own name; everything else that `find_effect` names is left out, or false if it is a
-truth value of a file. A table in a value (`--model_init_kwargs '{"trust_remote_code": true}'`) is cut inside. Of a
-script whose options are known, what it would do by default is set too.
+This is the last step of scaling down a launch, for any framework; settings from the framework's own step are kept. A
+place is moved into the temporary folder under its own name. Everything else that `find_effect` names is left out, or
+set to false if it is a boolean in a file. A table in a value (`--model_init_kwargs '{"trust_remote_code": true}'`) is
+cleaned inside. For a script with known options, its default effects are switched off too.
 
-Positional arguments and options of one letter that no long one represents are not known by words: they stay.
+Positional arguments and one-letter options without a known long form are kept, because their names have no words.
 """
 
 import json
@@ -25,17 +25,17 @@ from attncheck.lint.fields.rehearsing import OFF_VALUES, ON_VALUES
 from attncheck.lint.files import editing
 from attncheck.lint.files.configuration import parse_entries
 
-# Values with which nothing is written or sent.
+# Values that write and send nothing.
 HARMLESS = (*OFF_VALUES, "disable", "disabled", "never", "console", "-1", "{}")
 TRUTH = tuple(value for value in (*ON_VALUES, *OFF_VALUES) if value)
-SWITCH_EFFECTS = ("overwrite", "remote_code")  # what follows is no value of theirs, but for a truth value
+SWITCH_EFFECTS = ("overwrite", "remote_code")  # these take no value except a boolean
 LAUNCHER_EFFECTS = ("place", "secret")
-ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # of a file
+ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # extension of a file name
 
 
 @dataclass(frozen=True)
 class CutEffects:
-    """A launch without effects; what was left out of it, and what it writes elsewhere now, name to place."""
+    """A launch without effects, what was left out of it, and the redirected places: name -> place."""
 
     launch: Launch
     left_out: tuple[str, ...] = ()
@@ -43,25 +43,25 @@ class CutEffects:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The places that are folders, which a script may want to find."""
+        """The places that are folders, which a script may expect to exist."""
         return tuple(path for path in self.places.values() if is_folder(path))
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is reported of it: names, and no values."""
+        """Remarks for the report: names without values."""
         lines = (("left out", self.left_out), ("written in the throwaway folder instead", tuple(self.places)))
         return tuple(f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in lines if names)
 
 
 def cut_effects(launch: Launch, sets: Mapping[str, str], materials: Materials) -> CutEffects:
-    """Return a launch that `sets` has cut already without what else it would do. Raises `Unanswered`."""
+    """Return a launch, already scaled down by `sets`, without its other effects. Raises `Unanswered`."""
     cutter = _Cutter({_normalise(name): value for name, value in sets.items()}, materials)
     command = _Command(cutter, launch.program)
     first = len(launch.launcher_words)
     before = [
         word for group in split_options(launch.launcher_words, None) for word in command.cut(group, LAUNCHER_EFFECTS)
     ]
-    program = launch.whole[first:] or launch.words  # with what the shell adds, "$@", which `words` leaves out
+    program = launch.whole[first:] or launch.words  # includes "$@", which the shell adds and `words` omits
     words = [word for group in split_options(program, launch.program) for word in command.cut(group)]
     words += command.list_defaults(launch) if words and words[0].text.endswith(".py") else ()
     file = cutter.cut_file(launch.file, launch.entries) if launch.file is not None else None
@@ -73,7 +73,7 @@ def cut_effects(launch: Launch, sets: Mapping[str, str], materials: Materials) -
 
 
 class _Cutter:
-    """Decides on settings, and remembers what it did."""
+    """Decides on settings, and records its decisions."""
 
     def __init__(self, sets: Mapping[str, str], materials: Materials) -> None:
         self.sets = sets
@@ -83,7 +83,7 @@ class _Cutter:
         self.places: dict[str, str] = {}
 
     def judge(self, name: str, value: str, kind: str = "") -> Effect:
-        """Return the effect of a setting that is to be cut, "" if it may stay."""
+        """Return the effect of a setting to remove; "" if it may stay."""
         if not value or self.sets.get(_normalise(name)) == value or os.path.normpath(value).startswith(self.room):
             return ""
         effect = find_effect(name, kind, value)
@@ -91,7 +91,7 @@ class _Cutter:
         return "" if allowed.get(effect) or (effect != "place" and is_harmless(value)) else effect
 
     def redirect(self, name: str, value: str) -> str:
-        """Return the place in the throwaway folder that represents one of the launch's."""
+        """Return the place in the temporary folder that replaces one of the launch's places."""
         ending = ENDING.search(value)
         file = re.sub(r"[^\w.-]", "_", _normalise(name)) + (ending[0] if ending else "")
         path = os.path.join(self.materials.output, file)
@@ -99,7 +99,7 @@ class _Cutter:
         return path
 
     def cut_table(self, value: str) -> str:
-        """Return a value whose tables are without effects; any other as it is."""
+        """Return a value with its tables cleaned; any other value is returned unchanged."""
         if not value.lstrip().startswith(("{", "[")):
             return value
         try:
@@ -127,7 +127,7 @@ class _Cutter:
         return kept
 
     def cut_file(self, file: Source, entries: Iterable[Setting]) -> Source:
-        """Return a configuration file without effects. Raises `Unanswered` if one cannot be taken out."""
+        """Return a configuration file without effects. Raises `Unanswered` if one cannot be removed."""
         edits: list[Edit] = []
         for entry in entries:
             try:
@@ -153,14 +153,14 @@ class _Cutter:
 
 
 class _Command:
-    """Cuts the words of a command."""
+    """Edits the words of a command."""
 
     def __init__(self, cutter: _Cutter, program: Program | None) -> None:
         self.cutter = cutter
         self.program = program
 
     def cut(self, group: Sequence[Word], effects: Sequence[str] = ()) -> Sequence[Word]:
-        """Return an option with its values, an override, or any other word, as it may stay; () if it may not."""
+        """Return an option with its values, an override, or another word, in its allowed form; () if not allowed."""
         written, _, value = group[0].text.partition("=")
         if not is_option(written) and not is_override(group[0].text):
             return group
@@ -189,7 +189,7 @@ class _Command:
         return (group[0], word) if len(group) > 1 else (word,)
 
     def list_defaults(self, launch: Launch) -> Iterator[Word]:
-        """Yield the options by which the user's own script does not do what it would do without them."""
+        """Yield the options that prevent the default effects of the user's script."""
         if self.program is None:
             return
         texts = (*(word.text.partition("=")[0] for word in launch.words), *(entry.name for entry in launch.entries))
@@ -206,37 +206,37 @@ class _Command:
                 yield from (replace(launch.words[0], text=text, shell="", known=True) for text in added)
 
     def _switch_off(self, name: str, option: ProgramOption) -> str:
-        """Return the value with which an option does nothing, "" if it does nothing on its own, or none is known."""
+        """Return the value that disables an option; "" if it has no effect by default, or if no such value is known."""
         default = option.default
         if not default or not isinstance(default, (str, bool)) or option.nargs == 0 or len(name) < 2:
             return ""
         effect = self.cutter.judge(name, str(default).lower() if default is True else str(default), option.kind)
         if effect == "place":
             return self.cutter.redirect(name, str(default))
-        is_parsed = self.program is not None and self.program.style != "argparse"  # where bool("false") is true
+        is_parsed = self.program is not None and self.program.style != "argparse"  # otherwise bool("false") is true
         off = [choice for choice in option.choices if is_harmless(choice)]
         return off[0] if effect and off else "false" if effect and default is True and is_parsed else ""
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a place is a folder: a name without an ending."""
+    """Return whether a place is a folder: a name without a file extension."""
     return not ENDING.search(path)
 
 
 def names_place(launch: Launch) -> bool:
-    """Return whether an option of a launch names a place to write."""
+    """Return whether an option of a launch names a place to write to."""
     options = iter_option_values(launch.words)
     return any(find_effect(_find_option(launch.program, name)[0], "", word.text) == "place" for name, word in options)
 
 
 def is_harmless(value: str) -> bool:
-    """Return whether nothing is written or sent with a value: it is off, or a list of nothing but the console."""
+    """Return whether a value writes and sends nothing: it is off, or a list that holds only the console."""
     words = re.findall(r"[^\s\[\]'\",]+", value.lower())
     return all(word in HARMLESS for word in words)
 
 
 def split_options(words: Sequence[Word], program: Program | None) -> Iterator[Sequence[Word]]:
-    """Yield the words of a command, each option with its values; a switch that is known to be one has none."""
+    """Yield the words of a command, each option with its values; a known switch has none."""
     index = 0
     while index < len(words):
         word, end = words[index], index + 1
@@ -251,7 +251,7 @@ def split_options(words: Sequence[Word], program: Program | None) -> Iterator[Se
 
 
 def _is_value(text: str, place: int, written: str, program: Program | None) -> bool:
-    """Return whether a word is the value of an option at this place behind it."""
+    """Return whether a word at this place after an option is one of its values."""
     if is_option(text) or text == "--":
         return False
     name, option = _find_option(program, written)
@@ -265,12 +265,12 @@ def _is_value(text: str, place: int, written: str, program: Program | None) -> b
 
 
 def is_override(text: str) -> bool:
-    """Return whether a word is `key=value`, as Hydra and OmegaConf take it."""
+    """Return whether a word has the form `key=value` of Hydra and OmegaConf."""
     return "=" in text and not text.startswith("~") and OVERRIDE.fullmatch(text) is not None
 
 
 def _find_option(program: Program | None, written: str) -> tuple[str, ProgramOption | None]:
-    """Return the whole name of an option, and what is known of it: `-o` and `--overw` may represent a long one."""
+    """Return the full name of an option, and its known properties; `-o` and `--overw` may be short forms."""
     text = written.lstrip("-+")
     options = program.options if program is not None else {}
     known = options.get(text) or options.get(text.replace("-", "_"))

@@ -1,23 +1,24 @@
-"""What a setting does beyond the job's arithmetic, by the words of its name: it writes, sends, deletes, loads.
+"""Determines from the words in a setting's name what it does besides computing: write, send, delete or load.
 
 A name is split at `_`, `-`, `.`, at capitals, and before a final "dir" or "path" ("logdir"). The words of its last part
-count, with the tables above it if it is a bare "dir", "path" or "key" (`hydra.run.dir`). In this order:
+count. For a bare "dir", "path" or "key" (`hydra.run.dir`), the enclosing tables count too. In this order:
 
 - `remote_code`: "remote" and "code" (`trust_remote_code`);
-- `secret`: what `core.io.secrets` takes for one (`hub_token`, `logger.wandb.key`; not `pad_token`, `prompt_key`);
+- `secret`: a secret according to `core.io.secrets` (`hub_token`, `logger.wandb.key`; not `pad_token`, `prompt_key`);
 - `push`: a hub, an upload, another machine's store (`push_to_hub`, `hub_model_id`, `default_hdfs_dir`);
-- `resume`: "resume", or a state that is loaded, restored or begun from (`load_checkpoint_path`, `init_from`);
-- `checkpoint`: weights that fit the user's model alone: an adapter with a path (`lora_model_dir`, `adapters`);
-- `overwrite`: "overwrite", or a verb of deleting with nothing but what a job has written (`clean`, `force`,
-  `delete_old_checkpoints`; not `remove_unused_columns`, nor a cache that is filled again: `overwrite_cache`);
+- `resume`: "resume", or a state to load, restore or start from (`load_checkpoint_path`, `init_from`);
+- `checkpoint`: weights that fit only the user's model: an adapter with a path (`lora_model_dir`, `adapters`);
+- `overwrite`: "overwrite", or a verb of deleting with only a job's own output (`clean`, `force`,
+  `delete_old_checkpoints`; not `remove_unused_columns`, and not a cache that is refilled: `overwrite_cache`);
 - `place`: a dir, path or file with a word of writing (`output_dir`, `log_file`), such a word alone (`output`,
-  `save_to`) or with a path for its value (`csv_out ./x`); a folder with no word of reading (`exp_dir`). What is read
-  stays: `input_dir`, `train_file`, `model_path`, `data_dir`;
-- `tracker`: a tracker's or a messenger's name, or what names one (`report_to`, `log_with`, `wandb_project`).
+  `save_to`) or with a path as its value (`csv_out ./x`); a folder whose name has no word for reading (`exp_dir`).
+  Inputs are kept: `input_dir`, `train_file`, `model_path`, `data_dir`;
+- `tracker`: the name of a tracker or messenger, or a setting that selects one (`report_to`, `log_with`,
+  `wandb_project`).
 
-A name that begins with "no" or "disable" switches off and has none; nor is a number, a bool or a choice a place: what
-`save_steps`, `save_safetensors`, `output_router_logits` hold. Options of one letter and positional arguments have no
-words: they are not judged.
+A name that begins with "no" or "disable" switches something off and has no effect. A number, a bool or a choice, as in
+`save_steps`, `save_safetensors`, `output_router_logits`, is not a place. One-letter options and positional arguments
+have no words and are not judged.
 """
 
 import re
@@ -31,7 +32,7 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
 _GLUED = re.compile(r"(log|out|output|save|work|run|ckpt|cache|data|model|train|input|base)(dir|path|file|to)")
 _SCALAR = re.compile(r"(?i)true|false|yes|no|none|null|[-+]?[\d.]+(e[-+]?\d+)?")
 _PATH_LIKE = re.compile(r"[/.$~\\]")
-SWITCH_KINDS = ("bool", "bool?", "int", "float")  # that hold no text
+SWITCH_KINDS = ("bool", "bool?", "int", "float")  # types that hold no text
 
 
 def _list_words(text: str) -> frozenset[str]:
@@ -41,15 +42,15 @@ def _list_words(text: str) -> frozenset[str]:
 SWITCHED_OFF = _list_words("no not non disable disabled without skip ignore dont")
 FOLDERS = _list_words("dir dirs directory directories folder folders")
 NOUNS = FOLDERS | _list_words("path paths file files filename filenames location root json jsonl csv")
-BARE = NOUNS | {"key", "name", "enable", "enabled", "to"}  # that say nothing without the table they are in
-# Words of writing: what is before a "dir" or a "path", whatever else is there.
+BARE = NOUNS | {"key", "name", "enable", "enabled", "to"}  # words that mean nothing without their enclosing table
+# Words of writing that make a "dir" or "path" a place, with any other words.
 WRITES = _list_words(
     "output outputs out save saves saved dump dumps export exports log logs logging checkpoint checkpoints ckpt ckpts "
     "result results prediction predictions workdir tmp temp scratch offload cache caches profile profiler profiling "
     "trace traces timeline tensorboard tb record write backup plot plots artifact artifacts dest destination "
     "merged trained finetuned final new"
 )
-# The same, if no word of reading is next to them.
+# Words of writing that count only if no word of reading is next to them.
 MAY_WRITE = _list_words(
     "local run runs exp work working sweep target store storage metric metrics report state pid lock history "
     "stats summary"
@@ -61,7 +62,7 @@ READS = _list_words(
     "weights repo replay tool function"
 )
 OUTPUTS = _list_words("output outputs out outfile outdir workdir workspace dump ckpt dst dest destination saveto")
-WRITTEN = _list_words("save saved export log logs results result record write")  # a place where their value is a path
+WRITTEN = _list_words("save saved export log logs results result record write")  # a place if their value is a path
 FILLERS = _list_words("to in at as model models final best name base merged adapter metrics target new prefix")
 PUSHES = _list_words("push pushes hub upload uploads publish hdfs s3 gcs")
 LOADS = _list_words("load loads loading restore restored reload init initial from continue restart")
@@ -89,7 +90,7 @@ TRACKING_PHRASES = ({"report", "to"}, {"log", "with"}, {"trace", "backend"})
 
 @lru_cache(4096)
 def find_effect(name: str, kind: str = "", value: str = "") -> Effect:
-    """Return what a setting does beyond the job's arithmetic, "" for nothing; `kind` is its type's name, if known."""
+    """Return a setting's effect besides computing, "" for none; `kind` is the name of its type, if known."""
     parts = [split_words(part) for part in name.strip("-+~").split(".")]
     leaf, whole = set(parts[-1]), {word for part in parts for word in part}
     is_text = kind not in SWITCH_KINDS and not _SCALAR.fullmatch(value)
@@ -125,7 +126,7 @@ def split_words(part: str) -> list[str]:
 
 
 def _is_resume(leaf: set[str], whole: set[str]) -> bool:
-    """Return whether a setting lets a job go on from what another one left."""
+    """Return whether a setting makes a job continue from another one's output."""
     if "download" in leaf or "cache" in leaf:
         return False
     begins = bool(leaf & BEGINNINGS) and (leaf <= BEGINNINGS | NOUNS | {"from"}) and leaf != {"start"}
@@ -140,7 +141,7 @@ def _is_adapter(leaf: set[str], value: str) -> bool:
 
 
 def _is_place(leaf: set[str], whole: set[str], value: str) -> bool:
-    """Return whether something is written if a setting says."""
+    """Return whether a setting names a place to which something is written."""
     words = whole if leaf <= BARE else leaf
     is_path = bool(_PATH_LIKE.search(value))
     if leaf & NOUNS and words & WRITES:

@@ -1,4 +1,4 @@
-"""The settings of one launch by field, as one release reads them: what axolotl and ms-swift have in common."""
+"""The settings of one launch by field, as one release reads them; shared by axolotl and ms-swift."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -28,14 +28,14 @@ class LaunchSettings(ABC):
 
     @abstractmethod
     def default_value(self, name: str) -> Any:
-        """Return the release's default of a setting, None if it has none."""
+        """Return the release's default of a setting; None if it has none."""
 
     def is_at_least(self, boundary: str) -> bool:
         """Return whether the release is `boundary` or newer."""
         return is_at_least(self.version, boundary)
 
     def get(self, name: str) -> Any:
-        """Return the value of a setting: the one that the launch sets, or the release's default."""
+        """Return the value of a setting: from the launch, or else the release's default."""
         value = get_nested(self.parsed_values, name)
         return value if value is not None else self.default_value(name)
 
@@ -44,7 +44,7 @@ class LaunchSettings(ABC):
         return is_true(self.get(name))
 
     def get_int(self, name: str, fallback: int = 1) -> int:
-        """Return a setting that counts as an int, `fallback` if it is 0 or no number."""
+        """Return a setting as an int; `fallback` if it is 0 or not a number."""
         return to_int(self.get(name), fallback) or fallback
 
     def has_any(self, *names: str) -> bool:
@@ -58,13 +58,13 @@ class LaunchSettings(ABC):
     def setting_problem(
         self, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
     ) -> Iterator[SettingProblem]:
-        """Yield a problem if one of `ranges` holds, located at the first of `fields` that the launch sets."""
+        """Yield a problem if one of `ranges` applies, located at the first of `fields` that the launch sets."""
         constraint = find_constraint(ranges, self.version)
         if constraint is not None:
             yield SettingProblem(consequence, message, (constraint.evidence,), self.find_location(*fields), **options)
 
     @cached_property
     def model(self) -> Model | None:
-        """Return the model, if its configuration could be read."""
+        """Return the model; None if its configuration could not be read."""
         fact = self.snapshot.model if self.snapshot is not None else None
         return fact.value if isinstance(fact, Known) else None

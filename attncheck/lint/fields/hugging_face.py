@@ -1,7 +1,7 @@
-"""What frameworks on transformers' Trainer share: ranks, accelerate's parallelism, precision, recurrent layers.
+"""Shared by frameworks on transformers' Trainer: ranks, accelerate's parallelism, precision, recurrent layers.
 
-accelerate 1.15.0 commands/launch.py (`--parallelism_config_*`), utils/launch.py:410-430 (the variables that it sets
-for the ranks), parallelism_config.py:277-289 (that read them); transformers 4.56.2 to 5.23.0 trainer.py.
+accelerate 1.15.0 commands/launch.py (`--parallelism_config_*`), utils/launch.py:410-430 (sets the variables for the
+ranks), parallelism_config.py:277-289 (reads them); transformers 4.56.2 to 5.23.0 trainer.py.
 """
 
 import re
@@ -25,11 +25,11 @@ DATA_PARALLEL_LOSS = (  # read in 4.45.2, 4.46.3, 4.56.2, 4.57.1, 4.57.6, 5.0.0,
                "each replica divides by num_items_in_batch of all, and loss.mean() divides by the replicas again"),
 )  # fmt: skip
 ONE_GPU_EACH = "start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0"
-LEAKS_RAISE_SINCE = "5.20.0"  # integrations/hub_kernels.py: cu_seqlens without causal-conv1d raise from here on
+LEAKS_RAISE_SINCE = "5.20.0"  # integrations/hub_kernels.py: since this release, cu_seqlens without causal-conv1d raise
 PROCESS_LAUNCHERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "srun", "ray", "mpirun"}
-)  # start several processes
-DTYPE_AUTO_SINCE = "5.0.0"  # from_pretrained loads in the checkpoint's dtype from here on, float32 before
+)  # these start several processes
+DTYPE_AUTO_SINCE = "5.0.0"  # since this release from_pretrained loads in the checkpoint's dtype; before, in float32
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Parallelism:
 
     @property
     def ring_size(self) -> int:
-        """Return over how many ranks one row is divided, by either scheme."""
+        """Return the number of ranks across which one row is divided, by either scheme."""
         return max(self.cp_size, self.sp_size)
 
     @property
     def scheme(self) -> str:
-        """Return the scheme's name, "" if rows stay whole."""
+        """Return the scheme's name; "" if rows are not divided."""
         return "torch" if self.cp_size > 1 else "ulysses" if self.sp_size > 1 else ""
 
     @property
@@ -58,7 +58,7 @@ class Parallelism:
 
 
 def read_parallelism(launch: Launch) -> Parallelism:
-    """Return accelerate's parallelism: from its command line, a file's keys for it, else the environment variables."""
+    """Return accelerate's parallelism: from its command line, a file's keys, or else the environment variables."""
     sizes_by_kind: dict[str, tuple[int, SourceLocation]] = {}
     for kind in ("cp", "sp", "tp"):
         text = launch.environ.get(f"PARALLELISM_CONFIG_{kind.upper()}_SIZE", "")
@@ -81,7 +81,7 @@ def read_parallelism(launch: Launch) -> Parallelism:
 
 
 def resize_parallelism(launch: Launch, ring_size: str) -> Iterator[Edit]:
-    """Yield the edits that give accelerate's context and sequence parallelism another size, where one is set."""
+    """Yield the edits that change the size of accelerate's context and sequence parallelism, if one is set."""
     for entry in launch.entries:
         if re.fullmatch(r"parallelism_config(?:_|\.parallelism_config_)(cp|sp)_size", entry.name):
             yield editing.replace_value(entry, ring_size)
@@ -104,8 +104,8 @@ def translate_keys(
 ) -> dict[str, str]:
     """Return the settings `sets`, most of them named by a `Key`, as fields of the Trainer.
 
-    `field_names` has the fields of the `Key`s, of the weights' "dtype", and of "bf16" if it is on by default;
-    fp16 is autocast over float32 weights: a gradient scaler refuses weights in float16.
+    `field_names` maps each `Key`, the weights' "dtype", and "bf16" (if it is on by default) to fields. fp16 is autocast
+    over float32 weights, because a gradient scaler refuses float16 weights.
     """
     new_values: dict[str, str] = {}
     for key, value in sets.items():
@@ -134,7 +134,7 @@ def _is_count(text: str) -> bool:
 
 
 def read_world_size(launch: Launch) -> Fact[int]:
-    """Return how many ranks train; a script that only Python starts has one."""
+    """Return how many ranks train; a script started only by Python has one."""
     if isinstance(launch.processes, Known):
         return Known(launch.processes.value * value_or(launch.nodes, 1))
     is_single_process = "python" in launch.launchers and not set(launch.launchers) & PROCESS_LAUNCHERS
@@ -142,7 +142,7 @@ def read_world_size(launch: Launch) -> Fact[int]:
 
 
 def resolve_versions(snapshot: Snapshot, package: str, version: str, contemporary: Mapping[str, str]) -> dict[str, str]:
-    """Return package -> version: transformers' as installed, else the newest of the framework's time."""
+    """Return package -> version: the installed transformers, or else the newest from the framework's time."""
     installed = snapshot.version("transformers")
     if isinstance(installed, Known):
         return {package: version, "transformers": str(installed.value)}
@@ -151,9 +151,10 @@ def resolve_versions(snapshot: Snapshot, package: str, version: str, contemporar
 
 
 def read_dtype(launch: Launch, option: str | None) -> str | None:
-    """Return the dtype that a launch loads its weights in, None for transformers' default.
+    """Return the dtype in which a launch loads its weights; None for transformers' default.
 
-    `option` is what the settings give; a script that loads the model itself, or gives `model_init_kwargs`, decides.
+    `option` is the value in the settings. A script that loads the model itself, or gives `model_init_kwargs`, overrides
+    it.
     """
     names = (python.DTYPE, "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")
     written = [entry.value for entry in launch.entries if entry.name in names]
@@ -161,7 +162,7 @@ def read_dtype(launch: Launch, option: str | None) -> str | None:
 
 
 def resolve_precision(snapshot: Snapshot, transformers: str, dtype: str | None, bf16: bool, fp16: bool) -> Precision:
-    """Return the precision of weights and arithmetic; `dtype` is the weights' dtype as the settings give it."""
+    """Return the precision of weights and arithmetic; `dtype` is the weights' dtype in the settings."""
     weights = (dtype or ("auto" if is_at_least(transformers, DTYPE_AUTO_SINCE) else "float32")).removeprefix("torch.")
     if weights == "auto":
         checkpoint_dtype = snapshot.model.value.dtype if isinstance(snapshot.model, Known) else Absent()
@@ -174,7 +175,7 @@ def resolve_precision(snapshot: Snapshot, transformers: str, dtype: str | None, 
 
 
 def find_recurrent_model(snapshot: Snapshot) -> Model | None:
-    """Return the model if it is known to have layers that carry a state over the row."""
+    """Return the model if it is known to have layers that carry state along the row."""
     if not isinstance(snapshot.model, Known):
         return None
     model = snapshot.model.value
@@ -184,7 +185,7 @@ def find_recurrent_model(snapshot: Snapshot) -> Model | None:
 def check_recurrent_packing(
     snapshot: Snapshot, transformers: str, model: Model, passes_cu_seqlens: bool, evidence: str
 ) -> SettingProblem | None:
-    """Return the problem of packing a model with recurrent layers; `passes_cu_seqlens`: whether the collator does."""
+    """Return the problem of packing for a model with recurrent layers, if the collator does not pass cu_seqlens."""
     sets = {"packing": "off"}
     family = model.model_type.replace("_text", "")
     if not passes_cu_seqlens:
@@ -214,12 +215,12 @@ def check_recurrent_packing(
     )
 
 
-DEPENDS = "it depends on "  # begins the note of a command that only some branch runs
+DEPENDS = "it depends on "  # begins the note on a command that runs only in some branches
 SCHEDULED_GPUS = re.compile(r"(?:--gres[= ]gpu|--gpus(?:-per-node|-per-task)?)(?:[:= ][a-zA-Z]\w*)?[:= ](\d{1,4})\b")
 
 
 def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:
-    """Return over how many GPUs one process that no launcher started would use nn.DataParallel, 0 if it would not."""
+    """Return the number of GPUs that nn.DataParallel would use without a launcher; 0 if it is not used."""
     is_unlaunched = bool(launch.words) and not set(launch.launchers) & PROCESS_LAUNCHERS
     is_pinned = "," not in launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
     places_itself = launch.places_itself or (
@@ -232,7 +233,7 @@ def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:
 
 
 def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -> Iterator[SettingProblem]:
-    """Yield the problem of a Trainer that averages over replicas what each divided by all tokens of the batch."""
+    """Yield the problem that a Trainer averages the replicas' losses, each already divided by the batch's tokens."""
     gpus = count_data_parallel_gpus(launch, snapshot)
     constraint = find_constraint(DATA_PARALLEL_LOSS, transformers)
     if gpus and constraint is not None:
@@ -247,7 +248,7 @@ def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -
 
 
 def is_flash(implementation: str) -> bool:
-    """Return whether an implementation is a flash kernel, which takes packed rows without a mask."""
+    """Return whether an implementation is a flash kernel, which accepts packed rows without a mask."""
     return FLASH_IMPLEMENTATION.match(implementation) is not None
 
 

@@ -1,10 +1,10 @@
-"""The options that Hugging Face's HfArgumentParser makes of dataclasses, by release.
+"""The options that Hugging Face's HfArgumentParser derives from dataclasses, by release.
 
-transformers 5.23.0 hf_argparser.py `_parse_dataclass_field`: `--a_b` and `--a-b` are one option; a bool that has a
-default may be without a value, one whose default is None may not; a bool that is True by default has `--no_a_b`
-too; lists take several words; argparse takes a name's beginning if it fits one option alone.
+transformers 5.23.0 hf_argparser.py `_parse_dataclass_field`: `--a_b` and `--a-b` are the same option. A bool with a
+default may be without a value, but not if the default is None. A bool that is True by default also has `--no_a_b`.
+Lists take several words. argparse accepts a prefix that fits only one option.
 
-Source: names/{trl,transformers,llamafactory}.json, made of released wheels by tests/lint/tools/names_*.py.
+Source: names/{trl,transformers,llamafactory}.json, made from released wheels by tools/names/*.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,19 +33,19 @@ class Option:
 
 @dataclass(frozen=True)
 class ResolvedOption:
-    """What a written option is: the field's whole name, "" if no release has it, and whether this release does."""
+    """The meaning of a written option: its field's full name ("" if no release has it), and if this release has it."""
 
     name: str = ""
     available: bool = False
-    negated: bool = False  # "--no_packing"
-    ambiguous: tuple[str, ...] = ()  # the fields that it may be the beginning of
+    negated: bool = False  # as in "--no_packing"
+    ambiguous: tuple[str, ...] = ()  # the fields of which it may be a prefix
 
 
 @cache
 def find_minor_release(package: str, version: str) -> str:
-    """Return the release whose names represent `version`: of its minor release the newest read that is not newer.
+    """Return the release whose names represent `version`: the newest one read in its minor release that is not newer.
 
-    Of most minor releases only the last was read: it represents the earlier ones too.
+    For most minor releases only the last was read, which also represents the earlier ones.
     """
     try:
         requested = parse_release(version)
@@ -71,19 +71,19 @@ def read_lifetimes(package: str, class_name: str) -> Mapping[str, tuple[Lifetime
 
 @dataclass(frozen=True)
 class ParserOptions:
-    """The options of one parser: those of the releases available, and those of any release."""
+    """The options of one parser: those of the available releases, and those of any release."""
 
     current: Mapping[str, Option]
     any_release: Mapping[str, tuple[str, Lifetime]]  # field -> package, and its last lifetime
 
     def find_option(self, name: str) -> Option | None:
-        """Return a field's option in the releases available, else in the last release that had it."""
+        """Return a field's option in the available releases, or else in the last release that had it."""
         if name in self.current:
             return self.current[name]
         return self.any_release[name][1][2] if name in self.any_release else None
 
     def resolve(self, text: str) -> ResolvedOption:
-        """Return which field an option sets; `text` is the option with its dashes."""
+        """Return the field that an option sets; `text` is the option with its dashes."""
         text = text.removeprefix("--")
         for known in (self.current, self._last_options):
             match = _match_exact_name(text, known) or _match_prefix(text, known)
@@ -97,7 +97,7 @@ class ParserOptions:
         return {name: lifetime[1][2] for name, lifetime in self.any_release.items()}
 
     def arity(self, text: str) -> str:
-        """Return what `arguments.options` needs: whether an option takes "none", "one", "many" or "optional" values."""
+        """Return the number of values an option takes, for `arguments.options`: "none", "one", "many" or "optional"."""
         resolved = self.resolve(text)
         option = self.find_option(resolved.name) if resolved.name else None
         if resolved.negated:
@@ -105,12 +105,12 @@ class ParserOptions:
         return {"bool": "optional", "list": "many"}.get(option.kind if option else "", "one" if option else "optional")
 
     def find_closest_name(self, name: str) -> str:
-        """Return the field of the releases available whose spelling is closest to `name`, or ""."""
+        """Return the field of the available releases whose spelling is closest to `name`, or ""."""
         matches = get_close_matches(name.lstrip("-").replace("-", "_"), list(self.current), 1, 0.75)
         return matches[0] if matches else ""
 
     def find_successor(self, name: str) -> str:
-        """Return the field that came in the release in which `name` went, and is spelled like it; "" for none."""
+        """Return the similarly spelled field that was added when `name` was removed; "" if there is none."""
         if name not in self.any_release:
             return ""
         package, (_, last, option) = self.any_release[name]
@@ -123,7 +123,7 @@ class ParserOptions:
         return find_closest_name(name, came)
 
     def default_value(self, name: str) -> Any:
-        """Return a field's default in the releases available, None if they do not have it."""
+        """Return a field's default in the available releases; None if they do not have the field."""
         return self.current[name].default if name in self.current else None
 
 
@@ -142,7 +142,7 @@ def _possible_names(text: str) -> Iterable[tuple[str, bool]]:
 
 
 def _to_field_name(text: str) -> str:
-    """Return a field's name: argparse knows its underscores all kept, or all as hyphens."""
+    """Return a field's name; argparse accepts its underscores unchanged or all as hyphens."""
     return text if "_" in text else text.replace("-", "_")
 
 
@@ -175,7 +175,7 @@ def build_parser_options(*parts: tuple[str, str, tuple[str, ...]]) -> ParserOpti
 
 
 def describe_change(options: ParserOptions, name: str, versions_at_hand: Mapping[str, str]) -> str:
-    """Return "package release" in which a field went, or came after the versions available; "" if neither is so."""
+    """Return the "package release" that removed a field or added it after the available versions; otherwise ""."""
     if name not in options.any_release:
         return ""
     package, (first, last, _) = options.any_release[name]

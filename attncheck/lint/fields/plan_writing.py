@@ -1,4 +1,4 @@
-"""What the plan writers of all frameworks share: version checks, environment variables, remarks on missing settings."""
+"""Shared by all frameworks' plan writers: version checks, environment variables, remarks on missing settings."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -9,16 +9,16 @@ from attncheck.core.plan import NO_CUDNN_SDPA, RING_NAMES, Plan
 from attncheck.doctor.knowledge import ring_flash_attn
 
 VersionCheck = Callable[[str], bool]  # whether the framework's version is this one or newer
-# What flash-attn (transformers, integrations/flash_attention.py) and cuBLAS read.
+# Variables that flash-attn (transformers, integrations/flash_attention.py) and cuBLAS read.
 DETERMINISTIC_ENVIRON = (("FLASH_ATTENTION_DETERMINISTIC", "1"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"))
 NO_CUDNN_SCRIPT = "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)"
 SHIM_SCRIPTS: Mapping[str, str] = {RING_NAMES: ring_flash_attn.SHIM_CODE, NO_CUDNN_SDPA: NO_CUDNN_SCRIPT}
-MULTIMODAL_SHAPES = {"reset_3d": "(3, batch, seqlen)", "reset_4d": "(4, batch, seqlen)"}  # of multimodal position_ids
-WEIGHT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "autocast": "float32"}  # of the weights
+MULTIMODAL_SHAPES = {"reset_3d": "(3, batch, seqlen)", "reset_4d": "(4, batch, seqlen)"}  # shapes of position_ids
+WEIGHT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "autocast": "float32"}  # dtypes of weights
 
 
 def make_version_check(version: str) -> VersionCheck:
-    """Return the function that says whether `version` is a given one or newer; an unknown version is the newest."""
+    """Return a function that tests whether `version` is at least a given one; an unknown version is the newest."""
     try:
         parsed = Version(version)
     except InvalidVersion:
@@ -27,27 +27,27 @@ def make_version_check(version: str) -> VersionCheck:
 
 
 def collect_environ(plan: Plan) -> dict[str, str]:
-    """Return the environment variables of the job: the plan's own, and what determinism needs."""
+    """Return the job's environment variables: the plan's own, and those for determinism."""
     return {**dict(DETERMINISTIC_ENVIRON if plan.deterministic else ()), **dict(plan.environ)}
 
 
 def format_exports(plan: Plan, prefix: str = "") -> list[str]:
-    """Return shell lines that set the job's environment; `prefix` makes them comments of another file."""
+    """Return shell lines that set the job's environment; `prefix` makes them comments in another file."""
     return [f"{prefix}export {name}={shlex.quote(value)}" for name, value in collect_environ(plan).items()]
 
 
 def format_switch(name: str, is_on: bool) -> list[str]:
-    """Return a flag if it is on, else nothing."""
+    """Return a flag in a list if it is on; otherwise an empty list."""
     return [name] if is_on else []
 
 
 def format_bool(value: bool) -> str:
-    """Return a bool as YAML and command lines write it."""
+    """Return a bool in the notation of YAML and command lines."""
     return "true" if value else "false"
 
 
 def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
-    """Yield a comment for each part of the plan that a framework has no setting for; `supported` names what it has."""
+    """Yield a comment for each part of the plan that a framework has no setting for; `supported` names the others."""
     if plan.packed and plan.positions == "running" and "positions" not in supported:
         yield "# positions that run through a whole row: no setting; they restart in each document"
     if plan.packed and plan.positions in MULTIMODAL_SHAPES:

@@ -1,4 +1,4 @@
-"""What cuts of launches that train on pairs share: the loss of a pair, read from a job's settings."""
+"""Shared by launches that train on pairs and are scaled down: the loss of a pair, from a job's settings."""
 
 import re
 
@@ -7,14 +7,14 @@ from attncheck.core.preferences import PREFERENCE_LOSSES, Preference
 from attncheck.core.rehearsal import Objective
 from attncheck.lint.fields.rehearsing import LEARNING_RATE, get_setting
 
-# Of these a sum of log-probabilities is to reach a number: at larger steps it jumps from one side of that to the other.
+# These drive a sum of log-probabilities to a target number; with larger steps it jumps back and forth across it.
 TARGETED_LOSSES = ("ipo_of_sums", "sppo_hard")
 TARGETED_LEARNING_RATE = "0.0001"
-Numbers = tuple[str | None, float]  # a setting's text, and what counts if none is written
+Numbers = tuple[str | None, float]  # a setting's text, and the value if it is not written
 
 
 def read_preference(loss: str, beta: Numbers, label_smoothing: Numbers = (None, 0.0)) -> Preference | str:
-    """Return a pair's loss, or why it is none that is rehearsed. Several losses may be in a list."""
+    """Return a pair's loss, or the reason it is not rehearsed. Several losses may be in a list."""
     names = [name for name in re.split(r"[\s,\[\]'\"]+", loss) if name]
     if len(names) != 1 or names[0] not in PREFERENCE_LOSSES:
         known = ", ".join(PREFERENCE_LOSSES)
@@ -45,7 +45,7 @@ def choose_learning_rate(objective: Objective) -> str:
 
 
 def list_other_references(job: Job, name: str) -> tuple[str, ...]:
-    """Return the remark on a reference that is another model than the one that is trained: here it is the same."""
+    """Return the remark that the reference differs from the trained model, while the rehearsal uses one for both."""
     reference = get_setting(job, name) or ""
     if not reference or reference == job.model:
         return ()

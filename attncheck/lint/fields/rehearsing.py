@@ -1,4 +1,4 @@
-"""What cuts of launches share: settings by their names, and transformers' TrainingArguments scaled down."""
+"""Shared by launches that are scaled down: settings by their names, and transformers' TrainingArguments scaled down."""
 
 import os
 import re
@@ -10,22 +10,23 @@ from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Edit, Launch, Setting, Word
 from attncheck.core.rehearsal import Materials, Normalisation
 
-# What transformers' Trainer divides by: `num_items_in_batch`. It counted every label as late as 5.3.0 (trainer.py
-# `_get_num_items_in_batch`), those that are predicted in 5.17.0.
+# The divisor in transformers' Trainer: `num_items_in_batch`. Up to 5.3.0 it counted every label (trainer.py
+# `_get_num_items_in_batch`), in 5.17.0 only predicted ones.
 TRAINER_NORMALISATIONS: tuple[Normalisation, ...] = ("step_tokens", "step_labels")
-# transformers 4.46.0 training_args.py; on by default in 5.17.0: before, each rank divided by its own labels.
+# transformers 4.46.0 training_args.py; on by default in 5.17.0. Without it, each rank divides by its own labels.
 TRAINER_RANK_CORRECTIONS: tuple[Mapping[str, str], ...] = ({"average_tokens_across_devices": "true"},)
-# At which a small model of random weights learns in tens of steps. PyYAML reads 5e-3, without a point, as text.
+# With this rate a small model with random weights learns in tens of steps. PyYAML reads 5e-3, without a point, as text.
 LEARNING_RATE = "0.005"
 EMULATED_IMPLEMENTATION = "flash_attention_2"
 FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
-# The watcher lets transformers say that bfloat16 can be had, which a CPU has too: frameworks request a GPU's alone.
+# Makes the watcher report bfloat16 as available: a CPU has it too, but frameworks check only the GPU.
 CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
-# The watcher makes the calls of torch.cuda that only choose a device do nothing, and DeepSpeed takes its CPU's code.
+# Makes the watcher ignore calls of torch.cuda that only choose a device, and DeepSpeed use its code for CPUs.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
+PICTURE_LENGTH = 256  # tokens that hold a document with its picture
 WHOLE_ROWS = "rows that accelerate splits across ranks are not compared with the reference yet"
-# Settings of transformers' Trainer, and of frameworks on it, that do not run on a CPU.
+# Settings of transformers' Trainer, and of frameworks on it, that do not work on a CPU.
 GPU_SETTINGS = (
     *("deepspeed", "fsdp", "fsdp_config", "torch_compile", "use_liger_kernel", "use_liger", "enable_liger_kernel"),
     *("quantization_bit", "quantization_method", "quant_bits", "quant_method", "load_in_4bit", "load_in_8bit"),
@@ -38,9 +39,10 @@ ON_VALUES = ("true", "1", "yes", "on", "")
 
 
 def get_setting(job: Job, *names: str) -> str | None:
-    """Return the value of a job's setting that has one of these names, None if none is written.
+    """Return the value of a job's setting that has one of these names; None if none is written.
 
-    One that a variable holds is this shell's; without one it is left out.
+    A value from a shell variable is taken from this shell; if the variable is not set, the setting counts as not
+    written.
     """
     for setting in reversed(job.settings):
         if setting.name.lstrip("-").replace("-", "_") in names:
@@ -56,7 +58,7 @@ def is_on(job: Job, name: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a setting's text is a number, which a shell's variable may hide."""
+    """Return whether a setting's text is a number; a shell variable may hide one."""
     try:
         float(text)
     except ValueError:
@@ -65,7 +67,7 @@ def is_number(text: str) -> bool:
 
 
 def resolve_options(launch: Launch, job: Job) -> Job:
-    """Return a job whose settings that a script takes from one of its options, `args.beta`, have that one's value."""
+    """Return a job in which settings that a script takes from an option (`args.beta`) have that option's value."""
     defaults = launch.program.options if launch.program is not None else {}
 
     def resolve(setting: Setting) -> Setting:
@@ -80,14 +82,14 @@ def resolve_options(launch: Launch, job: Job) -> Job:
 
 
 def find_options(launch: Launch, names: Sequence[str]) -> list[str]:
-    """Return those of these names that a launch's command gives, in the order of `names`."""
+    """Return those of `names` that a launch's command gives as options, in the order of `names`."""
     options = [word.text.partition("=")[0] for word in launch.words if word.text.startswith("-")]
     written = {option.lstrip("-").replace("-", "_") for option in options}
     return [name for name in names if name in written]
 
 
 def get_option(launch: Launch, name: str) -> str:
-    """Return the value that a launch's command gives to an option, "" if it gives none."""
+    """Return the value that a launch's command gives to an option; "" if it gives none."""
     for word, following in zip(launch.words, (*launch.words[1:], None)):
         option, equals, value = word.text.partition("=")
         if option.startswith("-") and option.lstrip("-").replace("-", "_") == name:
@@ -96,12 +98,12 @@ def get_option(launch: Launch, name: str) -> str:
 
 
 def get_first_option(launch: Launch, names: Sequence[str]) -> str:
-    """Return the value of the first of these options that a launch's command gives, "" if it gives none."""
+    """Return the value of the first of these options that a launch's command gives; "" if it gives none."""
     return next((get_option(launch, name) for name in find_options(launch, names)), "")
 
 
 def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]]:
-    """Return the options of these names that a launch's command gives without a value, each with its word."""
+    """Return the options with these names that a launch's command gives without a value, each with its word."""
     switches = []
     for word, following in zip(launch.words, (*launch.words[1:], None)):
         name = word.text.lstrip("-").replace("-", "_")
@@ -112,14 +114,14 @@ def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]
 
 
 def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
-    """Yield the edits that take such options out of a launch's command."""
+    """Yield the edits that remove these switches from a launch's command."""
     for _, word in find_switches(launch, names):
         if word.span[0] >= 0:
             yield Edit(word.location.source or launch.source.name, word.span, "")
 
 
 def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
-    """Yield the edits that give these values to the options of a launch's command that have such a name.
+    """Yield the edits that give these values to the matching options of a launch's command.
 
     Raises `ValueError` for a word that is assembled from several places.
     """
@@ -135,14 +137,21 @@ def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
 
 
 def edit_word(launch: Launch, word: Word, text: str) -> Edit:
-    """Return the edit that replaces a word of a launch's command. Raises `ValueError` if it is nowhere."""
+    """Return the edit that replaces a word of a launch's command. Raises `ValueError` if its place is unknown."""
     if word.span[0] < 0:
         raise ValueError(f"{word.text} is assembled from several places")
     return Edit(word.location.source or launch.source.name, word.span, text)
 
 
+def misses_program(launch: Launch) -> bool:
+    """Return whether a launch starts a file that is not here, of a framework's checkout for example."""
+    program = launch.words[0].text if launch.words else ""
+    places = (launch.folder, os.path.dirname(launch.source.name), "")
+    return program.endswith(".py") and not any(os.path.isfile(os.path.join(place, program)) for place in places)
+
+
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
-    """Return those settings that the user's own script takes: what is written, and what its source shows."""
+    """Return the settings that the user's own script takes: those in the command, and those found in its source."""
     written = {entry.name for entry in launch.entries} | set(find_options(launch, tuple(sets)))
     options = launch.program.options if launch.program is not None else {}
     taken = {name.replace("-", "_") for name in options}
@@ -150,9 +159,9 @@ def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
 
 
 def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
-    """Return TrainingArguments (transformers training_args.py) for a few steps that leave nothing behind.
+    """Return TrainingArguments (transformers training_args.py) for a few steps that leave no files behind.
 
-    Without a GPU what needs one is left out: `list_left_out` says so.
+    Without a GPU, settings that need one are left out, and `list_left_out` reports them.
     """
     without_gpu = {"use_cpu": "true", "tf32": DROP, "ddp_backend": DROP, **dict.fromkeys(_list_gpu_settings(job), DROP)}
     optimizer = get_setting(job, "optim")
@@ -189,18 +198,20 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
 
 
 def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
-    """Return the remarks on settings that are left out if there is no GPU."""
+    """Return the remarks on settings that are left out because there is no GPU."""
     names = () if materials.uses_gpu else _list_gpu_settings(job)
     return tuple(f"{name} needs a GPU, and this machine has none: left out" for name in names)
 
 
 def _list_gpu_settings(job: Job) -> list[str]:
-    return [name for name in GPU_SETTINGS if (get_setting(job, name) or "false").lower() not in OFF_VALUES]
+    switches = {setting.name.lstrip("-").replace("-", "_") for setting in job.settings if setting.name.startswith("-")}
+    values = {name: get_setting(job, name) or ("true" if name in switches else "") for name in GPU_SETTINGS}
+    return [name for name, value in values.items() if value.lower() not in OFF_VALUES]
 
 
 @dataclass(frozen=True)
 class AttentionCut:
-    """What replaces a job's attention without a GPU: settings, whether flash-attn is emulated, and the remark."""
+    """The replacement for a job's attention without a GPU: settings, whether flash-attn is emulated, and the remark."""
 
     sets: Mapping[str, str]
     emulates_flash_attn: bool = False
@@ -208,9 +219,9 @@ class AttentionCut:
 
 
 def cut_attention(job: Job, materials: Materials, requested: str = "") -> AttentionCut:
-    """Return what represents flash-attn if there is no GPU: its emulation in torch, under the same name and conditions.
+    """Return the replacement for flash-attn without a GPU: its emulation in torch, under the same name and conditions.
 
-    `requested` is what the launch requests, where the framework falls back to something else without flash-attn.
+    `requested` is the launch's own choice, if the framework falls back to something else without flash-attn.
     """
     name = requested or job.plan.attn_implementation
     if materials.uses_gpu or not any(word in name.lower() for word in FLASH_WORDS):

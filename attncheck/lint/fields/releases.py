@@ -1,4 +1,4 @@
-"""Which names a release of a framework knows: lookups in `names/*.json`, which give each name's range of releases."""
+"""The names in a framework's releases: lookups in `names/*.json`, which give each name's range of releases."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -14,14 +14,14 @@ Row = tuple[str, Any]  # the kind ("bool", "int", "str", "a|b"), and the default
 
 @cache
 def list_releases(framework: str) -> tuple[str, ...]:
-    """Return the releases whose names were read, the oldest first."""
+    """Return the releases whose names were read, oldest first."""
     return tuple(load_table(framework)["versions"])
 
 
 def parse_release(text: str) -> Version:
-    """Return the release that a version represents: a development version is the next release's.
+    """Return the release that a version represents; a development version represents the next release.
 
-    Raises `InvalidVersion` for what is not a version.
+    Raises `InvalidVersion` for a text that is not a version.
     """
     version = Version(text)
     return Version(version.base_version) if version.is_devrelease else version
@@ -29,7 +29,7 @@ def parse_release(text: str) -> Version:
 
 @cache
 def find_release(framework: str, version: str) -> str:
-    """Return the newest release read that is not newer than `version`; the newest if it is not a version."""
+    """Return the newest release read that is not newer than `version`; the newest of all if it is not a version."""
     known = list_releases(framework)
     try:
         requested = parse_release(version)
@@ -40,7 +40,7 @@ def find_release(framework: str, version: str) -> str:
 
 @cache
 def is_at_least(version: str, boundary: str) -> bool:
-    """Return whether `version` is `boundary` or newer; what is not a version counts as the newest."""
+    """Return whether `version` is at least `boundary`; a text that is not a version counts as the newest."""
     try:
         return parse_release(version) >= Version(boundary)
     except InvalidVersion:
@@ -67,7 +67,7 @@ def find_lifetime(framework: str, section: str, name: str) -> tuple[str, str] | 
 
 
 def find_change_release(framework: str, section: str, name: str, version: str) -> str:
-    """Return the release in which a name went, or in which it came; "" if no release has it."""
+    """Return the release in which a name was removed or added; "" if no release has it."""
     lifetime = find_lifetime(framework, section, name)
     if lifetime is None:
         return ""
@@ -77,7 +77,7 @@ def find_change_release(framework: str, section: str, name: str, version: str) -
 
 
 def read_requirements(framework: str, version: str) -> tuple[str, ...]:
-    """Return what a release requires of the packages that attention depends on: "transformers==5.16.1"."""
+    """Return the requirements of a release on packages that attention depends on: "transformers==5.16.1"."""
     return tuple(
         f"{name}{specifier}"
         for name, (specifier, _) in read_fields(framework, "requires", version).items()
@@ -86,7 +86,7 @@ def read_requirements(framework: str, version: str) -> tuple[str, ...]:
 
 
 def find_closest_name(name: str, names: Iterable[str]) -> str:
-    """Return the known name whose spelling is closest to `name`, "" if none is close."""
+    """Return the known name whose spelling is closest to `name`; "" if none is close."""
     return _find_closest_name(name, tuple(names))
 
 

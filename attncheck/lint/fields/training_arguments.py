@@ -1,16 +1,16 @@
-"""What transformers renamed among its training arguments, which every framework on its Trainer takes.
+"""The training arguments that transformers renamed; every framework on its Trainer takes them.
 
 Source: training_args.py in the wheels of transformers 4.40.2 to 5.23.0; 4.57.6 names the successors in its help.
 """
 
 from collections.abc import Mapping
 
-# Field -> its new names, "name" or "name=value" if it becomes one value of another field; (): gone.
+# Field -> its new names, "name" or "name=value" if it becomes one value of another field; (): removed.
 RENAMES: Mapping[str, tuple[str, ...]] = {
-    "evaluation_strategy": ("eval_strategy",),  # 4.46.3; gone in 4.51
+    "evaluation_strategy": ("eval_strategy",),  # 4.46.3; removed in 4.51
     "no_cuda": ("use_cpu",),  # 4.57.6
     "group_by_length": ("train_sampling_strategy=group_by_length",),  # 5.1.0, 5.2.0
-    "warmup_ratio": ("warmup_steps",),  # a share below 1 since 5.0.0, gone in 5.15
+    "warmup_ratio": ("warmup_steps",),  # a value below 1 is a ratio since 5.0.0; removed in 5.15
     "per_gpu_train_batch_size": ("per_device_train_batch_size",),
     "per_gpu_eval_batch_size": ("per_device_eval_batch_size",),
     "push_to_hub_token": ("hub_token",),

@@ -1,8 +1,8 @@
 """The settings of a launch for a program that reads its options with HfArgumentParser, as its releases read them.
 
-Options of the command come before the keys of its configuration file (trl 1.16.0 scripts/utils.py, `TrlParser`: the
-file's values replace the defaults of the options). A setting that the releases available know under another name counts
-under that: the intended launch is judged, and its `UnknownSetting` tells that the old name is refused.
+Options of the command override the keys of its configuration file (trl 1.16.0 scripts/utils.py, `TrlParser`: the file's
+values replace the defaults of the options). A setting that the available releases have under another name counts under
+that name: the intended launch is judged, and its `UnknownSetting` states that the old name is refused.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,36 +18,36 @@ from attncheck.lint.fields.names import ParserOptions, describe_change
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 
 CLOSE_MATCH = 0.8
-# What these name is what is trained: no default is a fix of theirs.
+# These name what is trained, so no default fixes them.
 TRAINED_NAMES = frozenset(
     {"stage", "finetuning_type", "pref_loss", "loss_type", "optim", "lr_scheduler_type", "reward_model_type"}
 )
-Renames = Mapping[str, tuple[str, ...]]  # field -> its names in other releases, "name" or "name=value"; (): gone
+Renames = Mapping[str, tuple[str, ...]]  # field -> its names in other releases, "name" or "name=value"; (): removed
 
 
 @dataclass(frozen=True)
 class ParsedSetting:
-    """One setting and the field that it sets; `value` of a switch is "true" or "false"."""
+    """One setting and the field that it sets; the `value` of a switch is "true" or "false"."""
 
     name: str  # a dotted key of a file stays dotted; "" if no release has it
     value: str
-    raw: Setting  # as the launch has it
-    is_option: bool  # of the command; else a key of the file or an override
-    known: bool = True  # to the releases available, under the name that was written
-    new_name: str = ""  # if it is not known: "name" or "name=value" that it is today
+    raw: Setting  # as written in the launch
+    is_option: bool  # an option of the command, otherwise a key of the file or an override
+    known: bool = True  # whether the available releases have the written name
+    new_name: str = ""  # the current "name" or "name=value" of an unknown name
     ambiguous: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ParsedSettings:
-    """All settings of a launch, and for each field the one that takes effect."""
+    """All settings of a launch, and for each field the effective one."""
 
     options: ParserOptions
     all_settings: tuple[ParsedSetting, ...] = ()
     by_field: Mapping[str, ParsedSetting] = field(default_factory=dict)
 
     def get_text(self, name: str) -> str | None:
-        """Return what a field will hold, None for None: the value that the launch sets, else the default."""
+        """Return the value of a field: the one that the launch sets, or else the default; None for None."""
         setting = self.by_field.get(name)
         if setting is not None and setting.raw.known:
             return None if setting.value.lower() in NULL_WORDS else setting.value
@@ -55,11 +55,11 @@ class ParsedSettings:
         return None if default is None else str(default)
 
     def is_on(self, name: str) -> bool:
-        """Return whether a field will hold a true value."""
+        """Return whether a field's value is true."""
         return (self.get_text(name) or "").lower() in TRUE_WORDS
 
     def get_int(self, name: str, fallback: int) -> int:
-        """Return the int that a field will hold, `fallback` if it holds none."""
+        """Return a field's value as an int; `fallback` if it is not one."""
         try:
             return int(float(self.get_text(name) or ""))
         except (ValueError, OverflowError):
@@ -74,7 +74,7 @@ class ParsedSettings:
         return next((self.by_field[name].raw.location for name in names if name in self.by_field), SourceLocation())
 
     def describe_unresolved(self) -> tuple[str, ...]:
-        """Return a line for each setting whose value is known only when it runs."""
+        """Return a line for each setting whose value is known only at run time."""
         unresolved = [
             setting.raw
             for setting in self.all_settings
@@ -114,7 +114,7 @@ def with_program_defaults(options: ParserOptions, program: Program | None) -> Pa
 
 
 def join_settings(options: ParserOptions, all_settings: Sequence[ParsedSetting]) -> ParsedSettings:
-    """Return settings as one record: of two for a field the later takes effect, a new name goes before an old one."""
+    """Return settings as one record: for one field, the last is effective, and a new name overrides an old one."""
     by_field: dict[str, ParsedSetting] = {}
     for setting in all_settings:
         if setting.known:
@@ -155,9 +155,9 @@ def _field_name(text: str) -> str:
 
 
 def _find_new_name(name: str, value: str, options: ParserOptions, renames: Renames) -> str:
-    """Return the first of a field's new names that the releases available have, "" if there is none.
+    """Return the first of a field's new names that the available releases have; "" if there is none.
 
-    A switch that became one value of another field has a new name where it is on alone.
+    A switch that became one value of another field has a new name only if it is on.
     """
     is_off = value.lower() in FALSE_WORDS and bool(value)
     return next(
@@ -191,14 +191,14 @@ def find_unknown_settings(
             yield UnknownSetting(setting.raw.name, setting.raw.location, near=dashes + closest if closest else "")
 
 
-# HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) is the same here.
+# HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) does the same.
 HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
 
 
 def find_refused_settings(settings: ParsedSettings, transformers: str) -> Iterator[SettingProblem]:
-    """Yield what the parser refuses: an option without the value that it must have, a value outside its choices.
+    """Yield the settings that the parser refuses: an option without its required value, a value outside its choices.
 
-    In releases of transformers that were not read only what argparse itself refuses.
+    For releases of transformers that were not read, only refusals of argparse itself are included.
     """
     is_read = find_constraint(HF_ARGUMENT_PARSER, transformers) is not None
     evidence = HF_ARGUMENT_PARSER[0].evidence
@@ -214,7 +214,7 @@ def _check_value(
 ) -> Iterator[SettingProblem]:
     name, value, location = setting.raw.name, setting.value.lower(), setting.raw.location
     if setting.is_option and not setting.value and setting.raw.value_span != NOWHERE:
-        return  # --output_dir="": argparse takes the empty text
+        return  # --output_dir="": argparse accepts the empty text
     if setting.is_option and not setting.value and kind != "bool":
         is_optional = kind == "bool?"
         reason = "its default is None, so it is not a switch" if is_optional else "it needs a value"

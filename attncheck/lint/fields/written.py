@@ -1,4 +1,4 @@
-"""Reads a value from the text of YAML and command lines, as frameworks do: bool, number, list, table."""
+"""Parses a value from YAML or a command line, as frameworks do: bool, number, list, table."""
 
 import json
 import re
@@ -40,19 +40,19 @@ def _parse_number(text: str) -> int | float | str:
 
 
 def is_true(value: Any) -> bool:
-    """Return whether a value is on, by the truth of YAML values and pydantic's words for it."""
+    """Return whether a value is true, by the rules of YAML and pydantic."""
     if isinstance(value, str):
         return value.lower() not in FALSE_WORDS | NULL_WORDS
     return bool(value)
 
 
 def switch_to_bool(value: str) -> str:
-    """Return the "on" and "off" of a `Key` as the true and false of YAML and options; another value as it is."""
+    """Return the "on" and "off" of a `Key` as true and false of YAML and options; other values are unchanged."""
     return {"on": "true", "off": "false"}.get(value, value)
 
 
 def to_int(value: Any, fallback: int) -> int:
-    """Return a value as an int, `fallback` if it is none."""
+    """Return a value as an int; `fallback` if it is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return fallback
     try:
@@ -62,7 +62,7 @@ def to_int(value: Any, fallback: int) -> int:
 
 
 def get_nested(values: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a dotted name, which is a key itself or a key of a table; None if there is neither."""
+    """Return the value of a dotted name, which is a key itself or a key in a table; None if there is neither."""
     if name in values:
         return values[name]
     head, _, rest = name.partition(".")

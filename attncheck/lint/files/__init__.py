@@ -1,1 +1,1 @@
-"""Reads configuration files as text, never by running them, and edits scripts, configuration files and commands."""
+"""Reads configuration files as text, without running them, and edits scripts, configuration files and commands."""

@@ -1,4 +1,4 @@
-"""Parses configuration files: every key with its value and its span. A training script may be one, too."""
+"""Parses configuration files, including training scripts: every key with its value and span."""
 
 from functools import lru_cache
 
@@ -11,17 +11,17 @@ __all__ = ["Configuration", "Entry", "parse_configuration", "parse_entries"]
 
 
 def parse_entries(source: Source) -> tuple[Setting, ...]:
-    """Return every key with its value, nested keys dotted; of a key written twice both, and the last one counts.
+    """Return every key with its value, nested keys dotted; a key written twice appears twice, and the last one counts.
 
-    A list is one setting, as JSON. What is set only at run time (`${oc.env:X}`, `???`) is not known.
-    Raises `BadUsage`, in one line with its location, for a file that does not parse.
+    A list is one setting, as JSON. Values set only at run time (`${oc.env:X}`, `???`) are unknown. Raises `BadUsage`,
+    in one line with its location, for a file that does not parse.
     """
     return parse_configuration(source).entries
 
 
-@lru_cache(maxsize=16)  # a file is read for its launch, for what it names and for what is corrected
+@lru_cache(maxsize=16)  # a file is read for its launch, for the names in it and for corrections
 def parse_configuration(source: Source) -> Configuration:
-    """Return the keys of a file, and notes on what could not be read. Raises `BadUsage` as `parse_entries` does."""
+    """Return the keys of a file, and notes on unreadable parts. Raises `BadUsage` as `parse_entries` does."""
     if source.kind == "json":
         return json.parse(source)
     if source.kind == "toml":

@@ -1,4 +1,4 @@
-"""Builds the edits that remove keys of configuration files and add new ones, in the layout that is there."""
+"""Builds the edits that remove keys of configuration files and add new ones, in the existing layout."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def remove_key(source: Source, span: Span) -> Edit:
 
 
 def _remove_first_of_item(source: Source, span: Span, line_end: int, indent: int) -> Edit:
-    """Remove the first key of `- key: value`: the next one moves behind the dash, or `{}` is there."""
+    """Return the edit that removes the first key of `- key: value`; the next key takes its place, or `{}` does."""
     next_key = re.compile(rf"\n {{{indent}}}(?=[^\s#-])").match(source.text, line_end)
     if next_key:
         return Edit(source.name, (span[0], next_key.end()), "")
@@ -38,7 +38,7 @@ def _remove_first_of_item(source: Source, span: Span, line_end: int, indent: int
 
 
 def add_key(source: Source, name: str, value: str) -> Edit:
-    """Return the edit that adds a key to a file, in the innermost table of it that exists already.
+    """Return the edit that adds a key to a file, in its innermost existing table.
 
     Raises `ValueError` if nothing can be added to that table, and `BadUsage` for a file that does not parse.
     """
@@ -54,7 +54,7 @@ def add_key(source: Source, name: str, value: str) -> Edit:
 
 
 def _find_sibling(entries: Sequence[Setting], path: Sequence[str]) -> tuple[Setting | None, int]:
-    """Return the last key in the innermost table of `path` that exists, and how deep that table is."""
+    """Return the last key in the innermost existing table of `path`, and the depth of that table."""
     for depth in range(len(path) - 1, 0, -1):
         prefix = ".".join(path[:depth]) + "."
         entries_below = [entry for entry in entries if entry.name.startswith(prefix) and entry.span != NOWHERE]
@@ -157,7 +157,7 @@ def _parse_values(source: Source) -> dict[str, str]:
 
 
 def check_changed_keys(source: Source, corrected: str, intended: Sequence[str] | None) -> None:
-    """Raise `BadUsage` if `corrected` does not parse, or where keys outside `intended` change."""
+    """Raise `BadUsage` if `corrected` does not parse, or if keys outside `intended` change."""
     unintended = [
         name for name in find_changed_keys(source, corrected) if intended is not None and name not in intended
     ]

@@ -1,4 +1,4 @@
-"""Line bounds and quoting, for edits."""
+"""Line bounds and quoting for edits."""
 
 import json
 import re
@@ -13,7 +13,7 @@ JSON_VALUE = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?
 
 
 def quote_value(value: str, kind: Kind) -> str:
-    """Return a value in the syntax of `kind`: numbers, true and false as they are, other text quoted if needed."""
+    """Return a value in the syntax of `kind`: numbers, true and false unchanged, other text quoted if needed."""
     if kind in ("command", "shell"):
         return shlex.quote(value)
     if kind == "python" and value in PYTHON_WORDS:
@@ -26,7 +26,7 @@ def quote_value(value: str, kind: Kind) -> str:
 
 
 def find_line_bounds(text: str, span: Span) -> tuple[int, int]:
-    """Return the offsets where the lines of a span begin and end, the last newline not counted."""
+    """Return the offsets at which the lines of a span begin and end, without the last newline."""
     start = text.rfind("\n", 0, span[0]) + 1
     end = text.find("\n", span[1])
     return start, end if end >= 0 else len(text)

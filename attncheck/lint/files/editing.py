@@ -1,4 +1,4 @@
-"""Edits what a user wrote: removes settings, adds others, and leaves every other character as it is."""
+"""Edits the user's text: removes settings, adds others, and leaves every other character unchanged."""
 
 import difflib
 import os
@@ -20,10 +20,10 @@ CONTINUATION = re.compile(r"[ \t]*\\[ \t]*$")
 
 
 def apply_edits(source: Source, edits: Iterable[Edit]) -> str:
-    """Return the text after `edits`. Raises `ValueError` if two of them overlap or one is not of the text."""
+    """Return the text after `edits`. Raises `ValueError` if two of them overlap or one belongs to another text."""
     parts: list[str] = []
     copied_end = 0
-    # Of several edits at one offset insertions come first, and otherwise the order of `edits` stays.
+    # At the same offset insertions come first; otherwise the order of `edits` is kept.
     for edit in sorted(edits, key=lambda edit: edit.span):
         start, end = edit.span
         if edit.source != source.name or not 0 <= start <= end <= len(source.text):
@@ -36,11 +36,11 @@ def apply_edits(source: Source, edits: Iterable[Edit]) -> str:
 
 
 def format_diff(source: Source, corrected: str) -> str:
-    """Return the change as a unified diff, "" if nothing changes."""
+    """Return the change as a unified diff; "" if nothing changes."""
     if source.text == corrected:
         return ""
     name = source.name if source.name not in ("-", COMMAND) else "command" if source.name == COMMAND else "stdin"
-    name = show_on_one_line(name)  # a line end in a file's name would begin a line of no diff
+    name = show_on_one_line(name)  # a line end in a file's name would break the diff's header
     lines = difflib.unified_diff(
         source.text.splitlines(), corrected.splitlines(), f"a/{name.lstrip('/')}", f"b/{name.lstrip('/')}", lineterm=""
     )
@@ -48,9 +48,9 @@ def format_diff(source: Source, corrected: str) -> str:
 
 
 def replace_value(setting: Setting, value: str | Sequence[str]) -> Edit:
-    """Return the edit that gives a setting another value, quoted as its source needs; several for an option of many.
+    """Return the edit that gives a setting another value, quoted as its source needs; several values for a list option.
 
-    Raises `ValueError` for a setting that is nowhere (`span` is `NOWHERE`).
+    Raises `ValueError` for a setting without a place (`span` is `NOWHERE`).
     """
     joined = value if isinstance(value, str) else " ".join(value)
     if isinstance(setting, Entry):
@@ -69,7 +69,7 @@ def _quote_override(name: str, value: str) -> str:
 
 
 def remove_setting(source: Source, span: Span) -> Edit:
-    """Return the edit that removes a setting with its separator: its blank, its continued line, its comma.
+    """Return the edit that removes a setting with its separator: its space, its continued line, or its comma.
 
     Raises `ValueError` for `NOWHERE`.
     """
@@ -81,7 +81,7 @@ def remove_setting(source: Source, span: Span) -> Edit:
 
 
 def _find_removal_span(text: str, span: Span) -> Span:
-    """Return the span to remove from a script so that the words at `span` no longer exist."""
+    """Return the span to remove from a script so that the words at `span` disappear."""
     line_start, line_end = find_line_bounds(text, span)
     before, after = text[line_start : span[0]], text[span[1] : line_end]
     alone_on_line = not before.strip() and re.fullmatch(r"[ \t]*\\?[ \t]*(#.*)?", after) is not None
@@ -98,9 +98,9 @@ def _find_removal_span(text: str, span: Span) -> Span:
 
 
 def _find_line_span(text: str, line_start: int, line_end: int, span: Span) -> Span:
-    """Return the span of the whole line; in a continued command one backslash goes with it.
+    """Return the span of the whole line; in a continued command it includes one backslash.
 
-    That is the one of the line before, wherever that gives the same text: what is inserted behind the span then stays.
+    That is the backslash of the previous line if the result is the same, so that text inserted after the span is kept.
     """
     previous = text[: line_start - 1]
     before = CONTINUATION.search(previous[previous.rfind("\n") + 1 :])
@@ -111,12 +111,12 @@ def _find_line_span(text: str, line_start: int, line_end: int, span: Span) -> Sp
 
 
 def append_argument(launch: Launch, text: str, removed_spans: Sequence[Span] = ()) -> Edit:
-    """Return the edit that appends an argument to the program's command, laid out as its last one is.
+    """Return the edit that appends an argument to the program's command, laid out like its last one.
 
-    On its own line if the last argument has one: continued in a command or a heredoc, plain in an array.
-    `removed_spans` are spans that are removed at the same time: nothing is appended behind them.
-    For a configuration file `text` is a line ("packing: true") put at its end; for nested keys see `add_key`.
-    Raises `ValueError` if no argument is in the source.
+    The argument gets its own line if the last one has its own: continued in a command or a heredoc, plain in an array.
+    Nothing is appended after `removed_spans`, which are removed at the same time. For a configuration file, `text` is a
+    line ("packing: true") added at its end; for nested keys see `add_key`. Raises `ValueError` if no argument is in the
+    source.
     """
     source = launch.source
     if not launch.words:
@@ -152,19 +152,19 @@ def _find_last_argument(words: Sequence[Word]) -> Word:
 
 
 def _starts_line(words: Sequence[Word], line_start: int, text_start: int, last_argument: Word) -> bool:
-    """Return whether the line of the last argument begins with an argument, and not with the program."""
+    """Return whether the line of the last argument begins with an argument rather than the program."""
     begins_with_program = words[0].span != NOWHERE and line_start <= words[0].span[0] <= last_argument.span[0]
     return not begins_with_program and any(word.span[0] == text_start for word in words[1:])
 
 
 def _is_in_array(text: str, line_start: int) -> bool:
-    """Return whether the line before opens or continues an array `NAME=( …`, if a newline ends no command."""
+    """Return whether the previous line opens or continues an array `NAME=( …`, where a newline ends no command."""
     opening = text.rfind("=(", 0, line_start)
     return opening >= 0 and not re.search(r"^\s*\)", text[opening:line_start], re.MULTILINE)
 
 
 def add_key(source: Source, name: str, value: str) -> Edit:
-    """Return the edit that adds a key to a configuration file, in the innermost table of it that exists already.
+    """Return the edit that adds a key to a configuration file, in its innermost existing table.
 
     Raises `ValueError` if nothing can be added to that table, and `BadUsage` for a file that does not parse.
     """
@@ -172,10 +172,10 @@ def add_key(source: Source, name: str, value: str) -> Edit:
 
 
 def write_corrected(source: Source, path: str, corrected: str, intended: Sequence[str] | None = None) -> None:
-    """Replace the file at `path` by `corrected` atomically, with its mode, its newlines and its byte order mark.
+    """Replace the file at `path` by `corrected` atomically, keeping its mode, newlines and byte order mark.
 
-    Raises `BadUsage`, and writes nothing, where the file is no longer what was read, cannot be written, or would no
-    longer parse; with `intended`, the names of the keys that may change, also if another one would.
+    Raises `BadUsage`, and writes nothing, if the file has changed since it was read, cannot be written, or would no
+    longer parse. With `intended`, the names of keys that may change, it also raises if another key would change.
     """
     if source.kind in ("yaml", "json", "toml"):
         edit_files.check_changed_keys(source, corrected, intended)

@@ -8,8 +8,8 @@ from attncheck.core.launch import NOWHERE, Edit, Kind, Setting, Source, Span
 from attncheck.lint.files.edit_text import quote_value
 
 RUNTIME_VALUE = re.compile(r"\$\{|\{\{|^\?\?\?$")  # interpolation (Hydra, Jinja) and Hydra's "must be given"
-MAX_DEPTH = 60  # tables within tables
-MAX_KEYS = 20_000  # keys of one file: aliases of aliases grow without end
+MAX_DEPTH = 60  # nested tables
+MAX_KEYS = 20_000  # keys per file: aliases of aliases can expand without limit
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Entry(Setting):
     """One key of a configuration file of `kind` (YAML, JSON or TOML) with its value and their spans."""
 
     kind: Kind = "yaml"
-    separator: str = ""  # before another value: this one's span begins right behind the colon
+    separator: str = ""  # text before another value, because the span begins directly after the colon
 
     def replace_value(self, value: str) -> Edit:
-        """Return the edit that gives the key another value. Raises `ValueError` if its own is nowhere."""
+        """Return the edit that gives the key another value. Raises `ValueError` if the value has no place."""
         if NOWHERE in (self.span, self.value_span):
             raise ValueError(f"{self.name} is assembled from several places")
         return Edit(self.location.source, self.value_span, self.separator + quote_value(value, self.kind))
@@ -28,7 +28,7 @@ class Entry(Setting):
 
 @dataclass(frozen=True)
 class Configuration:
-    """The keys that a configuration file sets, and notes on what could not be read."""
+    """The keys that a configuration file sets, and notes on unreadable parts."""
 
     entries: tuple[Entry, ...] = ()
     notes: tuple[str, ...] = ()

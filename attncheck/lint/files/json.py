@@ -13,7 +13,7 @@ BLANK = re.compile(r"[ \t\r\n]*")
 
 
 def parse(source: Source) -> Configuration:
-    """Return the keys of a JSON object. Raises `BadUsage` with the location of what is no JSON."""
+    """Return the keys of a JSON object. Raises `BadUsage` with the location of invalid JSON."""
     try:
         document = json.loads(source.text)
     except json.JSONDecodeError as error:
@@ -43,7 +43,7 @@ class _ObjectReader:
         return match.end() if match else offset
 
     def _iter_object(self, offset: int, path: Sequence[str]) -> Iterator[Entry]:
-        """Yield the entries of the object at `offset`; `value_end` is then behind it."""
+        """Yield the entries of the object at `offset`; `value_end` is then the end of the object."""
         if len(path) > MAX_DEPTH:
             raise BadUsage(f"{self.source.location(offset)}: nested too deeply to be read")
         offset = self._skip_blanks(offset + 1)
@@ -74,5 +74,5 @@ class _ObjectReader:
 
 
 def format_value(value: Any) -> str:
-    """Return a value as a `Setting` has it: a string as it is, anything else as JSON."""
+    """Return a value in the form of a `Setting`: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

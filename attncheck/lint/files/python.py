@@ -1,8 +1,8 @@
 """Reads the settings that a training script writes out: `SFTConfig(packing=True)`, `….from_pretrained(dtype=…)`.
 
-The script is parsed, never run. A value counts if it is a literal, or a name that the script binds once, to a literal;
-`**` counts if it unpacks a dict of such values. Any other value is not known. If several calls of one class differ in a
-setting, its value is not known either.
+The script is parsed, never run. A value is known if it is a literal, or a name that the script binds once, to a
+literal. `**` is followed if it unpacks a dict of such values. All other values are unknown. If several calls of one
+class differ in a setting, its value is unknown too.
 """
 
 import ast
@@ -24,16 +24,16 @@ MAX_CHARACTERS = 1 << 18
 MARKS = ("TrainingArguments", "Trainer")  # a script without these words is not parsed
 TRAINING_ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
 MODEL_SUFFIXES = ("ForCausalLM", "ForConditionalGeneration", "ForImageTextToText", "AutoModel", "ForVision2Seq")
-MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth's
+MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth's classes
 MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
-DTYPE = "from_pretrained.dtype"  # of the weights; "" if a call of from_pretrained leaves it to transformers
+DTYPE = "from_pretrained.dtype"  # dtype of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
-SWITCHES = {"store_true": "false", "store_false": "true"}  # and the default of each
+SWITCHES = {"store_true": "false", "store_false": "true"}  # action -> default
 
 
 def names_devices(text: str) -> bool:
-    """Say whether a program names the devices of its process: whether nn.DataParallel has a part in it is not known."""
+    """Return whether a program names its process's devices, so that the use of nn.DataParallel is unknown."""
     return DEVICES.search(text) is not None
 
 
@@ -42,12 +42,12 @@ class _Argument:
     name: str
     value: ast.expr
     start: ast.AST  # the node at which the argument begins
-    is_named: bool = True  # False: it is in its place alone
+    is_named: bool = True  # False: it is a positional argument
 
 
 @dataclass(frozen=True)
 class Script:
-    """A parsed training script: the class that holds its settings, with every call that makes one or loads a model."""
+    """A parsed training script: its settings class, with every call that creates one or loads a model."""
 
     source: Source
     tree: ast.Module = field(compare=False)
@@ -81,7 +81,7 @@ class Script:
 
     @cached_property
     def calls(self) -> list[tuple[str, ast.Call]]:
-        """Return every call with the dotted name of what is called, in the order of the text."""
+        """Return every call with the dotted name of the called function, in text order."""
         nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         ordered = sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
         return [(self._name_function(node.func), node) for node in ordered]
@@ -98,7 +98,7 @@ class Script:
 
     @cached_property
     def settings_calls(self) -> list[tuple[str, ast.Call]]:
-        """Return the calls that make TrainingArguments, or the configuration of a trainer of TRL's."""
+        """Return the calls that create TrainingArguments, or the configuration of a TRL trainer."""
         return [
             (f"{name.partition('.')[0]}.{name.rpartition('.')[2]}", call)
             for name, call in self.calls
@@ -107,18 +107,18 @@ class Script:
 
     @cached_property
     def columns(self) -> set[str]:
-        """Return the texts that the script subscripts by, `row["question"]`: columns of its data, among others."""
+        """Return the string subscripts in the script, `row["question"]`, which include the columns of its data."""
         slices = [node.slice for node in ast.walk(self.tree) if isinstance(node, ast.Subscript)]
         return {node.value for node in slices if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
     @cached_property
     def trains(self) -> bool:
-        """Whether the script calls some `train()`; a module that only defines a trainer does not."""
+        """Whether the script calls a `train()` method; a module that only defines a trainer does not."""
         return any(isinstance(call.func, ast.Attribute) and call.func.attr == "train" for _, call in self.calls)
 
     @cached_property
     def parsed_classes(self) -> set[str]:
-        """Return the classes that a parser of dataclasses fills from the command, and what those derive from."""
+        """Return the classes that a parser of dataclasses fills from the command, and their bases."""
         parsers = [call for name, call in self.calls if name.endswith("Parser")]
         nodes = [node for call in parsers for argument in call.args for node in ast.walk(argument)]
         names = {self._name_function(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))}
@@ -139,9 +139,9 @@ class Script:
 
     @cached_property
     def settings_class(self) -> str:
-        """Return the class that holds the settings: "trl.SFTConfig"; "" if that is not known.
+        """Return the class that holds the settings, such as "trl.SFTConfig"; "" if unknown.
 
-        TrainingArguments given to one trainer of TRL's count as its configuration.
+        TrainingArguments that are passed to a single TRL trainer count as its configuration.
         """
         if not self.trains or any(_is_settings_class(name) for name in self.parsed_classes):
             return ""
@@ -156,9 +156,9 @@ class Script:
 
     @cached_property
     def option_defaults(self) -> dict[str, str | None]:
-        """Return the default of each option of the script's own argparse, None if it is not a literal.
+        """Return the default of each option of the script's own argparse; None if it is not a literal.
 
-        An option that the script assigns to is left out.
+        Options that the script assigns to are left out.
         """
         stored = {n.attr for n in ast.walk(self.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
         defaults: dict[str, str | None] = {}
@@ -174,10 +174,10 @@ class Script:
         return defaults
 
     def read_entries(self) -> tuple[list[Entry], list[str]]:
-        """Return the settings of the script, and a note on each part of them that could not be read."""
+        """Return the settings of the script, and a note on each unreadable part of them."""
         notes: list[str] = []
         entries = self._merge([self._list_arguments(call, notes) for _, call in self.settings_calls])
-        if all(name in TRAINING_ARGUMENTS for name, _ in self.settings_calls):  # as TRL took them before 0.13
+        if all(name in TRAINING_ARGUMENTS for name, _ in self.settings_calls):  # TRL accepted these before 0.13
             entries += self._merge([self._pick(call, "packing", "packing") for call in self.trainers])
         models = [[*self._list_model_arguments(call, notes)] for call in self.model_calls]
         entries += self._merge(models or [self._pick_model(call) for call in self.trainers])
@@ -189,7 +189,7 @@ class Script:
         return [*entries, *(self._make_entry(argument, False) for argument in assigned.values())], notes
 
     def _list_assigned(self) -> list[ast.Attribute]:
-        """Return what the script assigns to its settings after it made them: `args.packing = …`."""
+        """Return the assignments to settings after their creation: `args.packing = …`."""
         made = [call for _, call in self.settings_calls]
         nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute))
         stored = [node for node in nodes if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)]
@@ -216,7 +216,7 @@ class Script:
         return arguments
 
     def _unpack(self, node: ast.expr) -> list[_Argument] | None:
-        """Return the items of a dict literal, or of a name that is bound to one and used for nothing else."""
+        """Return the items of a dict literal, or of a name that is bound to one and not used otherwise."""
         if isinstance(node, ast.Name) and node.id in self.values:
             uses = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id == node.id]
             unpacked = [n for n in ast.walk(self.tree) if isinstance(n, ast.keyword) and n.arg is None]
@@ -245,7 +245,7 @@ class Script:
             yield _Argument("model_name_or_path", call.args[0], call.args[0], False)
 
     def _merge(self, calls: Sequence[Sequence[_Argument]]) -> list[Entry]:
-        """Return the arguments of calls as one; a value that they do not agree on is not known."""
+        """Return the arguments of several calls as one list; a value on which they differ is unknown."""
         by_name: dict[str, list[_Argument]] = {}
         for arguments in calls:
             for argument in arguments:
@@ -257,7 +257,7 @@ class Script:
         return entries
 
     def _flatten(self, argument: _Argument, agrees: bool) -> Iterator[Entry]:
-        """Yield an argument; of a dict its items, each under a dotted name."""
+        """Yield an argument, or the items of a dict, each with a dotted name."""
         items = self._unpack(argument.value) if isinstance(argument.value, (ast.Dict, ast.Call)) else None
         if not items:
             yield self._make_entry(argument, agrees)
@@ -271,7 +271,7 @@ class Script:
         span = value_span = NOWHERE
         if has_place:
             value_span = (self.find_offset(argument.value), self.find_end(argument.value))
-            # a keyword ends behind the brackets around its value
+            # a keyword ends after the brackets around its value
             whole = argument.start if isinstance(argument.start, ast.keyword) else argument.value
             span = (start, self.find_end(whole))
         shown = text if text is not None else ast.unparse(argument.value)
@@ -279,7 +279,7 @@ class Script:
         return Entry(argument.name, shown, location, span, value_span, agrees and text is not None, "python")
 
     def _format_value(self, node: ast.expr, depth: int = 0) -> str | None:
-        """Return a value as configuration files write it, None if only running can tell it."""
+        """Return a value in the notation of configuration files; None if it is known only at run time."""
         if isinstance(node, ast.Name) and node.id in self.values and depth < 4:
             return self._format_value(self.values[node.id], depth + 1)
         if isinstance(node, ast.Attribute) and self._name_function(node).startswith("torch."):
@@ -297,16 +297,16 @@ class Script:
 
     @cached_property
     def _lines(self) -> list[tuple[int, bytes]]:
-        """Return each line in UTF-8, which is what ast counts in, with its offset."""
+        """Return each line in UTF-8, in which ast counts, with its offset."""
         lines = self.source.text.splitlines(keepends=True)
         return [(start, line.encode()) for start, line in zip(accumulate(map(len, lines), initial=0), lines)]
 
     def find_offset(self, node: ast.AST) -> int:
-        """Return the character at which a node begins."""
+        """Return the character offset at which a node begins."""
         return self._find_character(getattr(node, "lineno", 1), getattr(node, "col_offset", 0))
 
     def find_end(self, node: ast.AST) -> int:
-        """Return the character past the end of a node."""
+        """Return the character offset after the end of a node."""
         return self._find_character(getattr(node, "end_lineno", 1), getattr(node, "end_col_offset", 0))
 
     def _find_character(self, line: int, column: int) -> int:
@@ -325,12 +325,12 @@ def _takes_settings(trainer: ast.Call) -> bool:
 
 @lru_cache(maxsize=64)
 def read_script(source: Source) -> Script | None:
-    """Return a script whose settings are known to be written out in it, None for any other text."""
+    """Return a script that is known to write out its settings; None for any other text."""
     if source.kind != "python" or len(source.text) > MAX_CHARACTERS or not any(m in source.text for m in MARKS):
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in the script's strings
+            warnings.simplefilter("ignore")  # about escapes in the script's strings
             script = Script(source, ast.parse(source.text))
         return script if script.settings_class else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -338,7 +338,7 @@ def read_script(source: Source) -> Script | None:
 
 
 def read_settings_class(source: Source | None) -> str:
-    """Return the class whose arguments are a script's settings: "trl.SFTConfig"; "" for what is no such script."""
+    """Return the class whose arguments are a script's settings, such as "trl.SFTConfig"; "" for any other source."""
     script = read_script(source) if source is not None else None
     return script.settings_class if script is not None else ""
 
@@ -351,7 +351,7 @@ def parse(source: Source) -> Configuration:
 
 
 def add_argument(source: Source, name: str, value: str) -> Edit:
-    """Return the edit that gives an argument to the call that takes it. Raises `ValueError` if that is not one call."""
+    """Return the edit that adds an argument to its call. Raises `ValueError` if there is not exactly one such call."""
     script = read_script(source)
     if script is None:
         raise ValueError(f"{source.name}: contains no literal settings")
@@ -371,7 +371,7 @@ def add_argument(source: Source, name: str, value: str) -> Edit:
 
 
 def _insert(script: Script, call: ast.Call, argument: str) -> Edit:
-    """Return the edit that adds an argument behind the last one, laid out as that is."""
+    """Return the edit that adds an argument after the last one, in the same layout."""
     parts: list[ast.AST] = [*call.args, *call.keywords]
     if not parts:
         end = script.find_end(call) - 1
@@ -384,6 +384,6 @@ def _insert(script: Script, call: ast.Call, argument: str) -> Edit:
 
 
 def name_argument(source: Source, span: Span, name: str, value: str) -> str:
-    """Return an argument with another name and value, written as the one at `span` is: a keyword, or a dict's item."""
+    """Return an argument with another name and value, in the form of the one at `span`: a keyword or a dict item."""
     is_item = source.text[span[0] : span[0] + 1] in ("'", '"')
     return f'"{name}": {quote_value(value, "python")}' if is_item else f"{name}={quote_value(value, 'python')}"

@@ -1,4 +1,4 @@
-"""Parses a TOML file: its keys with their values, and their spans as far as they can be found line by line."""
+"""Parses a TOML file: its keys with their values, and their spans if they can be found line by line."""
 
 import re
 import sys
@@ -21,12 +21,12 @@ ASSIGNMENT = re.compile(
 )
 ERROR_LOCATION = re.compile(r"\(at line (\d+), column (\d+)\)")
 MAX_CHARACTERS = 1 << 18
-MAX_KEY_PARTS = 300  # of a dotted key: tomllib takes them in quadratic time
-MAX_VALUE_LINES = 60  # of one value: a longer one has no span
+MAX_KEY_PARTS = 300  # parts of a dotted key, which take tomllib quadratic time
+MAX_VALUE_LINES = 60  # lines of one value; a longer one has no span
 
 
 def parse(source: Source) -> Configuration:
-    """Return the keys of a TOML file. Raises `BadUsage` with the location of what is no TOML."""
+    """Return the keys of a TOML file. Raises `BadUsage` with the location of invalid TOML."""
     if len(source.text) > MAX_CHARACTERS or any(
         key.count(".") > MAX_KEY_PARTS for key in re.split(r"[=\n,{]", source.text)
     ):
@@ -75,7 +75,7 @@ def _iter_assignments(source: Source) -> Iterator[tuple[tuple[str, ...], tuple[S
             continue
         header = TABLE_HEADER.fullmatch(line.rstrip("\r\n"))
         if header or line.lstrip().startswith("[["):
-            table = _split_key(header[1]) if header else ("[[",)  # tables of a list have no spans of their own
+            table = _split_key(header[1]) if header else ("[[",)  # tables in a list have no spans
             continue
         key = ASSIGNMENT.match(line)
         if key is None:
@@ -94,7 +94,7 @@ def _split_key(key: str) -> tuple[str, ...]:
 
 
 def _parse_value(text: str) -> tuple[int, Any] | None:
-    """Return the length of the value with which `text` begins, and the value; None if none can be parsed."""
+    """Return the length of the value at the start of `text`, and the value; None if none can be parsed."""
     ends = [match.start() for match in re.finditer(r"[ \t]*(?:#|\r?\n|$)", text)][: 2 * MAX_VALUE_LINES]
     for end in ends:
         try:

@@ -15,7 +15,7 @@ from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Source, Span
 from attncheck.lint.files.entry import MAX_DEPTH, MAX_KEYS, Configuration, Entry, make_entry
 
-MAX_CHARACTERS = 1 << 18  # characters: ruamel.yaml reads some 300 kB a second
+MAX_CHARACTERS = 1 << 18  # ruamel.yaml reads about 300,000 characters per second
 MAX_LIST_CHARACTERS = 1 << 16
 MAX_DOCUMENTS = 100
 INTEGER = re.compile(r"[-+]?(?:0|[1-9][\d_]*)")
@@ -24,7 +24,7 @@ REAL = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d+(?:[eE][-+]?\d+)?|[-+]?\d+\.")
 
 
 def parse(source: Source) -> Configuration:
-    """Return the keys of the first document. Raises `BadUsage` with the location of what is no YAML."""
+    """Return the keys of the first document. Raises `BadUsage` with the location of invalid YAML."""
     if len(source.text) > MAX_CHARACTERS:
         raise BadUsage(f"{source.name}: larger than {MAX_CHARACTERS >> 10} KiB, too large for a configuration")
     if _measure_bracket_depth(source.text) > MAX_DEPTH * 8:
@@ -45,7 +45,7 @@ def parse(source: Source) -> Configuration:
 
 
 def _measure_bracket_depth(text: str) -> int:
-    """Return the greatest number of brackets open at once: ruamel.yaml takes quadratic time for them."""
+    """Return the largest number of brackets open at once, for which ruamel.yaml takes quadratic time."""
     depths = accumulate(1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
     return max(depths, default=0)
 
@@ -56,7 +56,7 @@ def _compose_document(source: Source) -> tuple[Any, bool]:
     yaml.max_depth = MAX_DEPTH * 2
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an anchor that is set twice
+            warnings.simplefilter("ignore")  # about an anchor that is set twice
             constructor, _ = yaml.get_constructor_parser(source.text)
             composer = constructor.composer
             node = composer.get_node() if composer.check_node() else None
@@ -68,7 +68,7 @@ def _compose_document(source: Source) -> tuple[Any, bool]:
         ) from None
     except RecursionError:
         raise BadUsage(f"{source.name}: nested too deeply to be read") from None
-    except Exception as error:  # ruamel.yaml raises ValueError, AssertionError, … for some damaged text
+    except Exception as error:  # ruamel.yaml raises ValueError, AssertionError and others for damaged text
         raise BadUsage(f"{source.name}: not YAML: {_shorten_message(str(error)) or type(error).__name__}") from None
 
 
@@ -86,10 +86,10 @@ class _NodeReader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.remaining_nodes = MAX_KEYS
-        self.merging: list[MappingNode] = []  # the mappings whose keys are being merged into another one
+        self.merging: list[MappingNode] = []  # mappings whose keys are being merged into another one
 
     def iter_entries(self, node: MappingNode, path: Sequence[str], has_spans: bool = True) -> Iterator[Entry]:
-        """Yield the entries under a mapping; those that an alias or a merge key brings have no spans."""
+        """Yield the entries under a mapping; those from an alias or a merge key have no spans."""
         if len(path) > MAX_DEPTH:
             raise BadUsage(f"{_format_location(self.source, node.start_mark)}: nested too deeply to be read")
         own_keys = {key.value for key, _ in node.value if isinstance(key, ScalarNode)}
@@ -118,14 +118,14 @@ class _NodeReader:
         yield make_entry(self.source, path, self._format_value(value), start, span, value_span, separator)
 
     def _is_alias(self, key: ScalarNode) -> bool:
-        """Return whether the value of the key is written as an alias, whatever node that represents."""
+        """Return whether the value of the key is written as an alias, regardless of the node that it refers to."""
         after = self.source.text[key.end_mark.index : key.end_mark.index + 200]
         return re.match(r"\s*:[ \t]+\*\S", after) is not None
 
     def _find_value_span(self, value: Any, key: ScalarNode) -> Span:
-        """Return the span of a value; that of an empty one, or of a list in lines, begins behind the colon of its key.
+        """Return the span of a value; for an empty value or a multi-line list it begins after the colon of its key.
 
-        In such a list's place another value could be too far to the left.
+        At the list's own position, another value could be indented too little.
         """
         start, end = value.start_mark.index, value.end_mark.index
         text = self.source.text[start:end]
@@ -155,7 +155,7 @@ class _NodeReader:
             known_keys |= {key.value for key, _ in node.value if isinstance(key, ScalarNode)}
 
     def _format_value(self, node: Any) -> str:
-        """Return a scalar as written without its quotes, a list or an empty table as JSON."""
+        """Return a scalar without its quotes, a list or an empty table as JSON."""
         if isinstance(node, ScalarNode):
             return str(node.value)
         converted = self._convert_node(node, 0)
@@ -191,7 +191,7 @@ def _convert_scalar(node: Any) -> Any:
 
 
 def compose_documents(source: Source) -> list[Any]:
-    """Return the root nodes of the documents of a file, as far as it parses."""
+    """Return the root nodes of the documents of a file, up to the first one that does not parse."""
     if len(source.text) > MAX_CHARACTERS or _measure_bracket_depth(source.text) > MAX_DEPTH * 8:
         return []
     yaml = YAML(typ="safe", pure=True)
@@ -203,6 +203,6 @@ def compose_documents(source: Source) -> list[Any]:
             constructor, _ = yaml.get_constructor_parser(source.text)
             while len(roots) < MAX_DOCUMENTS and constructor.composer.check_node():
                 roots.append(constructor.composer.get_node())
-    except Exception:  # what is damaged behind the first document is not read: no configuration is there
+    except Exception:  # damage after the first document is ignored, because no configuration is there
         return roots
     return roots

@@ -1,9 +1,8 @@
-"""Training frameworks: each file or folder reads a launch in any release's names, and writes settings in one release's.
+"""Training frameworks: each reads launches in the names of any release and writes settings for one release.
 
-It is data and arithmetic over text: it imports nothing of the framework. Names, defaults and constraints were
-read in released wheels, and each says in which; the tables of names by version are `attncheck/lint/names/*.json`.
-A framework of a plugin (an entry point in the group "attncheck.frameworks", whose value is the module) needs one
-import:
+They process text only and import nothing of the frameworks. Names, defaults and constraints were read in released
+wheels, and each says in which. The tables of names by version are `attncheck/lint/names/*.json`. A plugin's framework
+(an entry point in the group "attncheck.frameworks", whose value is the module) needs one import:
 
     from attncheck.lint.frameworks import Edit, Framework, Job, Launch, Plan, SettingProblem, Snapshot
 """
@@ -29,24 +28,24 @@ def _list_no_entries(launch: Launch) -> Sequence[str]:
 class Framework:
     """One training framework.
 
-    `trainer(launch)` returns the framework's trainer that a launch starts ("sft"), "" if it is none of them; for
-    a bare configuration file it goes by the keys. `model(launch)` is the model that the launch names, else "".
-    `read(launch, version, snapshot)` returns the job as that version reads it, on the machine and with the model of
-    the snapshot (`snapshot.model` is this launch's). `write(launch, job, sets)` returns the edits that rename what
-    `job.version` does not know and set the `Key`s (or own names) of `sets`, and change nothing else; they never
-    overlap. `plan(plan, is_at_least)` returns the lines in which a user writes a plan that no launch holds yet, where
-    `is_at_least(version)` says whether the release is that one or newer; what the framework cannot express is a comment
-    line, never invented. None of them raises, whatever the launch holds.
+    `trainer(launch)` returns the framework's trainer that a launch starts ("sft"), or "" if it starts none of them; a
+    bare configuration file is recognised by its keys. `model(launch)` returns the model that the launch names, or "".
+    `read(launch, version, snapshot)` returns the job as that version reads it, on the machine and with the model of the
+    snapshot (`snapshot.model` is this launch's). `write(launch, job, sets)` returns the edits that rename the settings
+    unknown to `job.version` and that set the `Key`s (or the framework's own names) in `sets`. They change nothing else
+    and never overlap. `plan(plan, is_at_least)` returns the lines that a user writes for a plan without a launch;
+    `is_at_least(version)` says whether the release is at least that one. Settings that the framework cannot express
+    become comment lines. None of these functions raises, for any launch.
 
-    `entries(launch)` are the functions and classes that read the names where one of the framework's commands is
-    started, or a bare configuration file: the first that is found next to the launch or installed is read.
+    `entries(launch)` lists the functions and classes that parse the names in the framework's commands or in a bare
+    configuration file. The first one that is found next to the launch, or installed, is read.
 
-    A `general` framework is tried last: launches of other frameworks have its names too. One that is not `is_linted` is
-    nothing but rehearsed: of its settings nothing is known.
+    A `general` framework is tried last, because launches of other frameworks have its names too. A framework that is
+    not `is_linted` is only rehearsed: nothing is known of its settings.
     """
 
     name: str  # "openrlhf"
-    distribution: str  # whose version decides the names; "": it comes as a source tree, and is no distribution
+    distribution: str  # the package that decides the names by its version; "": only a source tree exists
     newest: str  # newest release whose names are known
     trainer: Callable[[Launch], str]
     model: Callable[[Launch], str]
@@ -55,12 +54,12 @@ class Framework:
     plan: Callable[[Plan, VersionCheck], list[str]]
     general: bool = False
     is_linted: bool = True
-    style: Style | Literal[""] = ""  # in which all of its scripts parse their options, if that is one
-    entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # what its own commands parse with: "pkg.mod:name"
-    releases: Callable[[], Sequence[str]] = tuple  # those whose names are known, the oldest first
-    # Returns how a launch is scaled down to run here, or why it cannot be; None: not implemented.
+    style: Style | Literal[""] = ""  # how its scripts parse options, if all do so in the same way
+    entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # parsers of its commands: "pkg.mod:name"
+    releases: Callable[[], Sequence[str]] = tuple  # the releases with known names, oldest first
+    # Returns how to scale down a launch so that it runs here, or the reason why it cannot; None: not implemented.
     cut: Callable[[Launch, Job, Materials], JobCut | str] | None = None
-    own_programs: tuple[str, ...] = ()  # its commands and, with a dot at the end, its modules: ("trl", "trl.")
+    own_programs: tuple[str, ...] = ()  # its commands, and its modules with a final dot: ("trl", "trl.")
 
 
 @cache

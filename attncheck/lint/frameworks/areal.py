@@ -1,7 +1,7 @@
 """AReaL (inclusionAI/AReaL and its forks): `python3 -m areal.launcher.local train.py --config x.yaml actor.path=…`.
 
-Rows are documents joined with cu_seqlens, attended to by flash_attention_2 in bfloat16 unless `attn_impl` and `dtype`
-say otherwise (areal/api/cli_args.py `TrainEngineConfig`).
+Rows are documents joined with cu_seqlens. They are computed by flash_attention_2 in bfloat16 unless `attn_impl` and
+`dtype` say otherwise (areal/api/cli_args.py `TrainEngineConfig`).
 """
 
 import re
@@ -14,7 +14,7 @@ LAUNCHER = re.compile(r"areal\.(?:infra\.)?launcher\.(?:local|ray|slurm)$")
 
 
 def detect_trainer(program: str, launch: Launch) -> str:
-    """Return what a script under AReaL's launcher, or one that uses the package, trains."""
+    """Return the trainer of a script that AReaL's launcher starts, or that uses the package."""
     is_own = bool(LAUNCHER.search(program))
     script = launch.words[1].text if is_own and len(launch.words) > 1 else program
     if not is_own and not (AREAL.uses(launch) and launch.file is not None):

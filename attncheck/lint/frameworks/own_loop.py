@@ -1,9 +1,9 @@
-"""One's own script whose training loop is its own too: it is rehearsed, and never linted.
+"""A user's own script with its own training loop: it is rehearsed, but never linted.
 
-Nothing is known of its options but what many scripts share: what names the model, the data and the output, alongside a
-learning rate or a number of epochs or steps. Nothing documents its loss: a mean over its targets, of whatever, is taken
-for what is meant, and another loss is not judged. It cannot be determined to stop, so it is ended after its steps;
-where it writes has to be an option, so that nothing of the user's is written over."""
+Only options common to many scripts are known: those of the model, the data and the output, together with a learning
+rate or a number of epochs or steps. Its loss is not documented. A loss that is some mean over its targets is assumed to
+be intended, and any other loss is not judged. The number of steps cannot be set, so the script is ended after its
+steps. Its output folder must be an option, so that none of the user's files is overwritten."""
 
 from collections.abc import Mapping
 
@@ -64,7 +64,7 @@ ATTENTION_OPTIONS = ("attn_implementation", "attn_impl", "attention_implementati
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return "loop" if a Python script's options are those of a training, else ""."""
+    """Return "loop" if a Python script has the options of a training; otherwise ""."""
     program = launch.words[0].text if launch.words else ""
     is_module = any(word.text == "-m" for word in launch.launcher_words)
     is_script = program.endswith(".py") or (is_module and (program.isidentifier() or "." in program))
@@ -74,12 +74,12 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return get_first_option(launch, MODEL_OPTIONS)
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
-    """Return what is known of the job: its sizes, if they are options."""
+    """Return the known facts of the job: its sizes, if they are options."""
     world_size = shared.read_world_size(launch)
     plan = Plan(
         attn_implementation=get_first_option(launch, ATTENTION_OPTIONS),
@@ -103,13 +103,13 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def _get_size(launch: Launch, names: tuple[str, ...], default: int) -> int:
-    """Return the first of these options that is a whole number above 0."""
+    """Return the first of these options that is an integer above 0; `default` if there is none."""
     values = (get_option(launch, name) for name in find_options(launch, names))
     return next((int(value) for value in values if value.isdecimal() and int(value)), default)
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits of what many scripts share: an option that names the attention, a switch that packs."""
+    """Return the edits of common options: the attention implementation, and the packing switch."""
     attention = sets.get("attn_implementation")
     values = dict.fromkeys(find_options(launch, ATTENTION_OPTIONS), attention) if attention else {}
     dropped = [name for name, value in sets.items() if name in PACKING_SWITCHES and value == DROP]
@@ -117,12 +117,12 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
 
 
 def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
-    """Return no lines: a loop takes what its author gives it."""
+    """Return no lines: only the author of a loop knows its options."""
     return []
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of such a script."""
+    """Return the scaled-down launch of such a script, or why it is not rehearsed."""
     script = launch.words[0].text
     options = point_to_materials(launch, materials)
     outputs = [name for name in find_options(launch, OUTPUT_OPTIONS) if is_folder(get_option(launch, name))]
@@ -132,7 +132,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             "name it, so that "
             "your files are not overwritten"
         )
-    options |= dict.fromkeys(outputs[:1], materials.output)  # the others: `effect_cuts`, each its own name
+    options |= dict.fromkeys(outputs[:1], materials.output)  # `effect_cuts` handles the others, each by its name
     options |= _limit_sizes(launch, BATCH_OPTIONS, materials.batch)
     options |= _limit_sizes(launch, ACCUMULATION_OPTIONS, materials.accumulation)
     options |= dict.fromkeys(find_options(launch, RATE_OPTIONS), LEARNING_RATE)
@@ -152,7 +152,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _limit_sizes(launch: Launch, names: tuple[str, ...], limit: int) -> dict[str, str]:
-    """Return the sizes that a launch gives, none above the limit."""
+    """Return the sizes that a launch sets, reduced to the limit."""
     values = {name: get_option(launch, name) for name in find_options(launch, names)}
     return {name: str(min(int(float(value)), limit)) for name, value in values.items() if is_number(value)}
 

@@ -1,7 +1,7 @@
 """prime-rl (PrimeIntellect-ai/prime-rl and its forks): `uv run rl @ rl.toml`, `uv run sft @ sft.toml --a.b c`.
 
-Rows are documents joined with positions that begin again; weights are float32 and gathered in bfloat16 (src/prime_rl/
-trainer/model.py `MixedPrecisionPolicy`, config.py `attn`, `optimization_dtype`).
+Rows are documents joined with positions that restart in each. Weights are float32, gathered in bfloat16
+(src/prime_rl/trainer/model.py `MixedPrecisionPolicy`, config.py `attn`, `optimization_dtype`).
 """
 
 import re
@@ -15,7 +15,7 @@ COMMANDS = {"rl": "rl", "trainer": "rl", "sft": "sft"}
 
 
 def detect_trainer(program: str, launch: Launch) -> str:
-    """Return "rl" or "sft" for a module of the package, or one of its commands with `@ file.toml`."""
+    """Return "rl" or "sft" for a module of the package, or for one of its commands with `@ file.toml`."""
     module = MODULE.search(program)
     reads_file = any(word.text == "@" or word.text.startswith("@") for word in launch.words[1:])
     command = COMMANDS.get(program.rpartition(".")[2], "") if reads_file else ""

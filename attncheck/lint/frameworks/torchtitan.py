@@ -1,7 +1,7 @@
 """torchtitan (pytorch/torchtitan and its forks): `torchrun … -m torchtitan.train --job.config_file x.toml --a.b=c`.
 
-Documents are joined to rows of `training.seq_len`, causal over the whole row unless flex attention keeps them apart;
-parameters are gathered in bfloat16 from float32 (v0.2 config/job_config.py `mixed_precision_param`).
+Documents are joined into rows of `training.seq_len`. Attention is causal over the whole row unless flex attention keeps
+the documents apart. Parameters are float32, gathered in bfloat16 (v0.2 config/job_config.py `mixed_precision_param`).
 """
 
 from attncheck.core.launch import Launch
@@ -10,7 +10,7 @@ from attncheck.lint.frameworks.tree_framework import TreeFramework
 
 
 def detect_trainer(program: str, launch: Launch) -> str:
-    """Return "pretrain" for the framework's `train`, or a fork's."""
+    """Return "pretrain" for the `train` module of the framework or a fork."""
     is_own = program.endswith("torchtitan.train") or (TORCHTITAN.uses(launch) and "train" in program)
     return "pretrain" if is_own else ""
 

@@ -1,7 +1,7 @@
-"""Frameworks that come as source trees and are read as they are written: which trainer starts, its settings, its sizes.
+"""Frameworks that exist only as source trees: which trainer a launch starts, its settings, and its sizes.
 
-No release's names are judged, and nothing is corrected: such a launch is recognised as its own framework's, and the
-rules for every job (its GPUs, its variables, its lost words) judge it.
+No release's names are judged, and nothing is corrected. The launch is recognised as this framework's, and the rules for
+every job (GPUs, variables, lost words) judge it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ DTYPES: Mapping[str, Precision] = {"bfloat16": "bf16", "float16": "fp16", "float
 
 @dataclass(frozen=True)
 class TreeFramework:
-    """How to recognise such a framework, and the names of its settings for each `Key`: dotted, "-" written as "_"."""
+    """How to recognise such a framework, and its settings for each `Key`: dotted names, with "-" as "_"."""
 
     name: str
-    package: str  # that its programs import: "torchtitan"
-    detect: Callable[[str, Launch], str]  # the trainer, by the program's dotted name
+    package: str  # the package that its programs import: "torchtitan"
+    detect: Callable[[str, Launch], str]  # returns the trainer from the program's dotted name
     model: tuple[str, ...]
     names: Mapping[Key, tuple[str, ...]]
     plan: Plan  # its defaults
-    cluster: tuple[str, str] = ("", "")  # nodes and GPUs on each, where no launcher starts the ranks
+    cluster: tuple[str, str] = ("", "")  # numbers of nodes and of GPUs per node, if no launcher starts the ranks
     reinforcement: tuple[str, ...] = ()  # trainers with rollouts
 
     def make_framework(self, newest: str) -> Framework:
@@ -46,22 +46,22 @@ class TreeFramework:
         )
 
     def find_trainer(self, launch: Launch) -> str:
-        """Return what a launch trains, "" if it is another framework's or trains nothing."""
+        """Return what a launch trains; "" if it uses another framework or does not train."""
         program = launch.words[0].text.removesuffix(".py").replace("/", ".") if launch.words else ""
         if not program or NO_TRAINING.search(program.rpartition(".")[2]):
             return ""
         return self.detect(program, launch)
 
     def uses(self, launch: Launch) -> bool:
-        """Return whether the program that is started uses the framework's package."""
+        """Return whether the launched program uses the framework's package."""
         return any(name.startswith(f"{self.package}.") for name in launch.trainers or ())
 
     def read_model_name(self, launch: Launch) -> str:
-        """Return the model that the launch names, "" if it names none."""
+        """Return the model that the launch names; "" if it names none."""
         return _get_text(_read_settings(launch), self.model)
 
     def read(self, launch: Launch, version: str, snapshot: Snapshot) -> Job:
-        """Return the job as the launch writes it, with the framework's defaults for the rest."""
+        """Return the job with the launch's settings, and the framework's defaults for the rest."""
         settings, trainer = _read_settings(launch), self.find_trainer(launch)
         world_size = self._count_ranks(launch, settings)
         sizes = {key: to_int(parse_value(_get_text(settings, names)), 0) for key, names in self.names.items()}
@@ -97,7 +97,7 @@ class TreeFramework:
         )
 
     def format_plan(self, plan: Plan, is_at_least: VersionCheck) -> list[str]:
-        """Return the environment of a plan, and a remark on each setting that is not a plan's default."""
+        """Return the environment of a plan, and a remark on each setting that differs from a plan's default."""
         rows = [(item.name, getattr(plan, item.name)) for item in fields(plan) if item.name != "environ"]
         changed = [f"{name} {value}" for name, value in rows if value != getattr(DEFAULTS, name)]
         return [*format_exports(plan), *(f"# {text}: no setting of {self.name}'s is written" for text in changed)]
@@ -110,7 +110,7 @@ class TreeFramework:
 
 
 def _read_settings(launch: Launch) -> dict[str, Setting]:
-    """Return the settings of a launch by name, the later over the earlier: file, options, overrides."""
+    """Return the settings of a launch by name; later sources override earlier ones: file, options, overrides."""
     options = parse_options(launch.words[1:], lambda name: "one", launch.source)
     rows = (*launch.entries, *options, *parse_overrides(launch.words[1:], launch.source))
     return {setting.name.lstrip("-+~").replace("-", "_"): setting for setting in rows}

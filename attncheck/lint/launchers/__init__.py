@@ -1,8 +1,8 @@
-"""Launchers that come before a training program: each module parses one launcher at the beginning of a command.
+"""Launchers that precede a training program: each module parses one launcher at the beginning of a command.
 
-torchrun, deepspeed, accelerate, ray, srun, python, uv, docker and the shell's own `env`, `nohup`, `exec`, `time`. A
-module holds one `LAUNCHER`. A launcher of a plugin (an entry point in the group "attncheck.launchers", whose value is
-the module) needs one import:
+They include torchrun, deepspeed, accelerate, ray, srun, python, uv, docker and the shell's own `env`, `nohup`, `exec`
+and `time`. A module holds one `LAUNCHER`. A plugin's launcher (an entry point in the group "attncheck.launchers", whose
+value is the module) needs one import:
 
     from attncheck.lint.launchers import Known, Launcher, ParsedLauncher, Word
 """
@@ -27,24 +27,24 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ParsedLauncher:
-    """The options of one launcher that a command begins with, and the command that it starts."""
+    """The options of one launcher at the beginning of a command, and the command that it starts."""
 
-    words: tuple[Word, ...]  # what remains: the next launcher, a module, a script or a program
+    words: tuple[Word, ...]  # the rest: the next launcher, a module, a script or a program
     environ: Mapping[str, str] = field(default_factory=dict)
     nodes: Fact[int] = Absent()
-    processes: Fact[int] = Absent()  # on each node
-    config_file: str = ""  # a configuration file of the launcher itself
-    file_variables: Mapping[str, Setting] = field(default_factory=dict)  # of `environ`, what is in that file
+    processes: Fact[int] = Absent()  # processes on each node
+    config_file: str = ""  # the launcher's own configuration file
+    file_variables: Mapping[str, Setting] = field(default_factory=dict)  # the part of `environ` from that file
     notes: tuple[str, ...] = ()
-    entries: tuple[Setting, ...] = ()  # of that file
-    isolates: bool = False  # the command gets nothing of the environment before it but what `passes` names
+    entries: tuple[Setting, ...] = ()  # entries of that file
+    isolates: bool = False  # the command gets only those variables of the outer environment that `passes` names
     passes: tuple[str, ...] = ()
-    folder: str = ""  # in which the command starts, where the launcher says so
+    folder: str = ""  # the folder in which the command starts, if the launcher states one
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """One launcher. `parse(words)` returns its options, None if the words do not begin with this launcher."""
+    """One launcher. `parse(words)` returns its options; None if the words do not begin with this launcher."""
 
     name: str
     parse: Callable[[Sequence[Word]], ParsedLauncher | None]

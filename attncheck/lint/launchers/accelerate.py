@@ -1,8 +1,8 @@
 """accelerate launch.
 
 Options as in accelerate 1.15.0 commands/launch.py:156-985, with hyphens or underscores (:142) and never abbreviated
-(:145); `--num_processes` counts those of all machines (utils/launch.py:217, 489), and is every GPU where neither
-an option nor a configuration sets it (commands/launch.py:1324).
+(:145). `--num_processes` counts the processes of all machines (utils/launch.py:217, 489). It defaults to every GPU if
+neither an option nor a configuration sets it (commands/launch.py:1324).
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ NAMES = ("accelerate.commands.launch", "accelerate-launch")
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the parsed `accelerate launch`, None for any other command."""
+    """Return the parsed `accelerate launch`; None for any other command."""
     arguments = _find_arguments(words)
     if arguments is None:
         return None
@@ -73,7 +73,7 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
 
 
 def parse_counts(words: Sequence[Word], config_values: Mapping[str, str]) -> tuple[Fact[int], Fact[int]]:
-    """Return nodes and processes a node, with the values of accelerate's own configuration file; options win."""
+    """Return nodes and processes per node, with the values of accelerate's configuration file; options win."""
     options = parse_leading_options(
         _find_arguments(words) or (), VALUE_OPTIONS, SWITCHES, fold_hyphens=True, allow_abbrev=False
     )

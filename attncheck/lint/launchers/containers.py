@@ -2,8 +2,8 @@
 
 Options that take a value: docker/cli 006ec01 cli/command/container/opts.go:128-308 (`addFlags`) and exec.go; docker's
 compose 010776f cmd/compose/run.go:138-152; apptainer 00e9b03 cmd/internal/cli/action_flags.go. docker, podman and
-nerdctl start a command with the image's environment and what `--env` sets, apptainer and singularity with that of the
-caller unless `--cleanenv` or `--containall` takes it away.
+nerdctl start a command with the image's environment and the variables of `--env`. apptainer and singularity pass on the
+caller's environment, unless `--cleanenv` or `--containall` removes it.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ APPTAINER_NAMES = {"apptainer", "singularity"}
 
 @dataclass
 class _Options:
-    """The options before the image, each with its values in their order, and the words from the image on."""
+    """The options before the image, each with its values in order, and the words from the image onwards."""
 
     values: dict[str, list[Word]] = field(default_factory=dict)
     rest: tuple[Word, ...] = ()
@@ -50,7 +50,7 @@ class _Options:
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the command that a container runs, None for any other command and for the image's own."""
+    """Return the command that a container runs; None for any other command and for the image's default."""
     name = program_name(words[0]) if words else ""
     if name in APPTAINER_NAMES:
         return _parse_apptainer(words)
@@ -100,7 +100,7 @@ def _make_launcher(
 
 
 def _split_options(words: Sequence[Word], value_options: AbstractSet[str]) -> _Options:
-    """Return the options with which `words` begin; an option that is not known takes no value."""
+    """Return the options at the start of `words`; an unknown option takes no value."""
     options = _Options()
     index = 0
     while index < len(words) and words[index].text.startswith("-") and words[index].text not in ("-", "--"):

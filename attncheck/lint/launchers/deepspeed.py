@@ -1,7 +1,7 @@
 """deepspeed, DeepSpeed's own launcher.
 
-Options as in deepspeed 0.19.8 launcher/runner.py:46-209 (parse_args); every GPU of the node where neither
-`--num_gpus` nor `--include` says otherwise (runner.py:90), and this node alone without a hostfile (:212).
+Options as in deepspeed 0.19.8 launcher/runner.py:46-209 (parse_args). It uses every GPU of the node unless `--num_gpus`
+or `--include` says otherwise (runner.py:90), and only this node if there is no hostfile (:212).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ SWITCHES = split_names(
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the parsed `deepspeed` launcher, None for any other command."""
+    """Return the parsed `deepspeed` launcher; None for any other command."""
     if not words or program_name(words[0]) not in ("deepspeed", "deepspeed.pt", "deepspeed.launcher.runner"):
         return None
     options = parse_leading_options(words[1:], VALUE_OPTIONS, SWITCHES)
@@ -46,7 +46,7 @@ def _parse_counts(options: LeadingOptions) -> tuple[Fact[int], Fact[int]]:
 
 
 def _parse_include(options: LeadingOptions) -> tuple[Fact[int], Fact[int]] | None:
-    """Return nodes and processes a node of "--include worker-0@worker-1:0,2": hosts, and the GPUs used of each."""
+    """Return nodes and processes per node of "--include worker-0@worker-1:0,2": hosts, and the GPUs used on each."""
     word = options.values.get("--include") or options.values.get("-i")
     if word is None or not word.known or not word.text:
         return None

@@ -1,4 +1,4 @@
-"""mpirun and mpiexec; options that take values: the usual ones of Open MPI and MPICH, of no particular version."""
+"""mpirun and mpiexec; options with values: the usual ones of Open MPI and MPICH, not of a particular version."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ TWO_VALUE_OPTIONS = split_names("-mca --mca -env -genv --genv -gmca --gmca")
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the parsed `mpirun` or `mpiexec`, None for any other command."""
+    """Return the parsed `mpirun` or `mpiexec`; None for any other command."""
     if not words or program_name(words[0]) not in ("mpirun", "mpiexec", "mpiexec.hydra", "orterun"):
         return None
     values: dict[str, Word] = {}

@@ -1,4 +1,4 @@
-"""Parsing that the launchers share: the options before a script, and counts in them. No launcher itself."""
+"""Parsing shared by the launchers: the options before a script, and counts in them. Not a launcher itself."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from attncheck.lint.launchers import NOWHERE, Absent, Fact, Known, Unreadable, Word
 
-EVERY_GPU = "as many as the node has GPUs"  # the end of the reason, if nothing limits the processes
+EVERY_GPU = "as many as the node has GPUs"  # the end of the reason if nothing limits the processes
 
 
 def split_names(text: str) -> frozenset[str]:
-    """Return the option names in `text`, which are separated by blanks."""
+    """Return the option names in `text`, which are separated by spaces."""
     return frozenset(text.split())
 
 
@@ -18,12 +18,12 @@ def split_names(text: str) -> frozenset[str]:
 class LeadingOptions:
     """The options before a script, and the words that follow them."""
 
-    values: Mapping[str, Word] = field(default_factory=dict)  # by name, the last one counts; a switch has no text
+    values: Mapping[str, Word] = field(default_factory=dict)  # by name; the last one counts, and a switch has no text
     rest: tuple[Word, ...] = ()
     notes: tuple[str, ...] = ()
 
     def text(self, name: str) -> str:
-        """Return the value of an option, "" if it is not set."""
+        """Return the value of an option; "" if it is not set."""
         return self.values[name].text if name in self.values else ""
 
 
@@ -34,10 +34,10 @@ def parse_leading_options(
     fold_hyphens: bool = False,
     allow_abbrev: bool = True,
 ) -> LeadingOptions:
-    """Return the options with which `words` begin; the first word that is none ends them, and so does "--".
+    """Return the options at the start of `words`; they end at the first other word or at "--".
 
-    With `fold_hyphens` "--num-processes" and "--num_processes" are one name. With `allow_abbrev`, as in argparse, a
-    prefix of one option's name alone represents it.
+    With `fold_hyphens`, "--num-processes" and "--num_processes" are the same name. With `allow_abbrev`, an unambiguous
+    prefix represents an option, as in argparse.
     """
     values: dict[str, Word] = {}
     notes: list[str] = []
@@ -80,7 +80,7 @@ def _match_option(
 
 
 def parse_count(word: Word | None, option: str, default: Fact[int]) -> Fact[int]:
-    """Return the count that `word`, the value of `option`, gives; `default` if the option is not set."""
+    """Return the count in `word`, the value of `option`; `default` if the option is not set."""
     if word is None:
         return default
     if not word.known:

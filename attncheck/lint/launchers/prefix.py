@@ -1,6 +1,6 @@
 """Prefix commands, which only change how a command runs: env, nohup, exec, time, nice, numactl, sudo, timeout, screen.
 
-Options that take a value are the usual ones of coreutils, util-linux, screen(1), numactl(8) and sudo(8), of no
+Options that take a value are the usual ones of coreutils, util-linux, screen(1), numactl(8) and sudo(8), not of a
 particular version.
 """
 
@@ -34,13 +34,13 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "xvfb-run": split_names("-n -s --server-num --server-args -e -f"),
     "nsys": split_names("-o --output -t --trace -d --duration -y --delay -s --sample -c --capture-range"),
 }
-OPERAND_COUNTS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}  # arguments of its own before the command
+OPERAND_COUNTS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}  # number of arguments before the command
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 SUBCOMMANDS = {"nsys": "profile"}
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the command behind the prefix, and the variables that `env` and `sudo` set for it."""
+    """Return the command after the prefix, and the variables that `env` and `sudo` set for it."""
     name = words[0].text.rsplit("/", 1)[-1] if words else ""
     if name not in VALUE_OPTIONS or (name in SUBCOMMANDS and (len(words) < 2 or words[1].text != SUBCOMMANDS[name])):
         return None

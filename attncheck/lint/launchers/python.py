@@ -11,7 +11,7 @@ VALUE_OPTIONS = "WX"
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the module or the script that Python runs; None for code (`-c`) and for no program at all."""
+    """Return the module or script that Python runs; None for code (`-c`) and if there is no program."""
     if not words or not PROGRAM.fullmatch(program_name(words[0])):
         return None
     index = 1
@@ -30,7 +30,7 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
 
 
 def _parse_module(words: Sequence[Word], index: int, name: str) -> ParsedLauncher | None:
-    """Return what `-m` runs; the name may be in the same word ("-mverl.trainer.main_ppo")."""
+    """Return the module that `-m` runs; its name may be in the same word ("-mverl.trainer.main_ppo")."""
     if name:
         word = words[index]
         span = (word.span[0] + len(word.text) - len(name), word.span[1]) if _is_verbatim(word) else (-1, -1)

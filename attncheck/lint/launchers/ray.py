@@ -20,7 +20,7 @@ PLACED_BY_RAY: Fact[int] = Absent("Ray places the processes as the program reque
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the parsed `ray job submit`, None for any other command."""
+    """Return the parsed `ray job submit`; None for any other command."""
     if not words or program_name(words[0]) != "ray" or [word.text for word in words[1:3]] != ["job", "submit"]:
         return None
     options = parse_leading_options(words[3:], VALUE_OPTIONS, SWITCHES, allow_abbrev=False)

@@ -1,7 +1,7 @@
-"""srun: one process for every task, on the nodes it requires.
+"""srun: one process per task, on the requested nodes.
 
-Options as in slurm 26.11 src/common/slurm_opt.c (those with `set_func` or `set_func_srun`; an optional value is
-written behind "="), and the `--container-…` of NVIDIA's pyxis, args.c.
+Options as in slurm 26.11 src/common/slurm_opt.c (those with `set_func` or `set_func_srun`; an optional value follows
+"="), and the `--container-…` options of NVIDIA's pyxis, args.c.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ SWITCHES = split_names(
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the parsed `srun`, None for any other command."""
+    """Return the parsed `srun`; None for any other command."""
     if not words or program_name(words[0]) != "srun":
         return None
     options = parse_leading_options(words[1:], VALUE_OPTIONS, SWITCHES)

@@ -20,7 +20,7 @@ NAMES = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "torch
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the parsed `torchrun`, None for any other command."""
+    """Return the parsed `torchrun`; None for any other command."""
     if not words or program_name(words[0]) not in NAMES:
         return None
     options = parse_leading_options(words[1:], VALUE_OPTIONS, SWITCHES, fold_hyphens=True)

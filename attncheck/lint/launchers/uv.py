@@ -1,6 +1,6 @@
 """Environment runners, which only find the program: uv run, uvx, poetry, pdm, pipenv, hatch, rye, pixi, conda.
 
-Options that take a value: `uv run --help`, `uvx --help` of uv 0.13.8; of the others the few that name an environment.
+Options that take a value: `uv run --help`, `uvx --help` of uv 0.13.8; for the others, the few that name an environment.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ RUNNERS = {"uv", "poetry", "pdm", "pipenv", "hatch", "rye", "pixi", "conda", "ma
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:
-    """Return the command behind the runner, None for any other command."""
+    """Return the command after the runner; None for any other command."""
     if not words:
         return None
     name = program_name(words[0])

@@ -1,6 +1,6 @@
-"""The fields of dataclasses, read in their source: those of the bases first, as `dataclasses.fields` lists them.
+"""Reads the fields of dataclasses from their source, with those of the bases first, as in `dataclasses.fields`.
 
-What HfArgumentParser makes of a field: transformers 5.23.0 hf_argparser.py `_parse_dataclass_field`; OmegaConf 2.3
+HfArgumentParser's use of a field: transformers 5.23.0 hf_argparser.py `_parse_dataclass_field`. OmegaConf 2.3
 `OmegaConf.structured` nests a field whose type is a dataclass.
 """
 
@@ -12,17 +12,17 @@ from attncheck.core.program import ProgramOption
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 
-MAX_DEPTH = 8  # of bases, and of nested dataclasses
+MAX_DEPTH = 8  # levels of bases and of nested dataclasses
 FindExternal = Callable[[str], "Mapping[str, ProgramOption] | None"]
-MODEL_BASES = ("BaseModel", "BaseSettings")  # pydantic's
+MODEL_BASES = ("BaseModel", "BaseSettings")  # pydantic's classes
 LIST_NAMES = frozenset({"List", "list", "Sequence", "Tuple", "tuple", "Set", "set"})
 
 
 class FieldRow(NamedTuple):
-    """One field: what it takes, the dataclass that its type is, and whether `__init__` takes it.
+    """One field: the values it takes, the dataclass that is its type, and whether `__init__` takes it.
 
-    HfArgumentParser leaves out a field of `init=False` (transformers 4.51.3 hf_argparser.py:280), OmegaConf's
-    structured configurations have it (omegaconf 2.3.1 _utils.py:378 `get_dataclass_data`).
+    HfArgumentParser leaves out a field with `init=False` (transformers 4.51.3 hf_argparser.py:280), OmegaConf's
+    structured configurations include it (omegaconf 2.3.1 _utils.py:378 `get_dataclass_data`).
     """
 
     option: ProgramOption
@@ -33,9 +33,9 @@ class FieldRow(NamedTuple):
 def read_fields(
     tree: SourceTree, definition: Definition, find_external: FindExternal, depth: int = 0
 ) -> tuple[dict[str, FieldRow], list[str]]:
-    """Return the fields of a dataclass by name, and what could not be read of it.
+    """Return the fields of a dataclass by name, and the parts that could not be read.
 
-    `find_external(name)` returns the fields of a class that is in no folder of the tree, None if it is unknown.
+    `find_external(name)` returns the fields of a class that is in no folder of the tree; None if it is unknown.
     """
     node, module = definition.node, definition.module
     if not isinstance(node, ast.ClassDef) or depth > MAX_DEPTH:
@@ -74,7 +74,7 @@ def _read_base(
 
 
 def derives_from_model(tree: SourceTree, definition: Definition, depth: int = 0) -> bool:
-    """Return whether a class is a pydantic model, whose annotated names are fields without a decorator."""
+    """Return whether a class is a pydantic model; its annotated names are fields even without a decorator."""
     if not isinstance(definition.node, ast.ClassDef) or depth > MAX_DEPTH:
         return False
     for base in definition.node.bases:
@@ -95,7 +95,7 @@ def _is_dataclass(node: ast.AST) -> bool:
 def _iter_own_fields(
     tree: SourceTree, module: SourceModule, node: ast.ClassDef
 ) -> Iterator[tuple[str, FieldRow | None]]:
-    """Yield the fields of a class, None for a name that is not a field (ClassVar)."""
+    """Yield the fields of a class; None for a name that is not a field (ClassVar)."""
     for statement in node.body:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
@@ -127,7 +127,7 @@ def _find_aliases(value: ast.expr | None) -> Iterator[str]:
 
 
 def _annotation(annotation: ast.expr) -> ast.expr:
-    """Return an annotation, parsed if it is as text."""
+    """Return an annotation, parsed if it is a string."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             return ast.parse(annotation.value, mode="eval").body
@@ -161,7 +161,7 @@ def _metadata_choices(metadata: ast.expr | None) -> tuple[str, ...]:
 def _read_type(
     tree: SourceTree, module: SourceModule, annotation: ast.expr
 ) -> tuple[str, tuple[str, ...], Definition | None]:
-    """Return a field's kind, its choices (a Literal's), and the dataclass that its type is."""
+    """Return a field's kind, the choices of a Literal, and the dataclass that is its type."""
     members = list(_union_members(annotation))
     choices: tuple[str, ...] = ()
     kinds = []
@@ -196,7 +196,7 @@ def _nested_default(tree: SourceTree, module: SourceModule, value: ast.expr | No
 
 
 def _union_members(annotation: ast.expr) -> Iterator[ast.expr]:
-    """Yield the types of `Optional[X]`, `Union[X, Y]` and `X | Y`, less None."""
+    """Yield the types of `Optional[X]`, `Union[X, Y]` and `X | Y`, without None."""
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
         yield from _union_members(annotation.left)
         yield from _union_members(annotation.right)
@@ -210,7 +210,7 @@ def _union_members(annotation: ast.expr) -> Iterator[ast.expr]:
 
 
 def _count_members(annotation: ast.expr) -> int:
-    """Return how many types a union has, None with them."""
+    """Return how many types a union has, including None."""
     if isinstance(annotation, ast.BinOp):
         return _count_members(annotation.left) + _count_members(annotation.right)
     if isinstance(annotation, ast.Subscript) and _short_name(annotation.value) == "Optional":

@@ -1,9 +1,10 @@
-"""The keys that Hydra composes for a program, read in its YAML files; nothing is run.
+"""The keys that Hydra composes for a program, read from its YAML files; nothing is run.
 
 Hydra 1.3 (_internal/defaults_list.py, core/default_element.py, _internal/config_loader_impl.py): the primary file's
-`defaults` name other files, `- group: option`, `- group@package: option`, `- file`, `- override group: option`, `-
-optional group: option`; a file's keys are under its package, by default the group's path; `_self_` says when the file's
-own keys are installed over the others. Keys of structured configurations that Python registers are not read: a gap."""
+`defaults` name other files, as `- group: option`, `- group@package: option`, `- file`, `- override group: option` or `-
+optional group: option`. A file's keys are under its package, by default the group's path. `_self_` marks when the
+file's own keys override the others. Keys of structured configurations that Python registers are not read, which is a
+gap."""
 
 import json
 import re
@@ -34,53 +35,53 @@ REFERENCE = re.compile(r"\$\{([\w./@]+)\}")
 class DefaultsItem:
     """One line of a defaults list."""
 
-    group: str  # "actor", "/reward" (from the root of the configurations); "" for a line that names a file
+    group: str  # "actor", "/reward" (relative to the configuration root); "" for a line that names a file
     option: str  # the file of the group, or the path of a file: "base", "trainer/base"
-    package: str | None = None  # None for the group's own
+    package: str | None = None  # None for the group's own package
     optional: bool = False
     overrides: bool = False
 
     @property
     def written_group(self) -> str:
-        """The group as it is written, or the folder of the file that the line names."""
+        """The group as written, or the folder of the file that the line names."""
         return self.group or self.option.rpartition("/")[0]
 
     def place_group(self, parent: str) -> str:
-        """Return the group's path below the root of the configurations, for a file that is in group `parent`."""
+        """Return the group's path relative to the configuration root, for a file in the group `parent`."""
         is_absolute = (self.group or self.option).startswith("/")
         return "/".join(filter(None, ("" if is_absolute else parent, self.written_group.lstrip("/"))))
 
     def place_package(self, parent: str) -> str:
-        """Return where the keys of the file are, for a file whose own keys are under `parent`."""
+        """Return the package of the file's keys, for a parent file whose own keys are under `parent`."""
         own = self.written_group.lstrip("/").replace("/", ".") if self.package is None else self.package
         joined = ".".join(filter(None, (parent, "" if own == "_here_" else own)))
         return joined.rpartition("_global_")[2].lstrip(".")
 
     def override_key(self, parent_group: str, parent_package: str) -> str:
-        """Return how a command names the group: "actor", or "actor@trainer.actor" under another package."""
+        """Return the group's name in a command: "actor", or "actor@trainer.actor" under another package."""
         group, package = self.place_group(parent_group), self.place_package(parent_package)
         return group if package == group.replace("/", ".") else f"{group}@{package or '_global_'}"
 
 
 @dataclass
 class Composition:
-    """A composition in the making: the leaves so far, the groups, and what could not be read."""
+    """A composition under construction: the leaves and groups so far, and the unreadable parts."""
 
     folders: tuple[Path, ...]
     tree: SourceTree
-    choices: dict[str, str] = field(default_factory=dict)  # group -> option that the command or an `override` line says
-    defaults: dict[str, str] = field(default_factory=dict)  # group -> option that a defaults list says
+    choices: dict[str, str] = field(default_factory=dict)  # group -> option from the command or an `override` line
+    defaults: dict[str, str] = field(default_factory=dict)  # group -> option from a defaults list
     leaves: dict[str, ProgramOption] = field(default_factory=dict)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    options: dict[str, tuple[str, ...]] = field(default_factory=dict)  # group's folder -> the files there
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict)  # group's folder -> the files in it
     gaps: list[str] = field(default_factory=list)
     files: int = 0
 
 
 def read_config_options(words: Sequence[Word]) -> tuple[str, ...]:
-    """Return the directory and the name of the configuration that a command gives, "" for those of the source.
+    """Return the directory and name of the configuration that a command gives; "" for those of the source.
 
-    The command's overrides follow them: what they choose decides which files are composed.
+    The command's overrides follow them, because they decide which files are composed.
     """
     given = {"path": "", "name": "", "dir": ""}
     for option, value in iter_option_values(words):
@@ -96,8 +97,8 @@ def read_hydra_program(
 ) -> Program | None:
     """Return the keys of the configuration that a program composes; None if its file is not found.
 
-    `source` is the module of `@hydra.main` with its config_path and config_name; `config` what the command says, as
-    `read_config_options` returns it.
+    `source` is the module of `@hydra.main` with its config_path and config_name. `config` holds the command's choices,
+    as returned by `read_config_options`.
     """
     module, path, name = source
     given_path, given_name = (*config, "", "")[:2]
@@ -125,7 +126,7 @@ def read_hydra_program(
 
 
 def _search_path(file: Path, tree: SourceTree) -> Iterator[Path]:
-    """Yield the folders of `hydra.searchpath`: "file://…" from the folder the job starts in, "pkg://…" of a package."""
+    """Yield the folders of `hydra.searchpath`: "file://…" relative to the job's folder, "pkg://…" in a package."""
     for entry in _read_entries(file, []):
         if entry.name != "hydra.searchpath":
             continue
@@ -142,10 +143,10 @@ def _search_path(file: Path, tree: SourceTree) -> Iterator[Path]:
 
 
 def _read_choices(composition: Composition, overrides: Sequence[str]) -> list[DefaultsItem]:
-    """Keep the options of groups that a command chooses, and return what it adds to the defaults list.
+    """Record the group options that a command chooses, and return its additions to the defaults list.
 
-    Whether `name=value` chooses a file or sets a key is identified by whether there is a group of that name
-    (hydra-core 1.3.2 _internal/config_loader_impl.py `_parse_overrides_and_create_caching_repo`).
+    `name=value` chooses a file if there is a group of that name; otherwise it sets a key (hydra-core 1.3.2
+    _internal/config_loader_impl.py `_parse_overrides_and_create_caching_repo`).
     """
     added = []
     for text in overrides:
@@ -171,10 +172,10 @@ def _is_group(composition: Composition, group: str) -> bool:
 def _compose_file(
     composition: Composition, file: Path, item: DefaultsItem, parents: tuple[str, str], depth: int
 ) -> None:
-    """Lay a file's keys and those of its defaults; `parents` are the group and the package of the file that names it.
+    """Add a file's keys and those of its defaults; `parents` are the group and the package of the file that names it.
 
     Packages: hydra-core 1.3.2 core/default_element.py `set_package_header` (a header is absolute) and
-    `_get_final_package` (what a defaults list says goes before a header).
+    `_get_final_package` (a defaults list overrides a header).
     """
     composition.files += 1
     shown = composition.tree.show_path(file)
@@ -222,7 +223,7 @@ def _compose_item(
 
 
 def _note_group(composition: Composition, key: str, group: str) -> None:
-    """Keep the options of a group, which an override of the command may choose."""
+    """Record the options of a group, which an override in the command may choose."""
     if group not in composition.options and len(composition.options) < MAX_FILES:
         folders = [folder / group for folder in composition.folders if is_folder(folder / group)]
         paths = (path for folder in folders for path in sorted(folder.glob("*.y*ml"))[:MAX_FILES])
@@ -240,7 +241,7 @@ def _lay_keys(composition: Composition, entries: Sequence[Setting], package: str
 
 
 def _parse_defaults(entries: Sequence[Setting]) -> Iterator[DefaultsItem | None]:
-    """Yield the lines of a defaults list, None for `_self_`."""
+    """Yield the lines of a defaults list; None for `_self_`."""
     for entry in entries:
         if entry.name != "defaults":
             continue
@@ -271,7 +272,7 @@ def _load_list(text: str) -> list[object]:
 
 
 def _resolve_references(composition: Composition, text: str) -> str:
-    """Return an option with `${group}` replaced by what is chosen in that group."""
+    """Return an option with `${group}` replaced by the choice in that group."""
     chosen = {**composition.defaults, **composition.choices}
     return REFERENCE.sub(lambda match: chosen.get(match[1], match[0]), text)
 

@@ -1,7 +1,7 @@
-"""The overrides of a command that Hydra refuses for a configuration, one after another as Hydra applies them.
+"""The overrides of a command that Hydra refuses for a configuration, applied in order as Hydra does.
 
-hydra-core 1.3.2 _internal/config_loader_impl.py `_apply_overrides_to_config`: `key=` needs a key that is there, `+key=`
-one that is missing or null (a list or a table is merged into it), `++key=` takes any, `~key` needs one with a value.
+hydra-core 1.3.2 _internal/config_loader_impl.py `_apply_overrides_to_config`: `key=` needs an existing key, `+key=` one
+that is missing or null (a list or a table is merged into it), `++key=` takes any, `~key` needs one with a value.
 """
 
 import re
@@ -18,15 +18,15 @@ NULLS = (None, "null", "???")
 
 @dataclass(frozen=True)
 class RefusedOverride:
-    """An override that Hydra refuses, and how it would take it; "" if it cannot be taken."""
+    """An override that Hydra refuses, and its accepted form; "" if there is none."""
 
     word: Word
-    name: str  # with its prefix: "+trainer.x"
+    name: str  # includes its prefix: "+trainer.x"
     now: str = ""
 
 
 def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[RefusedOverride]:
-    """Yield the overrides that composing refuses, in their order."""
+    """Yield the overrides that the composition refuses, in order."""
     values: dict[str, Any] = {name: option.default for name, option in program.options.items()}
     for word in words:
         match = OVERRIDE.fullmatch(word.text)
@@ -53,7 +53,7 @@ def _is_known_group(program: Program, key: str) -> bool:
 
 
 def _has_key(values: dict[str, Any], key: str) -> bool:
-    """Return whether a key is there: a value, a table, or an item of a list or of a text that only running resolves."""
+    """Return whether a key exists: a value, a table, or an item of a list or of a text that is resolved at run time."""
     parts = key.split(".")
     parents = (".".join(parts[:count]) for count in range(1, len(parts)))
     is_inside = any(str(values.get(parent, ""))[:2].startswith(("[", "${")) for parent in parents)
@@ -61,7 +61,7 @@ def _has_key(values: dict[str, Any], key: str) -> bool:
 
 
 def _has_value(values: dict[str, Any], key: str) -> bool:
-    """Return whether a key is there and is not null; not for one that only resolving tells."""
+    """Return whether a key exists and is not null; False if its value is known only after resolving."""
     if key in values:
         return values[key] not in NULLS and "${" not in str(values[key])
     return any(name.startswith(f"{key}.") for name in values)

@@ -1,6 +1,6 @@
-"""The fields of transformers' and TRL's argument classes in a release, for a program that derives from them.
+"""The fields of transformers' and TRL's argument classes in a release, for programs that derive from them.
 
-Used where the package itself cannot be read: from the tables in attncheck/lint/names, read in released wheels.
+Used if the package itself cannot be read; the tables in attncheck/lint/names were read from released wheels.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ NARGS: Mapping[str, int | str] = {"bool": "?", "list": "+"}
 
 
 def make_class_finder(versions: Mapping[str, str]) -> Callable[[str], Mapping[str, ProgramOption] | None]:
-    """Return a finder of the fields of a class by its dotted name, for the `versions` of packages available.
+    """Return a function that finds the fields of a class by its dotted name, for the `versions` of available packages.
 
-    None for a class of another package, and for one whose package has no version there.
+    It returns None for a class of another package, and if its package has no version there.
     """
 
     def find(name: str) -> Mapping[str, ProgramOption] | None:

@@ -1,4 +1,4 @@
-"""Says whether a call of a parser of dataclasses passes over the options that it does not know."""
+"""Determines whether a call of a dataclass parser ignores options that it does not know."""
 
 import ast
 from collections.abc import Iterator
@@ -10,11 +10,12 @@ EXITS = ("error", "exit", "_exit")  # parser.error, sys.exit
 
 
 def is_lenient_parse(module: SourceModule, call: ast.Call) -> bool:
-    """Return whether a call passes over what it does not know, and nothing refuses it afterwards.
+    """Return whether a call ignores unknown options, and nothing refuses them afterwards.
 
-    `return_remaining_strings=True`: transformers 4.51.3 hf_argparser.py:367 raises without it; TRL's scripts drop what
-    remains (trl 0.19.1 scripts/sft.py:151), LLaMA-Factory raises itself (llamafactory 0.9.3 hparams/parser.py:84).
-    `fail_with_unknown_args=False` passes over the keys of the configuration file (trl 1.16.0 scripts/utils.py:353).
+    `return_remaining_strings=True`: transformers 4.51.3 hf_argparser.py:367 raises without it. TRL's scripts drop the
+    remaining options (trl 0.19.1 scripts/sft.py:151); LLaMA-Factory raises itself (llamafactory 0.9.3
+    hparams/parser.py:84). `fail_with_unknown_args=False` ignores the keys of the configuration file (trl 1.16.0
+    scripts/utils.py:353).
     """
     options = {keyword.arg: keyword.value for keyword in call.keywords}
     if "fail_with_unknown_args" in options and evaluate(options["fail_with_unknown_args"], {}) is not True:
@@ -28,7 +29,7 @@ def is_lenient_parse(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _find_scope(module: SourceModule, call: ast.Call) -> ast.AST:
-    """Return the innermost function that holds a call, the module if none does."""
+    """Return the innermost function that contains a call, or the module if there is none."""
     scope: ast.AST = module.body
     for node in ast.walk(module.body):  # outer functions come first
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _holds(node, call):
@@ -41,7 +42,7 @@ def _holds(function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call) -> 
 
 
 def _find_remaining_names(scope: ast.AST, call: ast.Call) -> Iterator[str]:
-    """Yield the names that the last of the returned values is bound to: `*parsed, unknown = parser.parse_…(…)`."""
+    """Yield the names bound to the last of the returned values: `*parsed, unknown = parser.parse_…(…)`."""
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and any(part is call for part in ast.walk(node.value)):
             for target in node.targets:

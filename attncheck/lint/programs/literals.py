@@ -1,16 +1,16 @@
-"""Values of expressions that can be told without running them: literals, f-strings over known names, enum members."""
+"""Evaluates expressions without running them: literals, f-strings over known names, enum members."""
 
 import ast
 from collections.abc import Mapping
 from typing import Any
 
-MAX_LENGTH = 10_000  # of a text or a list
-UNKNOWN = object()  # no value can be told
-Constants = Mapping[str, Any]  # names of the block available, with what is known of them
+MAX_LENGTH = 10_000  # characters of a text, or items of a list
+UNKNOWN = object()  # the value cannot be determined
+Constants = Mapping[str, Any]  # names in the current block, with their known values
 
 
 def evaluate(expression: ast.expr | None, constants: Constants) -> Any:
-    """Return the value of an expression, `UNKNOWN` if only running can tell it."""
+    """Return the value of an expression; `UNKNOWN` if only running it can tell."""
     if expression is None:
         return UNKNOWN
     if isinstance(expression, ast.Constant):

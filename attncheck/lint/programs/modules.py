@@ -1,4 +1,4 @@
-"""Finds and parses Python modules below some folders, and resolves names across their imports; nothing is run."""
+"""Finds and parses Python modules in some folders, and resolves names across their imports; nothing is run."""
 
 import ast
 import os
@@ -12,7 +12,7 @@ from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.lint.programs.paths import is_file
 
 MAX_MODULE_BYTES = 2 << 20
-MAX_MODULES = 400  # of one launch
+MAX_MODULES = 400  # per launch
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 TOO_MANY = f"more than {MAX_MODULES} modules"
 MAX_HOPS = 12  # from an import to the definition
@@ -20,7 +20,7 @@ MAX_HOPS = 12  # from an import to the definition
 
 @dataclass(frozen=True)
 class SourceModule:
-    """One parsed module: its dotted name, "" for a script that no package holds, and its file."""
+    """One parsed module: its file, and its dotted name ("" for a script outside packages)."""
 
     name: str
     path: Path
@@ -30,7 +30,7 @@ class SourceModule:
 
     @cached_property
     def bindings(self) -> dict[str, list[ast.AST]]:
-        """Return what binds each name of the module: definitions, assignments and imports, in their order."""
+        """Return the nodes that bind each name of the module: definitions, assignments and imports, in order."""
         definitions: dict[str, list[ast.AST]] = {}
         for statement in _iter_module_statements(self.body.body):
             for name in _bound_names(statement):
@@ -39,7 +39,7 @@ class SourceModule:
 
     @cached_property
     def local_imports(self) -> dict[str, list[ast.AST]]:
-        """Return the imports inside functions by the name that they bind: a program that starts fast imports late."""
+        """Return the imports inside functions, by the name that they bind; programs often import late to start fast."""
         imports: dict[str, list[ast.AST]] = {}
         for node in ast.walk(self.body):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -48,13 +48,13 @@ class SourceModule:
         return imports
 
     def locate(self, node: ast.AST) -> str:
-        """Return where a node is: "src/train.py:12"."""
+        """Return the location of a node: "src/train.py:12"."""
         return f"{self.shown_path}:{getattr(node, 'lineno', 1)}"
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a name represents: a class, a function or an assigned expression, and the module that holds it."""
+    """The meaning of a name: a class, a function or an assigned expression, and the module that contains it."""
 
     module: SourceModule
     node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr
@@ -62,7 +62,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class External:
-    """A name of a module that was not found: "transformers.TrainingArguments"."""
+    """A name in a module that was not found: "transformers.TrainingArguments"."""
 
     name: str
 
@@ -72,16 +72,16 @@ Resolved = Definition | SourceModule | External | None
 
 @dataclass
 class SourceTree:
-    """The modules below some folders, the first folder that has a name wins, as in sys.path."""
+    """The modules in some folders; the first folder that has a name wins, as in sys.path."""
 
     folders: tuple[Path, ...]
     base: Path  # paths are shown relative to it
     modules: dict[Path, SourceModule | None] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
-    closed: frozenset[str] = frozenset()  # installed packages that are not looked into
+    closed: frozenset[str] = frozenset()  # installed packages that are not searched
 
     def find_module(self, name: str) -> SourceModule | None:
-        """Return the module of a dotted name, None if no folder has it or it does not parse."""
+        """Return the module with a dotted name; None if no folder has it or it does not parse."""
         parts = name.split(".")
         if not all(part.isidentifier() for part in parts):
             return None
@@ -119,7 +119,7 @@ class SourceTree:
         return list(modules.values())
 
     def find_definition(self, name: str) -> Resolved:
-        """Return what a dotted name represents: "transformers.TrainingArguments"."""
+        """Return the definition of a dotted name, such as "transformers.TrainingArguments"."""
         owner, _, member = name.rpartition(".")
         module = self.find_module(owner) if owner else None
         return self.resolve_name(module, member) if module is not None else None
@@ -150,14 +150,14 @@ class SourceTree:
         return None
 
     def show_path(self, path: Path) -> str:
-        """Return a path as it is shown: below `base` relative to it."""
+        """Return a path in display form: relative to `base` if it is below it."""
         try:
             return str(path.relative_to(self.base))
         except ValueError:
             return str(path)
 
     def resolve(self, module: SourceModule, expression: ast.expr, hops: int = 0) -> Resolved:
-        """Return what a name or a dotted name in a module represents; None if that is not known."""
+        """Return the definition of a name or dotted name in a module; None if unknown."""
         if isinstance(expression, ast.Name):
             return self.resolve_name(module, expression.id, hops)
         if isinstance(expression, ast.Attribute):
@@ -166,7 +166,7 @@ class SourceTree:
         return None
 
     def resolve_name(self, module: SourceModule, name: str, hops: int = 0) -> Resolved:
-        """Return what a module's name represents: the first of its bindings that can be resolved."""
+        """Return the definition of a module's name: the first of its bindings that can be resolved."""
         if hops > MAX_HOPS:
             return None
         first_external: Resolved = None
@@ -207,7 +207,7 @@ class SourceTree:
         return self.find_module(name) or External(name)
 
     def _import_source(self, module: SourceModule, statement: ast.ImportFrom) -> str:
-        """Return the dotted name of the module that `from … import` names, a relative one made absolute."""
+        """Return the absolute dotted name of the module in a `from … import`."""
         if not statement.level:
             return statement.module or ""
         package = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
@@ -234,7 +234,7 @@ def _refers_to_itself(expression: ast.expr, name: str) -> bool:
 
 
 def _iter_module_statements(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a module, those under `if`, `try` and `with` too."""
+    """Yield the statements of a module, including those under `if`, `try` and `with`."""
     for statement in statements:
         yield statement
         if isinstance(statement, (ast.If, ast.Try, ast.With)):

@@ -1,11 +1,10 @@
-"""Asks the file system about paths that other people's text names: a path that cannot be is not a file, never an
-error."""
+"""Queries the file system about paths from other people's text; an invalid path is not a file, never an error."""
 
 from pathlib import Path
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path is a file; not for one too long, with a NUL, or that may not be looked at."""
+    """Return whether a path is a file; False if it is too long, contains a NUL, or may not be accessed."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -13,7 +12,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder; not for one too long, with a NUL, or that may not be looked at."""
+    """Return whether a path is a folder; False if it is too long, contains a NUL, or may not be accessed."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -21,7 +20,7 @@ def is_folder(path: Path) -> bool:
 
 
 def resolve_path(path: Path) -> Path:
-    """Return a path without links and dots; as it is if that cannot be determined."""
+    """Return a path without links and dots; unchanged if it cannot be resolved."""
     try:
         return path.resolve()
     except (OSError, ValueError, RuntimeError):

@@ -1,8 +1,8 @@
-"""Finds the program that a launch starts, where Python will find it: next to the launch, on PYTHONPATH, installed.
+"""Finds the program that a launch starts, where Python will find it: next to the launch, on PYTHONPATH, or installed.
 
-`python x.py` puts the script's folder first, `python -m x` the folder it starts in
-(docs.python.org/3/library/sys_path_init.html). Which folder that is is in no launch: a script may be started from
-its own folder or from any above it, up to its repository. The first of them where the program lies is taken.
+`python x.py` puts the script's folder first, `python -m x` the working folder
+(docs.python.org/3/library/sys_path_init.html). A launch does not state its working folder: a script may be started from
+its own folder or from any above it, up to its repository. The first folder that contains the program is used.
 """
 
 import os
@@ -16,7 +16,7 @@ from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.program import Entry
 
 MAX_PARENTS = 6
-OPEN_FOLDER = re.compile(r"^\$(?:\w+|\{\w+\})/(?=.*\.py$)")  # "$BASE_PATH/src/train.py": the tree's own, if it is there
+OPEN_FOLDER = re.compile(r"^\$(?:\w+|\{\w+\})/(?=.*\.py$)")  # "$BASE_PATH/src/train.py": in the tree, if it exists
 REPOSITORY_MARKS = (".git", ".hg")
 SOURCE_FOLDERS = ("", "src")
 
@@ -24,9 +24,9 @@ SOURCE_FOLDERS = ("", "src")
 def find_program(
     launch: Launch, target: Entry, site_folders: tuple[Path, ...], closed: frozenset[str] = frozenset()
 ) -> tuple[Entry, SourceTree] | None:
-    """Return the entry of a program and the tree that it imports from; None if its source is nowhere.
+    """Return the entry of a program and the tree that it imports from; None if its source is not found.
 
-    `target` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft"), maybe with a name in it.
+    `target` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft"), possibly with a name in it.
     `closed` are the modules whose installed files are not those of the job.
     """
     name = OPEN_FOLDER.sub("", target.name)
@@ -60,7 +60,7 @@ def _holds_module(folder: Path, name: str) -> bool:
 
 
 def _start_folders(launch: Launch) -> Iterator[Path]:
-    """Yield the folders that a launch may start in: what it changes into first, then if it does so."""
+    """Yield the folders that a launch may start in; one that it changes into comes first."""
     for base in _script_folders(launch):
         if launch.folder:
             yield Path(os.path.normpath(base / launch.folder))
@@ -68,7 +68,7 @@ def _start_folders(launch: Launch) -> Iterator[Path]:
 
 
 def _script_folders(launch: Launch) -> Iterator[Path]:
-    """Yield the folders that a script may be started from: the one here, its own, those above in its repository."""
+    """Yield the folders that a script may be started from: the current one, its own, those above in its repository."""
     yield Path.cwd()
     if launch.source.name in (COMMAND, "-"):
         return

@@ -1,4 +1,4 @@
-"""Reads one program: finds its file, follows it, and joins what its parser takes."""
+"""Reads one program: finds its file, follows it, and joins the names that its parsers take."""
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ MAX_NESTING = 8
 
 @dataclass(frozen=True)
 class Entry:
-    """What a launch starts: a script's path, or a dotted module, with a function or a class of options in it."""
+    """The entry of a launch: a script's path, or a dotted module, with a function or an options class in it."""
 
     name: str
     member: str = ""
@@ -26,9 +26,9 @@ class Entry:
 def read_program(
     entry: Entry, tree: SourceTree, find_external: FindExternal, config: Sequence[str] = ()
 ) -> Program | None:
-    """Return the names that a program takes, None if its source is not found or no parser is seen in it.
+    """Return the names that a program takes; None if its source or a parser in it is not found.
 
-    `config` is what the command says of Hydra's configuration: its directory and name, "" for those of the source.
+    `config` is the command's choice of Hydra configuration: directory and name, "" for those of the source.
     """
     module = find_entry(entry, tree)
     if module is None:
@@ -54,7 +54,7 @@ def _read_class(module: SourceModule, definition: Definition, tree: SourceTree, 
 
 
 def find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
-    """Return the module that is run, None if it is not found."""
+    """Return the module that is run; None if it is not found."""
     if entry.name.endswith(".py"):
         path = Path(entry.name)
         return tree.read_file(path, module_name(path, tree.folders)) if is_file(path) else None
@@ -65,7 +65,7 @@ def find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
 
 
 def module_name(path: Path, folders: Sequence[Path]) -> str:
-    """Return the dotted name under which a file would be imported, "" if no folder of the path holds it."""
+    """Return the dotted name under which a file would be imported; "" if no folder of the path contains it."""
     for folder in folders:
         try:
             parts = path.with_suffix("").relative_to(folder).parts

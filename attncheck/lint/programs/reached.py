@@ -1,8 +1,8 @@
-"""Follows a program from its first statement and collects what its parsers are given; nothing is run.
+"""Follows a program from its first statement and collects the arguments of its parsers; nothing is run.
 
-Both branches of a condition are followed, loops over literal values once for each, and functions of the same tree with
-what they are called with. Every name that may be taken is collected: one too many is not an error, one too few would be
-a false one."""
+Both branches of a condition are followed. Loops over literal values are followed once for each value, and functions of
+the same tree with the arguments of each call. Every name that may be taken is collected: an extra name is harmless,
+while a missing one would cause a false error."""
 
 import ast
 import builtins
@@ -20,7 +20,7 @@ HF_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "HfArg")
 DATACLASS_PARSES = ("parse_args_into_dataclasses", "parse_args_and_config")
 OTHER_PARSERS = ("tyro", "fire", "click", "typer", "simple_parsing", "draccus", "pyrallis", "jsonargparse", "absl")
 SWITCH_ACTIONS = ("store_true", "store_false", "store_const", "append_const", "count", "help", "version")
-# Installed packages whose functions read no command line: not followed, however many modules they have.
+# Installed packages whose functions read no command line; they are not followed, because they may have many modules.
 # fmt: off
 HELPERS = frozenset({
     "PIL", "accelerate", "aiohttp", "bitsandbytes", "datasets", "deepspeed", "diffusers", "einops", "evaluate",
@@ -38,16 +38,16 @@ DEEPSPEED_OPTIONS = ("deepspeed", "deepspeed_config", "deepscale", "deepscale_co
 
 @dataclass
 class Reached:
-    """What was found on the way: options of argparse, dataclasses of a parser, Hydra's and OmegaConf's sources."""
+    """Everything found while following a program: options of argparse, dataclasses, Hydra's and OmegaConf's sources."""
 
     options: dict[str, ProgramOption] = field(default_factory=dict)
-    parsers: int = 0  # how many `ArgumentParser`s are made
+    parsers: int = 0  # how many `ArgumentParser`s are created
     dataclasses: list[Definition | External] = field(default_factory=list)
     dataclass_parsers: int = 0
     hydra: list[tuple[SourceModule, str | None, str | None]] = field(default_factory=list)  # module, path, name
     structured: list[Definition] = field(default_factory=list)
     reads_command_line: bool = False  # OmegaConf.from_cli
-    own_names: set[str] = field(default_factory=set)  # what is taken off the command line alongside the configuration
+    own_names: set[str] = field(default_factory=set)  # names removed from the command line besides the configuration
     takes_config_file: bool = False  # TrlParser's --config
     gaps: list[str] = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Follower:
     def __init__(self, tree: SourceTree, entry: SourceModule) -> None:
         self.tree, self.entry = replace(tree, closed=tree.closed | HELPERS), entry
         self.reached = Reached()
-        self.called: set[tuple[str, int, str]] = set()  # functions, with what tells their options apart
+        self.called: set[tuple[str, int, str]] = set()  # functions, with the arguments that distinguish their options
 
     def follow_entry(self) -> Reached:
         """Return what the module reaches when it is run as a program."""
@@ -66,7 +66,7 @@ class Follower:
         return self.reached
 
     def follow_function(self, definition: Definition) -> Reached:
-        """Return what a function reaches that a console script calls."""
+        """Return what a function reaches when a console script calls it."""
         self._follow_call(definition, None, self.entry, {}, 0)
         return self.reached
 
@@ -95,7 +95,7 @@ class Follower:
                             values[target.id] = self._keep_value(module, statement.value, values)
 
     def _collect_deleted_names(self, statement: ast.Delete, values: dict[str, Any]) -> None:
-        """Collect what `del cli_args.config` takes off the command line."""
+        """Collect the names that `del cli_args.config` removes from the command line."""
         for target in statement.targets:
             key = target.attr if isinstance(target, ast.Attribute) else None
             if isinstance(target, ast.Subscript):
@@ -147,7 +147,7 @@ class Follower:
             self.reached.hydra.append((module, path, name))
 
     def _read_text(self, module: SourceModule, expression: ast.expr | None) -> str | None:
-        """Return a text, that of a constant of the module too; "" for None or nothing, None if it is not known."""
+        """Return a text, including that of a module's constant; "" for None or no expression, None if unknown."""
         node: ast.AST | None = expression
         if isinstance(expression, (ast.Name, ast.Attribute)):
             resolved = self.tree.resolve(module, expression)
@@ -250,7 +250,7 @@ class Follower:
         self._follow_block(definition.module, node.body, bound, depth + 1)
 
     def _is_foreign(self, module: SourceModule) -> bool:
-        """Return whether a module belongs to a package that only lends helpers: its parsers are not the program's."""
+        """Return whether a module belongs to a package of helpers, whose parsers are not the program's."""
         return module.name.partition(".")[0] in ("torch", "transformers", "deepspeed", "accelerate", "datasets", "ray")
 
     def _bind_arguments(
@@ -260,7 +260,7 @@ class Follower:
         module: SourceModule,
         values: dict[str, Any],
     ) -> dict[str, Any]:
-        """Return what is known of a function's parameters at one call."""
+        """Return the known values of a function's parameters at one call."""
         names = [argument.arg for argument in node.args.args]
         bound: dict[str, Any] = {}
         for name, default in zip(reversed(names), reversed(node.args.defaults)):
@@ -310,7 +310,7 @@ class Follower:
             self._add_dataclasses(module, argument, values, 0)
 
     def _add_dataclasses(self, module: SourceModule, expression: ast.expr, values: dict[str, Any], hops: int) -> None:
-        """Collect the dataclasses of a tuple, a list, one name, or a name that represents those."""
+        """Collect the dataclasses of a tuple, a list, one name, or a name that refers to those."""
         place = module.locate(expression)
         if isinstance(expression, (ast.Tuple, ast.List)):
             for element in expression.elts:
@@ -351,5 +351,5 @@ def _adds_options(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _key_of(bound: Mapping[str, Any]) -> str:
-    """Return the values that are known of a call's arguments, as a text."""
+    """Return the known values of a call's arguments as text."""
     return repr({name: value for name, value in bound.items() if isinstance(value, (str, int, float, list))})

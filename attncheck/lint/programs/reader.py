@@ -1,4 +1,4 @@
-"""Reads the programs that launches start: each one once, however many launches start it."""
+"""Reads the programs that launches start, each only once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from attncheck.lint.programs.known_classes import make_class_finder
 from attncheck.lint.programs.places import find_program
 from attncheck.lint.programs.program import Entry, read_program
 
-MODULES = {"ms-swift": "swift", "megatron-core": "megatron"}  # of distributions whose module has another name
+MODULES = {"ms-swift": "swift", "megatron-core": "megatron"}  # distributions whose module has another name
 
 
 @dataclass
@@ -26,10 +26,10 @@ class ProgramReader:
     programs: dict[tuple[object, ...], Program | None] = field(default_factory=dict)
 
     def read(self, launch: Launch, entries: Sequence[str], distribution: str, version: str) -> Program | None:
-        """Return the names that the program of a launch takes, None if its source is not found.
+        """Return the names that the program of a launch takes; None if its source is not found.
 
-        `entries` are what the framework's own command parses with ("pkg.mod:name"); `version` is the release in which
-        the launch is read.
+        `entries` are the parsers of the framework's own command ("pkg.mod:name"); `version` is the release in which the
+        launch is read.
         """
         if launch.starts_written_script:
             return None
@@ -66,7 +66,7 @@ def _module_of(distribution: str) -> str:
 
 
 def _iter_site_folders(snapshot: Snapshot) -> Iterator[Path]:
-    """Yield the folders that hold installed packages, as far as they are here: first those installed as editable."""
+    """Yield the existing folders with installed packages, editable ones first."""
     for distribution in snapshot.distributions:
         url = urlsplit(distribution.direct_url)
         if distribution.editable and url.scheme == "file":

@@ -1,7 +1,8 @@
-"""Judges how the user's own program calls ring-flash-attn, yunchang and DeepSpeed's Ulysses, from its syntax tree.
+"""Checks how the user's own program calls ring-flash-attn, yunchang and DeepSpeed's Ulysses, from its syntax tree.
 
-What these libraries leave to the caller: lengths that divide, parameters before each forward, process groups. A call
-that is missing is one in none of the program's own modules; another file may hold it, so nothing here is an error.
+These libraries leave some tasks to the caller: divisible lengths, parameters before each forward, process groups. A
+call counts as missing if none of the program's own modules has it. Another file may have it, so nothing here is an
+error.
 """
 
 import ast
@@ -13,7 +14,7 @@ from attncheck.core.launch import SourceLocation
 from attncheck.lint.programs.modules import SourceModule
 
 RING, USP, ULYSSES = "ring_flash_attn", "yunchang", "UlyssesSPAttentionHF"
-EVEN_SPLIT = (  # split the length by the ranks with an assertion, or by slicing
+EVEN_SPLIT = (  # these split the length across the ranks with an assertion, or by slicing
     "update_ring_flash_attn_params", "llama3_flash_attn_prepare_cu_seqlens", "substitute_hf_flash_attn",
 )  # fmt: skip
 ZIGZAG = ("zigzag_ring_flash_attn_func", "zigzag_ring_flash_attn_varlen_func", "extract_local")
@@ -33,20 +34,20 @@ batch["position_ids"] = torch.arange(batch["input_ids"].shape[1]).expand_as(batc
 
 @dataclass(frozen=True)
 class Calls:
-    """The names that a program's own modules use, and where each comes first."""
+    """The names that a program's own modules use, with the first place of each."""
 
     names: dict[str, SourceLocation]
     attributes: frozenset[str]  # "AttnType.TORCH_MATH"
     imports: frozenset[str]  # the packages that it imports
-    has_modulo: bool  # it divides some length on its own
+    has_modulo: bool  # it checks the divisibility of some length itself
 
     def find(self, *names: str) -> SourceLocation | None:
-        """Return where one of the names comes first, None if none does."""
+        """Return the first place of one of the names; None if none is used."""
         return next((self.names[name] for name in names if name in self.names), None)
 
 
 def collect_calls(modules: Sequence[SourceModule]) -> Calls:
-    """Return what the modules of one program use."""
+    """Return the names that the modules of one program use."""
     names: dict[str, SourceLocation] = {}
     attributes, imports, has_modulo = set(), set(), False
     for module in modules:
@@ -80,7 +81,7 @@ def _packages_of(node: ast.AST) -> set[str]:
 
 
 def find_problems(modules: Sequence[SourceModule]) -> Iterator[Problem]:
-    """Yield what the program's calls of these libraries leave out, or cannot do."""
+    """Yield what the program's calls of these libraries omit, or cannot do."""
     calls = collect_calls(modules)
     for check in CHECKS:
         yield from check(calls)

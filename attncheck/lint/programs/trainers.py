@@ -1,7 +1,7 @@
-"""The trainers that the program of a launch uses, read in its source: they decide whose launch it is, not its name.
+"""Finds the trainers that a launch's program uses, from its source; they decide which framework a launch belongs to.
 
-A class counts with all that it derives from, so that `class MyTrainer(Trainer)` is transformers' trainer. The module
-that is run decides; if it says nothing, the modules of the same tree that it imports, the nearest first.
+A class counts with all its bases, so `class MyTrainer(Trainer)` is transformers' trainer. The module that is run
+decides. If it names none, the modules of the same tree that it imports decide, nearest first.
 """
 
 import ast
@@ -34,16 +34,16 @@ OWN_LOOP = ("its own training loop",)
 
 @dataclass(frozen=True)
 class TrainerReading:
-    """The trainers that a program uses, and the settings that it gives their configuration in its own text."""
+    """The trainers that a program uses, and the settings that its text gives their configuration."""
 
-    names: tuple[str, ...] | None = None  # "trl.SFTTrainer"; `OWN_LOOP`; None: nothing says
+    names: tuple[str, ...] | None = None  # "trl.SFTTrainer"; `OWN_LOOP`; None: unknown
     settings: tuple[Setting, ...] = ()
-    source: Source | None = None  # that holds them
+    source: Source | None = None  # the source that contains them
     places_itself: bool = False  # the program's text names its devices
 
 
 def attach_trainers(launch: Launch) -> Launch:
-    """Return the launch with the trainers of its program, and the settings that are in the program's text."""
+    """Return the launch with the trainers of its program, and the settings in the program's text."""
     name = launch.words[0].text if launch.words else ""
     is_module = any(word.text in ("-m", "--module") for word in launch.launcher_words)
     place = find_program(launch, Entry(name), ()) if name.endswith(".py") or is_module else None
@@ -64,7 +64,7 @@ def _read_trainers(entry: Entry, folders: tuple[Path, ...], base: Path) -> Train
 
 
 def _names_devices(module: SourceModule) -> bool:
-    """Say whether a module's text names the devices of its process: nn.DataParallel may have no part in it then."""
+    """Return whether a module's text names its process's devices; nn.DataParallel may then not be used."""
     try:
         return names_devices(read_source(str(module.path), pipes=False).text)
     except AttncheckError:
@@ -75,7 +75,7 @@ def _find_trainers(entry: Entry, tree: SourceTree) -> TrainerReading:
     main = find_entry(entry, tree)
     level = [main] if main is not None else []
     seen = {module.path for module in level}
-    arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, and its trainer is yet to be found
+    arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, but its trainer is not found yet
     for _ in range(MAX_LEVELS):
         names = tuple(dict.fromkeys(name for module in level for name in _iter_names(tree, module)))
         trainers = tuple(name for name in names if TRAINERS.fullmatch(name))
@@ -89,13 +89,13 @@ def _find_trainers(entry: Entry, tree: SourceTree) -> TrainerReading:
         level = [module for path, module in following.items() if path not in seen][: MAX_MODULES - len(seen)]
         seen |= following.keys()
     has_own_parser = main is not None and _calls(main, "add_argument")
-    return TrainerReading(arguments or (() if has_own_parser else None))  # its options tell nothing of a trainer
+    return TrainerReading(arguments or (() if has_own_parser else None))  # its options show nothing about a trainer
 
 
 def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[Setting, ...], Source | None]:
-    """Return the keywords of the one call that makes the trainer's configuration; none if there are several calls.
+    """Return the keywords of the only call that creates the trainer's configuration; empty if there are several calls.
 
-    A class of the program's own has fields of its own, which are not judged here.
+    A class of the program itself has its own fields, which are not judged here.
     """
     calls = [
         (module, node)
@@ -123,7 +123,7 @@ def _make_setting(source: Source, keyword: ast.keyword) -> Setting:
 
 
 def _iter_names(tree: SourceTree, module: SourceModule) -> Iterator[str]:
-    """Yield the dotted names of the classes and functions that a module uses, and of those that they derive from."""
+    """Yield the dotted names of the classes and functions that a module uses, and of their bases."""
     names = {node.id: node for node in ast.walk(module.body) if isinstance(node, ast.Name)}
     dotted = {ast.unparse(node): node for node in ast.walk(module.body) if isinstance(node, ast.Attribute)}
     for expression in (*names.values(), *dotted.values()):
@@ -150,7 +150,7 @@ def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:
 
 
 def _calls(module: SourceModule, method: str) -> bool:
-    """Return whether a module calls a method of that name: `loss.backward()`, that of an engine or an accelerator."""
+    """Return whether a module calls a method of that name: `loss.backward()`, or an engine's or accelerator's."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
         for node in ast.walk(module.body)

@@ -1,4 +1,4 @@
-"""Evaluates the arithmetic expansion `$((…))` over integers that are known."""
+"""Evaluates the arithmetic expansion `$((…))` with known integers."""
 
 import ast
 import operator
@@ -19,9 +19,9 @@ OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
 
 
 def evaluate_arithmetic(text: str, read_parameter: Callable[[str], str]) -> int | None:
-    """Return the value of an arithmetic expression, None if a name is not known or it is more than + - * / % ().
+    """Return the value of an arithmetic expression; None if a name is unknown or it has operators besides + - * / % ().
 
-    `read_parameter(name)` returns the value of a variable, "" if that is not known.
+    `read_parameter(name)` returns the value of a variable; "" if unknown.
     """
     if len(text) > 200:
         return None

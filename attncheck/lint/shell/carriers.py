@@ -1,8 +1,8 @@
-"""Finds the script that a command hands to another shell: `bash -c '…'`, `ssh HOST '…'`, tmux, sbatch, a heredoc.
+"""Finds the script that a command passes to another shell: `bash -c '…'`, `ssh HOST '…'`, tmux, sbatch, a heredoc.
 
-tmux: cmd-new-session.c 01831da, cmd-send-keys.c 08e6360 and tmux(1): the words of a command are joined by blanks, and
-of the keys one that has a name ("Enter", "C-m") is pressed, any other typed. ssh(1) joins its words by blanks for the
-shell of the host, which has none of the variables here; sbatch(1) exports all of them.
+tmux: cmd-new-session.c 01831da, cmd-send-keys.c 08e6360 and tmux(1): the words of a command are joined by spaces. A key
+with a name ("Enter", "C-m") is pressed; other keys are typed. ssh(1) joins its words by spaces for the host's shell,
+which has none of the local variables; sbatch(1) exports all of them.
 """
 
 import re
@@ -15,7 +15,7 @@ from attncheck.lint.shell.text import Segment, Segments, join_text
 SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
 CONTAINERS = {"docker", "podman", "nerdctl", "nvidia-docker", "docker-compose"}
 PREFIXES = {"nohup", "sudo", "timeout", "time", "exec", "env", "setsid", "command"}
-RUNNERS = {*CONTAINERS, *PREFIXES, "srun", "apptainer", "singularity", "kubectl"}  # pass their standard input on
+RUNNERS = {*CONTAINERS, *PREFIXES, "srun", "apptainer", "singularity", "kubectl"}  # these pass on their standard input
 SSH_VALUE_OPTIONS = "BbcDEeFIiJLlmOopPQRSWw"
 PDSH_VALUE_OPTIONS = "wxgGtufloRjP"
 TMUX_VALUE_OPTIONS = {
@@ -35,16 +35,16 @@ NEWLINE, BLANK = Segment("\n", -1), Segment(" ", -1)
 
 @dataclass(frozen=True)
 class CarriedScript:
-    """A script that a command hands on: its text, the words before the shell, and whether it sees our environment."""
+    """A script that a command passes on: its text, the words before the shell, and whether it sees our environment."""
 
     segments: Segments
     prefix: tuple[Field, ...] = ()
     inherits: bool = True
-    slurm_options: tuple[Field, ...] = ()  # of the sbatch that starts it
+    slurm_options: tuple[Field, ...] = ()  # options of the sbatch command that starts it
 
 
 def find_carried_script(argv: Sequence[Field], stdin: Segments | None) -> CarriedScript | None:
-    """Return the script that a command hands to another shell, None if it hands on none."""
+    """Return the script that a command passes to another shell; None if it passes none."""
     offset = _find_program(argv)
     name = _program_name(argv[offset])
     arguments = argv[offset + 1 :]
@@ -64,7 +64,7 @@ def _program_name(field: Field) -> str:
 
 
 def _find_program(argv: Sequence[Field]) -> int:
-    """Return the index of the program behind `nohup`, `sudo -E` and the like, 0 if none of them comes first."""
+    """Return the index of the program after `nohup`, `sudo -E` and similar prefixes; 0 without a prefix."""
     if _program_name(argv[0]) not in PREFIXES:
         return 0
     carriers = ("ssh", "pdsh", "tmux", "sbatch")
@@ -72,7 +72,7 @@ def _find_program(argv: Sequence[Field]) -> int:
 
 
 def _find_shell_string(argv: Sequence[Field], stdin: Segments | None) -> CarriedScript | None:
-    """Return the string of `bash -c`, or the standard input of a shell that has no operand."""
+    """Return the string of `bash -c`, or the standard input of a shell without operands."""
     for index, field in enumerate(argv):
         if _program_name(field) not in SHELLS:
             continue
@@ -101,7 +101,7 @@ def _find_remote_script(
 
 
 def _skip_options(arguments: Sequence[Field], value_options: str) -> Sequence[Field]:
-    """Return the words behind short options, of which those of `value_options` take a value."""
+    """Return the words after short options; those in `value_options` take a value."""
     index = 0
     while index < len(arguments) and arguments[index].text.startswith("-") and len(arguments[index].text) > 1:
         text = arguments[index].text
@@ -126,13 +126,13 @@ def _find_tmux_script(arguments: Sequence[Field]) -> CarriedScript | None:
 
 
 def _until_separator(command: Sequence[Field]) -> Sequence[Field]:
-    """Return the words before a `;` of tmux's own, which another of its commands follows."""
+    """Return the words before tmux's own `;`, which starts its next command."""
     end = next((index for index, field in enumerate(command) if field.text == ";"), len(command))
     return command[:end]
 
 
 def _type_keys(keys: Sequence[Field]) -> Segments:
-    """Return what the keys of `send-keys` type; nothing is run if none of them ends the line."""
+    """Return the text that the keys of `send-keys` type; empty if no key ends the line."""
     typed: list[Segment] = []
     for key in keys:
         if key.text in ENTER_KEYS:

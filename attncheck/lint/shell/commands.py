@@ -1,10 +1,10 @@
-"""Parses a bash launch script, or a command, as text and never runs it: the commands it would start, in their order.
+"""Parses a bash launch script or command as text, without running it, and lists the commands it would start.
 
-What is followed: quotes, continuations, variables and arrays that the script sets itself, here-documents, functions,
-`eval`, `bash -c`, what ssh, tmux and sbatch are given, files that are read in, arithmetic over known integers. What is
-known only at run time (`$(nproc)`, a variable of the user's environment) stays as it is written. A condition over known
-words is followed; of any other both branches are read, the commands in them have a note that says so, and a variable
-that they set differently is not known.
+It follows quotes, continuations, here-documents, functions, sourced files, arithmetic with known integers, and
+variables and arrays that the script sets itself. It also follows `eval`, `bash -c`, and scripts passed to ssh, tmux and
+sbatch. Values known only at run time (`$(nproc)`, a variable of the user's environment) stay as written. A condition
+over known words is decided. For other conditions both branches are read. Their commands get a note that says so, and a
+variable that they set differently becomes unknown.
 """
 
 import re
@@ -37,7 +37,7 @@ __all__ = ["Command", "ScriptStart", "WrittenFile", "parse_commands"]
 SBATCH_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-\S.*)$", re.MULTILINE)
 DECLARATION_BUILTINS = {"export", "declare", "typeset", "local", "readonly"}
 WHOLE_VARIABLE = re.compile(r'"?\$\{?(\w+)(?:\[[@*]\])?\}?"?')
-# $(cd "$SCRIPT_DIR/.." && pwd), where the variable holds such a path itself
+# $(cd "$SCRIPT_DIR/.." && pwd), if the variable itself holds such a path
 FOLDER_OF_VARIABLE = re.compile(
     r'\s*(?P<command>cd|dirname|realpath|readlink -f) "?\$\{?(?P<name>[A-Za-z_]\w*)\}?(?P<rest>[\w./-]*)"?'
     r"(?P<tail> ?(?:&&|;) ?pwd(?: -P)?)?\s*"
@@ -46,26 +46,26 @@ FOLDER_OF_VARIABLE = re.compile(
 STARTS_JOB = "sbatch|srun|ray job submit|kubectl exec|ssh|torchrun|accelerate launch|deepspeed"
 STARTED_JOB = re.compile(rf'\w+="?\$\(((?:\s*\w+=\S+)*\s*(?:{STARTS_JOB})\s.*)\)"?', re.DOTALL)
 MAX_CHOICES = 4
-MAX_NESTING = 8  # scripts within scripts, and functions that call functions
-MAX_SCRIPTS = 20  # files that one script reads in
+MAX_NESTING = 8  # nested scripts, and functions that call functions
+MAX_SCRIPTS = 20  # files that one script sources
 
 
 @dataclass(frozen=True)
 class ScriptStart:
-    """How a script is started: the part of the source that it is, its variables, its arguments, the files it reads."""
+    """How a script is started: its part of the source, its variables, its arguments, and its reader of files."""
 
     text: ScriptText | None = None  # None: the whole source
-    origin: int = 0  # the offset that represents what cannot be traced to the source
+    origin: int = 0  # the offset used for text that cannot be traced to the source
     environ: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[Word, ...] | None = None  # None: not known
-    prefix: tuple[Word, ...] = ()  # what comes before it: `srun -N 2`
+    arguments: tuple[Word, ...] | None = None  # None: unknown
+    prefix: tuple[Word, ...] = ()  # words before it, such as `srun -N 2`
     read_script: Callable[[str], Source | None] = lambda _: None
 
 
 def parse_commands(source: Source, start: ScriptStart = ScriptStart()) -> list[Command]:
     """Return the commands of a script or a command line, in the order in which they are written.
 
-    Raises `Unanswered` for a script that is not read to its end: what is left out may be the launch.
+    Raises `Unanswered` for a script that is not read to its end, because the launch may be in the rest.
     """
     state = ScriptState(source, origin=start.origin, read_script=start.read_script)
     prefix = [Field((Segment(word.text, -1, word.known),), NOWHERE) for word in start.prefix]
@@ -103,7 +103,7 @@ class _CommandCollector(ScriptInterpreter):
         self.scope.substitute_command = self._substitute_command
 
     def handle_command(self, command: SimpleCommand) -> None:
-        """Apply what a simple command does to the variables, or collect it; unless it is known not to be reached."""
+        """Apply a simple command's effect on variables, or collect it, unless it is certainly not reached."""
         if not self._is_reachable():
             self.and_or_list.last_was_test = False
             return
@@ -129,7 +129,7 @@ class _CommandCollector(ScriptInterpreter):
     def _interpret_command(self, command: SimpleCommand, name_index: int, assignments: Mapping[str, Variable]) -> None:
         first = WHOLE_VARIABLE.fullmatch(self.raw, *command.words[name_index])
         variable = self.scope.variables.get(first[1]) if first else None
-        if first and variable is not None and variable.choices:  # $LAUNCH of several branches: one command for each
+        if first and variable is not None and variable.choices:  # $LAUNCH, set in several branches: a command each
             for choice in _without_longer(variable.choices):
                 self.scope.variables[first[1]] = choice
                 self._interpret_command(command, name_index, assignments)
@@ -172,7 +172,7 @@ class _CommandCollector(ScriptInterpreter):
         self.scope.substitute_command = self._substitute_command
 
     def _parse_carried(self, carried: CarriedScript, assignments: Mapping[str, Variable]) -> None:
-        """Parse a script for another shell, whose commands begin with the words before that shell."""
+        """Parse a script for another shell; its commands begin with the words before that shell."""
         variables: dict[str, Variable] = {}
         if carried.inherits:
             variables = {name: value for name, value in self.scope.variables.items() if value.exported}
@@ -197,7 +197,7 @@ class _CommandCollector(ScriptInterpreter):
         self._parse_nested(self.text.segments_between(*match.span(1)), scope, self.prefix, shell)
 
     def _source_file(self, arguments: Sequence[Field], offset: int) -> None:
-        """Parse a file that is read into this shell: what it sets counts from here on; its words are nowhere here."""
+        """Parse a file that is sourced into this shell; its variables are set from here on, its words have no place."""
         name = arguments[0].text if arguments else "nothing"
         file = None
         if arguments and self.depth < MAX_NESTING and self.state.scripts_read < MAX_SCRIPTS:
@@ -214,7 +214,7 @@ class _CommandCollector(ScriptInterpreter):
         self.state.origin, self.scope.positional = outer_origin, outer_positional
 
     def _find_written(self, command: SimpleCommand, argv: Sequence[Field]) -> WrittenFile | None:
-        """Return the file that `cat > FILE <<EOF`, `tee FILE <<EOF` or `echo … >> FILE` writes, None for any other."""
+        """Return the file that `cat > FILE <<EOF`, `tee FILE <<EOF` or `echo … >> FILE` writes; None for others."""
         name = argv[0].text.rsplit("/", 1)[-1]
         if name not in ("cat", "tee", "echo") or self.depth >= MAX_NESTING:
             return None
@@ -252,7 +252,7 @@ class _CommandCollector(ScriptInterpreter):
         self.scope.substitute_command = self._substitute_command
 
     def _substitute_command(self, segments: Segments) -> Segments | None:
-        """Return the output of `$(cat <<EOF …)`, `$(echo …)` or `$(expr 16 / 8)`, None for any other command."""
+        """Return the output of `$(cat <<EOF …)`, `$(echo …)` or `$(expr 16 / 8)`; None for other commands."""
         text = ScriptText.from_segments(self.state.source, segments)
         folder = FOLDER_OF_VARIABLE.fullmatch(text.string)
         held = self.scope.variables.get(folder["name"]) if folder else None
@@ -311,11 +311,11 @@ class _CommandCollector(ScriptInterpreter):
         self.state.commands.append((command, function_name))
 
     def _locate_span(self, span: Span) -> SourceLocation:
-        """Return the location of a span; of what is in another file, that of the command which reads it."""
+        """Return the location of a span; for text in another file, the location of the command that reads it."""
         return self.state.locate(span[0] if span != NOWHERE else self.state.origin)
 
     def _iter_variables(self, assignments: Mapping[str, Variable]) -> Iterator[Setting]:
-        """Yield what is exported where the current command is, then what is set in front of it."""
+        """Yield the variables exported at the current command, then those set in front of it."""
         conditions = self._list_conditions() or ()
         for name, variable in (*self.scope.variables.items(), *assignments.items()):
             if variable.exported and variable.elements is None:
@@ -329,7 +329,7 @@ class _CommandCollector(ScriptInterpreter):
                 )
 
     def _iter_exports(self, variables: Sequence[Setting], assignments: Mapping[str, Variable]) -> Iterator[Assignment]:
-        """Yield the variables that the script itself sets, as a shell must set them again."""
+        """Yield the variables that the script itself sets, in a form that a shell can set again."""
         for setting in variables:
             variable = assignments.get(setting.name) or self.scope.variables[setting.name]
             if variable.is_slurms:
@@ -340,7 +340,7 @@ class _CommandCollector(ScriptInterpreter):
             yield Assignment(setting.name, variable.shell, setting.known or not all_known(variable.segments))
 
     def _format_for_shell(self, segments: Segments) -> str:
-        """Return a word as a shell must read it again; "" if quoting its text is all it needs."""
+        """Return a word in a form that a shell can read again; "" if quoting its text is enough."""
         source = self.state.source
         script = source.name if source.kind == "shell" and source.name != "-" else ""
         return format_segments(segments, script)
@@ -357,7 +357,7 @@ class _CommandCollector(ScriptInterpreter):
 
 
 def _without_longer(choices: Sequence[Variable]) -> list[Variable]:
-    """Return the choices without those that only put other words before another one: `uv run` before `python3`."""
+    """Return the choices without those that only add words in front of another: `uv run` before `python3`."""
     texts = [
         tuple(field.text for field in choice.elements or ()) or tuple(join_text(choice.segments).split())
         for choice in choices
@@ -380,14 +380,14 @@ def _strip_trailing_newlines(segments: Segments) -> Segments:
 
 
 def _make_variable(text: str) -> Variable:
-    """Return the exported variable that holds `text`, of which an expansion is not known."""
+    """Return the exported variable with the value `text`, in which expansions are unknown."""
     return Variable((Segment(text, -1, known=not re.search(r"[$`]", text)),), exported=True)
 
 
 def _parse_sbatch_directives(text: str, text_start: int) -> dict[str, Variable]:
     """Return the variables that Slurm sets from the `#SBATCH` lines of a script: nodes, tasks and GPUs.
 
-    The text is at `text_start` of the source, -1 if it does not.
+    The text is at `text_start` of the source; -1 if it is not in the source.
     """
     variables: dict[str, Variable] = {}
     variable_names = {

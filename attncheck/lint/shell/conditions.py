@@ -1,4 +1,4 @@
-"""Decides which branches of a script's conditions are taken, as far as known values decide it."""
+"""Decides which branches of a script's conditions are taken, if known values decide it."""
 
 import re
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ class Branches:
     test_results: list[bool | None] = field(default_factory=list)
     earlier_taken: bool = False  # an earlier branch is certainly taken
     earlier_undecided: bool = False  # whether an earlier branch is taken is known only at run time
-    number: int = 0  # of the current branch
-    required_names: list[str] = field(default_factory=list)  # of `if [ -z "$NAME" ]`, until the first `elif` or `else`
+    number: int = 0  # number of the current branch
+    required_names: list[str] = field(default_factory=list)  # from `if [ -z "$NAME" ]`, until the first `elif`/`else`
 
     def enter_branch(self, keyword: str) -> None:
-        """Enter the part behind `then`, `elif` or `else`."""
+        """Enter the part after `then`, `elif` or `else`."""
         self.number += 1
         if keyword == "then":
             result = self.test_results[-1] if self.test_results and None not in self.test_results else None
@@ -45,12 +45,12 @@ class AndOrList:
     """The state of a list such as `[ … ] && this || that`: whether its next command is reached."""
 
     is_reached: bool | None = True  # None: known only at run time
-    test_result: bool | None = None  # of the last command, if it was a test
+    test_result: bool | None = None  # result of the last command, if it was a test
     last_was_test: bool = False
     has_test: bool = False  # a test comes before the command in this list
 
     def pass_separator(self, separator: str) -> None:
-        """Go on to the command behind a separator."""
+        """Move to the command after a separator."""
         if separator not in ("&&", "||"):
             self.is_reached, self.has_test = True, False
         elif self.last_was_test:
@@ -62,7 +62,7 @@ class AndOrList:
 
 
 def evaluate_test(fields: Sequence[tuple[str, bool]], negated: bool = False) -> bool | None:
-    """Return the result of `[ … ]`, `[[ … ]]`, `test …`, `true` or `false`, None if it is known only at run time.
+    """Return the result of `[ … ]`, `[[ … ]]`, `test …`, `true` or `false`; None if it is known only at run time.
 
     Each field is its text and whether that is known.
     """

@@ -1,4 +1,4 @@
-"""Expands parameters, arrays, substitutions, arithmetic and quotes; what is known only at run time stays as written."""
+"""Expands parameters, arrays, substitutions, arithmetic and quotes; values known only at run time stay as written."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, 
 
 PARAMETER = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-])")
 BRACED_PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[([^\]]*)\])?(.*)", re.DOTALL)
-ALL_ELEMENTS = re.compile(r"\$(?:@|\{@[^}]*\}|\{\w+\[@\]\})")  # if there is no element: no word, even in quotes
+ALL_ELEMENTS = re.compile(r"\$(?:@|\{@[^}]*\}|\{\w+\[@\]\})")  # without elements it gives no word, even in quotes
 BLANKS = re.compile(r"[ \t\n]+")
 ANSI_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 BUDGET_NOTE = "the script assembles more than can be followed, so some of its words are unknown"
@@ -28,7 +28,7 @@ class Expander:
         self.raw = text.string
 
     def expand_word(self, start: int, end: int) -> list[Segment]:
-        """Return the segments of a raw word; empty quotes leave an empty segment, for they make a word."""
+        """Return the segments of a raw word; empty quotes give an empty segment, because they form a word."""
         expanded: list[Segment] = []
         offset = start
         while offset < end:
@@ -67,7 +67,7 @@ class Expander:
         return expanded
 
     def expand_quoted(self, start: int, end: int, is_heredoc: bool = False) -> list[Segment]:
-        """Return the segments of the inside of double quotes, or of a here-document."""
+        """Return the segments of the text inside double quotes, or of a here-document."""
         expanded: list[Segment] = []
         offset = start
         escapable = "$`\\\n" if is_heredoc else '$`"\\\n'
@@ -97,7 +97,7 @@ class Expander:
         return Segment(decoded, -1, expansions=(self.text.source_span(start, end),))
 
     def _expand_at(self, offset: int, end: int, splittable: bool) -> tuple[int, list[Segment]]:
-        """Return the offset behind the expansion at `offset`, and its segments."""
+        """Return the offset after the expansion at `offset`, and its segments."""
         if self.raw[offset] == "`":
             close, is_closed = extents.find_word_end(self.raw, offset + 1, end, "`")
             return close, self._expand_command(offset, offset + 1, close - is_closed, close, splittable)
@@ -117,7 +117,7 @@ class Expander:
         return parameter.end(), self._expand_parameter(parameter[0][1:], offset, parameter.end(), splittable)
 
     def _keep_as_written(self, start: int, end: int) -> list[Segment]:
-        """Return an expansion whose value is known only at run time, as it is written."""
+        """Return an expansion whose value is known only at run time, as written."""
         span = self.text.source_span(start, end)
         source_start = span[0] if span != NOWHERE else -1
         text = self.raw[start:end]
@@ -149,7 +149,7 @@ class Expander:
         return join_text(variable.segments) if variable and all_known(variable.segments) else ""
 
     def _insert_value(self, segments: Sequence[Segment], start: int, end: int, splittable: bool) -> list[Segment]:
-        """Return the segments of a value as this expansion inserts them."""
+        """Return the segments of a value in the form that this expansion inserts."""
         if not self.scope.budget.charge(segments):
             self.scope.add_note(BUDGET_NOTE)
             return self._keep_as_written(start, end)
@@ -169,7 +169,7 @@ class Expander:
         )
 
     def _expand_positional(self, start: int, end: int, splittable: bool, separate: bool) -> list[Segment]:
-        """Return the positional parameters of the function; those of the script itself, maybe none, stay as written."""
+        """Return the positional parameters of the function; those of the script, possibly none, stay as written."""
         if self.scope.positional is None:
             return self._keep_as_written(start, end)
         return self._expand_elements(self.scope.positional, start, end, splittable, separate)
@@ -225,7 +225,7 @@ class Expander:
     ) -> list[Segment]:
         """Return `${NAME:-default}`, `${NAME:=…}`, `${NAME:+…}` or `${NAME:?…}`.
 
-        A NAME that the script does not set may be set outside: its default is taken, and noted.
+        A NAME that the script does not set may be set outside; its default is used and noted.
         """
         kind = operator.lstrip(":")[:1]
         if kind not in "-=+?" or not kind or operator.startswith("::"):
@@ -266,7 +266,7 @@ def _mark_quoted(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def join_breaks(segments: Sequence[Segment]) -> list[Segment]:
-    """Return the segments of a text without word splitting: blanks for the breaks, and no empty segments."""
+    """Return the segments of a text without word splitting: spaces for the breaks, and no empty segments."""
     return [
         Segment(" ", -1, expansions=segment.expansions) if segment is WORD_BREAK else segment
         for segment in segments

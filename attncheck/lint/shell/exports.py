@@ -1,4 +1,4 @@
-"""Finds the values that a shell script gives variables of the environment, in whatever way it sets them."""
+"""Finds the values that a shell script gives to environment variables, in any notation."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ from attncheck.lint.shell.scope import Scope, join_fields
 from attncheck.lint.shell.text import ScriptText, Segments
 from attncheck.lint.shell.words import expand_fields
 
-MAX_DEPTH = 4  # of shells within shells; what is deeper is hidden whole
+MAX_DEPTH = 4  # levels of nested shells; deeper text is hidden completely
 EXPORTS = re.compile(r"(?:export|(?:declare|typeset)\s+-\w*x\w*)\b")
 ALL_EXPORTS = re.compile(r"-[a-z]*a[a-z]*|allexport")
 # `env A=b`, `sudo A=b`; `docker run -e A=b`, `mpirun -x A=b`, `srun --export=ALL,A=b`; Ray's `env_vars.A=b` and JSON.
@@ -28,16 +28,16 @@ MAPPING = re.compile(
 
 @dataclass(frozen=True)
 class Value:
-    """The value of a variable: its name, and where it is."""
+    """The value of a variable: its name and its place."""
 
     name: str
     span: Span
 
 
 def find_values(script: str, exported: Collection[str] = ()) -> list[Value]:
-    """Return the values of the environment that a script sets; the whole of one that is too long to be read.
+    """Return the values of environment variables that a script sets; the whole script if it is too long to be read.
 
-    `exported`: names of variables that are exported where the script, which may be a part of one, does not show it.
+    `exported` are names of exported variables whose export is not in the script, which may be a fragment.
     """
     source = Source("", script)
     finder = _ValueFinder(ScriptText.from_source(source), ScriptState(source), (0, len(script)))
@@ -50,17 +50,17 @@ def find_values(script: str, exported: Collection[str] = ()) -> list[Value]:
 
 
 class _ValueFinder(ScriptInterpreter):
-    """Finds the values that a script gives variables of the environment; every branch is read, nothing is expanded."""
+    """Finds the values that a script gives to environment variables; every branch is read, nothing is expanded."""
 
     def __init__(self, text: ScriptText, state: ScriptState, whole: Span, depth: int = 0) -> None:
         super().__init__(text, state, Scope())
         self.whole, self.depth = whole, depth
-        self.values: list[Value] = []  # of the environment
-        self.assigned: list[Value] = []  # of the shell's own variables
-        self.exported: set[str] = set()  # names of those that are exported on their own
+        self.values: list[Value] = []  # values of environment variables
+        self.assigned: list[Value] = []  # values of shell variables
+        self.exported: set[str] = set()  # names of those that are exported separately
 
     def handle_command(self, command: SimpleCommand) -> None:
-        """Note the values that a command sets, and those of a script that it hands to another shell."""
+        """Record the values that a command sets, and those of a script that it passes to another shell."""
         words = [self.raw[slice(*span)] for span in command.words]
         count = next((index for index, word in enumerate(words) if not ASSIGNMENT.match(word)), len(words))
         leading = [self._make_value(command, index) for index in range(count)]
@@ -76,14 +76,14 @@ class _ValueFinder(ScriptInterpreter):
         self._note_carried(command, count)
 
     def _make_value(self, command: SimpleCommand, index: int) -> Value:
-        """Return the value of an assignment; of an array, all of its elements."""
+        """Return the value of an assignment; for an array, all of its elements."""
         start, end = command.words[index]
         before = self.raw[start:end].partition("=")[0]
         elements = command.arrays.get(index) or [(start + len(before) + 1, end)]
         return self._place(before.rstrip("+").partition("[")[0], elements[0][0], elements[-1][1])
 
     def _place(self, name: str, start: int, end: int) -> Value:
-        """Return a value if it is in the source, or the whole command if quoting hides where that is."""
+        """Return a value if it is in the source, or the whole command if quoting hides its place."""
         span = self.text.source_span(start, end) if start < end else (0, 0)
         return Value("", self.whole) if span == NOWHERE else Value(name, span)
 
@@ -95,7 +95,7 @@ class _ValueFinder(ScriptInterpreter):
                 self.exported.add(words[index])
 
     def _note_arguments(self, command: SimpleCommand, words: Sequence[str], first: int) -> None:
-        """Note what `env`, an option or a runtime environment among a command's words sets."""
+        """Record the values set by `env`, an option or a runtime environment among a command's words."""
         takes_assignments = False
         for index in range(first, len(words)):
             word, before, (start, end) = words[index], words[index - 1] if index > first else "", command.words[index]

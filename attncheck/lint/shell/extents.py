@@ -12,13 +12,13 @@ METACHARACTERS = frozenset(" \t\n;&|<>()")
 
 
 def find_single_quote_end(text: str, start: int, limit: int) -> tuple[int, bool]:
-    """Return the offset behind the single-quoted string at `start`, and whether it is closed before `limit`."""
+    """Return the offset after the single-quoted string at `start`, and whether it is closed before `limit`."""
     quote = text.find("'", start + 1, limit)
     return (quote + 1, True) if quote >= 0 else (limit, False)
 
 
 def find_ansi_quote_end(text: str, start: int, limit: int) -> tuple[int, bool]:
-    """Return the offset behind the `$'…'` at `start`, and whether it is closed before `limit`."""
+    """Return the offset after the `$'…'` at `start`, and whether it is closed before `limit`."""
     offset = start + 2
     while offset < limit:
         if text[offset] == "\\":
@@ -33,7 +33,7 @@ def find_ansi_quote_end(text: str, start: int, limit: int) -> tuple[int, bool]:
 def find_word_end(text: str, start: int, limit: int, open_brackets: str = "") -> tuple[int, bool]:
     """Return the offset where the word at `start` ends, and whether its quotes and brackets are closed.
 
-    `open_brackets` are those already open ("(" of a `$(`, "{", '"', "`"): the end is then where the last one closes.
+    `open_brackets` are those already open ("(" of a `$(`, "{", '"', "`"); the end is then where the last one closes.
     """
     stack = list(open_brackets)
     offset = start
@@ -96,7 +96,7 @@ def _scan_in_brackets(text: str, offset: int, limit: int, stack: list[str]) -> i
 
 
 def _skip_heredoc(text: str, offset: int, limit: int) -> int:
-    """Return the offset behind a here-document: its body is skipped only where it begins on the next line."""
+    """Return the offset after a here-document; its body is skipped only if it begins on the next line."""
     operator = HEREDOC_ALONE.match(text, offset, limit)
     heredoc = find_heredoc(text, offset, limit) if operator and text[offset - 1] != "<" else None
     return heredoc.next_line if heredoc else offset + 2
@@ -106,11 +106,11 @@ def _skip_heredoc(text: str, offset: int, limit: int) -> int:
 class Heredoc:
     """The offsets of a here-document, whose operator is somewhere before its body."""
 
-    delimiter_end: int  # where the word of the delimiter ends
+    delimiter_end: int  # end of the delimiter's word
     body_start: int
-    body_end: int  # before the line with the delimiter
-    next_line: int  # behind the line with the delimiter
-    is_quoted: bool  # the delimiter is quoted: nothing in the body is expanded
+    body_end: int  # start of the line with the delimiter
+    next_line: int  # start of the line after the delimiter
+    is_quoted: bool  # the delimiter is quoted, so nothing in the body is expanded
     strips_tabs: bool  # `<<-`: leading tabs of its lines are stripped
     is_closed: bool
 

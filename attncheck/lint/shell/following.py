@@ -1,4 +1,4 @@
-"""Interprets commands of a script without running them: variables, functions, and which branches are reached."""
+"""Interprets the commands of a script without running them: variables, functions, and which branches are reached."""
 
 import re
 from bisect import bisect_left
@@ -20,37 +20,37 @@ TEST_COMMANDS = {"[", "[[", "test", "true", "false"}
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that a command writes: its path, and its text with the variables of the script in it."""
+    """A file that a command writes: its path, and its text with the script's variables expanded."""
 
     path: str
     text: str
-    line: int  # of the script on which the text begins
+    line: int  # line of the script on which the text begins
     appends: bool
-    is_certain: bool  # no condition decides whether it is written
+    is_certain: bool  # whether it is written depends on no condition
 
 
 @dataclass(frozen=True)
 class Command:
-    """One simple command after expansion: its words, its environment, and notes on what could not be read."""
+    """One simple command after expansion: its words, its environment, and notes on unreadable parts."""
 
     words: tuple[Word, ...]
-    variables: tuple[Setting, ...]  # exported before it, then set in front of it; of a name the last one counts
+    variables: tuple[Setting, ...]  # exported before it, then set in front of it; for each name the last one counts
     location: SourceLocation
     notes: tuple[str, ...] = ()
-    shell: tuple[int, ...] = ()  # the shells within shells that run it, each of them numbered
-    prefix_length: int = 0  # how many words come before the shell that runs it
+    shell: tuple[int, ...] = ()  # the numbers of the nested shells that run it
+    prefix_length: int = 0  # number of words before the shell that runs it
     written: WrittenFile | None = None
     exports: tuple[Assignment, ...] = ()  # the variables that a shell must set before it
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """Return the values of its variables, by name."""
+        """Return the values of the command's variables by name."""
         return {variable.name: variable.value for variable in self.variables}
 
 
 @dataclass
 class ShellFunction:
-    """A shell function: the extent of its body, and whether anything calls it."""
+    """A shell function: the extent of its body, and whether it is called."""
 
     text: ScriptText
     start: int
@@ -60,24 +60,24 @@ class ShellFunction:
 
 @dataclass
 class ScriptState:
-    """The state that all texts of one script share: the commands and functions so far, and the steps taken."""
+    """The state shared by all texts of one script: the commands and functions so far, and the steps taken."""
 
     source: Source
-    commands: list[tuple[Command, str]] = field(default_factory=list)  # with the function it is defined in
+    commands: list[tuple[Command, str]] = field(default_factory=list)  # each with the name of the enclosing function
     functions: dict[str, ShellFunction] = field(default_factory=dict)
     steps: int = 0
     exports_all: bool = False
-    origin: int = 0  # represents what cannot be traced to the source
-    read_script: Callable[[str], Source | None] = lambda _: None  # a file that the script reads in
+    origin: int = 0  # used for text that cannot be traced to the source
+    read_script: Callable[[str], Source | None] = lambda _: None  # reads a file that the script sources
     scripts_read: int = 0
-    shells: int = 0  # started so far
+    shells: int = 0  # number started so far
     is_cut_off: bool = False  # it is too long, or too deep, to be read to its end
 
     def __post_init__(self) -> None:
         self.newline_offsets = [-1, *(match.start() for match in re.finditer("\n", self.source.text))]
 
     def locate(self, offset: int) -> SourceLocation:
-        """Return what `Source.location` does, without counting the lines again."""
+        """Return the same as `Source.location`, without counting the lines again."""
         line = max(bisect_left(self.newline_offsets, offset), 1) if offset > 0 else 1
         return SourceLocation(self.source.name, line, max(offset, 0) - self.newline_offsets[line - 1])
 
@@ -91,7 +91,7 @@ class ScriptInterpreter(ShellParser):
         self.outer_variables: list[dict[str, Variable]] = []  # the variables outside the functions being defined
 
     def count_step(self) -> bool:
-        """Count one step of the parser; return whether the script is still short enough to be read on."""
+        """Count one step of the parser; return whether the script is still short enough to continue."""
         self.state.steps += 1
         if (
             self.state.steps <= MAX_STEPS
@@ -109,7 +109,7 @@ class ScriptInterpreter(ShellParser):
         return (expand_heredoc if is_heredoc else expand_value)(self.text, start, end, self.scope)
 
     def enter_function(self, function: CompoundCommand) -> None:
-        """Save the variables: a function's body is read where it is defined, and changes them where it is called."""
+        """Save the variables: a function's body is read at its definition but changes them when it is called."""
         self.outer_variables.append(self.scope.variables)
         self.scope.variables = dict(self.scope.variables)
 
@@ -120,7 +120,7 @@ class ScriptInterpreter(ShellParser):
             self.scope.variables = self.outer_variables.pop()
 
     def add_note(self, offset: int, text: str) -> None:
-        """Note what could not be read, with its line."""
+        """Record a part that could not be read, with its line."""
         self.scope.add_note(f"line {self._line_number(offset)}: {text}")
 
     def _line_number(self, offset: int) -> int:
@@ -135,14 +135,14 @@ class ScriptInterpreter(ShellParser):
         )
 
     def _is_certain(self) -> bool:
-        """Return whether the current command certainly runs: no condition around it is undecided."""
+        """Return whether the current command certainly runs, with no undecided condition around it."""
         conditionals = (compound.branches for compound in self.open_compounds)
         return self.and_or_list.is_reached is True and all(
             branches.is_taken is True for branches in conditionals if branches
         )
 
     def _list_conditions(self) -> Conditions | None:
-        """Return the undecided conditions around the current command; None if a `&&` or `||` decides too."""
+        """Return the undecided conditions around the current command; None if a `&&` or `||` also decides."""
         if self.and_or_list.is_reached is None:
             return None
         return tuple(
@@ -152,7 +152,7 @@ class ScriptInterpreter(ShellParser):
         )
 
     def _evaluate_test(self, command: SimpleCommand, name: str) -> None:
-        """Evaluate a test command, and record its result for the branches and the list that it decides."""
+        """Evaluate a test command, and record its result for the branches and the list that depend on it."""
         fields = [(name, True)]
         for word in command.words[1:]:
             if name == "[[":
@@ -165,7 +165,7 @@ class ScriptInterpreter(ShellParser):
         branches = self.own_compounds()[-1].branches if self.own_compounds() else None
         if branches is not None and branches.in_condition and not branches.number:
             start, end = command.words[0][0], command.words[-1][1]
-            if name == "[[":  # of `[[ … || … ]]` the first word alone is read
+            if name == "[[":  # only the first word of `[[ … || … ]]` is read
                 end = max(end, self.raw.find("]]", start))
             branches.required_names += EMPTY_TEST.findall(self.raw, start, end)
         self._record_test_result(result)
@@ -178,7 +178,7 @@ class ScriptInterpreter(ShellParser):
     def _require_values(self) -> None:
         """Forget the empty values that end the script, as in `if [ -z "$NAME" ]; then exit 1; fi`.
 
-        Such a variable comes from the user's environment or arguments, and is not empty below.
+        Such a variable comes from the user's environment or arguments, and is not empty afterwards.
         """
         for compound in self.open_compounds:
             for name in compound.branches.required_names if compound.branches else ():
@@ -188,7 +188,7 @@ class ScriptInterpreter(ShellParser):
                     self.scope.variables[name] = Variable(segments, exported=variable.exported, span=variable.span)
 
     def _forget_loop_variable(self, command: SimpleCommand) -> None:
-        """Remove the variable of a loop: its value differs from one iteration to the next."""
+        """Remove the variable of a loop, because its value differs between iterations."""
         if len(command.words) > 1:
             self.scope.variables.pop(self.raw[slice(*command.words[1])], None)
 
@@ -251,7 +251,7 @@ class ScriptInterpreter(ShellParser):
         self.scope.variables[name] = Variable(elements=value, exported=exported, choices=choices)
 
     def _merge_uncertain(self, name: str, previous: Variable, segments: Segments) -> Segments:
-        """Return a variable's value after an assignment that may not be made: unknown unless it extends the old one."""
+        """Return a variable's value after an uncertain assignment: unknown unless it extends the old one."""
         before, after = join_text(previous.segments), join_text(segments)
         if before == after or (before and after.startswith(before) and previous.elements is None):
             return segments
@@ -284,7 +284,7 @@ class ScriptInterpreter(ShellParser):
                     variable.exported = True
 
     def _apply_read(self, argv: Sequence[Field], stdin: Segments | None) -> None:
-        """Assign a here-document to the variable that `read` names; only with `-d ''`, which reads all of it."""
+        """Assign a here-document to the variable of `read`; only with `-d ''`, which reads all of it."""
         names, reads_all, raw, pending_option = [], False, False, ""
         for argument in argv[1:]:
             text = argument.text
@@ -302,7 +302,7 @@ class ScriptInterpreter(ShellParser):
 
 
 def _list_choices(variable: Variable | None) -> tuple[Variable, ...]:
-    """Return what a variable is in each of the branches read so far, one of which sets it."""
+    """Return a variable's values in the branches read so far, one of which sets it."""
     if variable is None or variable.choices:
         return variable.choices if variable is not None else ()
     return (variable,) if variable.elements or join_text(variable.segments) else ()

@@ -36,7 +36,7 @@ class CompoundCommand:
 
     kind: str  # CONDITION, LOOP, FUNCTION, "" for a group
     keyword: str
-    offset: int  # where its keyword is, or the body of the function begins
+    offset: int  # offset of its keyword, or of the start of the function's body
     name: str = ""
     branches: Branches | None = None
 
@@ -48,7 +48,7 @@ class SimpleCommand:
     words: list[tuple[int, int]] = field(default_factory=list)
     arrays: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # raw words of `NAME=( … )`
     stdin: Segments | None = None  # the expanded here-document or here-string
-    stdin_start: int = -1  # where its body is
-    output: tuple[int, int] | None = None  # the raw word of the file that `>` or `>>` names
+    stdin_start: int = -1  # offset of its body
+    output: tuple[int, int] | None = None  # the raw word of the file after `>` or `>>`
     appends: bool = False
     is_negated: bool = False

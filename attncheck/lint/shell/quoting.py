@@ -1,4 +1,4 @@
-"""Quotes words for a shell on one line: line ends and what cannot be seen are written by bash's $'…'."""
+"""Quotes words for a shell on one line; line ends and invisible characters are written in bash's $'…'."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from itertools import groupby
 from attncheck.core.io.visible import INVISIBLE
 from attncheck.lint.shell.text import Segment
 
-# What bash expands outside quotes though it is no `$`: patterns, braces with a comma or a range; a `~` that begins.
+# Text besides `$` that bash expands outside quotes: patterns, braces with a comma or a range, a leading `~`.
 EXPANDING = re.compile(r"[*?]|\{[^{}\s'\"]*(?:,|\.\.)[^{}\s'\"]*\}")
 HOME = re.compile(r"~[\w.-]*(?=/|$)")
 SCRIPT_PATH = re.compile(r"\$(?:0(?!\w)|\{0\}|BASH_SOURCE\b|\{BASH_SOURCE(?:\[0\])?\})")
@@ -17,7 +17,7 @@ PLAIN_PATH = re.compile(r"[\w@%+=:,./-]+")
 
 
 def quote_on_one_line(text: str) -> str:
-    """Return `text` quoted for a shell; bash reads the same word, whatever it holds."""
+    """Return `text` quoted for a shell; bash reads the same word, for any content."""
     if "\n" not in text and not INVISIBLE.search(text):
         return shlex.quote(text)
     escaped = INVISIBLE.sub(lambda match: _escape_for_bash(ord(match.group())), _escape_quotes(text))
@@ -29,7 +29,7 @@ def _escape_quotes(text: str) -> str:
 
 
 def _escape_for_bash(code: int) -> str:
-    """Return a character as bash writes it; a surrogate represents a byte that is no UTF-8 (PEP 383)."""
+    """Return a character in bash's notation; a surrogate represents a byte that is not UTF-8 (PEP 383)."""
     if code < 0x80:
         return f"\\x{code:02x}"
     if 0xDC80 <= code <= 0xDCFF:
@@ -38,9 +38,9 @@ def _escape_for_bash(code: int) -> str:
 
 
 def format_segments(segments: Sequence[Segment], script: str = "") -> str:
-    """Return a word as a shell must read it again, with what only running tells left to expand; "" if nothing is.
+    """Return a word in a form that a shell can read again; "" if nothing in it is left to expand.
 
-    `script` is the path of the script that the word is in, which `$0` and `$BASH_SOURCE` are there.
+    `script` is the path of the script that contains the word, which `$0` and `$BASH_SOURCE` refer to there.
     """
     if all(segment.known and EXPANDING_CHARACTERS.isdisjoint(segment.text) for segment in segments):
         return ""
@@ -62,14 +62,14 @@ def format_segments(segments: Sequence[Segment], script: str = "") -> str:
 
 
 def _fits_double_quotes(known: bool, quoted: bool, text: str) -> bool:
-    """Return whether characters mean in double quotes what they mean here; `!` does not if a user pastes it."""
+    """Return whether characters have the same meaning in double quotes; `!` does not if a user pastes it."""
     if not known:
         return quoted
     return not (re.search(r"[!\n]", text) or INVISIBLE.search(text)) and (quoted or not EXPANDING.search(text))
 
 
 def _format_run(known: bool, quoted: bool, text: str, is_first: bool) -> str:
-    """Return adjacent characters of a word that are of one kind."""
+    """Return the text for adjacent characters of a word that are of one kind."""
     if not known:
         return f'"{text}"' if quoted else text
     if quoted or not text:

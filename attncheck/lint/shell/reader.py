@@ -25,11 +25,11 @@ from attncheck.lint.shell.text import ScriptText, Segments
 
 
 class ShellParser:
-    """Parses one text from beginning to end; a subclass says what the commands in it do."""
+    """Parses one text from beginning to end; a subclass defines what its commands do."""
 
     def __init__(self, text: ScriptText) -> None:
         self.text, self.raw, self.limit = text, text.string, len(text.string)
-        self.open_compounds: list[CompoundCommand] = []  # outermost first, those of the enclosing text included
+        self.open_compounds: list[CompoundCommand] = []  # outermost first, including those of the enclosing text
         self.inherited_count = 0  # how many of them the enclosing text opened
         self.next_heredoc_body = -1  # where the next heredoc of this line begins
         self.command = SimpleCommand()
@@ -41,7 +41,7 @@ class ShellParser:
         raise NotImplementedError
 
     def expand_stdin(self, start: int, end: int, is_quoted: bool, is_heredoc: bool) -> Segments:
-        """Return the standard input that a here-document or a here-string (`<<<`) from `start` to `end` gives."""
+        """Return the standard input from the here-document or here-string (`<<<`) between `start` and `end`."""
         raise NotImplementedError
 
     def enter_function(self, function: CompoundCommand) -> None:
@@ -51,10 +51,10 @@ class ShellParser:
         """Process the end of a compound command."""
 
     def add_note(self, offset: int, text: str) -> None:
-        """Note what could not be read at `offset`."""
+        """Record a part at `offset` that could not be read."""
 
     def count_step(self) -> bool:
-        """Count one step of the parser; return whether to go on."""
+        """Count one step of the parser; return whether to continue."""
         return True
 
     def parse(self, start: int = 0, end: int | None = None) -> None:
@@ -106,7 +106,7 @@ class ShellParser:
         return self._parse_word(offset)
 
     def _starts_arithmetic(self) -> bool:
-        """Return whether `((` begins arithmetic here: as a command, or behind `for`."""
+        """Return whether `((` begins arithmetic here: as a command, or after `for`."""
         words = self.command.words
         return not words or (len(words) == 1 and self.raw[slice(*words[0])] == "for")
 
@@ -166,7 +166,7 @@ class ShellParser:
         return offset + 1
 
     def _begin_function(self, name: str, offset: int) -> int:
-        """Enter the body of a function, which is read here and again where the function is called."""
+        """Enter the body of a function, which is read here and again at each call."""
         body = FUNCTION_BODY.match(self.raw, offset, self.limit)
         if body is None:
             return offset
@@ -175,7 +175,7 @@ class ShellParser:
         return body.end()
 
     def _parse_word(self, offset: int) -> int:
-        """Parse one word, or a keyword where a command begins."""
+        """Parse one word, or a keyword at the start of a command."""
         end, is_closed = extents.find_word_end(self.raw, offset, self.limit)
         if not is_closed:
             self.add_note(offset, "a quote or a bracket that opens here is never closed")
@@ -228,11 +228,11 @@ class ShellParser:
                 CompoundCommand(OPENING_KEYWORDS[keyword], keyword, start, branches=_start_branches(keyword))
             )
             if keyword in ("for", "select", "case"):
-                self.command.words.append((start, end))  # its words are taken where the line ends
+                self.command.words.append((start, end))  # its words are processed at the end of the line
         return end
 
     def _parse_test(self, start: int, offset: int) -> int:
-        """Parse `[[ … ]]`; if it is more than one comparison only its first word is kept."""
+        """Parse `[[ … ]]`; only its first word is kept if it has more than one comparison."""
         closing = TEST_END.search(self.raw, offset, self.limit)
         end = closing.end() if closing else self.limit
         words = [(start, offset)]

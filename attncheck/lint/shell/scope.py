@@ -1,4 +1,4 @@
-"""The scope of a command: the variables and positional parameters known there, and the budget of the expansions."""
+"""The scope of a command: the variables and positional parameters known there, and the budget of expansions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from attncheck.core.launch import NOWHERE, Span
 from attncheck.lint.shell.text import Segment, Segments, all_known, join_text
 
-MAX_VALUE_LENGTH = 1 << 18  # characters of one value
-MAX_WORK = 60_000  # segments handled in one script; a real one needs some thousands
+MAX_VALUE_LENGTH = 1 << 18  # characters per value
+MAX_WORK = 60_000  # segments handled per script; a real one needs a few thousand
 
 
-Conditions = tuple[tuple[int, int], ...]  # the offset and the branch of each `if` and `case` that is undecided
+Conditions = tuple[tuple[int, int], ...]  # the offset and the branch of each undecided `if` and `case`
 
 
 @dataclass(frozen=True)
 class Field:
-    """One word after expansion and word splitting, as POSIX names it."""
+    """One word after expansion and word splitting; POSIX calls it a field."""
 
     segments: Segments
     span: Span
@@ -37,18 +37,18 @@ class Variable:
 
     segments: Segments = ()
     elements: tuple[Field, ...] | None = None
-    choices: "tuple[Variable, ...]" = ()  # what it is in each of several branches
+    choices: "tuple[Variable, ...]" = ()  # its values in several branches
     exported: bool = False
-    span: Span = NOWHERE  # of the assignment
-    is_slurms: bool = False  # Slurm sets it for the script
-    shell: str | None = None  # the value as a shell must read it again, once it is made
-    conditions: Conditions | None = ()  # under which it is assigned, where only running decides; None: other ones
-    may_be_empty: bool = False  # no condition that is known assigns it, and before it is not set or empty
+    span: Span = NOWHERE  # span of the assignment
+    is_slurms: bool = False  # set by Slurm for the script
+    shell: str | None = None  # the value in a form that a shell can read again, computed on first use
+    conditions: Conditions | None = ()  # undecided conditions of the assignment; None: other ones
+    may_be_empty: bool = False  # no known condition assigns it, and before that it is unset or empty
 
 
 @dataclass
 class Budget:
-    """The work that the expansions of one script have cost, in segments."""
+    """The cost of one script's expansions so far, in segments."""
 
     work: int = 0
 
@@ -65,24 +65,24 @@ class Budget:
 
 @dataclass
 class Scope:
-    """The parameters known where a command is, and the notes on what could not be read up to there."""
+    """The parameters known at a command, and the notes on unreadable parts before it."""
 
     variables: dict[str, Variable] = field(default_factory=dict)
-    positional: tuple[Field, ...] | None = None  # None: the script's own arguments, which are not known
-    assumed_defaults: dict[str, str] = field(default_factory=dict)  # of `${NAME:-default}` where NAME is not set
+    positional: tuple[Field, ...] | None = None  # None: the script's own arguments, which are unknown
+    assumed_defaults: dict[str, str] = field(default_factory=dict)  # from `${NAME:-default}` if NAME is not set
     notes: list[str] = field(default_factory=list)
     budget: Budget = field(default_factory=Budget)
-    # Returns the output of a command substitution `$(…)`, None if that is known only at run time.
+    # Returns the output of a command substitution `$(…)`; None if that is known only at run time.
     substitute_command: Callable[[Segments], Segments | None] = lambda _: None
 
     def add_note(self, text: str) -> None:
-        """Note something that could not be read, each text once."""
+        """Record something that could not be read, each text once."""
         if text not in self.notes and len(self.notes) < 20:
             self.notes.append(text)
 
 
 def join_fields(fields: Sequence[Field]) -> Segments:
-    """Return the fields joined by blanks, as `"$*"` joins them."""
+    """Return the fields joined by spaces, as `"$*"` joins them."""
     return tuple(
         segment
         for index, word in enumerate(fields)

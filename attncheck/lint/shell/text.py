@@ -1,4 +1,4 @@
-"""Text that keeps its origin: segments of characters, each with its offset in the source and its expansions."""
+"""Text that records its origin: segments of characters, each with its offset in the source and its expansions."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from functools import cached_property
 
 from attncheck.core.launch import NOWHERE, Source, Span
 
-MAX_EXPANSIONS = 24  # kept of one segment: a variable that is appended to itself in a long script has as many
+MAX_EXPANSIONS = 24  # kept per segment: a variable that is extended repeatedly in a long script has this many
 QUOTING_CHARACTERS = frozenset("\\'\"\n")
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Adjacent characters of the source, from offset `start` on; or the result of an expansion (`start` is -1)."""
+    """Adjacent characters of the source, starting at offset `start`; or the result of an expansion (`start` is -1)."""
 
     text: str
     start: int
     known: bool = True
-    expansions: tuple[Span, ...] = ()  # spans of the `$NAME`s that it came through, innermost first
-    splittable: bool = False  # expanded outside quotes: word splitting divides it at blanks
-    quoted: bool = False  # written in quotes where it was read
-    element_span: Span = NOWHERE  # of the word in an array's definition that it is part of
+    expansions: tuple[Span, ...] = ()  # spans of the `$NAME`s through which it was expanded, innermost first
+    splittable: bool = False  # expanded outside quotes, so word splitting divides it at spaces
+    quoted: bool = False  # written in quotes at the place where it was read
+    element_span: Span = NOWHERE  # span of the word in an array's definition that contains it
 
     def substring(self, start: int, end: int) -> Segment:
         """Return the characters from `start` to `end`, counted within the segment."""
         return replace(self, text=self.text[start:end], start=self.start + start if self.start >= 0 else -1)
 
     def with_expansion(self, expansion: Span, splittable: bool) -> Segment:
-        """Return the segment as the expansion whose span is `expansion` inserts it."""
+        """Return the segment in the form that the expansion with the span `expansion` inserts."""
         expansions = (*self.expansions[:MAX_EXPANSIONS], expansion)
         return replace(self, expansions=expansions, splittable=splittable and self.known, element_span=NOWHERE)
 
@@ -54,7 +54,7 @@ class ScriptText:
 
     @classmethod
     def from_segments(cls, source: Source, segments: Sequence[Segment]) -> ScriptText:
-        """Return the text that `segments` make up."""
+        """Return the text formed by `segments`."""
         starts, length = [], 0
         for segment in segments:
             starts.append(length)
@@ -79,7 +79,7 @@ class ScriptText:
         return tuple(parts)
 
     def source_span(self, start: int, end: int) -> Span:
-        """Return the span of those characters in the source, `NOWHERE` where they come from several places."""
+        """Return the span of those characters in the source; `NOWHERE` if they come from several places."""
         if len(self.segments) == 1 and self.segments[0].start >= 0 and not self.segments[0].expansions:
             return (start + self.segments[0].start, end + self.segments[0].start)
         segments = self.segments_between(start, end)
@@ -90,7 +90,7 @@ class ScriptText:
         return (span_start - self._is_escaped(start, span_start), span_end)
 
     def _is_escaped(self, start: int, source_start: int) -> bool:
-        """Return whether the source has a backslash before the character that this text has not: it belongs to it."""
+        """Return whether the source has a backslash before the characters that is not part of this text."""
         previous = self.segments_between(start - 1, start) if start else ()
         return (
             source_start > 0
@@ -123,9 +123,10 @@ def all_known(segments: Iterable[Segment]) -> bool:
 
 
 def merge_spans(segments: Iterable[Segment], source_text: str, is_complete: Callable[[Span], bool]) -> Span:
-    """Return the one span of the source that all of `segments` come from, `NOWHERE` if there is none.
+    """Return the one span of the source that all of `segments` come from; `NOWHERE` if there is none.
 
-    `is_complete(expansion)` says whether all that an expansion inserted is in `segments`: then its span represents it.
+    `is_complete(expansion)` returns whether `segments` contain all that an expansion inserted; its span then represents
+    it.
     """
     start = end = -1
     previous: Span = NOWHERE

@@ -1,4 +1,4 @@
-"""Expands raw words of a script: the fields that a word becomes after word splitting, each with its span."""
+"""Expands raw words of a script into the fields that result from word splitting, each with its span."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from attncheck.lint.shell.text import ScriptText, Segment, Segments, merge_spans
 
 
 def expand_fields(text: ScriptText, start: int, end: int, scope: Scope) -> list[Field]:
-    """Return the fields that the raw word from `start` to `end` expands to: one, several or none."""
+    """Return the fields that the raw word from `start` to `end` expands to: none, one or several."""
     segments = Expander(text, scope).expand_word(start, end)
     fields, from_array = _split_fields(segments)
     if len(fields) == 1 and not from_array:
@@ -24,7 +24,7 @@ def expand_fields(text: ScriptText, start: int, end: int, scope: Scope) -> list[
 
 
 def expand_value(text: ScriptText, start: int, end: int, scope: Scope) -> Segments:
-    """Return the value that the raw word has in an assignment: expanded, without word splitting."""
+    """Return the value of the raw word in an assignment: expanded, without word splitting."""
     return tuple(join_breaks(Expander(text, scope).expand_word(start, end)))
 
 
@@ -45,7 +45,7 @@ def _find_field_span(segments: Segments, text: ScriptText, is_complete: Callable
 
 
 def _split_fields(segments: Sequence[Segment]) -> tuple[list[Segments], bool]:
-    """Return the fields that `segments` make up, and whether an array gave some of them."""
+    """Return the fields formed by `segments`, and whether an array produced some of them."""
     fields: list[list[Segment]] = []
     current: list[Segment] | None = None
     from_array = False

@@ -1,7 +1,7 @@
-"""Times a backend on one case in one mode: whether it is right, whether its bits repeat, how fast it is.
+"""Times a backend on one case in one mode, and measures whether it is right and whether its bits repeat.
 
-A wrong backend is timed too, because a fast but wrong backend is worth knowing. One that refuses the case, or raises,
-is not.
+A wrong backend is timed too, because users should know that it is fast but wrong. A backend that refuses the case or
+raises is not timed.
 """
 
 import gc
@@ -33,17 +33,17 @@ COMPARING_SECONDS = 1.0  # approximate time for these calls: fewer are made if e
 
 
 class BenchSession:
-    """Times backends on one device, alongside a matrix product whose times show how the device drifts."""
+    """Times backends on one device, together with a matrix product whose times show the device's drift."""
 
     def __init__(self, device: Device, backends: Sequence[Backend], seconds: float, dtype: str) -> None:
-        """`backends` are all known ones: no other backend's kernel must run instead of the timed one's."""
+        """`backends` are all known ones, to detect that another backend's kernel runs instead of the timed one's."""
         self.device, self.backends, self.seconds = device, backends, seconds
         self._drift_matmul = DriftMatmul(device.kind, dtype)
         gc.collect()
         gc.freeze()  # objects that importing torch created need not be scanned again before each case
 
     def measure(self, backend: Backend, case: Case, mode: TimedMode) -> tuple[Run, Timing]:
-        """Return parity's run of `case` in `mode`, and its timing. Raises nothing that the backend raised."""
+        """Return the parity run of `case` in `mode`, and its timing. Raises none of the backend's exceptions."""
         began = time.monotonic()
         run, timing = self._measure(backend, case, mode)
         return run, replace(timing, seconds=round(time.monotonic() - began, 3))
@@ -127,7 +127,7 @@ class BenchSession:
         return torch.cuda.max_memory_allocated() - before if cuda else 0, size
 
     def _compare_calls(self, call: Callable[[], Outputs]) -> tuple[tuple[str, ...], int]:
-        """Return the tensors whose bits change between calls, and how many calls were compared."""
+        """Return the tensors whose bits change between calls, and the number of compared calls."""
         first, seconds = self._time_first_call(call)
         count = choose_compared_calls(seconds, self.device.kind)
         first_tensors = {name: x.clone() for name in TENSORS if (x := getattr(first, name)) is not None}
@@ -141,7 +141,7 @@ class BenchSession:
         return tuple(name for name in TENSORS if name in varied), count
 
     def _time_first_call(self, call: Callable[[], Outputs]) -> tuple[Outputs, float]:
-        """Return the outputs of a call, and the seconds until the device was done with it."""
+        """Return the outputs of a call, and the seconds until the device finished it."""
         cuda = self.device.kind == "cuda"
         if cuda:
             torch.cuda.synchronize()
@@ -153,12 +153,12 @@ class BenchSession:
 
 
 def choose_compared_calls(seconds: float, kind: str) -> int:
-    """Return how many calls to compare if one takes `seconds`: the usual number, fewer of long ones."""
+    """Return the number of calls to compare if one takes `seconds`: the usual number, fewer if calls are long."""
     return max(MIN_COMPARED_CALLS, min(COMPARED_CALLS[kind], round(COMPARING_SECONDS / max(seconds, 1e-6))))
 
 
 def fill_timing(blank: Timing, call_times: CallTimes) -> Timing:
-    """Return `blank` with the times that were measured, in milliseconds."""
+    """Return `blank` with the measured times, in milliseconds."""
     return replace(
         blank,
         median_ms=round(call_times.median_ms, 5),

@@ -12,9 +12,9 @@ from attncheck.measure.worker.turns import hold_turn
 
 
 def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Time backends, an item being "backend case@mode", or `RATES_ITEM`: the device's plain work.
+    """Time backends; an item is "backend case@mode", or `RATES_ITEM` for the device's matrix product and copy.
 
-    Of several workers one measures. The next has imported torch by then, and opens the device when its turn comes.
+    Only one of several workers measures. The next has imported torch by then, and opens the device when its turn comes.
     """
     from attncheck.attention.device import open_device
     from attncheck.attention.memory import release_cached_memory

@@ -1,4 +1,4 @@
-"""How the packages of this process were built, so that backends can refuse features that their build lacks."""
+"""How this process's packages were built, so that backends can refuse features that their build lacks."""
 
 import sys
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ HUB_REPOSITORIES = (HUB, VLLM_HUB)
 
 
 def with_builds(device: Device) -> Device:
-    """Return `device` with the builds of what this process would import, and of the Hub's kernels in the cache."""
+    """Return `device` with the builds of the packages that this process would import, and of cached Hub kernels."""
     records: list[dict[str, Any]] = [*collect_builds([entry for entry in sys.path if entry])]
     builds = [codec.read(ExtensionBuild, record) for record in records]
     return replace(device, builds=(*builds, *_iter_hub_builds()))
 
 
 def _iter_hub_builds() -> Iterator[ExtensionBuild]:
-    """Yield the build of each of the Hub's repositories whose variants, one for each torch and CUDA, agree on it."""
+    """Yield the build of each Hub repository whose variants, one per torch and CUDA, agree on it."""
     for repository in HUB_REPOSITORIES:
         _, folder = hub_kernels.newest_snapshot(repository)
         variants: list[Path] = []

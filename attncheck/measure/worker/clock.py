@@ -1,8 +1,8 @@
 """Times a call: warm-up until it settles, a device event around each call, repeats until the median is precise.
 
-On a GPU every call lies between two CUDA events, and calls are launched without waiting for one another, as a training
+On a GPU every call is between two CUDA events, and calls are launched without waiting for one another, as a training
 step launches its layers. If a case fits into the L2 cache, the cache is emptied between calls, as triton's
-`testing.do_bench` does; a larger one empties it on its own. On the CPU the wall clock is read around each call.
+`testing.do_bench` does; a larger case empties it anyway. On the CPU the wall clock is read around each call.
 """
 
 import statistics
@@ -14,12 +14,12 @@ import torch
 
 from attncheck.measure.statistics import half_width, quantile
 
-PRECISION = 0.01  # half-width of the 95 % confidence interval of the median, as a share of it
-SETTLED_CHANGE = 0.02  # between the medians of two rounds of warm-up
-ROUND_MS = {"cuda": 60.0, "cpu": 100.0}  # what one round of calls should take
-MIN_CALLS = 10  # six are the fewest that have a 95 % interval
+PRECISION = 0.01  # relative half-width of the median's 95 % confidence interval at which measuring ends
+SETTLED_CHANGE = 0.02  # relative difference of two warm-up rounds' medians that counts as settled
+ROUND_MS = {"cuda": 60.0, "cpu": 100.0}  # intended duration of one round of calls
+MIN_CALLS = 10  # at least six are needed for a 95 % interval
 MAX_CALLS = 2000
-TIMED_LAUNCHES = 5  # calls of a round used to time launching: later ones may wait for room in the driver's queue
+TIMED_LAUNCHES = 5  # calls per round that time launching; later ones may wait for room in the driver's queue
 MIN_WARM_UP_ROUNDS = 3  # the first one includes work that is done only once
 
 
@@ -34,7 +34,7 @@ class Budget:
     measuring: float
 
 
-# Warming up takes no longer than measuring may. A case that has not settled by then is measured anyway, and marked.
+# Warm-up may take as long as measuring. A case that has not settled by then is measured anyway, and marked.
 BUDGETS = {"cuda": Budget(1.0, 2.0), "cpu": Budget(2.0, 4.0)}
 
 
@@ -43,9 +43,9 @@ class CallTimes:
     """The times of one call after another, in milliseconds."""
 
     times_ms: tuple[float, ...]
-    host_ms: float  # median host time to launch a call; 0: the host computes itself
-    settled: bool  # the last two rounds of warm-up took the same
-    flushed: bool  # the L2 cache was emptied before each call
+    host_ms: float  # median host time to launch a call; 0 if the host computes itself
+    settled: bool  # whether the last two warm-up rounds took the same time
+    flushed: bool  # whether the L2 cache was emptied before each call
 
     @property
     def median_ms(self) -> float:
@@ -54,7 +54,7 @@ class CallTimes:
 
     @property
     def is_precise(self) -> bool:
-        """Whether the median's confidence interval is as narrow as `PRECISION` requires."""
+        """Whether the median's confidence interval is at most as wide as `PRECISION` allows."""
         return len(self.times_ms) >= MIN_CALLS and half_width(self.times_ms) <= PRECISION * self.median_ms
 
 
@@ -102,7 +102,7 @@ class CallTimer:
         return self._flush_buffer is not None
 
     def time_round(self, count: int) -> tuple[list[float], float]:
-        """Return the milliseconds of `count` calls, and those of the host to launch one (0: it computes itself)."""
+        """Return the milliseconds of `count` calls, and of one launch on the host (0 if the host computes)."""
         if not self._cuda:
             return [self._time_on_host() for _ in range(count)], 0.0
         events = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(count)]
@@ -126,7 +126,7 @@ class CallTimer:
 
 
 def _make_flush_buffer(working_set: int) -> torch.Tensor | None:
-    """Return the buffer to overwrite so that the L2 cache is empty, None if a call's working set fills it anyway."""
+    """Return the buffer to overwrite to empty the L2 cache, None if a call's working set fills it anyway."""
     size = l2_bytes()
     return torch.empty(2 * size, dtype=torch.int8, device="cuda") if 0 < working_set < size else None
 

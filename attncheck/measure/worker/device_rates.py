@@ -1,4 +1,4 @@
-"""The device's rates of plain work: a large matrix product and a large copy, on normal random numbers.
+"""The device's peak rates: a large matrix product and a large copy, on normal random numbers.
 
 Zeros would give wrong rates: on an H200 a product of 8192 × 8192 × 8192 in bfloat16 ran at 788 TFLOP/s on random
 numbers and at 894 on zeros, because power depends on the bits that change (Horace He, "Strangely, Matrix
@@ -18,7 +18,7 @@ SHORT_BUDGETS = {"cuda": Budget(0.1, 0.15), "cpu": Budget(0.2, 0.3)}
 
 
 class DriftMatmul:
-    """A matrix product that is timed again and again: its times show how the device's speed drifts."""
+    """A matrix product that is timed repeatedly: its times show how the device's speed drifts."""
 
     def __init__(self, kind: str, dtype: str) -> None:
         self.kind, self.dtype, self.size = kind, dtype, MATMUL_SIZE[kind]
@@ -27,7 +27,7 @@ class DriftMatmul:
         self._a, self._b = (torch.randn(self.size, self.size, device=kind).to(torch_dtype) for _ in range(2))
 
     def measure_ms(self, budget: Budget | None = None) -> float:
-        """Time the product, briefly without a budget. Return its median milliseconds."""
+        """Time the product, briefly if there is no budget. Return its median milliseconds."""
         budget = budget or SHORT_BUDGETS[self.kind]
         return time_calls(lambda: torch.matmul(self._a, self._b), self.kind, budget).median_ms
 

@@ -1,7 +1,7 @@
 """Repeats a backend on the same inputs and compares bit by bit; then changes the other rows of the batch.
 
-The order of summation shows only in large enough sums. Two key blocks can never differ (addition commutes); with
-three or more, a few elements in 1e5 do. So a case needs at least three key tiles and 1e6 gradient elements. Real
+The order of summation only changes large enough sums. Two key blocks can never differ, because addition commutes; with
+three or more, a few elements in 1e5 do. A case therefore needs at least three key tiles and 1e6 gradient elements. Real
 schedulers are not random, so half of the repeats run while another workload keeps the device busy.
 """
 
@@ -29,7 +29,7 @@ from attncheck.core.cases import Case
 from attncheck.core.verdicts import Difference, Mode, Repeats, Score
 from attncheck.measure.worker.guarded_calls import (
     DIRT,
-    InputChanged,
+    ForeignWrite,
     bit_patterns,
     call_unchanged,
     digest_bits,
@@ -40,13 +40,14 @@ from attncheck.measure.worker.judging import reference_for, score_backend
 
 TENSORS = ("out", "dq", "dk", "dv")
 WARM_UP_SEQLEN = 64
-OTHER_ROWS = 7  # rows that share the batch with the compared row
-COMPARED_ROW = 5  # the compared row's index among them
-FAR_LARGER = 4.0  # a later call is judged too if it differs by this many times more than a judged call
-MIN_REPEATS = 8  # calls in another mode of what repeats bit for bit without it
+BATCH_SEQLEN = 640  # tokens of the rows, at most
+OTHER_ROWS = 7  # other rows in the batch of the compared row
+COMPARED_ROW = 5  # the compared row's index in the batch
+FAR_LARGER = 4.0  # a later call is judged too if it differs this many times more than a judged call
+MIN_REPEATS = 8  # for calls that repeat bit for bit without this mode
 LOAD_MATMUL_SIZE = 4096  # size of the matrix product that keeps a GPU busy
 
-LOAD_PAUSE = 2e-3  # seconds between the bursts that keep a CPU busy: as long as these take
+LOAD_PAUSE = 2e-3  # pause in seconds between the bursts that keep a CPU busy; the bursts take as long
 
 
 class Repeater:
@@ -67,13 +68,12 @@ class Repeater:
         self.backend, self.device, self.repeats, self.warm_up = backend, device, repeats, warm_up
         self.judges = judges
         self._reference: Reference | None = None
-        self._repeatable: Case | None = None  # that the default mode repeated bit for bit under load
+        self._repeatable: Case | None = None  # the case that the default mode repeated bit for bit under load
 
     def load_kernels(self, case: Case) -> None:
-        """Call the functions of a case like this once, at a small size, so that a GPU has them loaded.
+        """Call the functions of such a case once, at a small size, so that a GPU loads them.
 
-        The first call of a process takes seconds, and processes that wait for memory would take them one after the
-        other.
+        The first call of a process takes seconds, and processes that wait for memory would take them one after another.
         """
         lengths = (WARM_UP_SEQLEN,) * len(case.seqlens_q)
         small = replace(case, seqlens_q=lengths, seqlens_k=lengths)
@@ -84,7 +84,7 @@ class Repeater:
                 score_backend(self.backend, self._run_backend(inputs, "default"), reference)
 
     def compile(self, case: Case) -> None:
-        """Call a backend that compiles for each shape once in advance, so that `begin` delays no other worker.
+        """Call a backend that compiles for each shape once in advance, so that `begin` does not delay other workers.
 
         Compiling takes tens of seconds of host time and almost no GPU time.
         """
@@ -95,14 +95,14 @@ class Repeater:
                 self._run_backend(make_inputs(case, self.device.kind), "default")
 
     def measure(self, case: Case, mode: Mode) -> Repeats:
-        """Return the result of repeating `case` in `mode`. Exceptions of the backend are not raised."""
+        """Return the repeats of `case` in `mode`. Raises none of the backend's exceptions."""
         return self.begin(case, mode)()
 
     def begin(self, case: Case, mode: Mode) -> Callable[[], Repeats]:
-        """Do everything that other workers may disturb: judge the values, repeat under load and in a batch.
+        """Judge the values and repeat under load and in a batch, which other workers may disturb.
 
-        Return a function that times the calls and repeats them on an idle device. Exceptions of the backend are not
-        raised.
+        Return a function that times the calls and repeats them on an idle device. Raises none of the backend's
+        exceptions.
         """
         switch = {"default": "", "deterministic": self.backend.deterministic, "warn_only": WARN_ONLY}[mode]
         blank = Repeats(self.backend.name, case, mode, "ok", deterministic_switch=switch)
@@ -126,8 +126,8 @@ class Repeater:
             return measure()
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except InputChanged as changed:
-            return replace(blank, outcome="raised", reason=str(changed))
+        except ForeignWrite as write:
+            return replace(blank, outcome="raised", reason=str(write))
         except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if is_out_of_memory(error):
                 free = memory.format_bytes(memory.free_bytes(self.device.kind))
@@ -179,13 +179,13 @@ class Repeater:
     def _compare_call(
         self, comparison: _OutputComparison, outputs: Outputs, inputs: Inputs, mode: Mode
     ) -> tuple[Score, ...]:
-        """Compare one more call; return its scores if it differs from the first one more than all earlier calls."""
+        """Compare one more call; return its scores if it differs more than all earlier calls."""
         if not comparison.compare(outputs):
             return ()
         return tuple(replace(score, call=comparison.calls) for score in self._score_values(inputs, outputs, mode))
 
     def _score_values(self, inputs: Inputs, outputs: Outputs, mode: Mode) -> tuple[Score, ...]:
-        """Return the scores of a call's values: reproducible bits may still be wrong, in one mode or one call only."""
+        """Return the scores of a call's values: reproducible bits may still be wrong in one mode or one call."""
         if not self.judges:
             return ()
         if self._reference is None or self._reference.case != inputs.case:  # the modes of a case run one after another
@@ -197,7 +197,7 @@ class Repeater:
             return self.backend.run(inputs, mode == "deterministic")
 
     def _time_call(self, inputs: Inputs, mode: Mode, calls: list[_TimedCall]) -> Outputs:
-        """Return a call's outputs; add to `calls` what it took."""
+        """Return a call's outputs; add its time and memory to `calls`."""
         cuda = self.device.kind == "cuda"
         before = torch.cuda.memory_allocated() if cuda else 0
         if cuda:
@@ -212,13 +212,13 @@ class Repeater:
         return outputs
 
     def _compare_in_batch(self, case: Case) -> tuple[Difference, ...]:
-        """Compare a row alone with the same row among others, as the first row and as another.
+        """Compare a row alone with the same row in a batch, as the first row and as another.
 
-        Gradients are compared under the deterministic switch, if the backend has one, so that only the batch can be
-        the cause.
+        Gradients are compared in deterministic mode, if the backend has one, so that only the batch can be the cause.
         """
-        alone = replace(case, seqlens_q=(640,), seqlens_k=(640,))
-        shared = replace(alone, seqlens_q=(640,) * (OTHER_ROWS + 1), seqlens_k=(640,) * (OTHER_ROWS + 1))
+        length = min(BATCH_SEQLEN, case.seqlen_q)
+        alone = replace(case, seqlens_q=(length,), seqlens_k=(length,))
+        shared = replace(alone, seqlens_q=(length,) * (OTHER_ROWS + 1), seqlens_k=(length,) * (OTHER_ROWS + 1))
         single, many = make_inputs(alone, self.device.kind), make_inputs(shared, self.device.kind)
         deterministic = self.backend.deterministic_switch != ""
         comparison = _OutputComparison(self._run_reproducible(single, deterministic))
@@ -227,7 +227,7 @@ class Repeater:
         return comparison.differences()
 
     def _run_reproducible(self, inputs: Inputs, deterministic: bool) -> Outputs:
-        """Run the backend; forward only if it refuses the switch."""
+        """Run the backend; only forward if it refuses the deterministic mode."""
         try:
             return self.backend.run(inputs, deterministic)
         except Refused:
@@ -270,7 +270,7 @@ def _extract_row(outputs: Outputs, index: int) -> Outputs:
 
 @dataclass
 class _TensorComparison:
-    """One tensor's first result, and how later results differed from it."""
+    """One tensor's first result, and the differences of later results."""
 
     first: Tensor
     digests: set[int]
@@ -362,7 +362,7 @@ class _TimedCall:
 
 @dataclass
 class _StartedRepeats:
-    """Repeats that are still to be timed and run on an idle device."""
+    """Repeats that must still be timed and run on an idle device."""
 
     repeats: Repeats
     comparison: _OutputComparison

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,17 +24,17 @@ from attncheck.attention.reference.structured import run_probe
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
-from attncheck.measure.worker.guarded_calls import DIRT, InputChanged, call_unchanged, fill_free_memory
+from attncheck.measure.worker.guarded_calls import DIRT, ForeignWrite, call_unchanged, fill_free_memory
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
 from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, make_decoy
 
-MAX_CPU_CELLS = 1 << 27  # score entries beyond which the oracle samples rows on a CPU
+MAX_CPU_CELLS = 1 << 27  # with more score entries, the oracle samples rows on a CPU
 CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
-MAX_CAUSES = 3  # wrong cases whose simpler ones are tried too
+MAX_CAUSES = 3  # the most wrong cases for which simpler cases are tried
 MAX_YARDSTICK_SCORES = {
     "cpu": 1 << 20,
     "cuda": 1 << 28,
-}  # the size up to which eager runs too, as the familiar yardstick
+}  # up to this size eager runs too, as the usual yardstick
 
 
 def find_malformed_outputs(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
@@ -90,18 +91,17 @@ class ParitySession:
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
         self.judges, self.traces_kernels, self.shared = judges, traces_kernels, shared
         self._traced_kinds: set[tuple[object, ...]] = set()
-        # A shape that is compiled takes seconds, one that is planned parts of a second.
+        # A compiled shape takes seconds, a planned one fractions of a second.
         takes_any = judges and backend.sharding is None and not backend.compiles
         self._causes_left = (1 if backend.plans else MAX_CAUSES) if takes_any else 0
 
     def measure(self, case: Case) -> Run:
-        """Return the backend's run of `case`. Raises nothing that the backend raised."""
+        """Return the backend's run of `case`. Raises none of the backend's exceptions."""
         run = self.check_case(case)
         return self.run_case(run) if run.outcome == "ok" else run
 
     def compile(self, case: Case) -> None:
-        """Call a backend that compiles for each shape once, so that it delays no other worker when the case is
-        measured.
+        """Call a backend that compiles for each shape once, so that measuring the case does not delay other workers.
 
         Compiling takes tens of seconds of host time and almost no GPU time.
         """
@@ -110,9 +110,9 @@ class ParitySession:
                 self.backend.run(make_inputs(case, self.device.kind), False)
 
     def check_case(self, case: Case) -> Run:
-        """Return an empty run of `case`, with outcome "ok" or why it is refused or skipped."""
+        """Return an empty run of `case`, with outcome "ok" or the reason why it is refused or skipped."""
         if self.device.kind == "cpu" and case.cells > MAX_CPU_CELLS:
-            case = replace(case, every_row=False)  # the oracle would take longer than the deadline
+            case = replace(case, every_row=False)  # otherwise the oracle would take longer than the deadline
         blank = Run(
             self.backend.name,
             case,
@@ -148,8 +148,10 @@ class ParitySession:
             return self._measure_case(case, blank)
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except InputChanged as changed:
-            return replace(blank, violations=(str(changed),))
+        except ForeignWrite as write:
+            if self.shared is not None:
+                self.shared.forget()
+            return replace(blank, violations=(str(write),))
         except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if not is_out_of_memory(error):
                 return replace(blank, outcome="raised", reason=describe_exception(error))
@@ -176,8 +178,10 @@ class ParitySession:
                 call_ms=timed_call.ms,
                 **self._identify_kernels(timed_call, result.outputs),
             )
-        inputs = make_inputs(case, self.device.kind)
-        self._call_decoy(case)
+        shared = self.shared or SharedResults()
+        shared.begin(case)
+        self._call_decoy(case, shared)
+        inputs = shared.inputs_of(case, self.device.kind)
         outputs = timed_call(inputs)
         violations = find_malformed_outputs(inputs, outputs)
         if violations:
@@ -187,26 +191,29 @@ class ParitySession:
         if not self.judges:
             return blank
         began = time.perf_counter()
-        exact = reference_for(self.backend, self.device, inputs, self.shared)
-        scores = score_backend(self.backend, outputs, exact, self._run_yardstick(inputs))
+        exact = reference_for(self.backend, self.device, inputs, shared)
+        scores = score_backend(self.backend, outputs, exact, self._run_yardstick(inputs, outputs, shared))
         pattern = self._describe_patterns(outputs, exact, scores)
-        strict = self._run_deterministic(inputs)
+        strict, is_strict = self._run_deterministic(inputs), False
         if strict is not None:
-            strict_scores = score_backend(self.backend, strict, exact, mode="deterministic")
+            strict_scores = tuple(replace(score, mode="deterministic") for score in scores)
+            if not has_same_outputs(outputs, strict):
+                strict_scores = score_backend(self.backend, strict, exact, mode="deterministic")
+            is_strict = not self._list_wrong(case, scores)
             pattern = pattern or self._describe_patterns(strict, exact, strict_scores)
             scores += strict_scores
         is_wrong = bool(self._list_wrong(case, scores))
         later_scores, state = self._judge_later_call(inputs, outputs, exact, timed_call, is_wrong)
         scores += later_scores
-        if not state and self._causes_left and self._list_wrong(case, scores):
+        if is_wrong and not state and self._causes_left:
             self._causes_left -= 1
-            pattern = (*describe_cause(case, self._is_right), *pattern)
+            pattern = (*describe_cause(case, partial(self._is_right, deterministic=is_strict)), *pattern)
         pattern = (*state, *pattern)
         oracle_ms = 1e3 * (time.perf_counter() - began)
         kernels = self._identify_kernels(timed_call, outputs)
         return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
 
-    def _call_decoy(self, case: Case) -> None:
+    def _call_decoy(self, case: Case, shared: SharedResults) -> None:
         """Call the backend on a small case's shapes with other contents, so that it must not keep anything by shape."""
         decoy = make_decoy(case)
         is_costly = self.backend.compiles or self.backend.plans or self.backend.sharding is not None
@@ -214,15 +221,15 @@ class ParitySession:
         if is_same or is_costly or case.cells > MAX_CELLS or refusal(self.backend, decoy, self.device):
             return
         with contextlib.suppress(Exception):  # the case itself will say what is wrong
-            self.backend.run(make_inputs(decoy, self.device.kind), False)
+            self.backend.run(shared.inputs_of(decoy, self.device.kind), False)
 
-    def _is_right(self, case: Case) -> bool:
-        """Return whether the backend takes a case and is right on it."""
+    def _is_right(self, case: Case, deterministic: bool) -> bool:
+        """Return whether the backend takes a case and is right on it, in one mode."""
         if refusal(self.backend, case, self.device):
             return False
         inputs = make_inputs(case, self.device.kind)
         try:
-            outputs = self.backend.run(inputs, False)
+            outputs = self.backend.run(inputs, deterministic)
         except Exception as error:
             if is_fatal_error(describe_exception(error)):
                 raise
@@ -239,8 +246,7 @@ class ParitySession:
     def _judge_later_call(
         self, inputs: Inputs, outputs: Outputs, exact: Reference, call: "_TimedCall", is_wrong: bool
     ) -> tuple[tuple[Score, ...], tuple[str, ...]]:
-        """Return the scores of a later call if it is wrong, and in words how a wrong backend depends on earlier
-        calls.
+        """Return the scores of a later call if it is wrong, and how a wrong backend depends on earlier calls.
 
         The call negates every input. Rounding is symmetric, so only the sign of the results may change. Ranks would
         have to agree on further calls, so context-parallel schemes are judged by determinism instead.
@@ -263,11 +269,11 @@ class ParitySession:
         return tuple(score.tensor for score in scores if budget_ratio(case, score, factor) > 1.0)
 
     def _run_deterministic(self, inputs: Inputs) -> Outputs | None:
-        """Return the outputs of a call in deterministic mode, which may use other kernels; None if there is no such
-        mode.
+        """Return the outputs of a call in deterministic mode, None if there is no such mode.
 
-        What that mode refuses or raises is judged by determinism, because the job may never switch it on. Ranks would
-        have to agree on the further call, so a context-parallel scheme is judged in this mode by determinism only.
+        This mode may use other kernels. Its refusals and exceptions are judged by determinism, because the job may
+        never turn it on. Ranks would have to agree on the further call, so for a context-parallel scheme only
+        determinism judges this mode.
         """
         if not (self.backend.deterministic_switch and inputs.case.backward) or self.backend.sharding is not None:
             return None
@@ -284,7 +290,7 @@ class ParitySession:
     def _make_call(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
         """Return the call; its kernels are traced for the first case of each kind."""
         kind: tuple[object, ...] = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.dropout)
-        if self.device.kind == "cuda":  # whose kernels also depend on their sizes
+        if self.device.kind == "cuda":  # CUDA kernels also depend on sizes
             kind += (case.head_dim, case.num_heads // case.num_kv_heads)
         is_new = kind not in self._traced_kinds
         self._traced_kinds.add(kind)
@@ -302,21 +308,24 @@ class ParitySession:
         return call
 
     def _identify_kernels(self, timed_call: "_TimedCall", outputs: Outputs) -> dict[str, Any]:
-        """Return the fields of a run that say which kernels ran: its own and another backend's."""
+        """Return the fields of a run that name the kernels that ran: its own and another backend's."""
         names = timed_call.kernels + outputs.operators
         foreign = foreign_kernels(self.backend, names, self.others, complete=bool(timed_call.kernels))
         return {"kernels": own_kernels(self.backend, names), "foreign_kernels": foreign}
 
-    def _run_yardstick(self, inputs: Inputs) -> Outputs | None:
+    def _run_yardstick(self, inputs: Inputs, outputs: Outputs, shared: SharedResults) -> Outputs | None:
         """Return eager's outputs, None if the case is too large for it or eager is the backend itself."""
         case = inputs.case
         is_small = (
             case.scores <= MAX_YARDSTICK_SCORES[self.device.kind]
             and EAGER.bytes_per_score * case.scores < memory.free_bytes(self.device.kind) / 4
         )
-        if self.backend is EAGER or not is_small or case.dropout:
+        if not is_small or case.dropout:
             return None
-        return (self.shared or SharedResults()).eager_outputs(inputs)
+        if self.backend is EAGER:
+            shared.keep_eager(outputs)
+            return None
+        return shared.eager_outputs(inputs)
 
 
 class _TimedCall:
@@ -326,10 +335,11 @@ class _TimedCall:
         self._call, self._kind = call, kind
         self.count, self.ms = 0, 0.0
         self.kernels: tuple[str, ...] = ()
+        self._earlier: Outputs | None = None
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        outputs, kernels = call_unchanged(self._time_call, inputs)
-        self.kernels = self.kernels or kernels
+        outputs, kernels = call_unchanged(self._time_call, inputs, self._earlier)
+        self.kernels, self._earlier = self.kernels or kernels, outputs
         return outputs
 
     def _time_call(self, inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
@@ -344,8 +354,8 @@ class _TimedCall:
 
 
 def has_same_outputs(first: Outputs, later: Outputs) -> bool:
-    """Return whether two calls returned the same numbers, whatever the sign of a zero; not the sinks' gradient."""
-    pairs = ((getattr(first, name), getattr(later, name)) for name in (*TENSORS, "lse"))
+    """Return whether two calls returned the same numbers, whatever the sign of a zero."""
+    pairs = ((getattr(first, name), getattr(later, name)) for name in (*TENSORS, "lse", "dsinks"))
     return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
 
 

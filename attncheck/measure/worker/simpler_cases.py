@@ -1,4 +1,4 @@
-"""Simpler cases of a wrong one: that a backend is right without a feature shows where its mistake lies."""
+"""Simpler variants of a wrong case: if a backend is right without a feature, its mistake concerns that feature."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from attncheck.core.cases import UNBOUNDED, Case
 
+MAX_NAMED = 3  # changes that make a wrong case right; of more, none is its cause
 MAX_CELLS = 1 << 21  # score entries of a case that is run again, once for each of its features
 PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
     ("without the window", {"window_size": (UNBOUNDED, UNBOUNDED)}),
@@ -27,7 +28,7 @@ PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
 
 
 def simplify(case: Case) -> Iterator[tuple[str, Case]]:
-    """Yield the case without one of its features each, and what was changed in words."""
+    """Yield the case without one of its features each, and a description of the change."""
     for words, fields in PLAIN:
         yield words, replace(case, **fields)  # type: ignore[arg-type]
     yield "with as many keys as queries", replace(case, seqlens_k=case.seqlens_q, alignment="bottom_right")
@@ -44,9 +45,9 @@ def simplify(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, ...]:
-    """Return what makes a wrong case right, in words: () if nothing alone does, or all of it would take too long.
+    """Return what makes a wrong case right, in words: () if nothing alone does, or much, or it would take too long.
 
-    With other values too, so that it is not right by chance.
+    Other values are tried too, so that the case is not right by chance.
     """
     if case.cells > MAX_CELLS:
         return ()
@@ -55,11 +56,11 @@ def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, .
         for words, simpler in simplify(case)
         if simpler != case and is_right(simpler) and is_right(replace(simpler, seed=case.seed + 1))
     ]
-    return (f"the same case is right {', or '.join(changes)}",) if changes else ()
+    return (f"the same case is right {', or '.join(changes)}",) if 0 < len(changes) <= MAX_NAMED else ()
 
 
 def make_decoy(case: Case) -> Case:
-    """Return a case of the same shapes and other contents, if it has any: what is kept of it by shape spoils `case`."""
+    """Return a case with the same shapes and other contents: results cached by shape would spoil `case`."""
     return replace(
         case,
         seqlens_q=case.seqlens_q[::-1],

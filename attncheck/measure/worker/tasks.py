@@ -60,7 +60,7 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
         case, session, backend = cases[case_name], sessions[backend_name], known[backend_name]
         report_waiting = partial(send, {"waiting": item})
         if device.kind == "cuda" and backend.compiles:
-            send({"started": item})  # at whose cost it dies or hangs
+            send({"started": item})  # this backend is charged if the worker dies or hangs
             session.compile(case)
         with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
             send({"started": item})
@@ -74,7 +74,7 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
 def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Repeat one backend's cases and compare bit by bit; an item is a case and a mode, "case@mode".
 
-    Timing, and repeats on an idle device, wait until all workers have finished the rest.
+    Timing, and repeats on an idle device, wait until all workers have finished the other work.
     """
     from attncheck.attention.device import open_device
     from attncheck.measure.worker.builds import with_builds
@@ -107,7 +107,7 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
 
 
 def available(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Measure a plain case with each backend named in the items: whether it runs on this device."""
+    """Measure a plain case with each backend named in the items, to see whether it runs on this device."""
     from attncheck.attention.device import open_device
     from attncheck.measure.worker.builds import with_builds
 

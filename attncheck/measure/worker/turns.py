@@ -1,4 +1,4 @@
-"""Turns: measurements that others would disturb are made by one worker of a run at a time, while no other works."""
+"""Turns: one worker of a run measures at a time, while no other works, if others would disturb it."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from attncheck.workers.inside.locks import acquire_lock
 def hold_turn(folder: str, on_wait: Callable[[], None], shared: bool = False) -> Iterator[None]:
     """Wait until no other worker of this run holds a turn, and make the others wait during the block.
 
-    Workers can hold a `shared` turn at the same time, but not together with one that is not shared. `on_wait` is
-    called every few seconds while waiting.
+    Workers can hold a `shared` turn at the same time, but not together with one that is not shared. `on_wait` is called
+    every few seconds while waiting.
     """
     with open(Path(folder) / "measuring", "ab") as stream:
         acquire_lock(stream, shared, on_wait)

@@ -1,7 +1,7 @@
-"""The formats of a report: one file each, named as --format names it, holding one frozen `FORMAT`.
+"""The formats of a report: one file each, named like the value of --format, with one frozen `FORMAT`.
 
-A format of a plugin (an entry point in the group "attncheck.formats", named as --format names it, whose value is the
-module) needs one import:
+A plugin adds a format by an entry point in the group "attncheck.formats" that has the format's name and the module as
+its value. The module needs one import:
 
     from attncheck.report.formats import Finding, Format, Report
 """
@@ -22,10 +22,10 @@ GROUP = "attncheck.formats"
 
 @dataclass(frozen=True)
 class Format:
-    """One output format. `render(report, verbose)` returns the whole document, its last newline included.
+    """One output format. `render(report, verbose)` returns the whole document with its final newline.
 
-    `syntax` says how a character is escaped in the document that standard output cannot hold, or must not. A format
-    that looks at the terminal has `render_plain` for files.
+    `syntax` says how to escape a character that standard output cannot represent or must not contain. A format that
+    depends on the terminal has `render_plain` for files.
     """
 
     render: Callable[[Report, bool], str]
@@ -34,12 +34,12 @@ class Format:
 
 
 def format_names() -> tuple[str, ...]:
-    """Return the names of the formats that attncheck and its plugins bring; none of them is imported."""
+    """Return the names of the formats of attncheck and its plugins without importing them."""
     return tuple(sorted(registry.list_origins(sys.modules[__name__], GROUP)))
 
 
 def load_format(name: str) -> Format:
-    """Return the format called `name`. Raises `BadUsage` naming the known ones, or saying why it cannot be loaded."""
+    """Return the format called `name`. Raises `BadUsage` that lists the known ones, or says why it cannot be loaded."""
     names = format_names()
     if name not in names:
         raise BadUsage(f"--format {name!r} is not one of {', '.join(names)}")

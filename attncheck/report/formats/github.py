@@ -1,7 +1,7 @@
-"""GitHub's annotations, one workflow command a finding, and the Markdown of a job summary.
+"""GitHub's annotations, one workflow command per finding, and the Markdown of a job summary.
 
-Escaping is that of actions/toolkit 4b9afa4, packages/core/src/command.ts (`escapeData`, `escapeProperty`). GitHub
-shows ten annotations of a level for each step and no more, so the most severe come first and the rest are counted.
+Escaping follows actions/toolkit 4b9afa4, packages/core/src/command.ts (`escapeData`, `escapeProperty`). GitHub shows
+only ten annotations of a level for each step, so the most severe come first and the rest are counted.
 """
 
 import re
@@ -16,13 +16,13 @@ from attncheck.report.locations import add_locations, path_in_checkout, working_
 from attncheck.report.verdict import describe_verdict
 
 COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
-MAX_ANNOTATIONS = 10  # of a level, for each step
-SUMMARY_BYTES = 1 << 20  # of all that one step adds
+MAX_ANNOTATIONS = 10  # per level and step
+SUMMARY_BYTES = 1 << 20  # for everything that one step adds
 CUT_NOTE = "\n\n*The rest does not fit into a job summary.*\n"
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the workflow commands; `verbose` adds how many rules could not judge, in a line that is no command."""
+    """Return the workflow commands; `verbose` adds the number of inconclusive rules, as a line without a command."""
     return "".join(f"{line}\n" for line in _format_lines(add_locations(report, working_directory()), verbose))
 
 
@@ -43,7 +43,7 @@ def format_annotation(finding: Finding) -> str:
         position = {"line": str(location.line), "col": str(location.column)}
         if location.end_line == location.line:
             position["endColumn"] = str(location.end_column)
-        elif location.end_line:  # columns are for annotations of one line alone (REST API, "Create a check run")
+        elif location.end_line:  # columns are only allowed in annotations of one line (REST API, "Create a check run")
             position = {"line": str(location.line), "endLine": str(location.end_line)}
         parameters = {"file": path_in_checkout(location.source), **position, **parameters}
     written_parameters = ",".join(f"{key}={_escape_property(value)}" for key, value in parameters.items())
@@ -53,7 +53,7 @@ def format_annotation(finding: Finding) -> str:
 def _describe_counts(report: Report) -> str:
     """Return in one line how many findings there are, and how many of them are not among the annotations.
 
-    It is no command, whatever a report that was read names as its own.
+    The line is never a command, whatever a saved report calls its own command.
     """
     questions = [f"{question.name}: {question.reason}" for question in measured_questions(report)]
     listed = ", ".join([describe_verdict(report), *questions])

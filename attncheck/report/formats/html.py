@@ -5,7 +5,7 @@ from attncheck.report.formats import Format
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the page; `verbose` lists what could not be judged too."""
+    """Return the page; `verbose` also lists the inconclusive rules."""
     from attncheck.report.html_page.page import make_page
 
     return make_page(report, verbose)

@@ -1,4 +1,4 @@
-"""The report as one JSON document, whose shape `attncheck schema` prints."""
+"""The report as one JSON document; `attncheck schema` prints its schema."""
 
 from attncheck.core.report import Report
 from attncheck.report import document
@@ -6,7 +6,7 @@ from attncheck.report.formats import Format
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the report as JSON; it always holds everything, so `verbose` changes nothing."""
+    """Return the report as JSON; it always contains everything, so `verbose` changes nothing."""
     return document.dumps(report) + "\n"
 
 

@@ -1,12 +1,12 @@
 """The report as JUnit XML, in the dialect that GitHub's reporters, GitLab and Jenkins read.
 
-A suite for the rules, one for the stages of a gate, one for each backend or model that was measured. A rule is one test
-case, of the same name whether it passes or fails, so that a CI's history follows it; what it is about is in the
-message. Red is what fails a job by default and nothing else: a finding that is an error fails; a warning or a note
-passes, with its text in `system-out`; what could not be judged, is in the baseline, allowed or switched off is skipped
-with its reason. A verdict fails together with its finding, unless no error is left: then it is allowed, and skipped.
-A stage that was not answered, and a measurement whose process was lost, are errors. `time` is in seconds: of a call
-that was timed, of all repeats, of a smoke check.
+There is a suite for the rules, one for the stages of a gate, and one for each measured backend or model. A rule is one
+test case with the same name whether it passes or fails, so that a CI can follow its history; the message names the
+subject. Only what fails a job by default is a failure: a finding that is an error. A warning or a note passes, with its
+text in `system-out`. Rules that are inconclusive, in the baseline, allowed or switched off are skipped with their
+reason. A verdict fails together with its finding; if no error is left, it was allowed and is skipped. A stage without
+an answer, and a measurement whose process was lost, are errors. `time` is in seconds: of a timed call, of all repeats,
+or of a smoke check.
 """
 
 import re
@@ -22,12 +22,12 @@ from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.sections import load_view
 from attncheck.report.testcases import TestCase
 
-# What XML 1.0 (2.2) does not allow in a document, not even as a character reference.
+# Characters that XML 1.0 (2.2) forbids in a document, even as a character reference.
 FORBIDDEN_CHARACTER = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the report as JUnit XML; it always holds everything, so `verbose` changes nothing."""
+    """Return the report as JUnit XML; it always contains everything, so `verbose` changes nothing."""
     tests = list(_iter_testcases(report))
     root = ET.Element("testsuites", _suite_attributes(f"attncheck {report.command}", tests))
     for name in dict.fromkeys(test.suite for test in tests):
@@ -65,7 +65,7 @@ def _suite_attributes(name: str, tests: list[TestCase]) -> dict[str, str]:
 
 
 def _unique_names(tests: list[TestCase]) -> Iterator[str]:
-    """Yield each test's name, numbered from the second of the same: readers take two of a name for one."""
+    """Yield each test's name, with a number for repeated ones, because readers merge tests with the same name."""
     counts: dict[str, int] = {}
     for test in tests:
         counts[test.name] = counts.get(test.name, 0) + 1
@@ -102,13 +102,13 @@ def _add_properties(suite: ET.Element, report: Report) -> None:
 
 
 def escape_forbidden(text: str) -> str:
-    """Return text that an XML 1.0 document can hold: a forbidden character is written as Python's escape."""
-    text = text.replace("\r\n", "\n")  # as every XML reader sees it
+    """Return text that an XML 1.0 document can contain: a forbidden character is written as Python's escape."""
+    text = text.replace("\r\n", "\n")  # as every XML reader normalises it
     return FORBIDDEN_CHARACTER.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
 
 
 def _rule_testcases(report: Report) -> Iterator[TestCase]:
-    """Yield one test case for each rule, named by its code and name whatever it found: a CI's history follows names."""
+    """Yield one test case for each rule, always named by its code and name, so that a CI can follow its history."""
     from attncheck.doctor.engine import all_rules
 
     suite = "lint" if report.command == "lint" else "rules"
@@ -129,7 +129,7 @@ def _rule_testcases(report: Report) -> Iterator[TestCase]:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """A finding, the state that it alone would give its rule's test case, and in one line why."""
+    """A finding, the state that it alone would give its rule's test case, and the reason in one line."""
 
     finding: Finding
     state: str
@@ -149,7 +149,7 @@ def _iter_outcomes(report: Report) -> Iterator[_Outcome]:
 
 
 def _finding_testcase(name: str, suite: str, outcomes: Iterable[_Outcome]) -> TestCase:
-    """Return the test case of one rule that found something: as severe as its worst finding, with the text of all."""
+    """Return the test case of one rule with findings: as severe as its worst finding, with the text of all."""
     ordered = sorted(outcomes, key=lambda outcome: STATES.index(outcome.state))
     first = ordered[0]
     finding = first.finding

@@ -1,4 +1,4 @@
-"""The report in Markdown, for an issue or a pull request: the verdict, what was measured, findings with their fixes."""
+"""The report in Markdown, for an issue or a pull request: the verdict, measurements, and findings with their fixes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,11 +13,11 @@ from attncheck.report.markdown_text import escape_line, escape_markdown, format_
 from attncheck.report.sections import load_views
 from attncheck.report.verdict import describe_verdict
 
-MAX_COLUMNS = 16  # of a matrix
+MAX_COLUMNS = 16  # maximum columns of a matrix
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the report as Markdown; `verbose` adds details, and the rules that were inconclusive."""
+    """Return the report as Markdown; `verbose` adds details and the inconclusive rules."""
     return "\n".join(_format_lines(report, verbose)).rstrip() + "\n"
 
 
@@ -45,7 +45,7 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
 
 
 def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines as a list under a heading, nothing without any."""
+    """Yield lines as a list under a heading; nothing if there are none."""
     if items := [f"- {escape_line(line)}" for line in lines]:
         yield from (f"## {title}", "", *items, "")
 
@@ -91,7 +91,7 @@ def _head(title: str) -> Iterator[str]:
 
 
 def _format_rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows as a table without the columns that are empty in all of them."""
+    """Yield rows as a table without columns that are empty in all of them."""
     used = [index for index in range(len(head)) if any(row[index] for row in rows)]
     yield from format_table([head[index] for index in used], [[row[index] for index in used] for row in rows])
     yield ""

@@ -1,9 +1,10 @@
 """The report as SARIF 2.1.0, for code scanning and editors.
 
-Rules that took part, each with its page; one result a finding, with the line of the user's files that causes it, and
-a fingerprint that survives edits around it. Findings of the baseline and allowed ones are there, suppressed. What could
-not be judged is a notification. Columns and offsets count Unicode code points. In messages "{0}" would be a placeholder
-(2.1.0, 3.11.5) and is written "{{0}}"; other braces are left unchanged, which every reader shows right.
+It has the rules that took part, each with its page, and one result per finding, with the line of the user's files that
+causes it and a fingerprint that survives edits around it. Findings that the baseline or the policy allows are included
+as suppressed. Inconclusive rules are notifications. Columns and offsets count Unicode code points. In messages "{0}"
+would be a placeholder (2.1.0, 3.11.5), so it is written "{{0}}"; other braces stay unchanged, and every reader shows
+them correctly.
 """
 
 import json
@@ -33,13 +34,13 @@ LEVELS: Mapping[Severity, str] = {"error": "error", "warning": "warning", "note"
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the report as a SARIF log; it always holds everything, so `verbose` changes nothing."""
+    """Return the report as a SARIF log; it always contains everything, so `verbose` changes nothing."""
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [_make_run(add_locations(report, working_directory()))]}
     return json.dumps(_escape_surrogates(log), indent=2, ensure_ascii=False) + "\n"
 
 
 def _escape_surrogates(value: Any) -> Any:
-    """Return a document with lone surrogates written as escapes: no UTF-8 file can hold them."""
+    """Return a document with lone surrogates escaped, because UTF-8 cannot represent them."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, dict):
@@ -67,7 +68,7 @@ def _make_run(report: Report) -> JsonObject:
 
 
 def _make_rules(report: Report) -> list[JsonObject]:
-    """Return every rule that took part, by code; one that is no longer known has its name alone."""
+    """Return every rule that took part, by code; a rule that no longer exists has only its name."""
     from attncheck.doctor.engine import all_rules
 
     known_rules = {rule.code: rule for rule in all_rules()[0]}
@@ -82,7 +83,7 @@ def _make_rules(report: Report) -> list[JsonObject]:
 
 
 def _make_rule(rule: Rule) -> JsonObject:
-    """Return a rule as a reporting descriptor. `name` is Pascal case, as 3.49.7 asks for."""
+    """Return a rule as a reporting descriptor. `name` is in Pascal case, as 3.49.7 requires."""
     summary, _, details = rule.page.partition("\n\n")
     summary = " ".join(summary.split()) or rule.name
     help_text = rule.page or rule.name
@@ -101,12 +102,12 @@ def _make_message(text: str) -> JsonObject:
 
 
 def _escape_message(text: str) -> str:
-    """Return text in which nothing is taken for a placeholder, "{0}", or a link, "[a](b)"."""
+    """Return text that contains no placeholder, "{0}", or link, "[a](b)"."""
     return re.sub(r"\{(\d+)\}", r"{{\1}}", text).replace("](", "] (")
 
 
 def _make_invocation(report: Report, rule_indices: Mapping[str, int]) -> JsonObject:
-    """Return how the run went: unsuccessful if a check was lost on the way, whatever the answers are."""
+    """Return the outcome of the run: unsuccessful if a check was lost, regardless of the answers."""
     is_incomplete = any(question.outcome == "unanswered" for question in report.unanswered) or any(
         verdict.answer == "lost" for verdict in report.verdicts
     )
@@ -167,7 +168,7 @@ def _make_result(finding: Finding, report: Report, rule_indices: Mapping[str, in
 
 
 def _describe_finding(finding: Finding) -> str:
-    """Return a finding in paragraphs; the first is its message, which is what a list of results shows."""
+    """Return a finding in paragraphs; the first is its message, which a list of results shows."""
     parts = [
         indent_continuation(text, INDENT) for text in (finding.message, *map("Because: {}".format, finding.evidence))
     ]
@@ -179,9 +180,9 @@ def _describe_finding(finding: Finding) -> str:
 
 
 def _make_locations(finding: Finding) -> list[JsonObject]:
-    """Return a finding's locations; one that no file causes has a logical location too: what it is about.
+    """Return a finding's locations; one without a file also has a logical location: its subject.
 
-    Code scanning refuses a whole log for one result without a physical location (github/codeql-action#1738).
+    Code scanning refuses a whole log if one result has no physical location (github/codeql-action#1738).
     """
     locations = [
         _make_physical_location(location) for location in finding.locations if location.source not in ("", "-", COMMAND)
@@ -199,7 +200,7 @@ def _make_locations(finding: Finding) -> list[JsonObject]:
 
 
 def _find_checking_file() -> str:
-    """Return the file that starts the check: the workflow's under GitHub Actions, else the one for a policy."""
+    """Return the file that starts the check: the workflow's under GitHub Actions, otherwise the usual policy file."""
     match = re.match(r"[^/]+/[^/]+/(.+)@", os.environ.get("GITHUB_WORKFLOW_REF", ""))  # owner/name/PATH@refs/heads/main
     if match and os.environ.get("GITHUB_WORKSPACE"):
         return os.path.join(os.environ["GITHUB_WORKSPACE"], match.group(1))
@@ -214,7 +215,7 @@ def _make_physical_location(location: SourceLocation) -> JsonObject:
 
 
 def _make_artifact_location(source: str) -> JsonObject:
-    """Return a file as a relative URI below the top of the checkout, an absolute one if it lies elsewhere."""
+    """Return a file as a relative URI below the top of the checkout, or an absolute one if it is outside."""
     path = path_in_checkout(source)
     if path:
         return {"uri": quote(_escape_surrogates(path)), "uriBaseId": CHECKOUT_BASE_ID}
@@ -222,7 +223,7 @@ def _make_artifact_location(source: str) -> JsonObject:
 
 
 def _make_fixes(finding: Finding, launches: Iterable[LintedLaunch]) -> Iterator[JsonObject]:
-    """Yield, for each launch, the edits of files that fix a finding, as one SARIF fix."""
+    """Yield one SARIF fix for each launch: the edits of files that fix a finding."""
     setting_fix = next((fix for fix in finding.fixes if fix.sets), None)
     if setting_fix is None:
         return
@@ -237,9 +238,9 @@ def _make_fixes(finding: Finding, launches: Iterable[LintedLaunch]) -> Iterator[
 
 
 def _edits_of_finding(finding: Finding, launch: LintedLaunch) -> Sequence[Edit]:
-    """Return the edits of a launch in the lines if a finding is located.
+    """Return the edits of a launch in the lines where a finding is located.
 
-    A setting that is added has no line yet: it is left out here, and is in the corrected command.
+    A setting that is added has no line yet: it is omitted here, and is in the corrected command.
     """
     lines = {(location.source, location.line) for location in finding.locations}
     settings = [setting for setting in launch.job.settings if (setting.location.source, setting.location.line) in lines]

@@ -1,8 +1,8 @@
-"""The report for people: what was measured, what is wrong and why, and fixes to paste.
+"""The report for people: measurements, faults with their reasons, and fixes to paste.
 
-A terminal gets colours and wrapped lines, through rich. Elsewhere each message is written on one line as it is, and
-rich is not even loaded: the static lane runs in prologs and hooks. NO_COLOR and FORCE_COLOR decide on colours before
-the terminal does (`attncheck.report.colours`); a file gets none.
+A terminal gets colours and wrapped lines, through rich. Otherwise each message is one unwrapped line, and rich is not
+loaded, because the static lane runs in prologs and hooks. NO_COLOR and FORCE_COLOR take precedence over the terminal
+(`attncheck.report.colours`); a file gets no colours.
 """
 
 import io
@@ -49,21 +49,21 @@ from attncheck.report.lines import Line, column_line
 from attncheck.report.sections import load_views
 from attncheck.report.verdict import describe_verdict, judge_report
 
-INDENT = 15  # "ATN140 warning " : the column where every text begins
+INDENT = 15  # "ATN140 warning ": the column where every text begins
 MAX_WIDTH = 110
-CONTINUATION = 4  # columns by which a text without a head goes on after a line end in it
-MAX_SKIPS = 5  # rules that are listed of those that one finding covers, without -v
-MAX_EVIDENCE = 6  # lines of a finding, without -v
-MIN_TEXT_WIDTH = 20  # columns left for a text below which indenting it makes it worse
-MAX_COLUMNS = 16  # of a matrix
+CONTINUATION = 4  # columns by which a text without a head is indented after a line end
+MAX_SKIPS = 5  # rules listed among those that one finding covers, without -v
+MAX_EVIDENCE = 6  # lines of evidence per finding, without -v
+MIN_TEXT_WIDTH = 20  # with fewer columns left for a text, indenting makes it worse
+MAX_COLUMNS = 16  # maximum columns of a matrix
 MARK_WIDTH, MAX_TITLE = 8, 36
-BARS, MAX_BARS = "▁▂▃▄▅▆▇█", 40  # of a curve
+BARS, MAX_BARS = "▁▂▃▄▅▆▇█", 40  # for drawing a curve
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 VERDICT_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "open": "yellow", "ok": "bold green"}
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the report as text for standard output: wrapped for a terminal, coloured if that is wanted."""
+    """Return the report as text for standard output: wrapped for a terminal, coloured if appropriate."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     is_coloured = wants_colours(is_terminal)
     width = min(MAX_WIDTH, shutil.get_terminal_size().columns) if is_terminal else MAX_WIDTH
@@ -74,7 +74,7 @@ def render(report: Report, verbose: bool) -> str:
 
 
 def render_plain(report: Report, verbose: bool) -> str:
-    """Return the report as text for a file: one line a message, without colours."""
+    """Return the report as text for a file: one line per message, without colours."""
     return _join_plain(_keep_apart(line) for line in _format_lines(report, verbose, MAX_WIDTH))
 
 
@@ -83,7 +83,7 @@ def _join_plain(lines: Iterable[Line]) -> str:
 
 
 def _keep_apart(line: Line) -> Line:
-    """Return a line no part of which begins a line like ours: a text's line ends lead below its beginning."""
+    """Return a line in which no continued text starts like a line of ours: text after a line end is indented."""
     head = tuple((show_line_ends(text), style) for text, style in line.head)
     columns = sum(len(text) for text, _ in head) or CONTINUATION
     return Line(head, indent_continuation(line.text, columns), line.no_wrap)
@@ -117,13 +117,13 @@ def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
         yield from (Line((("unanswered     ", "yellow"),), f"{q.name}: {q.reason}") for q in open_questions)
     yield Line()
     hints = [f"why: attncheck explain {findings[0].code}"] if findings else []
-    hints += ["-v lists what was inconclusive"] * bool(report.skips and not verbose)
+    hints += ["-v lists the inconclusive rules"] * bool(report.skips and not verbose)
     yield from [Line(text=" · ".join(hints))] * bool(hints)
     yield Line(text=verdict)
 
 
 def _begin_apart(lines: list[Line]) -> Iterator[Line]:
-    """Yield lines after one blank line, nothing without any."""
+    """Yield one blank line and then the lines; nothing if there are none."""
     start = next((index for index, line in enumerate(lines) if line != Line()), len(lines))
     if lines[start:]:
         yield from (Line(), *lines[start:])
@@ -196,7 +196,7 @@ def _format_table(block: Table, verbose: bool, width: int) -> Iterator[Line]:
 
 
 def _format_marks(block: Marks, width: int) -> Iterator[Line]:
-    """Yield the marks of each row, those of one style as one piece, wrapped for the terminal."""
+    """Yield the marks of each row, wrapped for the terminal; neighbours with one style are one piece."""
     yield from (Line(), Line(text=block.caption))
     name_width = max(len(name) for name, _, _ in block.rows)
     room = max(20, width - name_width - 2)
@@ -245,14 +245,14 @@ def _format_skips(skips: Iterable[Skip], verbose: bool) -> Iterator[Line]:
     rules_by_reason: dict[str, list[str]] = {}
     for skip in skips:
         rules_by_reason.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
-    for reason, rules in rules_by_reason.items():  # one missing fact silences many rules: say it once
+    for reason, rules in rules_by_reason.items():  # one missing fact blocks many rules: report it once
         hidden = 0 if verbose else max(0, len(rules) - MAX_SKIPS)
         more = f" and {hidden} more (-v lists them)" if hidden else ""
         yield Line(((f"{'':7}skipped ", "dim"),), f"{reason}: {', '.join(rules[: len(rules) - hidden])}{more}")
 
 
 def _render_with_rich(lines: Iterable[Line], width: int, is_wrapped: bool, is_coloured: bool) -> str:
-    """Return `lines` in colours; where `is_wrapped`, for a terminal of this width, each going on below its text."""
+    """Return `lines` in colours; if `is_wrapped`, each is wrapped to `width` and indented below its text."""
     from rich.console import Console
     from rich.text import Text
 

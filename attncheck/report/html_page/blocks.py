@@ -21,16 +21,16 @@ from attncheck.report.html_page.room import clip
 from attncheck.report.html_page.tables import cell, make_table, row_head
 from attncheck.report.scoreboard import HEAT_MARKS
 
-MAX_COLUMNS = 32  # of a matrix
-MAX_LINE = 400  # characters of a line of a list
-HEAT_STEPS = 4  # shades up to the budget
+MAX_COLUMNS = 32  # maximum columns of a matrix
+MAX_LINE = 400  # characters of a line in a list
+HEAT_STEPS = 4  # number of shades up to the budget
 HEAT_CLASSES = {"": "pass-1", "yellow": "warn", "bold red": "bad"}
 LEGEND = (("pass-0", "far below the budget"), ("pass-3", "near it"), ("warn", "over it"), ("bad", "wrong or lost"))
 MARK_CLASSES = {" ": "", "?": "none", "!": "warn", "X": "bad"}
 
 
 def write_blocks(blocks: Iterable[Block]) -> Iterator[Markup]:
-    """Yield each block as HTML that can be left out without harm to the others."""
+    """Yield each block as HTML; any of them can be omitted without affecting the others."""
     for block in blocks:
         yield from _write_block(block)
 
@@ -107,7 +107,7 @@ def _write_table(block: Table) -> Iterator[Markup]:
 
 
 def _heat_class(text: str, style: str) -> str:
-    """Return the class of a heat map's cell; a cell that is right is the darker the nearer it is to its budget."""
+    """Return the class of a heat map's cell; a passing cell is darker the closer it is to its budget."""
     if style != SHADE_STYLE:
         return HEAT_CLASSES.get(style, "none")
     try:
@@ -127,7 +127,7 @@ def _write_marks(block: Marks) -> Markup:
 
 
 def _mark_class(mark: str) -> str:
-    """Return the class of one case's mark, "" if it was refused."""
+    """Return the class of one case's mark, "" if the case was refused."""
     if mark in MARK_CLASSES:
         return MARK_CLASSES[mark]
     return f"pass-{max(0, HEAT_MARKS.find(mark)) * HEAT_STEPS // len(HEAT_MARKS)}"

@@ -1,7 +1,7 @@
-"""Draws numbers in SVG: a bar, the marks of all cases, the curve of a loss.
+"""Draws numbers in SVG: a bar, the marks of all cases, a loss curve.
 
-The text next to a chart says everything that the chart shows. Colours are the classes of `page.css`: the page's policy
-forbids a style in a shape.
+The text next to a chart says everything that the chart shows. Colours are classes of `page.css`, because the page's
+policy forbids inline styles in a shape.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from attncheck.report.blocks import Bar
 from attncheck.report.html_page.elements import Markup, element
 
-CASE_WIDTH = 3  # of one mark, in the drawing's own units
+CASE_WIDTH = 3  # width of one mark, in the drawing's units
 STRIP_HEIGHT = 14
 CURVE_WIDTH, CURVE_HEIGHT, MARGIN = 320, 120, 8
 LEFT, BOTTOM = 34, 16  # room for the numbers of the axes
-MAX_POINTS = 200  # of a curve
+MAX_POINTS = 200  # maximum points of a curve
 
 
 def draw_bar(bar: Bar) -> Markup:
-    """Return a bar, which lies under the number that it draws."""
+    """Return a bar to show under its number."""
     shapes = [element("rect", width=_number(100 * _bounded(bar.share)), height=6, class_=f"fill-{bar.style}")]
     if bar.mark:
         x = _number(min(99.0, 100 * _bounded(bar.mark)))
@@ -26,7 +26,7 @@ def draw_bar(bar: Bar) -> Markup:
 
 
 def draw_strip(styles: Sequence[str], name: str) -> Markup:
-    """Return a mark for each case, in order, by its class; "" leaves a gap. Neighbours of one class are one shape."""
+    """Return a mark for each case, in order, by its class; "" leaves a gap. Adjacent equal marks are one shape."""
     paths: dict[str, list[str]] = {}
     start = 0
     for index in range(1, len(styles) + 1):
@@ -52,7 +52,7 @@ def draw_strip(styles: Sequence[str], name: str) -> Markup:
 def draw_curve(values: Iterable[float], levels: Sequence[tuple[float, str]], name: str) -> Markup:
     """Return a curve through finite values, with numbers on its axes, and a line at each level, by its class.
 
-    Nothing is drawn with less than two values. Steps are numbered from 1.
+    With fewer than two values it is empty. Steps are numbered from 1.
     """
     finite = [value for value in values if value == value and abs(value) < 1e30]
     points = finite[:: -(-len(finite) // MAX_POINTS) or 1]

@@ -1,12 +1,12 @@
-"""Writes HTML elements. What is not `Markup`, made here, is text: it is escaped, wherever it is."""
+"""Writes HTML elements. Anything that is not `Markup`, made here, is text and is escaped."""
 
 import html
 from collections.abc import Iterable
 
-# https://html.spec.whatwg.org/multipage/syntax.html#void-elements, those that the page uses.
+# https://html.spec.whatwg.org/multipage/syntax.html#void-elements; those that the page uses.
 VOID_ELEMENTS = ("input", "link", "meta")
-EMPTY_SHAPES = ("line", "path", "polyline", "rect")  # of SVG, where an empty element closes itself
-KEEPS_FIRST_LINE_END = ("pre", "textarea")  # a parser drops a line end right after their start tag
+EMPTY_SHAPES = ("line", "path", "polyline", "rect")  # SVG elements that close themselves if they are empty
+KEEPS_FIRST_LINE_END = ("pre", "textarea")  # a parser drops a line end right after these start tags
 Attribute = str | int | bool | None
 
 
@@ -17,8 +17,9 @@ class Markup(str):
 
 
 def escape(text: str) -> Markup:
-    """Return `text` as HTML that shows it as it is, in an element or in a quoted attribute."""
-    # "\r\n" is one line end to a parser of HTML too; a lone "\r" is made visible before (`core.io.visible`).
+    """Return `text` as HTML that shows it unchanged, in an element or in a quoted attribute."""
+    # an HTML parser also treats "\r
+    # " as one line end; a lone "\r" was made visible before (`core.io.visible`).
     return text if isinstance(text, Markup) else Markup(html.escape(text.replace("\r\n", "\n"), quote=True))
 
 
@@ -28,9 +29,9 @@ def join(parts: Iterable[str], separator: str = "") -> Markup:
 
 
 def element(name: str, /, *children: str, **attributes: Attribute) -> Markup:
-    """Return an element. An attribute is named as in HTML, "_" for "-", one more "_" behind a word of Python's.
+    """Return an element. Attribute names use "_" for "-", and a trailing "_" after a Python keyword.
 
-    True is an attribute without a value; False and None are none.
+    True is an attribute without a value; False and None omit the attribute.
     """
     start = name + "".join(_write_attribute(key, value) for key, value in attributes.items())
     if name in VOID_ELEMENTS:
@@ -49,18 +50,18 @@ def _write_attribute(key: str, value: Attribute) -> str:
 
 
 def bullet_list(items: Iterable[str]) -> Markup:
-    """Return a list with an item for each text, "" without any."""
+    """Return a list with an item for each text, "" if there are none."""
     written = [element("li", item) for item in items]
     return element("ul", *written) if written else Markup()
 
 
 def fold(summary: str, *children: str) -> Markup:
-    """Return what is shown when its summary is opened."""
+    """Return content that is shown when its summary is opened."""
     return element("details", element("summary", summary), *children)
 
 
 def badge(mark: str, style: str = "") -> Markup:
-    """Return a word on a coloured ground; the word says what the colour does."""
+    """Return a word on a coloured background; the word has the same meaning as the colour."""
     return element("span", mark, class_=f"badge {style or mark_style(mark)}")
 
 
@@ -94,7 +95,7 @@ STYLE_CLASSES = {
 
 
 def code_block(text: str, purpose: str, language: str = "") -> Markup:
-    """Return text to paste, next to a button that copies it; `purpose` says what it is to those who hear the page."""
+    """Return text to paste, with a button that copies it; `purpose` describes it to screen readers."""
     lines = [_color_line(line) for line in text.split("\n")] if language == "diff" else [text]
     return element(
         "figure",
@@ -105,11 +106,11 @@ def code_block(text: str, purpose: str, language: str = "") -> Markup:
 
 
 def _color_line(line: str) -> Markup:
-    """Return a line of a diff in the class of what it does."""
+    """Return a line of a diff in the class of its kind."""
     style = DIFF_CLASSES.get(line[:1])
     return element("span", line, class_=style) if style else escape(line)
 
 
 def copy_button(label: str, name: str = "") -> Markup:
-    """Return the button that copies the code or the text field of the figure around it; the page's script shows it."""
+    """Return the button that copies the code or text field of the enclosing figure; the page's script shows it."""
     return element("button", label, type="button", class_="copy", aria_label=name or None, hidden=True)

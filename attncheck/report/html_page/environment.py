@@ -1,4 +1,4 @@
-"""What the page says of the environment: doctor's overview, the machine, every package that is installed."""
+"""The page's section on the environment: doctor's overview, the machine, every installed package."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from attncheck.report.sections.doctor import make_overview
 
 
 def environment_section(report: Report) -> Markup:
-    """Return what was examined."""
+    """Return the section on what was examined."""
     needs = _list_needs(report.section(DoctorSection))
     blocks = [_make_overview(report), *needs, *_list_machine(report), *_list_packages(report)]
     heading = element("h2", "Environment", id="environment")
@@ -20,21 +20,21 @@ def environment_section(report: Report) -> Markup:
 
 
 def _make_overview(report: Report) -> Markup:
-    """Return doctor's overview; its marks are judgements, and are only where doctor judged."""
+    """Return doctor's overview; its marks are judgements, so it exists only if doctor judged."""
     is_judged = report.section(DoctorSection) is not None
     rows = (
         [row_head(item.title), *([cell(badge(item.mark))] * is_judged), cell(item.text, "text")]
         for item in make_overview(report)
     )
-    head = ("part", *(("state",) * is_judged), "what it is")
-    remark = Markup() if is_judged else element("p", "Not judged here; use attncheck doctor.", class_="dim")
+    head = ("part", *(("state",) * is_judged), "details")
+    remark = Markup() if is_judged else element("p", "It was not judged; run attncheck doctor.", class_="dim")
     return element("div", make_table("The training stack", head, rows), remark)
 
 
 def _list_needs(section: DoctorSection | None) -> Iterator[Markup]:
-    """Yield the needs that rules judged by, and what was lost."""
+    """Yield the needs that rules judged by, and what could not be examined."""
     if section is not None and section.needs:
-        yield element("p", f"Judged for {', '.join(section.needs)}.", class_="dim")
+        yield element("p", f"Rules for these needs were used: {', '.join(section.needs)}.", class_="dim")
     if section is not None and section.lost:
         lines = bullet_list(clip(line) for line in section.lost)
         yield element("div", element("p", "Could not be examined:"), lines)

@@ -1,4 +1,4 @@
-"""The findings on the page: what is wrong, what was seen, fixes to copy; filters by severity and by code."""
+"""The findings on the page: the faults, their evidence, fixes to copy; filters by severity and by code."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,12 +11,12 @@ from attncheck.report.html_page.room import FINDINGS_BYTES, byte_size, clip
 from attncheck.report.verdict import describe_verdict
 
 MAX_PLACES = 20
-MAX_EVIDENCE = 40  # lines
-CARD_BYTES = 40_000  # beyond it a finding is its headline
+MAX_EVIDENCE = 40  # maximum lines
+CARD_BYTES = 40_000  # a larger card is reduced to its headline
 
 
 def findings_section(report: Report) -> Markup:
-    """Return the findings, those that do not fit as headlines, and then as a number."""
+    """Return the findings; those that do not fit become headlines, and then a count."""
     heading = element("h2", "Findings", id="findings")
     verdict = describe_verdict(report)
     if not report.findings:
@@ -32,14 +32,14 @@ def findings_section(report: Report) -> Markup:
         cards.append(card)
         left -= byte_size(card)
     if omitted:
-        text = f"{omitted} finding{'s' * (omitted > 1)} more, not shown here; the JSON report has all"
+        text = f"{omitted} more finding{'s' * (omitted > 1)} not shown here; the JSON report has all of them"
         cards.append(element("p", text, class_="dim"))
     filters = _make_filters(findings) if len(findings) > 1 else Markup()
     return element("section", heading, filters, *cards)
 
 
 def _make_filters(findings: Sequence[Finding]) -> Markup:
-    """Return the controls that hide findings; the page's script shows them, without it nothing can be hidden."""
+    """Return the controls that hide findings; the page's script shows them, because nothing works without it."""
     boxes = [
         element(
             "label",
@@ -56,7 +56,7 @@ def _make_filters(findings: Sequence[Finding]) -> Markup:
 
 
 def _iter_cards(finding: Finding, repair: RepairSection | None) -> Iterator[Markup]:
-    """Yield a finding as a card, the whole first, then its headline alone."""
+    """Yield a finding as a card: first complete, then only its headline."""
     yield _make_card(finding, list(_iter_details(finding, repair)))
     yield _make_card(finding, [element("p", "its evidence and fixes: in the JSON report", class_="dim")])
 
@@ -87,14 +87,14 @@ def _iter_details(finding: Finding, repair: RepairSection | None) -> Iterator[Ma
         yield element("p", f"at {places}{more}", class_="dim")
     yield from (_make_fix(fix, name_step(fix, repair)) for fix in finding.fixes)
     page = page_of(finding.code)
-    link = [" · ", element("a", f"the page of {finding.code}", href=page)] if page else []
+    link = [" · ", element("a", f"rule page of {finding.code}", href=page)] if page else []
     why = element("code", f"attncheck explain {finding.code}")
     yield element("p", join(["why: ", why, *link]), class_="dim")
 
 
 def _make_fix(fix: Fix, step: str) -> Markup:
     label = fix_label(fix).capitalize()
-    if step:  # the repair below the findings has its command
+    if step:  # its command is in the repair below the findings
         return element("div", element("h4", f"{label}: {clip(fix.title)}{step}"), class_="fix")
     proven = element("p", f"Proven: {clip(fix.proven)}", class_="proven") if fix.proven else Markup()
     code = code_block(fix.text, fix.title) if fix.text else Markup()

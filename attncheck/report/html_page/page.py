@@ -1,7 +1,7 @@
-"""Puts the page together: the verdict, the findings, what was measured, the environment, a text for a bug report.
+"""Assembles the page: the verdict, the findings, the measurements, the environment, a text for a bug report.
 
-The page loads nothing and runs one script, its own: the policy in its head names both the script and the style by
-their digests, and forbids the rest. No data of the report is in the script.
+The page loads nothing and runs one script, its own: the policy in its head identifies the script and the style by their
+digests, and forbids everything else. The script contains no data of the report.
 """
 
 import base64
@@ -28,11 +28,11 @@ from attncheck.report.verdict import describe_verdict, judge_report
 SIGNS = {"error": "✕", "warning": "!", "note": "i", "open": "?", "ok": "✓"}
 MAX_REPORTED = 20  # findings in the text for an issue
 MAX_SOURCES, MAX_TITLE = 3, 200
-MAX_LISTED = 200  # lines of what was allowed, and of rules that could not judge
+MAX_LISTED = 200  # lines listing allowed findings and inconclusive rules
 
 
 def make_page(report: Report, verbose: bool) -> str:
-    """Return the page; `verbose` lists what could not be judged too."""
+    """Return the page; `verbose` also lists the inconclusive rules."""
     sections = list(_iter_sections(report, verbose))
     links = [element("a", title, href=f"#{name}") for name, title, _ in sections]
     body = element(
@@ -41,7 +41,7 @@ def make_page(report: Report, verbose: bool) -> str:
         _make_header(report),
         element("nav", *links, aria_label="Sections"),
         element("main", *(content for _, _, content in sections)),
-        element("footer", element("p", f"written by attncheck {__version__}; this page loads nothing")),
+        element("footer", element("p", f"written by attncheck {__version__}; this page loads no external files")),
         element("p", id="announced", class_="unseen", role="status", aria_live="polite"),
         element("script", Markup(_read_file("page.js"))),
     )
@@ -74,7 +74,7 @@ def _digest(text: str) -> str:
 
 @cache
 def _read_file(name: str) -> str:
-    """Return the style or the script; both are ASCII, and have no markup, so that no encoding changes their digest."""
+    """Return the style or the script; both are ASCII without markup, so that no encoding changes their digest."""
     return Path(__file__).with_name(name).read_text(encoding="ascii")
 
 
@@ -91,7 +91,7 @@ def _make_header(report: Report) -> Markup:
 
 
 def _describe_examined(report: Report) -> Iterator[str]:
-    """Yield what was examined: the interpreter, torch, the GPUs or the device, the launches, and when."""
+    """Yield what was examined: the interpreter, torch, the GPUs or the device, the launches, and the date."""
     snapshot, device = report.snapshot, report.device
     yield describe_interpreter(report) or f"Python {snapshot.host.python_version} at {snapshot.host.executable}"
     if isinstance(snapshot.torch, Known):
@@ -104,7 +104,7 @@ def _describe_examined(report: Report) -> Iterator[str]:
     sources = dict.fromkeys(launch.job.location.source for launch in launches_of(report))
     if sources:
         yield ", ".join(list(sources)[:MAX_SOURCES])
-    yield f"taken {snapshot.taken} by attncheck {snapshot.attncheck}"
+    yield f"created {snapshot.taken} by attncheck {snapshot.attncheck}"
 
 
 def _iter_sections(report: Report, verbose: bool) -> Iterator[tuple[str, str, Markup]]:
@@ -114,7 +114,7 @@ def _iter_sections(report: Report, verbose: bool) -> Iterator[tuple[str, str, Ma
         content = element("section", element("h2", "Unanswered", id="unanswered"), bullet_list(lines))
         yield "unanswered", "Unanswered", content
     yield "findings", "Findings", findings_section(report)
-    names = [name for name in report.sections if name != "doctor"]  # which is the page's environment
+    names = [name for name in report.sections if name != "doctor"]  # shown as the page's environment
     left = PANELS_BYTES
     for number, name in enumerate(sorted(names, key=lambda name: name != "repair")):
         view, section = load_view(name), report.sections[name]
@@ -154,7 +154,7 @@ def _make_bug_report(report: Report) -> Markup:
 
 
 def _make_text_field(report: Report) -> Markup:
-    """Return the text of an issue in a field, with as many findings, the most severe first, as there is room for."""
+    """Return the text of an issue in a field, with as many findings as fit, the most severe first."""
     for max_findings in (MAX_REPORTED, 3, 1, 0):
         text = write_bug_report(report, max_findings=max_findings)
         field = element("textarea", text, readonly=True, rows=12, aria_label="Bug report")

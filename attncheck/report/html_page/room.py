@@ -1,29 +1,29 @@
-"""Keeps the page small, however long a report is: what has no room is counted, and JSON holds it all."""
+"""Keeps the page small for a report of any length: it counts what it omits; the JSON document has everything."""
 
 from collections.abc import Iterable, Iterator
 
 from attncheck.report.html_page.elements import Markup, element
 
-MAX_TEXT = 2000  # characters of a text that is read, not pasted
+MAX_TEXT = 2000  # characters of a text to read, not to paste
 FINDINGS_BYTES = 150_000
-PANELS_BYTES = 200_000  # of all sections together
+PANELS_BYTES = 200_000  # for all sections together
 ENVIRONMENT_BYTES = 40_000
-BUG_REPORT_BYTES = 60_000  # as written, escapes included
+BUG_REPORT_BYTES = 60_000  # as written, including escapes
 REST = "not shown here; the JSON report (--output json=FILE) is complete"
 
 
 def clip(text: str, limit: int = MAX_TEXT) -> str:
-    """Return a text cut to `limit` characters, with how many are missing."""
+    """Return a text cut to `limit` characters, with the number of missing ones."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"
 
 
 def byte_size(text: str) -> int:
-    """Return how many bytes of a file a text takes."""
+    """Return how many bytes a text takes in a file."""
     return len(text.encode("utf-8", "backslashreplace"))
 
 
 def take_blocks(blocks: Iterable[Markup], limit: int) -> Markup:
-    """Return the blocks that fit into `limit` bytes, in order; after the first that does not, those still small."""
+    """Return the blocks that fit into `limit` bytes, in order; after the first that does not fit, only small ones."""
     taken, omitted, left = [], 0, limit
     for block in blocks:
         size = byte_size(block)
@@ -38,12 +38,12 @@ def take_blocks(blocks: Iterable[Markup], limit: int) -> Markup:
 
 
 def take_rows(rows: Iterable[Markup], limit: int, columns: int, omitted: int = 0) -> Iterator[Markup]:
-    """Yield at most `limit` rows of a table, and one that counts the others, `omitted` among them."""
+    """Yield at most `limit` rows of a table, and one that counts the others and the `omitted` ones."""
     for number, row in enumerate(rows):
         if number < limit:
             yield row
         else:
             omitted += 1
     if omitted:
-        text = f"{omitted} row{'s' * (omitted > 1)} more, {REST}"
+        text = f"{omitted} more row{'s' * (omitted > 1)} {REST}"
         yield element("tr", element("td", text, colspan=columns, class_="dim"))

@@ -1,4 +1,4 @@
-"""Writes tables: a caption, heads of columns and rows that a screen reader reads out, room to scroll sideways."""
+"""Writes tables with captions and column heads that screen readers announce, and with room to scroll sideways."""
 
 from collections.abc import Container, Iterable, Sequence
 
@@ -16,9 +16,9 @@ def make_table(
     numbers: Container[str] = (),
     class_: str | None = None,
 ) -> Markup:
-    """Return a table; a row is its cells, made by `row_head` and `cell`.
+    """Return a table; a row consists of cells made by `row_head` and `cell`.
 
-    `omitted` rows were left out before those beyond `MAX_ROWS`; `numbers` are the titles above numbers.
+    `omitted` rows were dropped before those beyond `MAX_ROWS`; `numbers` are the titles of numeric columns.
     """
     written = (element("tr", *row) for row in rows)
     columns = [element("th", title, scope="col", class_="number" if title in numbers else None) for title in head]

@@ -1,4 +1,4 @@
-"""How each section of a report is shown: one file for each section, of the same name, holding one `VIEW`."""
+"""How each section of a report is shown: one file per section, with the same name and one `VIEW`."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -71,11 +71,11 @@ def leave_open(*arguments: Any) -> str:
 
 @dataclass(frozen=True)
 class SectionView:
-    """How a section is shown, under which `title` on the page. Each function gets the report and the section.
+    """How a section is shown, and its `title` on the page. Each function receives the report and the section.
 
-    `blocks` yields what comes before the findings, `below` what is pasted after them. `verdict` returns the section's
-    answer in one sentence, for the report of its own command. `testcases`, and `properties` as (name, value), are for
-    JUnit. A section that `covers` the others summarises them: text shows their blocks with --verbose only.
+    `blocks` yields what comes before the findings, `below` what follows them, ready to paste. `verdict` returns the
+    section's answer in one sentence, for its command's report. `testcases`, and `properties` as (name, value),
+    are for JUnit. A section that `covers` the others summarises them: text shows their blocks only with --verbose.
     """
 
     title: str
@@ -94,6 +94,6 @@ def load_view(name: str) -> SectionView:
 
 
 def load_views(report: Report) -> tuple[tuple[SectionView, Any], ...]:
-    """Return the sections of a report with their views, those that cover the others first."""
+    """Return the sections of a report with their views, those that cover others first."""
     views = [(load_view(name), section) for name, section in report.sections.items()]
     return tuple(sorted(views, key=lambda pair: not pair[0].covers))

@@ -1,4 +1,4 @@
-"""Bench on one device: a table of timings for each kind of pass, the recommendation, what the clocks did."""
+"""Bench on one device: a table of timings for each kind of pass, the recommendation, the behaviour of the clocks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -46,7 +46,7 @@ BEYOND_MATMUL = f"{BEYOND_POSSIBLE} of matmul is not a real efficiency: noise, a
 
 
 def blocks(report: Report, section: BenchSection) -> Iterator[Block]:
-    """Yield the device, the recommendation, the tables, what limits them, and why others were not timed."""
+    """Yield the device, the recommendation, the tables, their limits, and why other backends were not timed."""
     yield from map(Paragraph, describe_device(section))
     if is_order_only(section):
         yield Paragraph(ORDER_ONLY)
@@ -97,7 +97,7 @@ def _make_bars(timings: Sequence[Timing]) -> dict[str, list[Bar | None]]:
 
 
 def describe_device(section: BenchSection) -> Iterator[str]:
-    """Yield lines on the device that was measured on, its rates on plain work, and its clocks."""
+    """Yield lines on the measured device, its rates on simple work, and its clocks."""
     measured_on, rates = section.measured_on, section.rates
     threads = f", {rates.threads} thread{'s' * (rates.threads > 1)}" if rates.threads else ""
     yield f"{measured_on.name or measured_on.device}{threads} · torch {measured_on.torch} · {measured_on.seconds:.0f} s"
@@ -116,14 +116,14 @@ def describe_device(section: BenchSection) -> Iterator[str]:
 
 
 def describe_clocks(clocks: Iterable[Clocks]) -> str:
-    """Return in words what the GPU's clocks did over all timings, "" if they were not read."""
+    """Return how the GPU's clocks behaved during all timings, "" if they were not read."""
     readings = [clock for clock in clocks if clock.sm_mhz_high]
     if not readings:
         return ""
     low, high = min(c.sm_mhz_low for c in readings), max(c.sm_mhz_high for c in readings)
     power, heat = max(c.power_w for c in readings), max(c.temperature_c for c in readings)
     reasons = dict.fromkeys(reason for c in readings for reason in c.throttled)
-    throttling = f"held back by {', '.join(reasons)}" if reasons else "not held back"
+    throttling = f"throttled by {', '.join(reasons)}" if reasons else "not throttled"
     return f"clocks {low}–{high} MHz · up to {power} W and {heat} °C · {throttling}"
 
 
@@ -139,7 +139,7 @@ def timing_tables(section: BenchSection) -> Iterator[tuple[str, list[Timing]]]:
 
 
 def list_shapes(section: BenchSection) -> list[str]:
-    """Return the shapes that were timed, each once."""
+    """Return the distinct shapes that were timed."""
     return list(dict.fromkeys(describe_shape(timing.case) for timing in section.timings))
 
 
@@ -162,7 +162,7 @@ def format_name(timing: Timing) -> str:
 
 
 def format_timing(timing: Timing) -> str:
-    """Return one timing in one line, as soon as it is there."""
+    """Return one timing in one line, for printing as soon as it is measured."""
     parts = [format_name(timing), PASSES_TITLES[timing.passes]]
     parts += [f"window {timing.case.window_size[0]},{timing.case.window_size[1]}"] * timing.case.windowed
     if timing.outcome != "ok":
@@ -186,7 +186,7 @@ def format_cells(timing: Timing) -> tuple[str, ...]:
 
 
 def _format_bits(timing: Timing) -> str:
-    """Return "same", or which tensors' bits changed, or how many tensors' if their names are too long."""
+    """Return "same", or the tensors whose bits changed, or their number if the names are too long."""
     names = ",".join(timing.varied)
     return "same" if not names else names if len(names) <= 6 else f"{len(timing.varied)} vary"
 
@@ -214,7 +214,7 @@ def _style_of_cell(timing: Timing, index: int) -> str:
 
 
 def describe_caveats(section: BenchSection) -> Iterator[str]:
-    """Yield what limits the meaning of the times: which did not settle, which are bound by launching."""
+    """Yield what limits the meaning of the times: timings that did not settle, or that launching limits."""
     timed = [timing for timing in section.timings if timing.outcome == "ok"]
     if any(format_share(timing.matmul_share) == BEYOND_POSSIBLE for timing in timed):
         yield BEYOND_MATMUL
@@ -227,7 +227,7 @@ def describe_caveats(section: BenchSection) -> Iterator[str]:
 
 
 def is_order_only(section: BenchSection) -> bool:
-    """Return whether nothing can be recommended from these timings."""
+    """Return whether these timings allow no recommendation."""
     return any(item.order_only for item in section.recommendations)
 
 

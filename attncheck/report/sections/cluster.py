@@ -1,4 +1,4 @@
-"""The nodes of a cluster: who answered, and the facts in which nodes differ."""
+"""The nodes of a cluster: which ones answered, and the facts in which they differ."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ from attncheck.core.node_ranges import MAX_NODES, format_nodes, name_nodes, pars
 from attncheck.core.results.cluster import ClusterSection, NodeFact, NodeGroup, group_silent
 from attncheck.report.sections import Block, Column, Fold, Heading, Items, Report, Row, SectionView, Table, TestCase
 
-MAX_OTHERS = 10  # facts shown that are not of the attention stack; JSON holds all
+MAX_OTHERS = 10  # facts shown that do not belong to the attention stack; JSON contains all
 MAX_GROUPS = 5  # values shown of one fact
 MAX_COLUMNS = 24  # facts in the table of nodes
 MAX_CELLS = 1200
@@ -14,7 +14,7 @@ MAX_VALUE = 80  # characters of a value in a cell
 
 
 def blocks(report: Report, section: ClusterSection) -> Iterator[Block]:
-    """Yield who answered, the GPUs, the facts that differ, and a table of nodes by facts."""
+    """Yield which nodes answered, the GPUs, the facts that differ, and a table of nodes by facts."""
     rows = [("", "nodes", describe_nodes(section)), *(("", "", line) for line in list_names(section))]
     rows += [("", "gpus", describe_gpus(section))] if section.gpus else []
     rows += [("lost", "no answer", line) for line in list_silent(section)]
@@ -37,7 +37,7 @@ def _list_facts(title: str, facts: Sequence[NodeFact]) -> Iterator[Block]:
 
 
 def _make_matrix(section: ClusterSection, facts: Sequence[NodeFact]) -> Table:
-    """Return the table of nodes by facts; nodes with the same values share a row, and a rare value is marked."""
+    """Return the table of nodes by facts; nodes with the same values share a row, and rare values are marked."""
     columns = tuple(Column(describe_subject(fact)[:MAX_VALUE], 2, left=True) for fact in facts)
 
     def make_cell(index: int, fact: NodeFact) -> tuple[str, str]:
@@ -70,7 +70,7 @@ def _name_row(nodes: Sequence[int]) -> str:
 
 
 def testcases(report: Report, section: ClusterSection) -> Iterator[TestCase]:
-    """Yield a test case that all nodes answered, and one for each fact that differs; findings have their own."""
+    """Yield a test case for whether all nodes answered, and one for each fact that differs; findings have their own."""
     reason = "; ".join(list_silent(section))
     yield TestCase("all nodes answered", "cluster", "error" if reason else "passed", reason, reason, "silent")
     for fact in section.facts:
@@ -95,7 +95,7 @@ def describe_nodes(section: ClusterSection) -> str:
 
 
 def list_names(section: ClusterSection) -> Iterator[str]:
-    """Yield what the launcher calls the nodes that differ or are silent, if it has names that are no hosts."""
+    """Yield the launcher's names of nodes that differ or are silent, if these are not host names."""
     if not section.names:
         return
     outlying = {node.node for node in section.silent}
@@ -126,14 +126,14 @@ def list_silent(section: ClusterSection) -> Iterator[str]:
 
 def choose_facts(section: ClusterSection, verbose: bool) -> tuple[NodeFact, ...]:
     """Return the facts to show: those of the attention stack, and some of the rest."""
-    facts = [fact for fact in section.facts if fact.groups]  # a foreign document may hold one without
+    facts = [fact for fact in section.facts if fact.groups]  # a document from elsewhere may contain one without groups
     stack = [fact for fact in facts if fact.relation == "stack"]
     others = [fact for fact in facts if fact.relation != "stack"]
     return (*stack, *(others if verbose else others[:MAX_OTHERS]))
 
 
 def describe_subject(fact: NodeFact) -> str:
-    """Return what differs, with its kind if the subject alone does not say it."""
+    """Return what differs, with its kind if the name alone is ambiguous."""
     if fact.kind in ("package", "torch", "variable") or fact.kind in fact.subject:
         return fact.subject
     return f"{fact.kind} {fact.subject}"
@@ -146,7 +146,7 @@ def describe_groups(fact: NodeFact, verbose: bool) -> str:
 
 
 def describe_rest(fact: NodeFact, shown: int) -> str:
-    """Return how many nodes have other values than those shown; "" if there are none."""
+    """Return how many nodes have values that are not shown; "" if there are none."""
     left = sum(group.count for group in fact.groups[shown:])
     return f" · other values on {left} node{'s' * (left > 1)}" if left else ""
 

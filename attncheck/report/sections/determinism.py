@@ -1,4 +1,4 @@
-"""Determinism's measurements: how many different results repeated calls gave, and since which call."""
+"""Determinism's measurements: how many different results repeated calls gave, and from which call."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def blocks(report: Report, section: DeterminismSection) -> Iterator[Block]:
-    """Yield the table of repeated calls, and why others were not repeated."""
+    """Yield the table of repeated calls, and why other backends were not repeated."""
     yield Paragraph(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
     shown = [repeats for repeats in section.repeats if repeats.outcome != "refused"]
     slowest = max((repeats.call_ms for repeats in shown), default=0.0)
@@ -75,7 +75,7 @@ def make_row(repeats: Repeats) -> Row:
 
 
 def verdict(report: Report, section: DeterminismSection) -> str:
-    """Return how many backends repeat their bits by default."""
+    """Return how many backends are bitwise reproducible by default."""
     varied = {
         repeats.backend: any(difference.distinct > 1 for difference in repeats.differences)
         for repeats in section.repeats

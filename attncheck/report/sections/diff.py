@@ -1,17 +1,18 @@
-"""How two environments differ."""
+"""The differences between two environments."""
 
 from collections.abc import Iterator
 
 from attncheck.core.results.diff import ComparedSide, DiffSection, StackDifference
 from attncheck.report.sections import Block, Bullets, Fold, Heading, Items, Report, SectionView, TestCase
 
-MAX_OTHERS = 10  # differences shown that nothing relates to a finding or to the stack; JSON holds all
+MAX_OTHERS = 10  # differences shown that are related to no finding and not to the stack; JSON contains all
 TITLES = {
     "named": "Differences that the findings name",
     "stack": "Other differences in the attention stack",
     "other": "Other differences",
 }
-PACKAGE_KINDS = ("package", "torch", "driver", "python", "platform", "variable")  # whose subject says enough
+# kinds whose subject is clear without them
+PACKAGE_KINDS = ("package", "torch", "driver", "python", "platform", "variable")
 
 
 def blocks(report: Report, section: DiffSection) -> Iterator[Block]:
@@ -24,7 +25,7 @@ def blocks(report: Report, section: DiffSection) -> Iterator[Block]:
 
 
 def below(report: Report, section: DiffSection) -> Iterator[Block]:
-    """Yield the facts that differ, the likeliest explanation first."""
+    """Yield the facts that differ, the most likely explanation first."""
     for relation, title in TITLES.items():
         rows = [("", describe_subject(d), describe_values(d)) for d in section.differences if d.relation == relation]
         shown = rows[:MAX_OTHERS] if relation == "other" else rows
@@ -36,12 +37,12 @@ def below(report: Report, section: DiffSection) -> Iterator[Block]:
 
 
 def verdict(report: Report, section: DiffSection) -> str:
-    """Return in one line what the comparison came to."""
+    """Return the result of the comparison in one line."""
     return describe_outcome(section)
 
 
 def testcases(report: Report, section: DiffSection) -> Iterator[TestCase]:
-    """Yield a test case for each fact that differs; findings are test cases of their own."""
+    """Yield a test case for each fact that differs; findings are separate test cases."""
     for difference in section.differences:
         yield TestCase(describe_subject(difference), "diff", "passed", "", describe_values(difference))
 
@@ -52,7 +53,7 @@ def describe_side(side: ComparedSide) -> str:
 
 
 def describe_outcome(section: DiffSection) -> str:
-    """Return in one line what the comparison came to."""
+    """Return the result of the comparison in one line."""
     number = len(section.differences)
     differences = f"{number} facts differ" if number > 1 else "1 fact differs" if number else "nothing differs"
     if "lock" in (section.a.kind, section.b.kind):
@@ -64,14 +65,14 @@ def describe_outcome(section: DiffSection) -> str:
 
 
 def describe_subject(difference: StackDifference) -> str:
-    """Return what differs, with its kind if the subject alone does not say it."""
+    """Return what differs, with its kind if the name alone is ambiguous."""
     if difference.kind in PACKAGE_KINDS or difference.kind in difference.subject:
         return difference.subject
     return f"{difference.kind} {difference.subject}"
 
 
 def describe_values(difference: StackDifference) -> str:
-    """Return both values in one line, and the codes that name what differs."""
+    """Return both values in one line, and the codes of findings that name the difference."""
     named = f" · named by {', '.join(difference.explains)}" if difference.explains else ""
     return f"A {difference.a} · B {difference.b}{named}"
 

@@ -30,7 +30,7 @@ _PARTS = {"transformers": ("transformers.modeling_flash_attention_utils", "trans
 
 @dataclass(frozen=True)
 class OverviewItem:
-    """One component, with the most severe finding about it ("ok": no finding; "-": it is not installed)."""
+    """One component, with the most severe finding about it ("ok": no finding; "-": not installed)."""
 
     mark: Mark
     title: str
@@ -40,11 +40,11 @@ class OverviewItem:
 def blocks(report: Report, section: DoctorSection) -> Iterator[Block]:
     """Yield the overview."""
     items = make_overview(report)
-    yield Items(tuple((item.mark, item.title, item.text) for item in items), ("state", "part", "what it is"))
+    yield Items(tuple((item.mark, item.title, item.text) for item in items), ("state", "part", "details"))
 
 
 def make_overview(report: Report) -> tuple[OverviewItem, ...]:
-    """Return an item for each package, device and model that the snapshot holds."""
+    """Return an item for each package, device and model in the snapshot."""
     rows = list(_describe_snapshot(report.snapshot))
     titles = frozenset(title for title, _ in rows)
     return tuple(
@@ -61,9 +61,9 @@ def _worst_mark(report: Report, title: str, text: str, titles: frozenset[str]) -
 
 
 def _is_about(finding: Finding, title: str, titles: frozenset[str]) -> bool:
-    """Return whether a finding is about a row: its subject names the row, or names none and its rule does.
+    """Return whether a finding belongs to a row: its subject names the row, or names none and its rule does.
 
-    A finding with a place is about a launch, also if its subject is the framework.
+    A finding with a location is about a launch, even if its subject is the framework.
     """
     subject = finding.subject.lower()
     if finding.locations:

@@ -1,4 +1,4 @@
-"""A gate's checks, and how each ended."""
+"""A gate's checks and their outcomes."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def blocks(report: Report, section: GateSection) -> Iterator[Block]:
 
 
 def verdict(report: Report, section: GateSection) -> str:
-    """Return whether the gate passes, and what fails it: "gate: failed, doctor 1 error (ATN301)"."""
+    """Return whether the gate passes, and what makes it fail: "gate: failed, doctor 1 error (ATN301)"."""
     errors: dict[str, list[Finding]] = {}
     for finding in report.findings_at("error"):
         errors.setdefault(finding.check or "policy", []).append(finding)
@@ -33,7 +33,7 @@ def verdict(report: Report, section: GateSection) -> str:
 
 
 def testcases(report: Report, section: GateSection) -> Iterator[TestCase]:
-    """Yield a test case for each check; its findings are test cases of their own."""
+    """Yield a test case for each check; its findings are separate test cases."""
     for stage in section.stages:
         text = "its findings are separate tests" if stage.outcome == "found" else ""
         state = STATES.get(stage.outcome, "passed")

@@ -16,9 +16,9 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
         if launch.remarks:
             yield Bullets(launch.remarks)
         if launch.reason:
-            yield Paragraph(f"not known: {launch.reason}")
+            yield Paragraph(f"unknown: {launch.reason}")
             continue
-        yield Paragraph(f"It is meant to learn {launch.targets}.")
+        yield Paragraph(f"The launch should learn {launch.targets}.")
         rows = [(ROLE_TEXTS[count.role], str(count.learned), str(count.tokens)) for count in launch.counts]
         yield text_table("Learned tokens by role", ("role", "learned", "of"), rows)
         if launch.notes:
@@ -33,15 +33,15 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
 
 
 def verdict(report: Report, section: LabelsSection) -> str:
-    """Return which launches learn what they mean to learn."""
+    """Return which launches learn the intended tokens."""
     wrong = sum(bool(launch.problems) for launch in section.launches)
     known = sum(not launch.reason for launch in section.launches)
     if not known:
         return "unknown which tokens are learned"
     if wrong:
-        who = "it learns" if known == 1 else f"{wrong} of {known} launches learn"
+        who = "the launch learns" if known == 1 else f"{wrong} of {known} launches learn"
         return f"{who} other tokens than intended"
-    return f"{'it learns' if known == 1 else f'all {known} launches learn'} the intended tokens"
+    return f"{'the launch learns' if known == 1 else f'all {known} launches learn'} the intended tokens"
 
 
 def describe_launch(launch: LabelledLaunch) -> str:
@@ -51,7 +51,7 @@ def describe_launch(launch: LabelledLaunch) -> str:
 
 
 def format_row(spans: Sequence[Span]) -> str:
-    """Return a row's text, what is learned between brackets; padding that repeats is counted."""
+    """Return a row's text with the learned parts in brackets; repeated padding is counted."""
     parts = []
     for learned, group in itertools.groupby(spans, key=lambda span: span.learned):
         text = "".join(

@@ -19,7 +19,7 @@ def blocks(report: Report, section: LintSection) -> Iterator[Block]:
 
 
 def below(report: Report, section: LintSection) -> Iterator[Block]:
-    """Yield the corrections of launches: a diff, and a command to paste; of folders how many there are."""
+    """Yield the corrections of launches: a diff and a command to paste; for folders, only their number."""
     if section.from_folders:
         if count := sum(bool(launch.diff) for launch in section.launches):
             yield Paragraph(
@@ -38,12 +38,12 @@ def below(report: Report, section: LintSection) -> Iterator[Block]:
 
 
 def adds_one_line(diff: str) -> bool:
-    """Return whether a diff adds one line, so that it is read as fast as the whole command."""
+    """Return whether a diff adds one line, so that it is as quick to read as the whole command."""
     return sum(line.startswith("+") and not line.startswith("+++") for line in diff.splitlines()) == 1
 
 
 def verdict(report: Report, section: LintSection) -> str:
-    """Return that nothing was linted, "" if a launch was read."""
+    """Return that nothing was linted; "" if a launch was read."""
     if any(launch.job.settings for launch in section.launches):
         return ""
     return "nothing was linted: no launch of a known trainer was read"
@@ -57,7 +57,7 @@ def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]
 
 
 def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str, str]]:
-    """Yield a mark, a place and a line for each launch that was read, then for each source without a launch."""
+    """Yield a mark, a location and a line for each launch that was read, then for each source without a launch."""
     severities = _collect_severities(report)
     for launch in section.launches:
         text = f"{describe_job(launch.job)}{_describe_unread(launch)}"
@@ -70,7 +70,7 @@ def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str
 
 
 def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
-    """Yield a heading and a text for each launch that is corrected: its diff, and its command on one line."""
+    """Yield a heading and a text for each corrected launch: its diff, and its command on one line."""
     for launch in section.launches:
         if launch.diff:
             yield f"corrected {launch.job.location.source}", launch.diff.rstrip("\n")
@@ -79,7 +79,7 @@ def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
 
 
 def _describe_unread(launch: LintedLaunch) -> str:
-    """Return what of a launch was not read, as the end of its row; "" if its settings were."""
+    """Return what was not read of a launch, as the end of its row; "" if all its settings were read."""
     if not launch.job.settings:
         return " · nothing read"
     is_unread = any(re.fullmatch(r"the configuration file .* could not be read", text) for text in launch.job.remarks)
@@ -92,7 +92,7 @@ def _paste_heading(launch: LintedLaunch) -> str:
 
 
 def _collect_severities(report: Report) -> dict[str, set[str]]:
-    """Return the severities of the findings by the source that they point into, "" for those without a place."""
+    """Return the severities of the findings by the source that they are in, "" for those without a location."""
     severities: dict[str, set[str]] = defaultdict(set)
     for finding in report.findings:
         for source in {location.source for location in finding.locations} or {""}:
@@ -101,8 +101,12 @@ def _collect_severities(report: Report) -> dict[str, set[str]]:
 
 
 def _worst_mark(severities_by_source: Mapping[str, set[str]], launch: LintedLaunch) -> str:
-    severities = severities_by_source.get(launch.job.location.source, set()) | severities_by_source.get("", set())
-    best = "-" if _describe_unread(launch) else "ok"  # of what was not read nothing is known to be right
+    job = launch.job
+    places = (setting.location for setting in job.settings)
+    problems = (problem.location for problem in job.problems)  # one may be in a file of DeepSpeed or accelerate
+    sources = {"", *(place.source for place in (job.location, *places, *problems, *job.locations.values()))}
+    severities = {severity for source in sources for severity in severities_by_source.get(source, ())}
+    best = "-" if _describe_unread(launch) else "ok"  # settings that were not read are not known to be right
     return next((severity for severity in ("error", "warning") if severity in severities), best)
 
 
@@ -124,7 +128,7 @@ def describe_attention(plan: Plan, job: Job) -> str:
     parts = [plan.attn_implementation or "default attention", plan.precision]
     if plan.packed:
         parts.append(f"packed by {plan.packing}")
-    elif job.trainer != "pretrain":  # whose rows are full: neither padded, nor are documents kept apart
+    elif job.trainer != "pretrain":  # its rows are full, so they are not padded, and documents are not separated
         parts.append(f"padded {plan.padding_side}")
     if plan.ring_size > 1:
         parts.append(f"{job.scheme or 'sequence parallel'} over {plan.ring_size}")

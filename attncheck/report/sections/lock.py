@@ -1,4 +1,4 @@
-"""What moved since a lock was written."""
+"""What changed since a lock was written."""
 
 from collections.abc import Iterator
 
@@ -8,22 +8,22 @@ from attncheck.report.sections import Block, Code, Fold, Items, Paragraph, Repor
 
 
 def blocks(report: Report, section: LockSection) -> Iterator[Block]:
-    """Yield what was compared, what moved without being a finding, and what could not be compared."""
+    """Yield what was compared, changes that are not findings, and what could not be compared."""
     yield Paragraph(describe_comparison(section))
     rows = [(mark_move(report, move), move.subject, describe_move(move), move.code) for move in section.moves]
     left_out = [("-", "not compared", text, "") for text in section.not_compared]
     left_out += [("lost", "not compared", text, "") for text in section.lost]
     shown = tuple(row[:3] for row in (*rows, *left_out) if not row[3])
     if shown:
-        yield Items(shown, ("", "what", "moved"))
+        yield Items(shown, ("", "what", "change"))
     if any(row[3] for row in rows):
-        titles = ("what", "severity", "code", "moved")
-        table = text_table("Everything that moved", titles, ((what, mark, code, t) for mark, what, t, code in rows))
+        titles = ("what", "severity", "code", "change")
+        table = text_table("Everything that changed", titles, ((what, mark, code, t) for mark, what, t, code in rows))
         yield Fold("Everything that changed since the lock", (table,))
 
 
 def below(report: Report, section: LockSection) -> Iterator[Block]:
-    """Yield what to do about moves that are meant, once for all of them."""
+    """Yield what to do about intended changes, once for all of them."""
     if any(move.code for move in section.moves):
         file = "" if section.path == LOCK_FILE else f" {section.path}"
         if not section.measurements:
@@ -36,22 +36,22 @@ def below(report: Report, section: LockSection) -> Iterator[Block]:
 
 
 def verdict(report: Report, section: LockSection) -> str:
-    """Return how many things moved, and how many of them matter."""
+    """Return how many things changed, and how many of them matter."""
     if not section.moves:
         return f"nothing changed since {section.date}"
     matter = len({move.code for move in section.moves if move.code})
-    return f"{len(section.moves)} changed since {section.date}" + ("" if matter else ", none of it matters")
+    return f"{len(section.moves)} changed since {section.date}" + ("" if matter else ", none of them matters")
 
 
 def testcases(report: Report, section: LockSection) -> Iterator[TestCase]:
-    """Yield a test case for each thing that moved; findings are test cases of their own."""
+    """Yield a test case for each change; findings are separate test cases."""
     for move in section.moves:
         if not move.code:
             yield TestCase(move.subject, "lock", "passed", move.reason, describe_move(move))
 
 
 def describe_comparison(section: LockSection) -> str:
-    """Return what was compared with which lock, in one line."""
+    """Return in one line what was compared with which lock."""
     measured = f"{section.measurements} measured number{'s' * (section.measurements != 1)}"
     compared = f"{section.packages} package{'s' * (section.packages != 1)} and {measured} compared"
     moved = f"{len(section.moves)} changed" if section.moves else "nothing changed"
@@ -59,12 +59,12 @@ def describe_comparison(section: LockSection) -> str:
 
 
 def describe_move(move: Move) -> str:
-    """Return a move in one line: "5.3.0 → 5.17.0 · 40 measured numbers compared, none is worse than the lock"."""
+    """Return a change in one line: "5.3.0 → 5.17.0 · 40 measured numbers compared, none is worse than the lock"."""
     return f"{move.before} → {move.now}" + (f" · {move.reason}" if move.reason else "")
 
 
 def mark_move(report: Report, move: Move) -> str:
-    """Return the severity of a move's finding, "ok" if it is none."""
+    """Return the severity of a change's finding, "ok" if it has none."""
     findings = (*report.findings, *report.baselined, *report.allowed)
     return next((finding.severity for finding in findings if finding.code == move.code), "ok")
 

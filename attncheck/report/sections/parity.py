@@ -1,4 +1,4 @@
-"""Parity's measurements: each backend's answer, why others were not measured; under -v every family and every case."""
+"""Parity's measurements: each backend's answer, why others were not measured; with -v every family and case."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ ANSWER_WORDS: dict[Answer, str] = {"warn": "over budget", "fail": "wrong", "lost
 NOT_INSTALLED = " is not installed"
 CUDA_ONLY = "on CUDA only"
 NEEDS_CUDA = "needs CUDA"
-MAX_CASES = 40  # on the page
+MAX_CASES = 40  # shown on the page
 
 
 def blocks(report: Report, section: ParitySection) -> Iterator[Block]:
@@ -46,7 +46,7 @@ def blocks(report: Report, section: ParitySection) -> Iterator[Block]:
 def show_verdicts(
     states: Sequence[BackendState], verdicts: Sequence[Verdict], runs: Iterable[Run] = (), over_ranks: bool = False
 ) -> Iterator[Block]:
-    """Yield what parity shows of these verdicts."""
+    """Yield the blocks that show these verdicts of parity."""
     rows = [row for row in scoreboard.backend_rows(states, verdicts) if set(row.counts) - set(UNJUDGED)]
     if rows:
         yield Items(tuple(_summarize_backend(row.backend, verdicts) for row in rows), ("", "backend", "answer"))
@@ -61,7 +61,7 @@ def show_verdicts(
 
 
 def format_heading(measured_on: MeasuredOn, cases: int) -> str:
-    """Return in one line the device that was measured on, how many cases ran, and how long it took."""
+    """Return in one line the measured device, how many cases ran, and how long it took."""
     seconds = f"{measured_on.seconds:.0f} s" if measured_on.seconds >= 10 else f"{measured_on.seconds:.1f} s"
     emulated = ", flash-attn's kernels emulated in plain torch" * measured_on.emulated
     cause = "before the interrupt" if measured_on.interrupted else "within --budget"
@@ -99,7 +99,7 @@ def verdict_sentence(states: Sequence[BackendState], verdicts: Sequence[Verdict]
 
 
 def _summarize_backend(backend: str, verdicts: Sequence[Verdict]) -> tuple[str, str, str]:
-    """Return the row of a backend: its worst answer, how many cases are right, and the error nearest to its limit."""
+    """Return the row of a backend: its worst answer, the number of right cases, and the error closest to its limit."""
     judged = [verdict for verdict in verdicts if verdict.backend == backend and verdict.answer not in UNJUDGED]
     refused = sum(verdict.backend == backend for verdict in verdicts) - len(judged)
     worst = max(judged, key=lambda verdict: verdict.budget_ratio)
@@ -116,7 +116,7 @@ def _summarize_backend(backend: str, verdicts: Sequence[Verdict]) -> tuple[str, 
 def group_unmeasured(
     states: Iterable[BackendState], verdicts: Iterable[Verdict], over_ranks: bool
 ) -> Mapping[str, list[str]]:
-    """Return the backends of which no case was judged, by reason: "not installed", "needs CUDA", or in full."""
+    """Return the backends without a judged case, by reason: "not installed", "needs CUDA", or the full text."""
     kept = list(verdicts)
     judged = {verdict.backend for verdict in kept if verdict.answer not in UNJUDGED}
     reasons: dict[str, str] = {}
@@ -158,7 +158,7 @@ def list_unmeasured(states: Sequence[BackendState], verdicts: Iterable[Verdict],
 
 
 def _error_table(rows: Sequence[scoreboard.Row], families: Sequence[str]) -> Table:
-    """Return each backend's worst error by family, without the families in which no case ran."""
+    """Return each backend's worst error by family, without families in which no case ran."""
     used = [i for i, _ in enumerate(families) if any(row.cells[i].text != "-" for row in rows)]
     caption = (
         f"Worst error by family, in units of its budget: up to 1 passes, over {FAIL_FACTOR:g} fails; "
@@ -205,7 +205,7 @@ def _describe_run(run: Run | None) -> Iterator[str]:
 
 
 def _format_error(verdict: Verdict) -> str:
-    """Return the error in units of its budget; "noted" if a warning is not about a number."""
+    """Return the error in units of its budget; "noted" for a warning that is not about a number."""
     is_noted = verdict.answer == "warn" and not verdict.budget_ratio
     return "noted" if is_noted else scoreboard.format_ratio(verdict.budget_ratio)
 

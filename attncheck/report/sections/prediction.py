@@ -1,4 +1,4 @@
-"""What a ring would do on another cluster: a table of schemes, one of ring sizes, and the answers."""
+"""A ring's predicted performance on another cluster: a table of schemes, one of ring sizes, and the answers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ COLUMNS = (
 )
 LEGEND = (
     "predicted, not measured · from, to: the range from blocks, links, contention and launches · of flash/n: "
-    "iterations/s over those of a rank's own causal call / n · memory: of one GPU beyond its inputs, by the buffers"
+    "iterations/s as a share of a rank's own causal call / n · memory: one GPU's beyond its inputs, from its buffers"
 )
 
 
@@ -37,14 +37,14 @@ def blocks(report: Report, section: PredictionSection) -> Iterator[Block]:
 
 
 def describe_signs(section: PredictionSection) -> Iterator[str]:
-    """Yield what the columns and signs of the tables mean."""
+    """Yield the meaning of the tables' columns and signs."""
     yield LEGEND
     if any(format_share(row.efficiency) == BEYOND_POSSIBLE for row in section.predictions):
         yield BEYOND_FLASH
 
 
 def describe_sources(section: PredictionSection) -> Iterator[str]:
-    """Yield what the predictions rest on: the device, its blocks and rates, the links."""
+    """Yield what the predictions are based on: the device, its blocks and rates, the links."""
     measured_on = section.measured_on
     timed = f"{sum(block.outcome == 'ok' for block in section.blocks)} of {len(section.blocks)} blocks"
     yield (
@@ -67,13 +67,13 @@ def prediction_tables(section: PredictionSection) -> Iterator[tuple[str, list[tu
             yield title, [(row.title, row) for row in rows]
     smaller = list(_fastest_of_each(section.predictions, largest))
     if smaller:
-        yield "predicted · smaller rings, by their size: the fastest scheme · forward + backward", smaller
+        yield "predicted · fastest scheme for each smaller ring size · forward + backward", smaller
 
 
 def _describe_ring(row: Prediction, gpus_per_node: int) -> str:
     nodes = f"{row.nodes} nodes × {gpus_per_node} GPUs" if row.nodes > 1 else "one node"
     ranks = f"{row.ring_size} rank{'s' * (row.ring_size > 1)}"
-    return f"{ranks}, {nodes} · {row.seqlen} tokens in all, {row.seqlen // row.ring_size} a rank"
+    return f"{ranks}, {nodes} · {row.seqlen} tokens in total, {row.seqlen // row.ring_size} per rank"
 
 
 def _fastest_of_each(rows: Sequence[Prediction], largest: int) -> Iterator[tuple[str, Prediction]]:
@@ -85,7 +85,7 @@ def _fastest_of_each(rows: Sequence[Prediction], largest: int) -> Iterator[tuple
 
 
 def describe_limits(rows: Sequence[tuple[str, Prediction]]) -> Iterator[str]:
-    """Yield what limits the rows of a table, a line for each limit."""
+    """Yield what limits the rows of a table, one line for each limit."""
     names: dict[str, list[str]] = {}
     for name, row in rows:
         if row.outcome == "ok":

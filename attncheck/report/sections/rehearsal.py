@@ -15,12 +15,12 @@ from attncheck.report.sections.smoke import (
     show_results,
 )
 
-MAX_PATHS = 5  # of files that are named in a line
-MAX_TITLE = 40  # characters of a column
+MAX_PATHS = 5  # maximum files named in a line
+MAX_TITLE = 40  # maximum characters of a column title
 
 
 def blocks(report: Report, section: RehearsalSection) -> Iterator[Block]:
-    """Yield for each launch how it was run and its answers, then the details of each run."""
+    """Yield how each launch was run and its answers, then the details of each run."""
     for launches in group_launches(section):
         first = launches[0]
         yield Paragraph(describe_launch(first))
@@ -63,7 +63,7 @@ def describe_launch(launch: RehearsedLaunch) -> str:
 
 
 def describe_isolation(launch: RehearsedLaunch) -> Iterator[str]:
-    """Yield how the launch was isolated, and what it wrote outside its folder, or tried to."""
+    """Yield how the launch was isolated, and what it wrote or tried to write outside its folder."""
     isolation = launch.isolation
     if launch.command and isolation.text:  # it was run
         yield isolation.text
@@ -78,7 +78,7 @@ def describe_isolation(launch: RehearsedLaunch) -> Iterator[str]:
 
 
 def _summarize_layers(launch: RehearsedLaunch) -> Iterator[str]:
-    """Yield the attention requested, configured and used, layers of the same on one line."""
+    """Yield the attention requested, configured and used; layers with the same values share a line."""
     counts: dict[str, int] = {}
     for result in launch.results:
         for _, kind, *words in list_layers(result):

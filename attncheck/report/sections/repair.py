@@ -1,4 +1,4 @@
-"""The repair of a whole report: the commands to paste under the findings, and what shows that they fix it."""
+"""The repair of a whole report: the commands to paste below the findings, and the evidence that they work."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from attncheck.report.sections import Block, Bullets, Code, Report, SectionView
 
 
 def below(report: Report, section: RepairSection) -> Iterator[Block]:
-    """Yield the commands with a comment above each, and what was shown; nothing if one finding's fix is all."""
+    """Yield the commands, each with a comment, and the evidence; nothing if the fix of one finding is enough."""
     if is_joint(section):
         yield Code(f"To fix everything, {summarize(section)}", "\n".join(write_script(section)), "sh")
         yield Bullets(tuple(describe_proof(section)))
@@ -29,7 +29,7 @@ def write_script(section: RepairSection) -> Iterator[str]:
 
 
 def describe_proof(section: RepairSection) -> Iterator[str]:
-    """Yield what was shown of the repair, what was not, and what it leaves."""
+    """Yield what is proven about the repair, what is not, and what it leaves open."""
     if section.proven:
         text = "rules run again on the repaired environment no longer report"
         nothing_new = "" if section.remaining else ", and nothing new"

@@ -1,4 +1,4 @@
-"""Measurements across ranks next to parity and determinism: timings, growth of errors, the adapter, communication."""
+"""Measurements across ranks besides parity and determinism: timings, growth of errors, the adapter, communication."""
 
 from collections.abc import Iterator, Sequence
 
@@ -64,7 +64,7 @@ LINK_NAMES = {"": "not known", "host": "host memory", "network": "network"}
 def blocks(report: Report, section: RingSection) -> Iterator[Block]:
     """Yield the timings, growth of errors and the adapter, then communication.
 
-    Communication is a detail if something was computed over the ranks, because its faults are findings.
+    Communication is a detail if the ranks computed something, because its faults are findings.
     """
     if section.timings:
         yield from _show_timings(section)
@@ -84,7 +84,7 @@ def blocks(report: Report, section: RingSection) -> Iterator[Block]:
 
 
 def _show_timings(section: RingSection) -> Iterator[Block]:
-    """Yield the device, what follows from the timings, the tables, and what limits each scheme."""
+    """Yield the device, the conclusions from the timings, the tables, and the limits of each scheme."""
     measured_on, rates, clocks = section.measured_on, section.rates, section.rates.clocks
     emulated = "flash-attn's kernels emulated in plain torch: the times do not apply to a GPU"
     parts = [f"{measured_on.ring_size} × {measured_on.name or measured_on.device}", f"torch {measured_on.torch}"]
@@ -94,7 +94,7 @@ def _show_timings(section: RingSection) -> Iterator[Block]:
     parts += [f"neighbours {rates.link_gb_per_s:.1f} GB/s each way"] if rates.link_gb_per_s else []
     if clocks.sm_mhz_high:
         parts.append(f"{clocks.sm_mhz_low}-{clocks.sm_mhz_high} MHz, {clocks.power_w} W, {clocks.temperature_c} °C")
-        parts.append(f"held back by {', '.join(clocks.throttled)}" if clocks.throttled else "not held back")
+        parts.append(f"throttled by {', '.join(clocks.throttled)}" if clocks.throttled else "not throttled")
     if rates.copy_gb_per_s:
         yield Paragraph(" · ".join(parts))
     yield Bullets(section.conclusions)
@@ -111,7 +111,7 @@ def _show_timings(section: RingSection) -> Iterator[Block]:
 
 
 def timing_tables(section: RingSection) -> Iterator[tuple[str, list[RingTiming]]]:
-    """Yield each table's title and its rows: the local call and the schemes, without what only the bound needs."""
+    """Yield each table's title and its rows: the local call and the schemes, without rows that only the bound needs."""
     for table in TABLES:
         for passes in PASSES:
             timings = [
@@ -124,7 +124,7 @@ def timing_tables(section: RingSection) -> Iterator[tuple[str, list[RingTiming]]
 
 
 def make_row(name: str, timing: RingTiming) -> Row:
-    """Return the row of a timing, under this name."""
+    """Return the row of a timing under this name."""
     if timing.outcome != "ok":
         return Row(name, note=(f"{timing.outcome}: {timing.reason}", "red"))
     styles = [style_of_answer(timing.correct) if column.title == "parity" else "" for column in COLUMNS]
@@ -146,7 +146,7 @@ def _make_bars(timings: Sequence[RingTiming]) -> dict[str, list[Bar | None]]:
 
 
 def format_timing(timing: RingTiming) -> str:
-    """Return one timing in one line, as soon as it is measured."""
+    """Return one timing in one line, for printing as soon as it is measured."""
     parts = [timing.title, f"{timing.table} API, {PASSES_TITLES[timing.passes]}", f"{timing.seqlen} tokens a rank"]
     speed, interval, *_ = format_cells(timing)
     parts.append(f"{speed} iter/s ± {interval}" if timing.outcome == "ok" else f"{timing.outcome}: {timing.reason}")
@@ -168,7 +168,7 @@ def format_cells(timing: RingTiming) -> tuple[str, ...]:
 
 
 def _show_adapter(section: RingSection) -> Iterator[Block]:
-    """Yield the adapter's verdicts, and the names put back into transformers so that the package could be imported."""
+    """Yield the adapter's verdicts, and the names restored in transformers so that the package could be imported."""
     if section.adapter:
         yield Heading("ring-flash-attn's Hugging Face adapter on small models, by attn_implementation")
         rows = ((v.answer, f"{v.implementation}, {v.shape.replace('_', ' ')}", v.reason) for v in section.adapter)
@@ -183,7 +183,7 @@ def _show_adapter(section: RingSection) -> Iterator[Block]:
 def show_communication(communication: Communication) -> Iterator[Block]:
     """Yield the exchanges, the bandwidth between every two ranks, and as details every pair and each rank's versions.
 
-    Pairs that a matrix shows have no rows, unless something is wrong with them.
+    Pairs that a matrix shows have no rows unless they failed.
     """
     nodes = len({facts.node for facts in communication.ranks})
     on_nodes = f" on {nodes} node{'s' * (nodes > 1)}" if nodes else ""

@@ -1,4 +1,4 @@
-"""Smoke's plan runs: one table of answers, as written and corrected; under -v numbers, layers and steps."""
+"""Smoke's plan runs: one table of answers, as written and corrected; with -v numbers, layers and steps."""
 
 from collections.abc import Iterator, Sequence
 
@@ -35,12 +35,12 @@ from attncheck.report.sections import (
 )
 
 AS_WRITTEN = "as written"
-MAX_NOTES = 12  # of a check, under -v
+MAX_NOTES = 12  # notes per check, with -v
 Results = Sequence[CheckResult]
 
 
 def blocks(report: Report, section: SmokeSection) -> Iterator[Block]:
-    """Yield for each model its answers as written and corrected, then the details of each run."""
+    """Yield the answers for each model, as written and corrected, then the details of each run."""
     yield Paragraph(describe_device(section.measured_on))
     for model, runs in group_runs(section).items():
         yield Heading(model)
@@ -68,7 +68,7 @@ def describe_run(run: PlanRun) -> str:
 
 
 def describe_device(measured_on: MeasuredOn) -> str:
-    """Return the device that was trained on, in one line."""
+    """Return the device that trained, in one line."""
     emulated = "flash-attn's kernels are emulated across ranks; one device runs transformers' own attention"
     parts = [
         measured_on.name or measured_on.device,
@@ -81,7 +81,7 @@ def describe_device(measured_on: MeasuredOn) -> str:
 
 
 def compare_results(report: Report, columns: Sequence[tuple[str, Results]]) -> Iterator[Block]:
-    """Yield one table of the checks' answers, and the reasons of those that do not pass and are not in a finding."""
+    """Yield one table of the checks' answers, and the reasons for those that fail without a finding."""
     checks = list(dict.fromkeys(result.check for _, results in columns for result in results))
     by_check = [{result.check: result for result in results} for _, results in columns]
 
@@ -102,13 +102,13 @@ def compare_results(report: Report, columns: Sequence[tuple[str, Results]]) -> I
 
 
 def describe_answer(result: CheckResult) -> str:
-    """Return a check's answer; of a training run with its first and last loss."""
+    """Return a check's answer; for a training run, with its first and last loss."""
     losses = f"  loss {result.steps[0].loss:.2f} → {result.steps[-1].loss:.2f}" if result.steps else ""
     return judge_result(result) + losses
 
 
 def show_results(results: Results) -> Iterator[Block]:
-    """Yield what decided each check, its notes, the attention of each layer, and the curve of the loss."""
+    """Yield what decided each check, its notes, the attention of each layer, and the loss curve."""
     rows = ((judge_result(result), name_check(result.check), describe_result(result)) for result in results)
     yield Items(tuple(rows), ("answer", "question", "because"))
     for result in results:
@@ -164,7 +164,7 @@ def describe_plan(plan: Plan) -> str:
 
 
 def describe_packing(plan: Plan) -> str:
-    """Return in words how a plan keeps documents apart."""
+    """Return how a plan separates documents, in words."""
     position_texts = {
         "running": ", positions that continue across documents",
         "reset_3d": ", positions in 3-D",
@@ -187,12 +187,12 @@ def name_check(check: str) -> str:
 
 
 def list_unjudged(result: CheckResult) -> list[str]:
-    """Return what a check says that it did not judge, which is shown whatever its answer."""
+    """Return what a check could not judge, which is shown for any answer."""
     return [note for note in result.notes if note.startswith("not judged") and note != describe_result(result)]
 
 
 def describe_result(result: CheckResult) -> str:
-    """Return in one line what decided a result; of a training run that passes, its numbers."""
+    """Return in one line what decided a result; for a passing training run, its numbers."""
     if judge_result(result) == "pass" and result.steps:
         return describe_training(result)
     if judge_result(result) == "pass" and not result.measures:
@@ -216,14 +216,14 @@ def describe_training(result: CheckResult) -> str:
 
 
 def list_layers(result: CheckResult) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield for each layer its name, its kind, and the attention requested, configured and used."""
+    """Yield each layer's name, its kind, and the attention requested, configured and used."""
     for layer in result.layers:
         used = " and ".join(layer.ran) or "not known"
         yield layer.name, layer.kind or "-", layer.requested or "default", layer.dispatched or "?", used
 
 
 def below(report: Report, section: SmokeSection) -> Iterator[Block]:
-    """Yield the settings to paste: the last plan as transformers and each framework write it."""
+    """Yield the settings to paste: the last plan in the words of transformers and of each framework."""
     corrected = any(run.reason for run in section.plan_runs)
     for settings in section.settings:
         title = f"{'Corrected settings' if corrected else 'Settings'} for {settings.framework}"
@@ -231,13 +231,13 @@ def below(report: Report, section: SmokeSection) -> Iterator[Block]:
 
 
 def judge_run(results: Results) -> str:
-    """Return whether a run trains right: "right", "wrongly", or "not judged"."""
+    """Return the verdict on a run: "right", "wrongly", or "not judged"."""
     answers = {judge_result(result) for result in results}
     return "wrongly" if answers & {"fail", "lost"} else "right" if answers & {"pass", "warn"} else "not judged"
 
 
 def verdict(report: Report, section: SmokeSection) -> str:
-    """Return which models train right as written, and corrected."""
+    """Return which models train right as written, and which as corrected."""
     sentences = []
     for model, (first, *others) in group_runs(section).items():
         first_answer, fixed = judge_run(first.results), any(judge_run(run.results) == "right" for run in others)

@@ -1,7 +1,8 @@
-"""How long a block takes, fitted to measured ones: a launch floor, and operations over a rate that rises with them.
+"""The time of a block, fitted to measurements: a launch floor, and operations over a rate that rises with them.
 
-Between two measured sizes the logarithm of the time is linear in that of the operations; beyond the largest the rate
-stays; below the smallest it stays too, down to the floor. Backward is the time of both passes less the forward.
+Between two measured sizes the logarithm of the time is linear in the logarithm of the operations. Beyond the largest
+size the rate stays constant, and also below the smallest, down to the floor. Backward is the time of both passes minus
+the forward.
 """
 
 import math
@@ -15,7 +16,7 @@ from attncheck.ring.roofline import Shape
 
 Pass = Literal["forward", "backward"]
 PASSES: tuple[Pass, ...] = ("forward", "backward")
-# Visible pairs of a block, as a share of the square of its length.
+# Visible pairs of a block as a share of its squared length.
 PAIRS: Mapping[BlockKind, float] = {
     "causal": 0.5,
     "full": 1.0,
@@ -23,16 +24,16 @@ PAIRS: Mapping[BlockKind, float] = {
     "half_queries": 0.5,
     "shifted": 0.5,
 }
-# What replaces a block that was not measured, and how much of its time.
+# The block that replaces one without a measurement, and the factor on its time.
 STAND_INS: Mapping[BlockKind, tuple[BlockKind, float]] = {
     "half_keys": ("full", 0.5),
     "half_queries": ("full", 0.5),
     "shifted": ("causal", 1.0),
     "full": ("causal", 2.0),
 }
-LAUNCH_FLOOR_MS = 0.01  # of a kernel that has nothing to do
-BASE_ERROR = 0.02  # of any block's time: other GPUs of the kind, their clocks and power
-ERROR_PER_DOUBLING = 0.03  # away from what was measured, at most `MAX_ERROR` in all
+LAUNCH_FLOOR_MS = 0.01  # time of a kernel that does nothing
+BASE_ERROR = 0.02  # relative error of any block's time: other GPUs of the same model, their clocks and power
+ERROR_PER_DOUBLING = 0.03  # added error per doubling of the distance from a measured size, up to `MAX_ERROR`
 MAX_ERROR = 0.25
 STAND_IN_ERROR = 0.03
 
@@ -47,7 +48,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Point:
-    """A measured block: operations of its forward, milliseconds, and how far off these may be, as a share."""
+    """A measured block: operations of its forward, milliseconds, and their relative error."""
 
     operations: float
     ms: float
@@ -56,12 +57,12 @@ class Point:
 
 @dataclass(frozen=True)
 class BlockTimes:
-    """Measured points by kind and pass, by operations; times never fall as operations grow."""
+    """Measured points by kind and pass, sorted by operations; times never fall as operations grow."""
 
     points: Mapping[tuple[BlockKind, Pass], tuple[Point, ...]]
 
     def estimate(self, block: Block, direction: Pass) -> tuple[float, float]:
-        """Return the milliseconds of a block, and how far off they may be, as a share of them."""
+        """Return the milliseconds of a block, and their relative error."""
         points = self.points.get((block.kind, direction))
         if points:
             return _estimate(points, block.operations)
@@ -72,12 +73,12 @@ class BlockTimes:
 
 
 def make_block(kind: BlockKind, shape: Shape, pairs: float, heads: float = 0.0) -> Block:
-    """Return a block of so many (query, key) pairs, over all heads or over `heads` of them."""
+    """Return a block with `pairs` (query, key) pairs, over all heads or over `heads` of them."""
     return Block(kind, 4.0 * shape.head_dim * (heads or shape.num_heads) * pairs)
 
 
 def fit_blocks(timings: Iterable[BlockTiming], shape: Shape) -> BlockTimes:
-    """Return the fit of what was measured on blocks of `shape`, whose length the timings have themselves."""
+    """Return the fit of the timed blocks of `shape`; the timings carry their lengths."""
     measured = [timing for timing in timings if timing.outcome == "ok" and timing.ms > 0]
     forward_ms = {(timing.kind, timing.seqlen): timing.ms for timing in measured if timing.passes == "forward"}
     points: dict[tuple[BlockKind, Pass], list[Point]] = {}
@@ -95,7 +96,7 @@ def fit_blocks(timings: Iterable[BlockTiming], shape: Shape) -> BlockTimes:
 
 
 def _make_rising(points: list[Point]) -> tuple[Point, ...]:
-    """Return points by operations; a time below that of a smaller block is noise, and becomes that time."""
+    """Return points by operations; a time below a smaller block's is noise, and is raised to that block's time."""
     rising: list[Point] = []
     for point in sorted(points, key=lambda point: point.operations):
         ms = max(point.ms, rising[-1].ms) if rising else point.ms
@@ -119,6 +120,6 @@ def _estimate(points: tuple[Point, ...], operations: float) -> tuple[float, floa
 
 
 def _error_away(point: Point, operations: float) -> float:
-    """Return how far off a time may be that was taken from `point`; operations grow with the square of the length."""
+    """Return the relative error of a time extrapolated from `point`; operations grow with the squared length."""
     doublings = abs(math.log2(operations / point.operations)) / 2 if operations > 0 else 0.0
     return min(MAX_ERROR, BASE_ERROR + point.error + ERROR_PER_DOUBLING * doublings)

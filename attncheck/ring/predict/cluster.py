@@ -1,4 +1,4 @@
-"""The cluster that is named: GPUs in nodes, and what each can send within its node and beyond."""
+"""The named cluster: GPUs in nodes, and the link rates within a node and between nodes."""
 
 import re
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from attncheck.core.io.errors import BadUsage
 from attncheck.core.results.prediction import LinkRate
 
 INNER_LINKS, OUTER_LINKS = ("nvlink", "pcie", "host"), ("ib", "roce", "network")
-# Of the rate that a data sheet has for NVLink, an exchange with a neighbour reached 136 of 450 GB/s on four H200.
+# An exchange with a neighbour reached 136 of NVLink's documented 450 GB/s on four H200.
 LEAST_REACHED = 0.3
-EXCHANGE_LATENCY_MS, HOP_LATENCY_MS = 0.02, 0.003  # of one exchange; of each further rank of a collective
+EXCHANGE_LATENCY_MS, HOP_LATENCY_MS = 0.02, 0.003  # latency of one exchange, and of each further rank in a collective
 GPUS_PER_NODE = 8
 EXAMPLE = "nvlink=450,ib=50"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of `gpus_per_node` GPUs; `outer` is None if there is one node only."""
+    """Nodes with `gpus_per_node` GPUs each; `outer` is None if there is only one node."""
 
     gpus_per_node: int
     inner: LinkRate
     outer: LinkRate | None = None
 
     def count_nodes(self, ring_size: int) -> int:
-        """Return over how many nodes a ring of that size lies, its ranks node by node."""
+        """Return the number of nodes that a ring of this size needs, with its ranks placed node by node."""
         return -(-ring_size // self.gpus_per_node)
 
 
@@ -49,10 +49,10 @@ def parse_links(text: str) -> tuple[LinkRate, ...]:
     for kind in (INNER_LINKS, OUTER_LINKS):
         names = [link.name for link in links if link.name in kind]
         if len(names) > 1:
-            raise BadUsage(f"--link names {' and '.join(names)}: one of {', '.join(kind)} at most")
+            raise BadUsage(f"--link names {' and '.join(names)}: name at most one of {', '.join(kind)}")
     return tuple(links)
 
 
 def find_link(links: tuple[LinkRate, ...], names: tuple[str, ...]) -> LinkRate | None:
-    """Return the link that has one of these names, None if there is none."""
+    """Return the link with one of these names, None if there is none."""
     return next((link for link in links if link.name in names), None)

@@ -1,7 +1,7 @@
-"""What every scheme would reach for one shape on one cluster: each row of the table, and why a scheme refuses.
+"""Predicts what every scheme reaches for one shape on one cluster, row by row, or why a scheme refuses.
 
-The changes add up as squares. The ends are no 95 % interval in a statistical sense: a link's are what it was given or
-measured with, contention's and launching's what was seen on one kind of machine.
+The uncertainties are added as squares. The interval is not a statistical 95 % interval: a link's bounds are given or
+measured, and those for contention and launching come from one kind of machine.
 """
 
 import math
@@ -22,7 +22,7 @@ COPY_ERROR, LAUNCH_ERROR, MOST_LATENCY = 0.1, 0.25, 3.0
 
 
 def bound_ms(machine: Machine, predict: Callable[[Machine], PassTime]) -> tuple[PassTime, float, float]:
-    """Return what `predict` makes of the machine, and the least and the most milliseconds."""
+    """Return `predict` for the machine, and its least and most milliseconds."""
     time = predict(machine)
     below = above = time.error_ms**2
     for best, worst in _iter_ends(machine):
@@ -32,7 +32,7 @@ def bound_ms(machine: Machine, predict: Callable[[Machine], PassTime]) -> tuple[
 
 
 def _iter_ends(machine: Machine) -> Iterator[tuple[Machine, Machine]]:
-    """Yield the machine at the better and at the worse end of each thing that is not known."""
+    """Yield the machine at the better and the worse end of each uncertain value."""
     cluster = machine.cluster
     inner = [replace(cluster, inner=_at(cluster.inner, high)) for high in (True, False)]
     yield replace(machine, cluster=inner[0]), replace(machine, cluster=inner[1])
@@ -55,12 +55,12 @@ def _at(link: LinkRate, high: bool) -> LinkRate:
     return replace(link, gb_per_s=link.high_gb_per_s if high else link.low_gb_per_s)
 
 
-SMALL_LOSS = 0.05  # of the time: below it nothing but computing limits
+SMALL_LOSS = 0.05  # losses below this share of the time are not a bottleneck
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: a causal row of `seqlen` tokens in all, its heads, the schemes, and the largest ring."""
+    """The question: a causal row of `seqlen` tokens in all, its heads, the schemes, and the largest ring."""
 
     seqlen: int
     ring_size: int
@@ -71,7 +71,7 @@ class Question:
     schemes: tuple[str, ...]
 
     def share(self, ring_size: int) -> Shape:
-        """Return the shape of a rank's share on a ring of that size."""
+        """Return the shape of a rank's share on a ring of this size."""
         bytes_per_element = BYTES_PER_ELEMENT[self.dtype]
         return Shape(self.seqlen // ring_size, self.num_heads, self.num_kv_heads, self.head_dim, bytes_per_element)
 
@@ -90,7 +90,7 @@ class Question:
 
 
 def predict_all(question: Question, machine: Machine) -> tuple[Prediction, ...]:
-    """Return every scheme on the ring size that is requested, with every stride, and on its halves."""
+    """Return every scheme on the requested ring size, with every stride, and on its halves."""
     rows = [
         predict_scheme(question, machine, scheme, passes, question.ring_size, stride)
         for passes in PASSES
@@ -107,7 +107,7 @@ def predict_all(question: Question, machine: Machine) -> tuple[Prediction, ...]:
 def predict_scheme(
     question: Question, machine: Machine, scheme: str, passes: Passes, ring_size: int, stride: int = 0
 ) -> Prediction:
-    """Return one row: its time with the interval it should lie in, or why the scheme refuses."""
+    """Return one row: the time with its expected interval, or why the scheme refuses."""
     nodes = machine.cluster.count_nodes(ring_size)
     blank = Prediction(scheme, passes, ring_size, nodes, question.seqlen, stride)
     reason = explain_refusal(question, scheme, ring_size, stride)
@@ -147,7 +147,7 @@ def time_passes(
 
 
 def explain_refusal(question: Question, scheme: str, ring_size: int, stride: int = 0) -> str:
-    """Return why a scheme cannot run the row over that many ranks, in its backend's own words, or ""."""
+    """Return why a scheme cannot run the row on this many ranks, in its backend's words; "" if it can."""
     if ring_size == 1:
         return ""
     case = Case(
@@ -163,13 +163,13 @@ def explain_refusal(question: Question, scheme: str, ring_size: int, stride: int
         context_parallel_size=ring_size,
         heads_k_stride=stride,
     )
-    # The cluster's GPUs are not here: kernels count as flash-attn's on a current one.
+    # The cluster's GPUs are not available here: kernels are taken as flash-attn's on a current GPU.
     device = Device("cuda", compute_capability=(9, 0), ranks=ring_size, emulated=True)
     return discovery.get_backend(scheme).refuse(case, device)
 
 
 def describe_limit(time: PassTime, ideal_ms: float) -> str:
-    """Return in words what keeps a scheme from n times one device's speed, the largest part."""
+    """Return what keeps a scheme below n times one device's speed, the largest part."""
     parts_ms = time.compute_ms + time.merge_ms + time.exposed_ms + time.slowed_ms
     losses_ms = {
         "uneven causal work": time.compute_ms - ideal_ms,
@@ -183,6 +183,6 @@ def describe_limit(time: PassTime, ideal_ms: float) -> str:
 
 
 def rank_schemes(rows: Sequence[Prediction], ring_size: int, passes: Passes) -> list[Prediction]:
-    """Return the rows of one ring size and kind of pass that are predicted, the fastest first."""
+    """Return the predicted rows of one ring size and kind of pass, the fastest first."""
     chosen = (row for row in rows if row.ring_size == ring_size and row.passes == passes and row.outcome == "ok")
     return sorted(chosen, key=lambda row: row.ms)

@@ -1,4 +1,4 @@
-"""Measures blocks on one device, and links if they were not given, and reports what a ring would do."""
+"""Measures blocks on one device, and links that were not given, and reports the prediction for a ring."""
 
 import glob
 import os
@@ -30,10 +30,10 @@ from attncheck.workers.launcher_env import read_rank_env
 from attncheck.workers.pool import Event, Job, Pool
 from attncheck.workers.ranks import RankRunner
 
-LENGTHS = {True: (1024, 2048, 4096, 8192, 16384), False: (64, 256)}  # tokens of a block, with a GPU and without
-LONGEST = {True: 32768, False: 512}  # a rank's own share is timed too, up to here
-SEQLENS = {True: 8192, False: 256}  # tokens a rank if no --seqlen is given
-MEASURED_ERROR = 0.1  # of a link's rate, from one pair of neighbours to all of a cluster
+LENGTHS = {True: (1024, 2048, 4096, 8192, 16384), False: (64, 256)}  # tokens of a block, by whether there is a GPU
+LONGEST = {True: 32768, False: 512}  # a rank's own share is timed up to this length
+SEQLENS = {True: 8192, False: 256}  # tokens per rank without --seqlen
+MEASURED_ERROR = 0.1  # relative error of a link's rate when one pair of neighbours represents the whole cluster
 KINDS: dict[str, tuple[BlockKind, ...]] = {
     "ring_flash_attn": ("full",),
     "zigzag_ring_flash_attn": ("half_keys", "half_queries"),
@@ -46,19 +46,19 @@ CPU_TIMES = "no scheme is recommended: a CPU was timed, and neither its times no
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line adds to the question: the links, and how many GPUs a node has (0: eight)."""
+    """The command line's additions to the question: the links, and the GPUs per node (0: eight)."""
 
     links: tuple[LinkRate, ...] = ()
     gpus_per_node: int = 0
 
 
 def check_request(request: Request, ring_size: int, uses_gpu: bool) -> None:
-    """Raise `BadUsage` if a link is needed that can neither be measured here nor was given."""
+    """Raise `BadUsage` if a needed link was not given and cannot be measured here."""
     gpus_per_node = request.gpus_per_node or GPUS_PER_NODE
     if ring_size > gpus_per_node and find_link(request.links, OUTER_LINKS) is None:
         nodes = -(-ring_size // gpus_per_node)
         raise BadUsage(
-            f"{ring_size} ranks at {gpus_per_node} GPUs a node are {nodes} nodes: name the network's rate, "
+            f"{ring_size} ranks with {gpus_per_node} GPUs per node are {nodes} nodes: name the network's rate, "
             f"--link {EXAMPLE} (GB/s one way for one GPU)"
         )
     can_measure = not uses_gpu or len(glob.glob("/dev/nvidia[0-9]*")) > 1
@@ -67,7 +67,7 @@ def check_request(request: Request, ring_size: int, uses_gpu: bool) -> None:
 
 
 def choose_schemes(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the schemes to predict: those named, or all whose schedule is known. Raises `BadUsage`."""
+    """Return the schemes to predict: the named ones, or all with a known schedule. Raises `BadUsage`."""
     requested = tuple(dict.fromkeys(names))
     for name in requested:
         if name not in SCHEMES:
@@ -76,12 +76,12 @@ def choose_schemes(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def make_question(snapshot: Snapshot, request: bench_shapes.Request, ring_size: int, uses_gpu: bool) -> Question:
-    """Return what is asked: the requested shape, else the model's, else the ring bench's. Raises `BadUsage`."""
+    """Return the question: the requested shape, otherwise the model's, otherwise ring bench's. Raises `BadUsage`."""
     heads = bench.Request(None, request.num_heads, request.num_kv_heads, request.head_dim, request.dtype)
     workload = bench.choose_workload(snapshot, uses_gpu, heads)
     seqlen = request.seqlen or SEQLENS[uses_gpu] * ring_size
     if seqlen < 2 * ring_size:
-        raise BadUsage(f"--seqlen {seqlen}, of the whole row, leaves {ring_size} ranks less than two tokens each")
+        raise BadUsage(f"--seqlen {seqlen}, of the whole row, leaves {ring_size} ranks fewer than two tokens each")
     return Question(
         seqlen,
         ring_size,
@@ -100,7 +100,7 @@ def run(
     target: ExecutionTarget,
     report_progress: Callable[[str], None],
 ) -> Report:
-    """Return the report on what a ring would do. Raises `Unanswered` if no block could be timed."""
+    """Return the report on the prediction. Raises `Unanswered` if no block could be timed."""
     began = time.monotonic()
     report_progress("looking for backends")
     backend = choose_backend(target)
@@ -137,7 +137,7 @@ def run(
 def make_machine(
     times: BlockTimes, rates: DeviceRates, links: tuple[LinkRate, ...], gpus_per_node: int, uses_gpu: bool
 ) -> Machine:
-    """Return the machine to simulate; on a CPU launching costs nothing, and an exchange holds no multiprocessors."""
+    """Return the machine to simulate; on a CPU launching is free, and an exchange holds no multiprocessors."""
     inner = find_link(links, INNER_LINKS) or LinkRate("none", 1.0, 1.0, 1.0)  # a ring of one sends nothing
     cluster = Cluster(gpus_per_node, inner, find_link(links, OUTER_LINKS))
     launch_ms = LAUNCH_MS if uses_gpu else dict.fromkeys(LAUNCH_MS, 0.0)
@@ -145,14 +145,14 @@ def make_machine(
 
 
 def choose_backend(target: ExecutionTarget) -> str:
-    """Return whose blocks to time: flash-attn's, or SDPA's copy of it if there is none."""
+    """Return the backend whose blocks are timed: flash-attn's, or SDPA's copy if flash-attn is not installed."""
     states = {state.name: state for state in discovery.list_backends(target)}
     has_flash = target.uses_gpu and "flash_attention_2" in states and not states["flash_attention_2"].missing
     return "flash_attention_2" if has_flash else "sdpa_flash"
 
 
 def list_blocks(question: Question, uses_gpu: bool) -> dict[tuple[BlockKind, Passes, int], Case]:
-    """Return the cases to time: each kind of block that the schemes compute, by length, forward and both passes."""
+    """Return the cases to time: each kind of block in the schemes, by length, forward and both passes."""
     share = question.seqlen // question.ring_size
     lengths = sorted({*LENGTHS[uses_gpu], *([share // 2 * 2] if 2 <= share <= LONGEST[uses_gpu] else [])})
     kinds = dict.fromkeys(kind for scheme in question.schemes for kind in ("causal", *KINDS[scheme]))
@@ -184,7 +184,7 @@ def _make_case(question: Question, kind: Any, passes: Passes, length: int) -> Ca
 
 @dataclass
 class _Measured:
-    """What was measured: blocks, the device's plain work, its memory."""
+    """The measurements: blocks, the device's matrix product and copy, its memory."""
 
     blocks: list[BlockTiming] = field(default_factory=list)
     rates: DeviceRates = DeviceRates()
@@ -228,7 +228,7 @@ def _time_blocks(
 
 
 def _measure_link(question: Question, target: ExecutionTarget) -> LinkRate:
-    """Return the rate of an exchange of a rank's K and V between two ranks here. Raises `Unanswered`."""
+    """Return the rate at which two ranks exchange a rank's K and V here. Raises `Unanswered`."""
     shape = question.share(question.ring_size)
     ring = Ring(2, checks_communication=False)
     message = {

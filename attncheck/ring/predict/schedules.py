@@ -1,15 +1,15 @@
-"""What each scheme computes, sends and merges, step by step, as ring-flash-attn 0.1.8 and Ulysses do it; arithmetic.
+"""The steps of each scheme, what it computes, sends and merges, as in ring-flash-attn 0.1.8 and Ulysses.
 
-A schedule has classes of steps that are alike, so that a ring of 1,024 ranks is no more work than one of 4. In a step
-different ranks may do different work: the slowest counts, because the ring waits for it.
+A schedule groups equal steps, so that a ring of 1,024 ranks costs no more work than one of 4. If ranks do different
+work in a step, the slowest counts, because the ring waits for it.
 
-- ring, zigzag and stripe send K and V while a step computes. Backward, dK and dV travel in float32 one step behind:
-  they are sent at the end of a step, waited for after the next one's block, and once more, unhidden, after the last.
-- ring computes nothing on the ranks before a block's; the last rank computes in every step. zigzag takes half of the
-  keys (ranks at or after the step) or half of the queries; stripe a causal block, on the other ranks a token shorter.
-- llama3 gathers `heads_k_stride` kv heads of all ranks while it computes those before; the first gather waits, and so
-  does, backward, each sum of dK and dV over the ranks. Its last rank sees all keys.
-- Ulysses waits for its all-to-alls: q, k, v there and out back, and the gradients likewise.
+- ring, zigzag and stripe send K and V while a step computes. In backward, dK and dV travel in float32 one step behind.
+  They are sent at the end of a step and awaited after the next step's block. The last transfer is not hidden.
+- ring skips the blocks of later ranks; the last rank computes in every step. zigzag computes half of the keys (ranks at
+  or after the step) or half of the queries. stripe computes a causal block, one token shorter on the other ranks.
+- llama3 gathers `heads_k_stride` kv heads of all ranks while it computes the previous ones. The first gather is not
+  hidden, nor is, in backward, each sum of dK and dV across the ranks. Its last rank sees all keys.
+- Ulysses waits for its all-to-alls: q, k and v forth and out back, and the same for gradients.
 
 Source: ring-flash-attn 0.1.8, ring_flash_attn.py, zigzag_ring_flash_attn.py, stripe_flash_attn.py,
 llama3_flash_attn_varlen.py, utils.py; `attncheck.attention.calls.ulysses`.
@@ -24,15 +24,15 @@ from attncheck.ring.roofline import Shape
 
 Pattern = Literal["neighbour", "gather", "all_to_all"]
 FLOAT32_BYTES = 4
-# Bytes an element that merging moves. `update_out_and_lse` turns the 16-bit block into float32 (2 + 4) and then adds it
-# to the float32 accumulator (4 + 4 + 4); a slice is computed apart and copied back (4 + 4).
+# Bytes per element that merging moves. `update_out_and_lse` converts the 16-bit block to float32 (2 + 4) and adds it to
+# the float32 accumulator (4 + 4 + 4). A slice is computed separately and copied back (4 + 4).
 CONVERTED, MERGED, COPIED_BACK = 6.0, 18.0, 8.0
 ACCUMULATED = 10.0  # a 16-bit gradient added to a float32 one: 2 + 4 + 4
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """What each rank sends at a time, in bytes: to its neighbour, or in a collective over all ranks."""
+    """The bytes that each rank sends at a time, to its neighbour or in a collective over all ranks."""
 
     pattern: Pattern
     bytes: float
@@ -40,7 +40,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Work:
-    """What a rank does in a step: blocks, and bytes that merging moves through its memory."""
+    """A rank's work in a step: blocks, and the bytes that merging moves through its memory."""
 
     blocks: tuple[Block, ...]
     merged_bytes: float = 0.0
@@ -48,7 +48,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Step:
-    """So many steps that are alike: what the different ranks do, what is sent meanwhile, what waits for its end."""
+    """A number of equal steps: the ranks' work, the transfers during it, and the transfers after it."""
 
     count: int
     works: tuple[Work, ...]
@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A pass of a scheme on all ranks."""
+    """One pass of a scheme on all ranks."""
 
     direction: Pass
     steps: tuple[Step, ...]
@@ -68,7 +68,7 @@ Works = tuple[Work, ...]
 
 
 def make_schedule(scheme: str, direction: Pass, shape: Shape, ring_size: int, heads_k_stride: int = 0) -> Schedule:
-    """Return the schedule of one pass; `shape` is a rank's share. A ring of one is the local call alone."""
+    """Return the schedule of one pass; `shape` is a rank's share. A ring of one is only the local call."""
     if ring_size == 1:
         return Schedule(direction, (Step(1, (Work((_diagonal(shape),)),)),))
     if scheme == LLAMA3:
@@ -79,7 +79,7 @@ def make_schedule(scheme: str, direction: Pass, shape: Shape, ring_size: int, he
 
 
 def _make_ring(direction: Pass, shape: Shape, ring_size: int, later: Works) -> Schedule:
-    """Return the schedule of a scheme whose ranks pass K and V on, and whose later steps do `later`."""
+    """Return the schedule of a scheme whose ranks pass K and V on; its later steps do the work `later`."""
     q, kv = q_elements(shape), kv_elements(shape)
     keys = Transfer("neighbour", kv * shape.bytes)
     first = Work((_diagonal(shape),), CONVERTED * (q + (kv if direction == "backward" else 0.0)))
@@ -100,7 +100,7 @@ def _make_ring(direction: Pass, shape: Shape, ring_size: int, later: Works) -> S
 
 
 def _with_conversion(works: Works, elements: float) -> Works:
-    """Return the last step's work, after which the float32 results become 16-bit ones."""
+    """Return the last step's work, with the conversion of the float32 results to 16 bits."""
     return tuple(Work(work.blocks, work.merged_bytes + CONVERTED * elements) for work in works)
 
 
@@ -125,7 +125,7 @@ def _stripe_works(shape: Shape, direction: Pass) -> Works:
 
 
 def _merged(shape: Shape, direction: Pass, queries: float, keys: float, sliced: bool = False) -> float:
-    """Return the bytes that merging one step's block moves; `queries` and `keys` are the shares that it has."""
+    """Return the bytes that merging one step's block moves; `queries` and `keys` are the block's shares."""
     q = q_elements(shape) * queries
     if direction == "forward":
         return q * (MERGED + (COPIED_BACK if sliced else 0.0))
@@ -142,18 +142,18 @@ SCHEMES = (*LATER_WORKS, LLAMA3, ULYSSES)
 
 
 def _make_llama3(direction: Pass, shape: Shape, ring_size: int, stride: int) -> Schedule:
-    """Return llama3's schedule on its busiest rank, the last, whose queries see the keys of all."""
+    """Return llama3's schedule on its busiest rank: the last one, whose queries see all keys."""
     groups = shape.num_kv_heads // stride
     heads = shape.num_heads / groups
     pairs = float(shape.seqlen) ** 2
     work = Work(
         (
             make_block("full", shape, (ring_size - 1) * pairs, heads),
-            make_block("shifted", shape, pairs / 2.0, heads),  # packed kernels have no path for even lengths either
+            make_block("shifted", shape, pairs / 2.0, heads),  # packed kernels have no special path for even lengths
         )
     )
     gathered = Transfer("gather", (ring_size - 1) * kv_elements(shape) * shape.bytes / groups)
-    summed = (gathered,) if direction == "backward" else ()  # dK and dV go back in the inputs' dtype
+    summed = (gathered,) if direction == "backward" else ()  # dK and dV return in the inputs' dtype
     steps = (
         Step(1, (Work(()),), (), (gathered,)),
         Step(groups - 1, (work,), (gathered,), summed),
@@ -163,8 +163,8 @@ def _make_llama3(direction: Pass, shape: Shape, ring_size: int, stride: int) -> 
 
 
 def _make_ulysses(direction: Pass, shape: Shape, ring_size: int) -> Schedule:
-    """Return Ulysses' schedule: each rank has all tokens of its heads between two rounds of all-to-alls."""
-    repeated = max(1, ring_size // shape.num_kv_heads)  # kv heads fewer than ranks are repeated
+    """Return Ulysses' schedule: between two all-to-alls each rank has all tokens of its heads."""
+    repeated = max(1, ring_size // shape.num_kv_heads)  # if there are fewer kv heads than ranks, they are repeated
     q, kv = q_elements(shape), kv_elements(shape) * repeated
     share = (ring_size - 1) / ring_size
     there, back = (q + kv, q) if direction == "forward" else (q, q + kv)
@@ -180,10 +180,10 @@ def _diagonal(shape: Shape) -> Block:
 
 
 def q_elements(shape: Shape) -> float:
-    """Return the elements of a rank's queries."""
+    """Return the number of elements in a rank's queries."""
     return float(shape.seqlen * shape.num_heads * shape.head_dim)
 
 
 def kv_elements(shape: Shape) -> float:
-    """Return the elements of a rank's keys and values together."""
+    """Return the number of elements in a rank's keys and values together."""
     return 2.0 * shape.seqlen * shape.num_kv_heads * shape.head_dim

@@ -1,9 +1,9 @@
-"""The time of a schedule on a machine: each step takes what computes or what is sent, whichever is longer.
+"""The time of a schedule on a machine: each step takes its computing or its sending time, whichever is longer.
 
-    step = max(block + merge, exchange) + contention · min(block + merge, exchange) + what waits
+step = max(block + merge, exchange) + contention · min(block + merge, exchange) + unhidden transfers
 
-An exchange that computing hides still holds multiprocessors and memory, so computing takes longer meanwhile. What a
-step takes is never less than what its launches take on the host.
+A hidden exchange still uses multiprocessors and memory bandwidth, so computing takes longer meanwhile. A step never
+takes less time than its launches on the host.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,16 +12,16 @@ from attncheck.ring.predict.block_times import BlockTimes, Pass
 from attncheck.ring.predict.cluster import EXCHANGE_LATENCY_MS, HOP_LATENCY_MS, Cluster
 from attncheck.ring.predict.schedules import Schedule, Transfer, Work
 
-# Share of a hidden exchange by which computing is longer: one number, chosen for the twelve rows of ring, zigzag and
-# stripe on four and on eight H200, forward and both passes, whose own values lie between 0 and 1.
+# The share of a hidden exchange that is added to the computing time. One value was chosen for the twelve rows of ring,
+# zigzag and stripe on four and eight H200, forward and both passes; each row's own value is between 0 and 1.
 CONTENTION, MOST_CONTENTION = 0.4, 0.8
-# Launches of a step on a GPU's host: four steps forward and back took 4.5 to 7 ms on H200 regardless of their length.
+# Launch times per step on a GPU's host: four steps, forward and backward, took 4.5 to 7 ms on H200 at any length.
 LAUNCH_MS: dict[Pass, float] = {"forward": 0.45, "backward": 0.95}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What was measured of one device, and the cluster of such devices."""
+    """The measurements of one device, and the cluster of such devices."""
 
     blocks: BlockTimes
     copy_gb_per_s: float
@@ -33,7 +33,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class PassTime:
-    """Milliseconds of a pass and their parts; `ms` is more than their sum if launching takes longer."""
+    """Milliseconds of a pass and their parts; `ms` exceeds their sum if launching takes longer."""
 
     ms: float = 0.0
     compute_ms: float = 0.0
@@ -41,10 +41,10 @@ class PassTime:
     exposed_ms: float = 0.0
     slowed_ms: float = 0.0
     launch_ms: float = 0.0
-    error_ms: float = 0.0  # by which the blocks' times may be off
+    error_ms: float = 0.0  # error of the blocks' times
 
     def __add__(self, other: "PassTime") -> "PassTime":
-        """Return both passes together."""
+        """Return the sum of both passes."""
         return PassTime(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
 
@@ -79,10 +79,10 @@ def _times(count: int, time: PassTime) -> PassTime:
 
 
 def transfer_ms(transfer: Transfer, machine: Machine, ring_size: int) -> float:
-    """Return the milliseconds of a transfer; between nodes each GPU's own share of the network decides.
+    """Return the milliseconds of a transfer; between nodes, each GPU's share of the network limits it.
 
-    A ring's neighbours wait for the pair that lies on two nodes. In a collective each GPU gets what other nodes hold
-    through all of its node's network, and what its own node holds through the link within.
+    A ring waits for the neighbours that are on two nodes. In a collective each GPU receives the other nodes' data
+    through all of its node's network, and its own node's data through the link within the node.
     """
     cluster = machine.cluster
     inner_rate = cluster.inner.gb_per_s

@@ -1,1 +1,1 @@
-"""What a rank runs: it meets its peers, computes its shard of each case, and measures links, speed and the adapter."""
+"""Runs in a rank: meets its peers, computes its shard of each case, measures links, speed and the adapter."""

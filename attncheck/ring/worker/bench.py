@@ -1,8 +1,9 @@
 """Times context-parallel schemes on all ranks, with the same calls as ring-flash-attn's own benchmark.
 
-The batch table calls `…_kvpacked_func` on a row of `seqlen` tokens per rank; the varlen table calls
+The batch table calls `…_kvpacked_func` on a row of `seqlen` tokens per rank. The varlen table calls
 `…_varlen_kvpacked_func` with four packings in turn. The local call, `flash_attn_kvpacked_func` on one rank's tokens,
-runs on all ranks at once too. No group is named, as there: the default one is taken.
+also runs on all ranks at once. As in that benchmark, no group is named, so the default one is used. Schemes of other
+packages (Ulysses, torch's ring, USP) are called as parity calls them, on the same rows.
 Source: zhuzilin/ring-flash-attention, benchmark/*.py.
 """
 
@@ -18,17 +19,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 from attncheck.attention import backends
+from attncheck.attention.backend import refusal
 from attncheck.attention.calls import ring_package
+from attncheck.attention.inputs import Inputs
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, RingRates, Stopwatch
 from attncheck.measure.worker.gpu_clocks import observe_clocks
+from attncheck.measure.worker.training_calls import training_step_calls
 from attncheck.ring.worker.clock import time_call
 from attncheck.ring.worker.rank import RankContext
 from attncheck.ring.worker.session import RankSession
 from attncheck.ring.worker.tasks import measure_case
 
-MEASURING_SECONDS = {"cuda": 1.8, "cpu": 1.0}  # of measuring for one scheme and pass, about
+MEASURING_SECONDS = {"cuda": 1.8, "cpu": 1.0}  # approximate time for one scheme and pass
 SILENT_SECONDS = 0.4
 MATMUL_SIZE = {"cuda": 8192, "cpu": 512}
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
@@ -53,11 +57,24 @@ def bench(context: RankContext) -> None:
         context.send_if_leader({"item": index, "answer": answer})
 
 
-def _time_scheme(context: RankContext, backend: str, table: str, backward: bool, seqlen: int, stride: int) -> Stopwatch:
+def _time_scheme(
+    context: RankContext, backend: str, table: str, backward: bool, seqlen: int, stride: int
+) -> Stopwatch | str:
+    """Return the timing of a scheme, or why it cannot run the rows here."""
+    cycle = 1 if table == "batch" else len(context.message["packings"])
+    kind, group = context.device.kind, context.group
+    record = backends.load()[0].get(backend)
+    if record is not None and record.package != ring_package.DISTRIBUTION:
+        rows = _make_rows(context, table, backward, seqlen)
+        reasons = (refusal(record, inputs.case, context.device) for inputs in rows)
+        if reason := next(filter(None, reasons), ""):
+            return reason
+        with training_step_calls():
+            inputs = itertools.cycle(rows)
+            return time_call(lambda: record.run(next(inputs), False), kind, group, MEASURING_SECONDS[kind], cycle)
     make_call = _make_batch_call if table == "batch" else _make_varlen_call
     call = make_call(context, backend, backward, seqlen, stride)
-    cycle = 1 if table == "batch" else len(context.message["packings"])
-    timing = time_call(call, context.device.kind, context.group, MEASURING_SECONDS[context.device.kind], cycle)
+    timing = time_call(call, kind, group, MEASURING_SECONDS[kind], cycle)
     if backend in (LOCAL_FLASH, LOCAL_FLASH_FULL) or context.world_size == 1:
         return timing
     with without_communication(backend):
@@ -77,6 +94,23 @@ def _make_tensors(context: RankContext, *leading_sizes: int) -> tuple[Tensor, Te
     q = randn(*leading_sizes, shape["num_heads"], shape["head_dim"]).requires_grad_()
     kv = randn(*leading_sizes, 2, shape["num_kv_heads"], shape["head_dim"]).requires_grad_()
     return q, kv, randn(*leading_sizes, shape["num_heads"], shape["head_dim"])
+
+
+def _make_rows(context: RankContext, table: str, backward: bool, seqlen: int) -> list[Inputs]:
+    """Return this rank's share of the rows of a table, as parity hands them to a backend: q, k and v apart."""
+    q, kv, dout = (x.detach() for x in _make_tensors(context, 1, seqlen))
+    k, v = (x.contiguous() for x in kv.unbind(2))
+    shape, n = context.message["shape"], context.world_size
+    sizes = {name: shape[name] for name in ("num_heads", "num_kv_heads", "head_dim", "dtype")}
+    packings = context.message["packings"] if table == "varlen" else [[seqlen]]
+    rows = [tuple(length * n for length in lengths) for lengths in packings]
+    cases = [
+        Case("bench", row, row, layout="packed" if table == "varlen" else "dense", **sizes,
+             v_head_dim=shape["head_dim"], backward=backward, context_parallel_size=n)
+        for row in rows
+    ]  # fmt: skip
+    kind, rank, group = context.device.kind, context.rank, context.group
+    return [Inputs(case, kind, q, k, v, dout, rank=rank, group=group) for case in cases]
 
 
 def _make_batch_call(context: RankContext, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:
@@ -111,7 +145,7 @@ def _make_varlen_call(
 def _packing_arguments(
     context: RankContext, backend: str, lengths: list[int], stride: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and the keyword arguments by which a function gets one packing of documents."""
+    """Return the positional and keyword arguments of a function for one packing of documents."""
     cu_seqlens = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=context.device.kind)
     if backend == LOCAL_FLASH:
         return (cu_seqlens, cu_seqlens, max(lengths), max(lengths)), {}
@@ -144,7 +178,7 @@ def _make_pass(
 
 @contextlib.contextmanager
 def without_communication(backend: str) -> Iterator[None]:
-    """Let a scheme of ring-flash-attn compute as ever but send nothing: what is left of its time is its computation."""
+    """Let a ring-flash-attn scheme compute as usual but send nothing, so that its time is only computation."""
     package = ring_package.load()
     module = importlib.import_module(f"{package.__name__}.{backend}")
     holder, name, replacement = (
@@ -165,13 +199,13 @@ def without_communication(backend: str) -> Iterator[None]:
 
 
 class _SilentRingComm:
-    """ring-flash-attn's RingComm without communication: the tensors to be sent arrive at once as received ones."""
+    """ring-flash-attn's RingComm without communication: the tensors to send are returned as the received ones."""
 
     def __init__(self, group: Any) -> None:
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
 
     def send_recv_kv(self, k: Tensor, v: Tensor, *buffers: Any) -> tuple[Tensor, Tensor]:
-        """Return k and v unchanged; copies of them where gradients (float32) are added to them."""
+        """Return k and v unchanged, or copies if they are gradients (float32), which are added to."""
         return (k.clone(), v.clone()) if k.dtype == torch.float32 else (k, v)
 
     def wait(self) -> None:
@@ -179,13 +213,13 @@ class _SilentRingComm:
 
 
 class _SilentAllGatherComm:
-    """ring-flash-attn's AllGatherComm without communication: other ranks' parts stay as the buffer holds them."""
+    """ring-flash-attn's AllGatherComm without communication: the buffer keeps its content for other ranks."""
 
     def __init__(self, group: Any = None) -> None:
         pass
 
     def all_gather(self, output: Tensor, part: Tensor) -> None:
-        """Copy this rank's part to the start of the output, and nothing else."""
+        """Copy only this rank's part, to the start of the output."""
         output[: len(part)].copy_(part)
 
     def wait(self) -> None:
@@ -208,7 +242,7 @@ def measure_rates(context: RankContext) -> RingRates:
 
 
 def _measure_exchange(context: RankContext) -> float:
-    """Return GB/s one way while every rank sends its shard of k and v to the next, as one step of the ring does."""
+    """Return GB/s one way while every rank sends its shard of k and v to the next, as in one step of the ring."""
     if context.world_size == 1:
         return 0.0
     shape, world_size = context.message["shape"], context.world_size

@@ -1,4 +1,4 @@
-"""The task of a worker that times the blocks of a ring's schemes on one device, one after another."""
+"""The worker's task that times the blocks of a ring's schemes on one device, one after another."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,11 @@ from attncheck.core import codec
 from attncheck.core.results.timings import RATES_ITEM
 from attncheck.measure.worker.tasks import make_answer, read_cases
 
-SECONDS = {"cuda": (0.1, 0.2), "cpu": (0.1, 0.15)}  # of warming up and of measuring, at most, for one block
+SECONDS = {"cuda": (0.1, 0.2), "cpu": (0.1, 0.15)}  # the longest warm-up and measurement of one block
 
 
 def time_blocks(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Time each case of the message with its backend; `RATES_ITEM` represents the device's plain work and memory."""
+    """Time each case of the message with its backend; `RATES_ITEM` measures a matrix product and a copy."""
     from attncheck.attention.device import describe_exception, is_out_of_memory, open_device
     from attncheck.measure.worker.device_rates import measure_rates
 
@@ -31,7 +31,7 @@ def time_blocks(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
         try:
             ms, interval_ms = _time_case(backend.run, cases[item], device.kind)
             send(make_answer(item, {"outcome": "ok", "ms": ms, "interval_ms": interval_ms}))
-        except Exception as error:  # whatever a kernel raises is its answer; the next block may run
+        except Exception as error:  # the kernel's error is the result; the next block may run
             outcome = "out_of_memory" if is_out_of_memory(error) else "raised"
             send(make_answer(item, {"outcome": outcome, "reason": describe_exception(error)}))
 
@@ -43,7 +43,7 @@ def _total_memory(kind: str) -> int:
 
 
 def _time_case(run: Callable[[Any, bool], Any], case: Any, kind: str) -> tuple[float, float]:
-    """Return the median milliseconds of a case, and half the 95 % interval of it."""
+    """Return the median milliseconds of a case, and half of its 95 % interval."""
     from attncheck.attention.inputs import make_inputs
     from attncheck.measure.statistics import half_width
     from attncheck.measure.worker.clock import Budget, time_calls

@@ -1,9 +1,9 @@
-"""Times a call on every rank at once: warmed up, in rounds, until its median is known precisely enough.
+"""Times a call on every rank at once: warm-up, then rounds until the median is known precisely enough.
 
-A round is a run of calls between two device events without a barrier in between, which is how ring-flash-attn's own
-benchmark times (benchmark/benchmark_kvpacked_func.py); rounds begin together. The slowest rank's time counts, with the
-95 % interval of its median (`attncheck.core.results.timings`). Inputs are normal numbers, never zeros, which run
-faster; the working set of a ring is far beyond the L2 cache.
+A round is a series of calls between two device events, without a barrier in between, as in ring-flash-attn's own
+benchmark (benchmark/benchmark_kvpacked_func.py). Rounds begin together. The slowest rank's time counts, with the 95 %
+interval of its median (`attncheck.core.results.timings`). Inputs are normal numbers, never zeros, which run faster. A
+ring's working set is far larger than the L2 cache.
 """
 
 import math
@@ -18,17 +18,17 @@ import torch.distributed as dist
 from attncheck.core.results.ring_timings import Stopwatch
 from attncheck.measure.statistics import half_width
 
-ROUND_MS = 200.0  # of one round, about: long, so that its beginning and end weigh little
-MAX_CALLS = 400  # in a round
+ROUND_MS = 200.0  # approximate length of one round, so that its beginning and end weigh little
+MAX_CALLS = 400  # per round
 MIN_ROUNDS, MAX_ROUNDS = 6, 40
-PRECISION = 0.01  # half-width of the interval at which measuring ends
-WARM_TOLERANCE = 0.03  # two warm-up rounds that differ by less are warm
+PRECISION = 0.01  # measuring ends at this half-width of the interval
+WARM_TOLERANCE = 0.03  # warm-up ends after two rounds that differ by less
 
 
 def time_call(call: Callable[[], Any], kind: str, group: Any, seconds: float, cycle: int = 1) -> Stopwatch:
-    """Return the time of `call` on all ranks of `group`, each of which must time it; takes about `seconds` at most.
+    """Return the time of `call`, which all ranks of `group` must time together; takes at most about `seconds`.
 
-    `cycle` calls in a row do different work: a round has a multiple of them.
+    `cycle` consecutive calls do different work: a round has a multiple of them.
     """
     _reset_peak_memory(kind)
     allocated = _allocated_bytes(kind)
@@ -105,7 +105,7 @@ def _all_gather_value(value: float, kind: str, group: Any) -> list[float]:
 
 
 def _any_rank(flag: bool, kind: str, group: Any) -> bool:
-    """Return whether `flag` is set on any rank, so that all ranks go on or stop alike."""
+    """Return whether `flag` is set on any rank, so that all ranks continue or stop together."""
     return max(_all_gather_value(float(flag), kind, group)) > 0
 
 

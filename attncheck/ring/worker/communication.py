@@ -1,8 +1,8 @@
-"""Exchanges data between ranks: pair by pair, then all at once; compares every byte, and times the largest message.
+"""Exchanges data between ranks, pair by pair and then all at once; compares every byte, times the largest message.
 
-The ring is ring-flash-attn's: two tensors, k's and v's, to the next rank and two from the one before, in one
-`batch_isend_irecv` (zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/utils.py, RingComm). Only the ranks that take
-part in an exchange are in a collective; the others wait at the store, so that a fault is located.
+The ring is ring-flash-attn's: two tensors, k and v, to the next rank and two from the previous one, in one
+`batch_isend_irecv` (zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/utils.py, RingComm). Only the ranks in an
+exchange join its collective. The others wait at the store, so that a fault can be located.
 """
 
 import json
@@ -29,12 +29,12 @@ from attncheck.ring.worker.data_check import (
 )
 from attncheck.ring.worker.rank import RankContext
 
-# Of the largest message; gloo would take eight times as long on the larger one and show nothing more.
+# Size of the largest message. gloo would take eight times as long on the larger one and show nothing more.
 MESSAGE_BYTES = {"cuda": 64 << 20, "cpu": 8 << 20}
-REPEATS = {"cuda": 10, "cpu": 3}  # timed
+REPEATS = {"cuda": 10, "cpu": 3}  # timed repeats
 TIMED_DTYPE = torch.float32
 DTYPES = (torch.uint8, torch.bfloat16, TIMED_DTYPE)
-ODD_LENGTH = 1021  # elements: no multiple of any number of ranks, of a warp or of a cache line
+ODD_LENGTH = 1021  # elements; no multiple of any number of ranks, of a warp or of a cache line
 UNSUPPORTED = ("does not support", "not supported", "Invalid scalar type")
 
 PreparedExchange = tuple[Callable[[], None], Callable[[], list[Comparison]]]
@@ -42,7 +42,7 @@ PreparedExchange = tuple[Callable[[], None], Callable[[], list[Comparison]]]
 
 @dataclass(frozen=True)
 class Subgroup:
-    """The ranks that take part in an exchange, seen from one of them; `rank` is ours in the whole group."""
+    """The ranks in an exchange, from the view of one of them; `rank` is its rank in the whole group."""
 
     rank: int
     world_size: int
@@ -52,13 +52,13 @@ class Subgroup:
 
     @property
     def size(self) -> int:
-        """How many ranks take part."""
+        """The number of ranks in the exchange."""
         return len(self.ranks)
 
 
 def communication(context: RankContext) -> None:
-    """Run every exchange of the message; rank 0 answers for all ranks that take part."""
-    # Each host chose its items from what its launcher set, which may differ: rank 0's are those of all.
+    """Run every exchange of the message; rank 0 sends the results for all its ranks."""
+    # Each host chose its items from its launcher's settings, which may differ: all ranks use rank 0's items.
     items = json.loads(context.all_gather_text("exchanges", json.dumps(context.message["items"]))[0])
     for index, (operation, over) in enumerate(items):
         context.send_if_leader({"started": index})
@@ -92,7 +92,7 @@ def merge_parts(operation: Operation, subgroup: Subgroup, parts: Sequence[dict[s
 
 
 def wait(requests: Sequence[Any]) -> None:
-    """Wait for every request; workers/stacks.py knows by this function's name that a rank waits for its peers."""
+    """Wait for every request; workers/stacks.py recognises by this function's name that a rank waits for its peers."""
     for request in requests:
         request.wait()
 
@@ -135,7 +135,7 @@ def _run_exchange(operation: Operation, subgroup: Subgroup) -> dict[str, Any]:
 
 
 def _tensors_per_message(operation: Operation, subgroup: Subgroup) -> int:
-    """Return how many tensors of one length make up a message: k and v of a ring, one per rank of a collective."""
+    """Return how many tensors of one length make a message: k and v of a ring, one per rank of a collective."""
     return {"send_recv": 1, "ring": 2}.get(operation, subgroup.size)
 
 
@@ -170,7 +170,7 @@ def _time_exchange(call: Callable[[], None], subgroup: Subgroup) -> float:
 
 
 def _prepare_send_recv(subgroup: Subgroup, turn: int, length: int, dtype: torch.dtype) -> PreparedExchange:
-    """Prepare a message there and back: the first of the pair sends, then the second."""
+    """Prepare a message in both directions: the first of the pair sends, then the second."""
     first, second = subgroup.ranks
     peer = second if subgroup.rank == first else first
     sent = fill_pattern(subgroup.rank, turn, length, dtype, subgroup.device)

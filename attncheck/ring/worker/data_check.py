@@ -1,10 +1,10 @@
-"""Data that identify their sender: the pattern that ranks send to each other, and what a wrong element turns out to be.
+"""Data that identify their sender: the pattern that ranks send, and what explains a wrong element.
 
-Every four bytes of a fill pattern are a mark: the sender, the turn (1 or 2) and the mark's own position, modulo a prime
-so that no chunk of a round size carries the marks of another. No mark begins with a byte of all zeros or all ones:
-memory that was cleared, or never written, is distinguished from data. Summed data are integers up to 185, exact in
-bfloat16 and in a byte; two ranks contribute to each element, so that a missing one, a doubled one, and the largest in
-place of the sum show.
+Every four bytes of a fill pattern are a mark: the sender, the turn (1 or 2) and the mark's position modulo a prime, so
+that chunks of a round size carry different marks. No mark begins with a byte of all zeros or all ones: this
+distinguishes data from memory that was cleared or never written. Summed data are integers up to 185, exact in bfloat16
+and in a byte. Two ranks contribute to each element, so that a missing summand, a doubled one and a maximum instead of a
+sum are detected.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ from attncheck.core.results.collectives import WrongPlace
 TURNS = (1, 2)
 POSITIONS = 1048573  # a prime below 2**20
 UNWRITTEN_BYTE = 0xFF
-STEP_PERIOD = 61  # a prime too
-MAX_SAMPLES = 64  # wrong sums that one explanation must fit
+STEP_PERIOD = 61  # also a prime
+MAX_SAMPLES = 64  # the most wrong sums that one explanation must fit
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many elements were compared, how many were wrong, and the first wrong one."""
+    """The numbers of compared and of wrong elements, and the first wrong one."""
 
     elements: int
     wrong: int
@@ -32,7 +32,7 @@ class Comparison:
 
 
 def fill_pattern(sender: int, turn: int, length: int, dtype: torch.dtype, device: str) -> Tensor:
-    """Return the data that `sender` sends: `(length,)` of `dtype`, each four bytes marked, to be compared as bytes."""
+    """Return the data that `sender` sends: `(length,)` of `dtype`, every four bytes marked, to be compared as bytes."""
     size = length * dtype.itemsize
     positions = torch.arange(-(-size // 4), dtype=torch.int64, device=device) % POSITIONS
     marks = positions * 4096 + sender * 4 + turn
@@ -40,7 +40,7 @@ def fill_pattern(sender: int, turn: int, length: int, dtype: torch.dtype, device
 
 
 def make_unwritten(length: int, dtype: torch.dtype, device: str) -> Tensor:
-    """Return a receive buffer, `(length,)` of `dtype`, filled with a byte that no sender's data begin with."""
+    """Return a receive buffer, `(length,)` of `dtype`, filled with a byte that starts no sender's data."""
     return torch.full((length * dtype.itemsize,), UNWRITTEN_BYTE, dtype=torch.uint8, device=device).view(dtype)
 
 
@@ -54,7 +54,7 @@ def compare_pattern(received: Tensor, sender: int, turn: int, rank: int, world_s
     if not wrong:
         return Comparison(received.numel(), 0)
     first = int(differing.to(torch.uint8).argmax())
-    start = -(-first // 4) * 4  # a mark wrong from its first byte on says more than one that is right in part
+    start = -(-first // 4) * 4  # a mark that is wrong from its first byte identifies more than one that is partly right
     if not bool(differing[start : start + 4].any()):
         start -= 4
     description = describe_bytes(bytes(raw[start : start + 8].tolist()), start // 4, turn, world_size)
@@ -64,7 +64,7 @@ def compare_pattern(received: Tensor, sender: int, turn: int, rank: int, world_s
 
 
 def describe_bytes(raw: bytes, position: int, turn: int, world_size: int) -> str:
-    """Return in words which rank's fill pattern these bytes carry: one or two marks from the mark `position` on."""
+    """Return which rank's fill pattern these bytes carry, from one or two marks starting at `position`."""
     if not any(raw):
         return "zeros"
     if all(byte == UNWRITTEN_BYTE for byte in raw):
@@ -78,7 +78,7 @@ def describe_bytes(raw: bytes, position: int, turn: int, world_size: int) -> str
 
 
 def _describe_mark(raw: bytes, position: int, turn: int, world_size: int) -> str:
-    """Return in words which rank's fill pattern one mark, or its first bytes, carries; "" if it is no mark."""
+    """Return which rank's fill pattern one mark, or its first bytes, carries; "" if it is not a mark."""
     mark = int.from_bytes(raw, "little")
     sender = mark % 4096 >> 2
     if mark & 3 not in TURNS or sender >= world_size:
@@ -91,7 +91,7 @@ def _describe_mark(raw: bytes, position: int, turn: int, world_size: int) -> str
 
 
 def sum_contribution(rank: int, world_size: int, turn: int, length: int, dtype: torch.dtype, device: str) -> Tensor:
-    """Return what `rank` contributes to the sums: `(world_size * length,)` of `dtype`."""
+    """Return the contribution of `rank` to the sums: `(world_size * length,)` of `dtype`."""
     index = torch.arange(world_size * length, dtype=torch.int32, device=device)
     step = (index + 29 * turn) % STEP_PERIOD
     first, second = (index + turn) % world_size == rank, (index + turn + 1) % world_size == rank
@@ -99,7 +99,7 @@ def sum_contribution(rank: int, world_size: int, turn: int, length: int, dtype: 
 
 
 def compare_sums(received: Tensor, rank: int, world_size: int, turn: int) -> Comparison:
-    """Compare `rank`'s part of the sums, `(length,)`, with what the contributions of all ranks add up to."""
+    """Compare `rank`'s part of the sums, `(length,)`, with the sum of all ranks' contributions."""
     length = received.numel()
     index = torch.arange(rank * length, (rank + 1) * length, dtype=torch.int32, device=received.device)
     differing = received.to(torch.float64) != (65 + 2 * ((index + 29 * turn) % STEP_PERIOD)).to(torch.float64)
@@ -136,7 +136,7 @@ def _explain_sums(positions: Sequence[int], values: Sequence[float], world_size:
 
 
 def _iter_mistakes(positions: Sequence[int], world_size: int, turn: int) -> Iterator[tuple[str, list[int]]]:
-    """Yield each known kind of mistake in words, and the sums at `positions` that it would give."""
+    """Yield each known kind of mistake, described, and the sums at `positions` that it would give."""
     expected = [_expected_sum(position, turn) for position in positions]
     yield "zeros", [0] * len(positions)
     yield "the sum of the exchange before", [_expected_sum(position, 3 - turn) for position in positions]

@@ -1,7 +1,8 @@
 """Makes a context-parallel backend look like a single-device one: shards the inputs, gathers the outputs.
 
-Every rank makes the same inputs from the seed, takes its shard, runs, and gets all ranks' outputs back in the order of
-the row, so that what measures one device measures a group. Outputs travel as bytes: any bit pattern arrives unchanged.
+Every rank makes the same inputs from the seed, takes its shard, runs, and receives all ranks' outputs in the row's
+order. Code that measures one device can thus measure a group. Outputs travel as bytes, so that any bit pattern arrives
+unchanged.
 """
 
 from dataclasses import replace
@@ -21,7 +22,7 @@ OUTPUT_NAMES = ("out", "lse", "dq", "dk", "dv")
 
 
 def as_single_device(backend: Backend, rank: int, group: Any) -> Backend:
-    """Return `backend` with a `run` that takes and returns complete rows; all ranks of `group` must call it alike."""
+    """Return `backend` with a `run` on complete rows; all ranks of `group` must call it together."""
     assert backend.sharding is not None
     sharding = backend.sharding
 
@@ -33,7 +34,7 @@ def as_single_device(backend: Backend, rank: int, group: Any) -> Backend:
 
 
 def shard_inputs(inputs: Inputs, sharding: Sharding, rank: int, group: Any) -> Inputs:
-    """Return the tokens of `inputs` that lie on `rank`, as tensors of their own."""
+    """Return the tokens of `inputs` that `rank` holds, as separate tensors."""
     tokens = _token_indices(sharding, inputs.case, rank, inputs.q.device)
     q, k, v, dout = (x[:, tokens].contiguous() for x in (inputs.q, inputs.k, inputs.v, inputs.dout))
     return replace(inputs, q=q, k=k, v=v, dout=dout, rank=rank, group=group)

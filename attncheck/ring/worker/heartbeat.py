@@ -1,7 +1,7 @@
-"""A heartbeat between ranks under an outside launcher, through the store: no parent process sees all of them.
+"""A heartbeat between ranks under an external launcher, through the store: no parent process sees all ranks.
 
-A rank that cannot go on writes so there, and rank 0 passes it on to its parent; rank 0's heartbeat shows the others
-that it still runs: when it stops they end, whatever they wait for.
+A rank that cannot continue writes so to the store, and rank 0 passes it on to its parent. Rank 0's heartbeat shows the
+others that it still runs. If it stops they end, even while they wait for something else.
 """
 
 import json
@@ -13,12 +13,12 @@ from typing import Any
 from attncheck.workers.inside.mailbox import Mailbox
 
 POLL_SECONDS = 0.5
-SILENCE_SECONDS = 30.0  # without a beat, after which rank 0 is taken to be gone
+SILENCE_SECONDS = 30.0  # rank 0 counts as dead after this long without a heartbeat
 FAULT_KEY, HEARTBEAT_KEY = "fault", "beat"
 
 
 def report_fault(store: Any, rank: int, message: str) -> None:
-    """Write to the store that `rank` cannot go on, for rank 0 to pass on."""
+    """Write to the store that `rank` cannot continue, for rank 0 to pass on."""
     store.set(FAULT_KEY, json.dumps({"rank": rank, "message": message}))
 
 

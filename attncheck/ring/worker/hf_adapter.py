@@ -1,9 +1,9 @@
-"""Checks ring-flash-attn's Hugging Face adapter inside a rank: small models on shards, against the same on full rows.
+"""Checks ring-flash-attn's Hugging Face adapter in a rank: small models on shards, compared with complete rows.
 
-Every rank builds the same model from the same seed, substitutes the attention as its users do, and runs its shard of
-one packed row forward and backward. Rank 0 runs the reference: the complete row in float32 with eager attention, one
-document after the other, so that nothing rests on transformers' own handling of packed rows; and the same in the
-sharded model's dtype, whose error is that of rounding alone.
+Every rank builds the same model from the same seed, substitutes the attention as users do, and runs its shard of one
+packed row forward and backward. Rank 0 runs the reference: the complete row in float32 with eager attention, one
+document after another, so that nothing depends on how transformers handles packed rows. It repeats that in the sharded
+model's dtype; this error is only rounding.
 Source: zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/adapters/hf_adapter.py.
 """
 
@@ -31,7 +31,7 @@ DTYPE = torch.bfloat16
 
 
 def adapter(context: RankContext) -> None:
-    """Measure every item, (attn_implementation, shape of model), over all ranks; rank 0 judges."""
+    """Measure every item, (attn_implementation, shape of model), across all ranks; rank 0 judges."""
     from attncheck.ring.worker.rank import RankFailed
 
     _stay_offline()
@@ -40,13 +40,13 @@ def adapter(context: RankContext) -> None:
         context.send_if_leader({"started": index})
         try:
             run = check.measure(implementation, shape)
-        except Exception as error:  # the peers may wait for us in a collective
+        except Exception as error:  # the peers may wait for this rank in a collective
             raise RankFailed(describe_exception(error)) from error
         context.send_if_leader({"item": index, "answer": codec.to_plain(run)})
 
 
 def _stay_offline() -> None:
-    """Keep transformers from downloading kernels from the Hub; those in its cache are used."""
+    """Keep transformers from downloading kernels from the Hub; cached kernels are used."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     constants = sys.modules.get("huggingface_hub.constants")
     if constants is not None:
@@ -54,7 +54,7 @@ def _stay_offline() -> None:
 
 
 class AdapterCheck:
-    """The adapter in this process, substituted once: a second substitution raises."""
+    """The adapter in this process, substituted once, because a second substitution raises."""
 
     def __init__(self, context: RankContext) -> None:
         self.context, self.adapter_calls = context, 0
@@ -64,7 +64,7 @@ class AdapterCheck:
         self.first_token, self.end_token = context.rank * SHARD_TOKENS, (context.rank + 1) * SHARD_TOKENS
 
     def _substitute(self) -> str:
-        """Substitute transformers' flash attention and count the adapter's calls. Return the error of it, or ""."""
+        """Substitute transformers' flash attention and count the adapter's calls; return the error, "" if none."""
         try:
             ring_package.load().substitute_hf_flash_attn(self.context.group, 1)
             module: Any = sys.modules["ring_flash_attn.adapters.hf_adapter"]
@@ -83,7 +83,7 @@ class AdapterCheck:
         return ""
 
     def measure(self, implementation: str, shape: Shape) -> AdapterRun:
-        """Return what the adapter does to a model; every rank of the group must call it with the same arguments."""
+        """Return the adapter's run on a model; every rank of the group must call it with the same arguments."""
         ranks = self.context.world_size
         run = AdapterRun(implementation, shape, "ok", ranks=ranks, shimmed_names=ring_package.shimmed_names())
         if self.missing or self.substitution_error:
@@ -123,7 +123,7 @@ class AdapterCheck:
         return replace(row, tokens=tokens)
 
     def _run_sharded(self, model: Any, row: PackedRow, backward: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Return the logits of the complete row, (tokens, vocabulary), and the gradients summed over the ranks."""
+        """Return the logits of the complete row, (tokens, vocabulary), and the gradients summed across the ranks."""
         package, group = ring_package.load(), self.context.group
         cu_seqlens = torch.tensor(row.cu_seqlens, dtype=torch.int32, device=self.device)
         package.update_ring_flash_attn_params(cu_seqlens, group)
@@ -147,7 +147,7 @@ class AdapterCheck:
         return int(minimum)
 
     def _judge_errors(self, run: AdapterRun, row: PackedRow, logits: Tensor, gradients: Tensor | None) -> AdapterRun:
-        """Return the run with its errors against the reference, and which wrong model the logits are nearest to."""
+        """Return the run with its errors against the reference, and the wrong model with the nearest logits."""
         assert gradients is not None
         model = small_models.make_eager_model(run.shape, DTYPE, self.device).float()
         exact, exact_gradients = packed_row.run_row(model, row)
@@ -167,7 +167,7 @@ class AdapterCheck:
         )
 
     def _iter_wrong_logits(self, shape: Shape, row: PackedRow) -> Iterator[tuple[str, Tensor]]:
-        """Yield the ways to attend wrongly, in words, and the logits each gives."""
+        """Yield the wrong ways to attend, described, and the logits of each."""
         ranks = range(self.context.world_size)
         shard_pieces = [piece for rank in ranks for piece in row.pieces(rank * SHARD_TOKENS, (rank + 1) * SHARD_TOKENS)]
         reference = small_models.make_eager_model(shape, DTYPE, self.device).float()

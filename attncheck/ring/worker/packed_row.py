@@ -1,4 +1,4 @@
-"""One packed row through a model: its documents one by one, their logits, and the gradients of every parameter."""
+"""One packed row through a model: its documents one by one, their logits, and the gradients of all parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-Piece = tuple[int, int, int]  # first token, last token + 1, position of the first in its document
+Piece = tuple[int, int, int]  # first token, last token + 1, position of the first token in its document
 
 
 @dataclass(frozen=True)
 class PackedRow:
-    """A packed row: its tokens and labels, `(tokens,)`, and where its documents begin and end."""
+    """A packed row: its tokens and labels, `(tokens,)`, and the documents' boundaries."""
 
     tokens: Tensor
     labels: Tensor
@@ -25,18 +25,18 @@ class PackedRow:
         return [(start, stop, 0) for start, stop in pairwise(self.cu_seqlens)]
 
     def pieces(self, start: int, stop: int) -> list[Piece]:
-        """Return the pieces of documents that lie between two tokens, with their positions."""
+        """Return the pieces of documents between two tokens, with their positions."""
         cut = [(max(a, start), min(b, stop), max(a, start) - a) for a, b, _ in self.documents()]
         return [piece for piece in cut if piece[0] < piece[1]]
 
 
 def position_ids(pieces: Sequence[Piece], device: Any) -> Tensor:
-    """Return the position of each token of the pieces in its document, `(tokens,)`."""
+    """Return each token's position in its document, `(tokens,)`, for the tokens of the pieces."""
     return torch.cat([torch.arange(first, first + stop - start, device=device) for start, stop, first in pieces])
 
 
 def compute_logits(model: Any, row: PackedRow, pieces: Sequence[Piece]) -> Tensor:
-    """Return the logits of pieces of a row, each run on its own, in float32: `(tokens, vocabulary)`."""
+    """Return the logits of a row's pieces, each run separately, in float32: `(tokens, vocabulary)`."""
     parts = []
     for piece in pieces:
         tokens, positions = row.tokens[None, piece[0] : piece[1]], position_ids([piece], row.tokens.device)[None]
@@ -45,15 +45,15 @@ def compute_logits(model: Any, row: PackedRow, pieces: Sequence[Piece]) -> Tenso
 
 
 def run_row(model: Any, row: PackedRow) -> tuple[Tensor, Tensor]:
-    """Return the logits and the gradients of the model on a complete row, document by document."""
+    """Return the model's logits and gradients on a complete row, document by document."""
     logits = compute_logits(model, row, row.documents())
     return logits.detach(), compute_gradients(model, logits, row.labels, len(row.tokens))
 
 
 def compute_gradients(model: Any, logits: Tensor, labels: Tensor, count: int) -> Tensor:
-    """Return the gradients of the loss, a sum over `labels` by `count`, as one float32 vector over all parameters.
+    """Return the gradients of the loss, the sum over `labels` divided by `count`, as one float32 vector.
 
-    A parameter that is not used has zeros.
+    The vector covers all parameters; an unused parameter has zeros.
     """
     loss = cross_entropy(logits.float(), labels, reduction="sum") / count
     parameters = list(model.parameters())
@@ -63,6 +63,6 @@ def compute_gradients(model: Any, logits: Tensor, labels: Tensor, count: int) ->
 
 
 def relative_error(actual: Tensor, expected: Tensor) -> float:
-    """Return the Frobenius norm of the error over that of the expected tensor; a NaN counts as 1e30."""
+    """Return the Frobenius norm of the error divided by that of the expected tensor; a NaN counts as 1e30."""
     error = float((actual.double() - expected.double()).norm() / expected.double().norm())
     return error if error < 1e30 else 1e30

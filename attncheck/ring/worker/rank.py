@@ -1,4 +1,4 @@
-"""The inside of a rank process: joins the group of its peers, then runs its job's task together with them."""
+"""The rank process: joins its peers' group, then runs its job's task together with them."""
 
 import faulthandler
 import json
@@ -17,13 +17,13 @@ from attncheck.attention.backend import Device
 from attncheck.workers.inside.mailbox import Mailbox
 from attncheck.workers.inside.worker import die_with_parent, load_task
 
-TOO_FEW_GPUS = "needs one GPU per rank"  # by which `attncheck bench` knows that refusal
+TOO_FEW_GPUS = "needs one GPU per rank"  # the text by which `attncheck bench` recognises this refusal
 LINGER_SECONDS = 3600.0  # a failed rank waits to be stopped, so that its peers do not fail after it
 
 
 @dataclass
 class RankContext:
-    """What a task gets on one rank: its rank, process group, store, device, the job's message and the mailbox."""
+    """The inputs of a rank's task: its rank, process group, store, device, the job's message and the mailbox."""
 
     rank: int
     world_size: int
@@ -32,7 +32,7 @@ class RankContext:
     device: Device
     message: dict[str, Any]
     mailbox: Mailbox
-    agreements: int = 0  # how often the ranks have agreed on something
+    agreements: int = 0  # the number of agreements between the ranks so far
 
     @property
     def is_leader(self) -> bool:
@@ -40,21 +40,21 @@ class RankContext:
         return self.rank == 0
 
     def send_if_leader(self, document: dict[str, Any]) -> None:
-        """Send a document to the parent process, on rank 0 alone."""
+        """Send a document to the parent process, only on rank 0."""
         if self.is_leader:
             self.mailbox.post(document)
 
     def agree_on_reason(self, reason: str) -> str:
-        """Return the first reason against an item that any rank has, "" if none: all ranks must act alike.
+        """Return the first reason of any rank against an item, "" if none, because all ranks must act together.
 
-        Through the store, not by a collective of objects, which wants numpy.
+        It uses the store, because a collective of objects needs numpy.
         """
         self.agreements += 1
         reasons = self.all_gather_text(f"agree/{self.agreements}", reason)
         return next((reason for reason in reasons if reason), "")
 
     def all_gather_text(self, key: str, text: str) -> list[str]:
-        """Return every rank's `text` under `key`, in the order of ranks; returns when all ranks have set it."""
+        """Return every rank's `text` under `key`, in the order of ranks, after all ranks have set it."""
         names = [f"{key}/{rank}" for rank in range(self.world_size)]
         self.store.set(names[self.rank], text)
         while not self.store.check(names):  # a blocking get would keep the heartbeat's thread from the store
@@ -63,7 +63,7 @@ class RankContext:
 
 
 class RankFailed(Exception):
-    """This rank cannot go on; the message says why."""
+    """This rank cannot continue; the message gives the reason."""
 
 
 def main(folder: str) -> None:
@@ -73,7 +73,7 @@ def main(folder: str) -> None:
     threading.Thread(target=_exit_when_stdin_closes, args=(folder,), daemon=True).start()
     warnings.simplefilter("ignore")
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    faulthandler.enable(all_threads=False)  # the parent reads where a rank died
+    faulthandler.enable(all_threads=False)  # so that the parent can read where a rank died
     stream = open(Path(folder) / f"stack-{rank}.txt", "w")  # noqa: SIM115 - open until the process ends
     faulthandler.register(signal.SIGUSR1, file=stream, all_threads=True)
     mailbox = Mailbox(folder, rank)
@@ -90,7 +90,7 @@ def main(folder: str) -> None:
 
 
 def _report_failure(error: BaseException, mailbox: Mailbox, context: RankContext | None) -> None:
-    """Report why this rank cannot go on: to the parent, and under an outside launcher to rank 0."""
+    """Report why this rank cannot continue: to the parent, and under an external launcher to rank 0."""
     from attncheck.attention.device import describe_exception
     from attncheck.ring.worker.heartbeat import report_fault
 
@@ -101,7 +101,7 @@ def _report_failure(error: BaseException, mailbox: Mailbox, context: RankContext
 
 
 def _exit_when_stdin_closes(folder: str) -> None:
-    """End when standard input does, and the launcher too: attncheck no longer exists, for whatever reason."""
+    """End this process and the launcher when standard input closes, because attncheck has ended by then."""
     parent = os.getppid()
     while sys.stdin.buffer.read(1):
         pass

@@ -1,4 +1,4 @@
-"""How ranks meet: which have come, the versions and settings of each, and the process group they compute in."""
+"""How ranks meet: which have arrived, their versions and settings, and their process group."""
 
 import importlib.metadata
 import json
@@ -16,23 +16,25 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 PACKAGES = ("flash-attn", "ring-flash-attn", "transformers")
-# What changes how ranks communicate or compute; the values of all other variables stay private.
+# Settings that change how ranks communicate or compute; the values of all other variables stay private.
 REPORTED_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUBLAS_WORKSPACE_CONFIG", "FLASH_ATTENTION_DETERMINISTIC")
 # These may differ from host to host for good reasons.
 PER_HOST_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA")
-COLLECTIVE_SECONDS = 60.0  # beyond an item's own deadline: attncheck's comes first, and knows more
+# added to an item's own deadline, so that attncheck's deadline, which knows more, comes first
+COLLECTIVE_SECONDS = 60.0
 
 
 class RendezvousFailed(Exception):
-    """Some ranks did not come; the message names them."""
+    """Some ranks did not arrive; the message names them."""
 
 
 def rendezvous(
     kind: str, rank: int, world_size: int, seconds: float, item_seconds: float, sequence: int
 ) -> tuple[Any, Any, list[dict[str, Any]]]:
-    """Return the context-parallel group over all ranks, their store, and every rank's facts. Raises `RendezvousFailed`.
+    """Return the context-parallel group over all ranks, their store, and every rank's facts.
 
-    The facts go through the store, before any collective: ranks that cannot communicate can still be compared.
+    The facts go through the store, before any collective, so that ranks that cannot communicate can still be compared.
+    Raises `RendezvousFailed`.
     """
     began = time.monotonic()
     store = _open_store(rank, sequence, seconds)
@@ -53,10 +55,10 @@ def rendezvous(
 
 
 def _open_store(rank: int, sequence: int, seconds: float) -> Any:
-    """Return the ranks' store: the elastic agent's if it lends its own, else one that rank 0 opens.
+    """Return the ranks' store: the elastic agent's if it can be shared, otherwise one that rank 0 opens.
 
-    Not by init_process_group's env://, whose store waits for all ranks and cannot say which is missing. `sequence`
-    distinguishes the groups that one process of an outside launcher starts one after another.
+    init_process_group's env:// is not used: its store waits for all ranks and cannot tell which is missing. `sequence`
+    distinguishes the groups that one process of an external launcher starts one after another.
     """
     agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + (0 if agent_store else sequence)
@@ -108,7 +110,7 @@ def collect_facts(kind: str, rank: int) -> dict[str, Any]:
 
 
 def _locate_gpu() -> tuple[str, int]:
-    """Return our GPU's PCI address, and its number among the visible ones in bus order, as nvidia-smi counts."""
+    """Return this rank's GPU: its PCI address, and its number among the visible ones in bus order, as in nvidia-smi."""
     addresses = [_pci_address(index) for index in range(torch.cuda.device_count())]
     address = addresses[torch.cuda.current_device()]
     return address, sorted(addresses).index(address)

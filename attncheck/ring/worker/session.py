@@ -16,7 +16,7 @@ from attncheck.ring.worker.rank import RankContext
 
 
 def _import_error(backend: Backend) -> str:
-    """Return why the package of a backend cannot be imported here ("": it can); each case would lose a group by it."""
+    """Return why the package of a backend cannot be imported, "" if it can; otherwise each case would lose a group."""
     if backend.package != ring_package.DISTRIBUTION:
         return ""
     try:
@@ -36,7 +36,8 @@ class RankSession:
         self.import_error = context.agree_on_reason(_import_error(backend))
         single_device = as_single_device(backend, context.rank, context.group)
         if context.device.kind != "cuda":
-            single_device = replace(single_device, kernel_pattern="")  # plain torch has no backend's kernels
+            # emulated kernels in plain torch do not match the backend's kernel names
+            single_device = replace(single_device, kernel_pattern="")
         self._session = ParitySession(
             single_device,
             context.device,
@@ -47,7 +48,7 @@ class RankSession:
         )
 
     def measure(self, case: Case) -> Run:
-        """Return what the backend does with `case`; every rank of the group must call it with the same case."""
+        """Return the backend's run of `case`; every rank of the group must call it with the same case."""
         run = self._session.check_case(case)
         if self.import_error and run.outcome == "ok":
             return replace(run, outcome="raised", reason=self.import_error)

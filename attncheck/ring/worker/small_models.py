@@ -1,8 +1,8 @@
-"""Small decoders from transformers' own classes: a plain one, one with a sliding window, one with sinks.
+"""Small decoders of transformers' own classes: a plain one, one with a sliding window, one with sinks.
 
-Made from configurations and a seed: nothing is fetched, no remote code runs. Weights are larger than usual, so that
-attention is not nearly uniform and what it sees matters; all experts of the one with sinks are used, so that rounding
-cannot choose others.
+They are made from configurations and a seed; nothing is downloaded and no remote code runs. Weights are larger than
+usual, so that attention is not nearly uniform and the visible tokens matter. The model with sinks uses all its experts,
+so that rounding cannot choose others.
 """
 
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ SIZES: dict[str, Any] = {
 def select_model(
     shape: Shape, implementation: str, dtype: torch.dtype, device: Any, emulated: bool
 ) -> tuple[Any, str, str]:
-    """Return the model with the implementation, how it got it, and why it cannot have it ("": it has).
+    """Return the model with the implementation, how that was set, and why it cannot be set ("": it is).
 
-    transformers gives flash_attention_2 only where flash-attn is installed, and not to a model with sinks; there it is
-    written into the configuration after construction, as a training script can do.
+    transformers allows flash_attention_2 only if flash-attn is installed, and not for a model with sinks. In these
+    cases it is written into the configuration after construction, as a training script can do.
     """
     import transformers.modeling_utils
 
@@ -64,7 +64,7 @@ def make_eager_model(shape: Shape, dtype: torch.dtype, device: Any) -> Any:
 
 
 def iter_damaged_models(shape: Shape, dtype: torch.dtype, device: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each part of a model that an adapter may drop, in words, and the model without it."""
+    """Yield each part of a model that an adapter may drop, described, and the model without it."""
     if shape in WINDOW_BY_SHAPE:
         yield "without its window", make_model(shape, "eager", dtype, device, sliding_window=None)
         wider_window = WINDOW_BY_SHAPE[shape] + 1
@@ -72,12 +72,12 @@ def iter_damaged_models(shape: Shape, dtype: torch.dtype, device: Any) -> Iterat
     elif shape == "sinks":
         model = make_model(shape, "eager", dtype, device)
         for layer in model.model.layers:
-            layer.self_attn.sinks.data.fill_(-1e4)  # in bfloat16's and float16's range; e^-10000 is nothing
+            layer.self_attn.sinks.data.fill_(-1e4)  # fits bfloat16 and float16; e^-10000 is zero
         yield "without its sinks", model
 
 
 def make_model(shape: Shape, implementation: str, dtype: torch.dtype, device: Any, **changes: Any) -> Any:
-    """Return a model in eval mode; the same weights for the same shape, whatever its configuration's `changes`."""
+    """Return a model in eval mode; a shape always gets the same weights, with any `changes` of its configuration."""
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(SEED)

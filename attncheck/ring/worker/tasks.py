@@ -1,4 +1,4 @@
-"""Two tasks of a rank: measure parity over all ranks, and determinism of repeated calls."""
+"""Two tasks of a rank: parity across all ranks, and determinism of repeated calls."""
 
 from typing import Any, cast
 
@@ -11,12 +11,12 @@ from attncheck.ring.worker.rank import RankContext, RankFailed
 from attncheck.ring.worker.session import RankSession
 
 # ring-flash-attn merges blocks in a torch.jit.script function (ring_flash_attn/utils.py), which is compiled again after
-# its first calls: those have other bits than all later ones, in every process alike.
+# its first calls. The first calls therefore differ from later ones in their bits, in every process.
 WARM_UP_CALLS = 3
 
 
 def parity(context: RankContext) -> None:
-    """Measure every item with its backend, over all ranks; rank 0 judges."""
+    """Measure every item with its backend, across all ranks; rank 0 judges."""
     from attncheck.ring.worker.session import RankSession
 
     backends_by_name = backends.load()[0]
@@ -27,7 +27,7 @@ def parity(context: RankContext) -> None:
 
 
 def measure_case(session: RankSession, case: Case) -> Run:
-    """Return the run of a case by a scheme. Raises `RankFailed` if it raised here: peers wait in a collective."""
+    """Return a scheme's run of a case. Raises `RankFailed` if the scheme raised here: peers wait in a collective."""
     run = session.measure(case)
     if run.outcome in ("raised", "out_of_memory") and not session.import_error:
         raise RankFailed(run.reason)
@@ -53,7 +53,7 @@ def determinism(context: RankContext) -> None:
 
 
 def _iter_items(context: RankContext, backends_by_name: dict[str, Backend], names_only: bool = False) -> Any:
-    """Yield (index, case or its name, backend) of each item, after sending that it has started."""
+    """Yield (index, case or its name, backend) of each item, after reporting its start."""
     cases = {} if names_only else _read_cases(context.message)
     for index, (backend, name) in enumerate(context.message["items"]):
         if backend not in backends_by_name:

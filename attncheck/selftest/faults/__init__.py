@@ -1,11 +1,11 @@
-"""The faults that `attncheck selftest` injects so that the checks are seen to fail.
+"""The faults that `attncheck selftest` injects to show that the checks fire.
 
-One file a family or a kind of fault, each with a tuple `FAULTS`. A fault belongs to a family: a healthy state in a
+Each file has one family or kind of fault, with a tuple `FAULTS`. A fault belongs to a family: a healthy state in a
 throwaway folder, and the real check that a user would run there. Injecting a fault changes that folder, the variables
-or the arguments of the command, never the environment that is examined. The family without any fault is its control.
-Faults of a plugin (an entry point in the group "attncheck.faults", whose value is the module) need one import:
+or the arguments of the command, never the examined environment. The family without any fault is its control. Faults of
+a plugin (an entry point in the group "attncheck.faults" whose value is the module) need one import:
 
-    from attncheck.selftest.faults import Family, Fault, Sandbox
+from attncheck.selftest.faults import Family, Fault, Sandbox
 """
 
 import os
@@ -31,7 +31,7 @@ class Sandbox:
     gpus: int = 0
     arguments: list[str] = field(default_factory=list)
     environ: dict[str, str | None] = field(default_factory=dict)
-    hermetic: bool = False  # the check sees no variable of the user's but those of `environ`
+    hermetic: bool = False  # whether the check has only the variables in `environ`, and none of the user's
 
     def write_file(self, name: str, text: str | bytes) -> Path:
         """Write a file below the folder and return its path."""
@@ -41,7 +41,7 @@ class Sandbox:
         return path
 
     def prepend_pythonpath(self, folder: Path) -> None:
-        """Let every interpreter of the check import from `folder` before its environment and the user's own path."""
+        """Make every interpreter of the check import from `folder` before its environment and the user's PYTHONPATH."""
         rest = self.environ.get("PYTHONPATH", None if self.hermetic else os.environ.get("PYTHONPATH"))
         self.environ["PYTHONPATH"] = f"{folder}:{rest}" if rest else str(folder)
 
@@ -57,10 +57,10 @@ def do_nothing(sandbox: Sandbox) -> None:
 
 @dataclass(frozen=True)
 class Family:
-    """Faults that share a check and a control: `setup` makes the healthy state and the command's arguments.
+    """Faults that share a check and a control; `setup` makes the healthy state and the command's arguments.
 
-    `needs` are distributions of the examined environment ("torch"), or "gpu", "two gpus", "cpu" or "linux".
-    Faults of a family that is `together` are injected into one run of the check, where each has its own subject.
+    `needs` are distributions of the examined environment ("torch"), or "gpu", "two gpus", "cpu" or "linux". If
+    `together`, all faults of the family are injected into one run of the check, where each has its own subject.
     """
 
     name: str
@@ -68,15 +68,15 @@ class Family:
     setup: SandboxAction
     needs: tuple[str, ...] = ()
     together: bool = False
-    heavy: bool = False  # a run of it can fill the machine: few at once
-    measures: bool = False  # its control must have measured something, and found it right
+    heavy: bool = False  # whether one run can use the whole machine, so that few run at once
+    measures: bool = False  # whether its control must have measured something and found it right
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault to inject: every code of `codes` must be found, in a finding that holds all words of `mentions`.
+    """One fault to inject; every code in `codes` must be found, in a finding with all words of `mentions`.
 
-    `title` says what is injected, `imitates` the failure of the real world that it represents, with its source.
+    `title` describes the injected fault, `imitates` the real failure that it represents, with its source.
     """
 
     name: str

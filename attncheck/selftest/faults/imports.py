@@ -1,4 +1,4 @@
-"""A torch that raises, dies or hangs when doctor's probe imports it, and an extension of attncheck that raises."""
+"""A torch that raises, crashes or hangs when doctor's probe imports it, and an attncheck plugin that raises."""
 
 from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction
 from attncheck.selftest.faults.plugins import add_package
@@ -9,19 +9,19 @@ NO_LIBRARY = "raise ImportError('libcudart.so.13: cannot open shared object file
 
 
 def setup_imports(sandbox: Sandbox) -> None:
-    """Put a healthy torch of two lines first on the path, and have doctor import it."""
+    """Put a healthy torch of two lines first on the path, and make doctor import it."""
     add_package(sandbox, "torch", "2.11.0", "__version__ = '2.11.0'\n")
     sandbox.arguments += ["doctor", "--python", sandbox.python, "--lane", "import", "--select", "ATN102"]
     sandbox.arguments += ["--select", "ATN902", "--timeout", "4", "--format", "json"]
 
 
 def with_torch(source: str) -> SandboxAction:
-    """Return what writes torch's module."""
+    """Return the action that writes torch's module."""
     return lambda sandbox: sandbox.write_file("packages/torch/__init__.py", source)
 
 
 def add_broken_plugin(sandbox: Sandbox) -> None:
-    """Add a plugin's rule that raises when it is loaded."""
+    """Add a plugin with a rule that raises when it is loaded."""
     folder = add_package(sandbox, "broken_rule", "1.0", "raise RuntimeError('of another attncheck')\n")
     (folder / "broken_rule-1.0.dist-info/entry_points.txt").write_text("[attncheck.rules]\nbroken = broken_rule\n")
 
@@ -30,7 +30,7 @@ IMPORTS = Family("imports", "doctor on a torch that can be imported", setup_impo
 
 
 def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
-    """Return a fault of an import."""
+    """Return a fault in an import."""
     return Fault(name, IMPORTS, (code,), title, imitates, inject, mentions)
 
 

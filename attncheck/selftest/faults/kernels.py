@@ -4,7 +4,7 @@ from attncheck.selftest.faults import Family, Fault, Sandbox
 from attncheck.selftest.faults.plugins import with_backend
 
 CASE = "dense-causal-s257-h4kv2-d64-bf16-normal"
-QUICK_BASE = "sdpa_flash"  # repeated often: the quicker kernel
+QUICK_BASE = "sdpa_flash"  # the faster kernel, because it is repeated often
 BACKEND_TEMPLATE = """
 from attncheck.attention.backends import sdpa_flash, sdpa_math
 
@@ -21,13 +21,13 @@ BACKEND = Backend("{name}", "planted by selftest", "planted", Installed, {base}.
 
 
 def backend_source(name: str, body: str, base: str = "sdpa_math", **settings: str) -> str:
-    """Return the source of a backend whose `run` has this body, made around one of torch's kernels."""
+    """Return the source of a backend with this `run` body, based on one of torch's kernels."""
     indented_body = "\n".join("    " + line for line in body.strip("\n").splitlines())
     return BACKEND_TEMPLATE.format(name=name, body=indented_body, settings=settings, base=base)
 
 
 def setup_parity(sandbox: Sandbox) -> None:
-    """Run parity on one case; the backend that is right is measured in the control alone."""
+    """Run parity on one case; only the control measures the correct backend."""
     sandbox.arguments += ["parity", "--python", sandbox.python, "--device", sandbox.device, "--suite", "quick"]
     sandbox.arguments += ["--case", CASE, "--format", "json", "--timeout", "10"]
     with_backend("selftest_right", backend_source("selftest_right", "return right(inputs, deterministic)"))(sandbox)
@@ -46,7 +46,7 @@ DETERMINISM = Family("determinism", "determinism of a correct backend", setup_de
 
 
 def make_parity_fault(name: str, code: str, title: str, imitates: str, body: str, *mentions: str) -> Fault:
-    """Return the fault of a backend; the finding's subject is its name."""
+    """Return a backend's fault; the finding's subject is the backend's name."""
     name = f"selftest_{name}"
     return Fault(
         name, PARITY, (code,), title, imitates, with_backend(name, backend_source(name, body)), (name, *mentions)
@@ -54,7 +54,7 @@ def make_parity_fault(name: str, code: str, title: str, imitates: str, body: str
 
 
 def scaled_gradient_body(name: str, factor: float = 1.05) -> str:
-    """Return the body of a backend that multiplies one gradient."""
+    """Return the body of a backend that multiplies one gradient by a factor."""
     return f"answer = right(inputs, deterministic)\nreturn replace(answer, {name}=answer.{name} * {factor})"
 
 

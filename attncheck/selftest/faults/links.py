@@ -1,4 +1,4 @@
-"""Communication that delivers wrong data or does not end: injected into torch.distributed, in every rank."""
+"""Communication that delivers wrong data or never ends, injected into torch.distributed in every rank."""
 
 from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction
 from attncheck.selftest.faults.plugins import add_sitecustomize
@@ -47,7 +47,7 @@ RAISES = """
 
 
 def setup_communication(sandbox: Sandbox) -> None:
-    """Let two ranks communicate: on GPUs if there are two, else on the CPU."""
+    """Let two ranks communicate, on GPUs if there are two, otherwise on the CPU."""
     if sandbox.gpus < 2:
         sandbox.environ["CUDA_VISIBLE_DEVICES"] = ""
     lanes = "static,device" if sandbox.gpus > 1 else "static"
@@ -60,7 +60,7 @@ COMMUNICATION = Family(
 
 
 def make_fault(name: str, code: str, title: str, imitates: str, source: str, *mentions: str) -> Fault:
-    """Return a fault of communication."""
+    """Return a communication fault."""
     inject: SandboxAction = lambda sandbox: add_sitecustomize(sandbox, SOURCE_HEAD + source)
     return Fault(name, COMMUNICATION, (code,), title, imitates, inject, mentions)
 

@@ -1,4 +1,4 @@
-"""Two nodes under srun, one of which is not like the other: two processes of doctor that meet over a port."""
+"""Two different nodes under srun: two doctor processes that meet over a port."""
 
 import json
 import zlib
@@ -6,8 +6,8 @@ import zlib
 from attncheck.selftest.faults import Family, Fault, Sandbox
 from attncheck.selftest.faults.plugins import add_package, add_sitecustomize
 
-SECOND = "node1.json"  # the variables in which node 1 differs
-# Node 0's doctor starts node 1's, the same command, before it does anything else.
+SECOND = "node1.json"  # the variables that are different on node 1
+# Node 0's doctor starts node 1's, with the same command, before it does anything else.
 START_SECOND = """
 import json, os, subprocess, sys
 if os.environ.get("SLURM_NODEID") == "0" and "--nodes" in sys.orig_argv:
@@ -20,7 +20,7 @@ if os.environ.get("SLURM_NODEID") == "0" and "--nodes" in sys.orig_argv:
 
 
 def start_as_two_nodes(sandbox: Sandbox) -> None:
-    """Have doctor run as two nodes, as srun starts them."""
+    """Make doctor run as two nodes, as srun starts them."""
     sandbox.arguments += ["--nodes", "--nodes-timeout", "60"]
     sandbox.environ |= {
         "SLURM_JOB_ID": str(zlib.crc32(str(sandbox.folder).encode())),
@@ -37,19 +37,19 @@ def start_as_two_nodes(sandbox: Sandbox) -> None:
 
 
 def change_second(sandbox: Sandbox, **variables: str) -> None:
-    """Give node 1 variables of its own."""
+    """Set variables on node 1 only."""
     sandbox.write_file(SECOND, json.dumps(variables))
 
 
 def setup_nodes(sandbox: Sandbox) -> None:
-    """Put a transformers first on the path of both nodes, and have doctor compare their files."""
+    """Put a transformers package first on the path of both nodes, and make doctor compare their files."""
     add_package(sandbox, "transformers", "4.57.6")
     sandbox.arguments += ["doctor", "--python", sandbox.python, "--lane", "static", "--format", "json"]
     start_as_two_nodes(sandbox)
 
 
 def install_another_transformers(sandbox: Sandbox) -> None:
-    """Put another transformers first on node 1's path."""
+    """Put another transformers package first on node 1's path."""
     path = sandbox.environ["PYTHONPATH"]
     folder = add_package(sandbox, "transformers", "4.50.0", folder="other")
     change_second(sandbox, PYTHONPATH=f"{folder}:{path}")

@@ -1,4 +1,4 @@
-"""Puts packages before the environment's: backends as a user's plugin would come, and code that runs at the start."""
+"""Puts packages before the environment's: backends as from a user's plugin, and code that runs at startup."""
 
 import textwrap
 from pathlib import Path
@@ -15,7 +15,7 @@ SETTINGS = {}
 
 
 def with_backend(name: str, source: str) -> SandboxAction:
-    """Return what installs the backend `name`, whose module `source` ends in a `BACKEND`, and has it measured."""
+    """Return the action that installs and measures the backend `name`; its module `source` ends in a `BACKEND`."""
 
     def inject(sandbox: Sandbox) -> None:
         module = f"{name}_plugin"
@@ -27,7 +27,7 @@ def with_backend(name: str, source: str) -> SandboxAction:
 
 
 def add_package(sandbox: Sandbox, name: str, version: str, source: str = "", folder: str = "packages") -> Path:
-    """Add a distribution of one module before all others of the check, and return the folder that it is in."""
+    """Add a distribution of one module before all others of the check, and return its folder."""
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     path = sandbox.write_file(f"{folder}/{name}-{version}.dist-info/METADATA", metadata).parents[1]
     sandbox.write_file(f"{folder}/{name}/__init__.py", source)
@@ -43,7 +43,7 @@ def add_sitecustomize(sandbox: Sandbox, source: str) -> None:
 
 
 def add_import_hook(sandbox: Sandbox, module: str, source: str) -> None:
-    """Add code that every interpreter of the check runs right after it imports `module`, known there as `module`."""
+    """Add code that every interpreter of the check runs right after it imports `module`, under the name `module`."""
     hook = IMPORT_HOOK.format(module=module, source=textwrap.dedent(source))
     add_sitecustomize(sandbox, hook)
 

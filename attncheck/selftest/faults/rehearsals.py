@@ -1,4 +1,4 @@
-"""Faults in a user's own training script, which `attncheck smoke -- COMMAND` rehearses: collator, labels, loss."""
+"""Faults in a user's training script, which `attncheck smoke -- COMMAND` rehearses: collator, labels, loss."""
 
 from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction
 
@@ -42,7 +42,7 @@ LOSS = "model(**batch, num_items_in_batch=targets).loss"
 
 
 def setup_rehearsal(sandbox: Sandbox) -> None:
-    """Rehearse a script that packs two documents into a row, and is right."""
+    """Rehearse a correct script that packs two documents into a row."""
     script = sandbox.write_file("train.py", SCRIPT)
     command = [sandbox.python, str(script), "--model_name_or_path", "llama", "--data_path", "data.jsonl"]
     command += ["--output_dir", "out", "--max_steps", "1000", "--gradient_accumulation_steps", "4"]
@@ -52,7 +52,7 @@ def setup_rehearsal(sandbox: Sandbox) -> None:
 
 
 def change_script(before: str, after: str) -> SandboxAction:
-    """Return what changes a line of the script."""
+    """Return the action that changes a line of the script."""
 
     def inject(sandbox: Sandbox) -> None:
         if before not in SCRIPT:
@@ -73,7 +73,7 @@ REHEARSAL = Family(
 
 
 def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
-    """Return a fault of a script."""
+    """Return a fault in a script."""
     return Fault(name, REHEARSAL, (code,), title, imitates, inject, mentions)
 
 

@@ -1,7 +1,7 @@
-"""Context-parallel schemes damaged in one place: a plain one, and ring-flash-attn's own with its own messages.
+"""Context-parallel schemes with one fault each: a plain one, and ring-flash-attn's own with its own messages.
 
-On machines with two GPUs the genuine schemes run flash-attn's real kernels over NCCL; elsewhere two gloo ranks run
-them with the kernels emulated, and the schedules, messages and merging are the genuine ones anyway.
+With two GPUs ring-flash-attn's schemes run flash-attn's real kernels over NCCL. Otherwise two gloo ranks run them with
+emulated kernels; the schedules, messages and merging are still ring-flash-attn's own.
 """
 
 import textwrap
@@ -171,19 +171,19 @@ def setup_ring(sandbox: Sandbox) -> None:
 
 
 def setup_plain_ring(sandbox: Sandbox) -> None:
-    """Measure the plain scheme, which is right."""
+    """Measure the plain scheme, which is correct."""
     setup_ring(sandbox)
     with_backend("selftest_ring", plain_source("selftest_ring", "return right(inputs, deterministic)"))(sandbox)
 
 
 def setup_genuine_ring(sandbox: Sandbox) -> None:
-    """Measure ring-flash-attn's ring and zigzag as they are."""
+    """Measure ring-flash-attn's unchanged ring and zigzag."""
     setup_ring(sandbox)
     sandbox.arguments += ["--backend", "ring_flash_attn", "--backend", "zigzag_ring_flash_attn"]
 
 
 def plain_source(name: str, body: str) -> str:
-    """Return the source of the plain scheme whose `run` has this body."""
+    """Return the source of the plain scheme with this `run` body."""
     return PLAIN_TEMPLATE.replace("{body}", textwrap.indent(body.strip("\n"), "    ")).replace("{name}", name)
 
 

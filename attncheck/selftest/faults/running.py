@@ -16,23 +16,23 @@ from attncheck.workers.process import Process, closing_stream, defer_signals, de
 
 ROOT = Path(__file__).resolve().parents[3]
 STDOUT_LIMIT = 64 << 20  # bytes
-STOP_SECONDS = 10.0  # that a check gets to stop what it has started
-# EXEC_SCRIPT starts CLI_SCRIPT with exactly the sandbox's variables; attncheck comes last on that one's sys.path.
+STOP_SECONDS = 10.0  # time for a check to stop the processes that it started
+# EXEC_SCRIPT starts CLI_SCRIPT with exactly the sandbox's variables; attncheck is last on CLI_SCRIPT's sys.path.
 CLI_SCRIPT = "import sys; sys.path.append(sys.argv.pop(1)); from attncheck.__main__ import main; main()"
 EXEC_SCRIPT = (
     "import json, os, sys; environ = json.loads(sys.argv[1]); "
     "os.execve(sys.executable, [sys.executable, '-B', '-c', *sys.argv[2:]], environ)"
 )
-# Left out, as selftest is no rank of any group, and the check should see what is injected alone.
+# Removed, because selftest is no rank of a group, and the check should see only the injected fault.
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 LAUNCHER_PREFIXES = ("SLURM_", "TORCHELASTIC_", "OMPI_", "PMI_")
 
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """How a check ended: its findings, or None and the reason; `passed` counts what it measured and found right.
+    """How a check ended: its findings, or None and the reason; `passed` counts the correct measurements.
 
-    `skips` are the rules that could not judge.
+    `skips` are the inconclusive rules.
     """
 
     seconds: float
@@ -80,7 +80,7 @@ class CheckProcess(Process):
         return _parse_report(b"".join(self._stdout), elapsed, self.returncode or 0, self.stderr)
 
     def stop(self) -> None:
-        """End the check as Ctrl-C would, so that it stops what it has started; then kill what is left."""
+        """End the check as Ctrl-C would, so that it stops its own processes; then kill the remaining ones."""
         with defer_signals():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._process.pid, signal.SIGTERM)
@@ -94,7 +94,7 @@ def start_check(sandbox: Sandbox) -> CheckProcess:
 
 
 def check_environment(sandbox: Sandbox, user_environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the check's variables: the user's own (none if the sandbox is hermetic), changed by the sandbox's."""
+    """Return the check's variables: the user's (none if the sandbox is hermetic), changed by the sandbox's."""
     variables = {} if sandbox.hermetic else dict(user_environ)
     launcher = [name for name in variables if name in RANK_VARIABLES or name.startswith(LAUNCHER_PREFIXES)]
     variables = {name: value for name, value in variables.items() if name not in launcher}

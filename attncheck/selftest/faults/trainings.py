@@ -1,7 +1,7 @@
 """Trainings that leak, look ahead or learn wrongly: injected into transformers and torch, or set in the plan.
 
-A small model is trained for real by `attncheck smoke`. If a fault is one of an implementation, it is injected into
-"sdpa" alone, as users' stacks have it, so that the eager reference stays right.
+`attncheck smoke` really trains a small model. A fault in an implementation is injected only into "sdpa", as in users'
+environments, so that the eager reference stays correct.
 """
 
 import json
@@ -119,7 +119,7 @@ def setup_smoke(
 
 
 def only_options(*checks: str) -> list[str]:
-    """Return the options that run these checks alone."""
+    """Return the options that run only these checks."""
     return [word for check in checks for word in ("--only", check)]
 
 
@@ -129,36 +129,36 @@ def setup_packed(sandbox: Sandbox) -> None:
 
 
 def setup_padded(sandbox: Sandbox) -> None:
-    """Check padding on the left; by eager, since cuDNN, which sdpa may choose, makes NaN of such masks (ATN421)."""
+    """Check left padding with eager: cuDNN, which sdpa may choose, computes NaN for such masks (ATN421)."""
     options = ("--packing", "padding", "--padding-side", "left")
     setup_smoke(sandbox, *only_options("padding"), *options, implementation="eager")
 
 
 def attend_to_padding(sandbox: Sandbox) -> None:
-    """Run sdpa, which attends to padding."""
+    """Run an sdpa that attends to padding."""
     sandbox.arguments[sandbox.arguments.index("eager")] = "sdpa"
     with_broken_sdpa("padding", PADDING_ATTENDED)(sandbox)
 
 
 def setup_training(sandbox: Sandbox) -> None:
-    """Train two steps, and the same again with deterministic algorithms required."""
+    """Train two steps, twice, with deterministic algorithms required."""
     setup_smoke(sandbox, *only_options("training", "reproducible"), "--steps", "2", "--deterministic")
 
 
 def setup_cross_entropy(sandbox: Sandbox) -> None:
-    """Check a cross-entropy that holds a few rows at a time."""
+    """Check a cross-entropy that processes a few rows at a time."""
     setup_smoke(sandbox, *only_options("cross_entropy"), "--cross-entropy", "chunked")
 
 
 def setup_liger(sandbox: Sandbox) -> None:
-    """Check a liger-kernel whose RMSNorm is the model's."""
+    """Check a liger-kernel whose RMSNorm equals the model's."""
     setup_smoke(sandbox, *only_options("liger"), "--liger")
     with_liger("")(sandbox)
     sandbox.prepend_pythonpath(sandbox.folder / "packages")
 
 
 def with_broken_sdpa(check: str, body: str) -> SandboxAction:
-    """Return what replaces transformers' sdpa in every process, and runs one check alone."""
+    """Return the action that replaces transformers' sdpa in every process, and runs only one check."""
 
     def inject(sandbox: Sandbox) -> None:
         keep_only_check(sandbox, check)
@@ -168,7 +168,7 @@ def with_broken_sdpa(check: str, body: str) -> SandboxAction:
 
 
 def keep_only_check(sandbox: Sandbox, check: str) -> None:
-    """Run one check of those that the control runs."""
+    """Run only one of the control's checks."""
     arguments = sandbox.arguments
     others = [index for index, word in enumerate(arguments) if word == "--only" and arguments[index + 1] != check]
     for index in reversed(others):
@@ -176,18 +176,18 @@ def keep_only_check(sandbox: Sandbox, check: str) -> None:
 
 
 def break_checkpointing(sandbox: Sandbox) -> None:
-    """Let checkpointed layers start from a changed input when they are run again."""
+    """Make checkpointed layers start from a changed input when they are recomputed."""
     keep_only_check(sandbox, "checkpointing")
     add_import_hook(sandbox, "torch.utils.checkpoint", CHECKPOINTING)
 
 
 def count_padding(sandbox: Sandbox) -> None:
-    """Let the chunked cross-entropy count ignored labels."""
+    """Make the chunked cross-entropy count ignored labels."""
     add_import_hook(sandbox, "attncheck.smoke.worker.losses", COUNTS_PADDING)
 
 
 def with_liger(epsilon_change: str) -> SandboxAction:
-    """Return what installs a liger-kernel in plain torch, its RMSNorm's epsilon changed."""
+    """Return the action that installs a liger-kernel in plain torch with a changed RMSNorm epsilon."""
 
     def inject(sandbox: Sandbox) -> None:
         for folder in ("liger_kernel", "liger_kernel/transformers"):
@@ -199,13 +199,13 @@ def with_liger(epsilon_change: str) -> SandboxAction:
 
 
 def use_running_positions(sandbox: Sandbox) -> None:
-    """Set positions that are not reset: the plan itself is the fault."""
+    """Set positions that are never reset: the plan itself is the fault."""
     keep_only_check(sandbox, "isolation")
     sandbox.arguments += ["--positions", "running"]
 
 
 def replace_by_gemma2(sandbox: Sandbox) -> None:
-    """Train a soft-capped model in the Llama's place."""
+    """Train a soft-capped model instead of the Llama."""
     keep_only_check(sandbox, "implementation")
     fields = {"attn_logit_softcapping": 5.0, "head_dim": 16, "sliding_window": 64}
     sandbox.write_file("model/config.json", json.dumps({"model_type": "gemma2", **SMALL_CONFIG, **fields}))
@@ -224,7 +224,7 @@ LIGER_RIGHT = Family("smoke-liger", "smoke with a correct liger-kernel", setup_l
 def make_fault(
     name: str, family: Family, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str
 ) -> Fault:
-    """Return a fault of a training."""
+    """Return a fault in a training."""
     return Fault(name, family, (code,), title, imitates, inject, mentions)
 
 

@@ -1,6 +1,6 @@
-"""Why does it work there and not here: two environments, the findings that one of them has, the facts that differ.
+"""Explains why something works in one environment and not in another, by their findings and facts.
 
-`sides.py` makes a side of a snapshot, a report or a lock, with its facts by `facts.py`; `one_sided.py` finds what is
-wrong on one side only, `rank.py` orders the facts that differ by how likely they explain it, `compare.py` makes the
-report. All of it is arithmetic.
+`sides.py` makes a side from a snapshot, a report or a lock, with facts from `facts.py`. `one_sided.py` finds the
+problems of only one side, `rank.py` orders the different facts by how likely they explain these, and `compare.py` makes
+the report. All of it works on recorded data alone.
 """

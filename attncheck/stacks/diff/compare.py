@@ -8,7 +8,7 @@ from attncheck.stacks.diff.sides import StackSide, any_snapshot
 
 
 def compare_sides(a: StackSide, b: StackSide) -> Report:
-    """Return the report on two sides: findings that only one of them has, then the facts that differ."""
+    """Return the report on two sides: findings that only one of them has, then the different facts."""
     one_sided = compare_findings(a, b)
     lost = [
         f"{name}: {reason}"

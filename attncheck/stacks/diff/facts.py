@@ -1,4 +1,4 @@
-"""What a side is made of, fact by fact, as texts that can be compared."""
+"""The facts of a side, as texts that can be compared."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -10,12 +10,12 @@ from attncheck.stacks.lock.machine import describe_gpus
 from attncheck.stacks.lock.make import make_lock
 
 MIB = 1 << 20
-UNCOMPARED_MODEL_FIELDS = ("source", "links", "accepts")  # the first is where it lies, the others are consequences
+UNCOMPARED_MODEL_FIELDS = ("source", "links", "accepts")  # where the model is, and fields that follow from it
 
 
 @dataclass(frozen=True)
 class StackFact:
-    """One fact of a side. `aliases` are the words by which a finding names it, next to its subject."""
+    """One fact of a side; a finding may name it by its subject or by one of its `aliases`."""
 
     kind: str
     subject: str
@@ -24,13 +24,13 @@ class StackFact:
 
 
 def list_snapshot_facts(snapshot: Snapshot) -> Iterator[StackFact]:
-    """Yield the facts of a snapshot that are known."""
+    """Yield the known facts of a snapshot."""
     for source in list_fact_sources():
         yield from source(snapshot)
 
 
 def list_fact_sources() -> tuple[Callable[[Snapshot], Iterator[StackFact]], ...]:
-    """Return the functions that yield a snapshot's facts, each of some of its fields; of two alike the later counts."""
+    """Return the functions that yield a snapshot's facts, each from some fields; a later one replaces equal facts."""
     return (_package_facts, _lock_facts, _torch_facts, _machine_facts, _host_facts, _variable_facts, _job_facts)
 
 
@@ -39,7 +39,7 @@ def _lock_facts(snapshot: Snapshot) -> Iterator[StackFact]:
 
 
 def list_lock_facts(lock: Lock) -> Iterator[StackFact]:
-    """Yield the facts that a lock holds, and a snapshot has too."""
+    """Yield the facts of a lock that a snapshot also has."""
     for package in lock.packages:
         yield StackFact("package", package.name, package.version)
         if package.wheel_tags:
@@ -59,7 +59,7 @@ def list_lock_facts(lock: Lock) -> Iterator[StackFact]:
 
 
 def _fact(kind: str, subject: str, fact: Fact[Any], aliases: tuple[str, ...] = ()) -> Iterator[StackFact]:
-    """Yield a fact as text; nothing if it is not known."""
+    """Yield a fact as text; nothing if it is unknown."""
     if isinstance(fact, Known):
         value = fact.value
         text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

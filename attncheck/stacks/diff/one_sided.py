@@ -1,4 +1,4 @@
-"""Finds what is wrong on one side only, as far as the other side was judged too."""
+"""Finds the problems of only one side, as far as the other side was judged too."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Key = tuple[str, str]  # a finding's code, and its subject without a version
 
 @dataclass(frozen=True)
 class OneSided:
-    """The findings of one side only, in full and by side, and those that the other side could not judge."""
+    """The findings that only one side has, in full and by side, and those that the other side could not judge."""
 
     findings: tuple[Finding, ...] = ()
     rows: tuple[OneSidedFinding, ...] = ()
@@ -27,9 +27,9 @@ class OneSided:
 
 
 def compare_findings(a: StackSide, b: StackSide) -> OneSided:
-    """Return the findings that only one side has: the rules run on both sides alike, and what their reports measured.
+    """Return the findings that only one side has: from the rules, run on both, and from measurements in reports.
 
-    A lock has no findings, and nothing is one-sided next to it.
+    A lock has no findings; compared with a lock, no finding is one-sided.
     """
     if a.snapshot is None or b.snapshot is None:
         return OneSided()
@@ -51,7 +51,7 @@ def compare_findings(a: StackSide, b: StackSide) -> OneSided:
 
 
 def list_one_sided(here: "JudgedSide", there: "JudgedSide") -> Iterator[tuple[Finding, str]]:
-    """Yield each finding of `here` that `there` lacks, with why it was not judged there; "" if it was."""
+    """Yield each finding of `here` that `there` lacks, with the reason if it was not judged there, otherwise ""."""
     keys_there = {make_key(finding) for finding in there.report.findings}
     for finding in here.report.findings:
         if make_key(finding) not in keys_there:
@@ -60,20 +60,20 @@ def list_one_sided(here: "JudgedSide", there: "JudgedSide") -> Iterator[tuple[Fi
 
 @dataclass(frozen=True)
 class JudgedSide:
-    """A side with what the rules found on it, and which of its facts each rule read."""
+    """A side with its rules' findings, and the facts that each rule read."""
 
     side: StackSide
     report: Report
     memory: RuleMemory[engine.RuleAnswer]
 
     def list_unseen(self, code: str) -> set[str]:
-        """Return the facts that the rule `code` read, and that no one looked at here."""
+        """Return the facts that the rule `code` read and that were not probed here."""
         read = [pair for known, _ in self.memory.answers.get(code, []) for pair in known]
         return {name for name, value in read if isinstance(name, str) and value == Absent(NOT_ASKED)}
 
 
 def judge_side(side: StackSide, needs: frozenset[Need]) -> JudgedSide:
-    """Return the rules' report on a side, with what its own report has alongside that: measured, or about a launch."""
+    """Return the rules' report on a side, with its own report's findings on measurements and launches."""
     assert side.snapshot is not None
     memory: RuleMemory[engine.RuleAnswer] = RuleMemory()
     judged = engine.run_rules(side.snapshot, needs, memory=memory)
@@ -86,12 +86,12 @@ def judge_side(side: StackSide, needs: frozenset[Need]) -> JudgedSide:
 
 
 def make_key(finding: Finding) -> Key:
-    """Return what tells a finding from others, whatever the version of its subject."""
+    """Return what identifies a finding, regardless of its subject's version."""
     return finding.code, VERSION.sub("", finding.subject)
 
 
 def _why_not_judged(finding: Finding, here: JudgedSide, there: JudgedSide) -> str:
-    """Return why the other side says nothing about a finding; "" if it was judged and does not have it."""
+    """Return why the other side has no answer about a finding; "" if it was judged and does not have it."""
     unseen = there.list_unseen(finding.code) - here.list_unseen(finding.code)
     if unseen:
         return f"not examined on the other side: {', '.join(sorted(unseen))}"
@@ -110,7 +110,7 @@ def _is_measured(finding: Finding) -> bool:
 
 
 def _list_unmeasured(finding: Finding, side: StackSide, other: StackSide) -> str:
-    """Return what the other side's report would need to have measured for this finding, and has not."""
+    """Return the measurements for this finding that the other side's report lacks."""
     if side.report is None:
         return ""
     sections = other.report.sections if other.report is not None else {}

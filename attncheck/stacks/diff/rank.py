@@ -1,4 +1,4 @@
-"""Orders the facts that differ by how likely each explains the findings that only one side has."""
+"""Orders the different facts by how likely each explains the findings that only one side has."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,11 +14,12 @@ KINDS = (
 )  # fmt: skip
 PACKAGE_KINDS = ("package", "wheel", "content", "files", "shadow")
 STACK_KINDS = ("torch", "built for", "driver", "gpu")
-TIERS: tuple[Relation, ...] = ("named", "named", "stack", "other")  # named by a subject, named elsewhere
+# named by a subject, then named elsewhere in a finding
+TIERS: tuple[Relation, ...] = ("named", "named", "stack", "other")
 
 
 def rank_differences(a: StackSide, b: StackSide, findings: tuple[Finding, ...]) -> tuple[StackDifference, ...]:
-    """Return the facts that differ if both sides know them, the likeliest explanation first."""
+    """Return the facts that differ and that both sides know, the likeliest explanation first."""
     subjects = [_normalise(finding.subject) for finding in findings]
     texts = [_normalise("\n".join(_list_texts(finding))) for finding in findings]
     ranked = []
@@ -38,7 +39,7 @@ def rank_differences(a: StackSide, b: StackSide, findings: tuple[Finding, ...]) 
 
 
 def _list_differences(a: StackSide, b: StackSide) -> Iterator[tuple[StackDifference, tuple[str, ...]]]:
-    """Yield each fact that differs, with the words that name it; of a package that moved, its version alone."""
+    """Yield each different fact with the words that name it; for a package with another version, only that."""
     moved: set[str] = set()
     for kind, subject in sorted(a.facts.keys() | b.facts.keys(), key=lambda key: (KINDS.index(key[0]), key[1])):
         text_a, text_b = a.read(kind, subject), b.read(kind, subject)
@@ -55,7 +56,7 @@ def _list_differences(a: StackSide, b: StackSide) -> Iterator[tuple[StackDiffere
 
 
 def _list_texts(finding: Finding) -> Iterator[str]:
-    """Yield what a finding says next to its subject; of commands only what they install, not their paths."""
+    """Yield a finding's texts besides its subject; from commands only what they install, not their paths."""
     yield from (finding.message, *finding.evidence)
     for fix in finding.fixes:
         yield from (fix.title, *fix.installs, *fix.sets)
@@ -68,12 +69,12 @@ def _normalise(text: str) -> str:
 
 
 def _names(text: str, words: Iterable[str]) -> bool:
-    """Return whether a text names one of these words, and not merely another name that holds it."""
+    """Return whether a text names one of these words, rather than a longer name that contains it."""
     return any(word in text and re.search(rf"(?<![\w-]){re.escape(word)}(?!-?\w)", text) for word in words if word)
 
 
 def is_of_stack(kind: str, subject: str) -> bool:
-    """Return whether a fact is about what attention rests on."""
+    """Return whether a fact is about a part of the stack that attention depends on."""
     if kind in PACKAGE_KINDS:
         return is_watched(subject.replace("_", "-"))
     return kind in STACK_KINDS

@@ -1,4 +1,4 @@
-"""A side of a comparison: what is known of it, and how it is called."""
+"""A side of a comparison: its facts and its name."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ SUMMARY = ("python", "torch", "flash-attn", "transformers", "driver", "gpus")
 
 @dataclass(frozen=True)
 class StackSide:
-    """One side. A lock has no snapshot; only a report has what was measured."""
+    """One side. A lock has no snapshot; only a report has measurements."""
 
     name: ComparedSide
     facts: dict[tuple[str, str], StackFact] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class StackSide:
     report: Report | None = None
 
     def read(self, kind: str, subject: str) -> str | None:
-        """Return a fact as text; None if it is not known of this side."""
+        """Return a fact as text; None if it is unknown on this side."""
         if (kind, subject) in self.facts:
             return self.facts[kind, subject].text
         if kind == "package":
@@ -35,22 +35,22 @@ class StackSide:
 
     def _knows_package(self, name: str) -> bool:
         if self.snapshot is None:
-            return is_watched(name)  # a lock holds no other
+            return is_watched(name)  # a lock has no other variables
         return not isinstance(self.snapshot.package(name), Unreadable)
 
 
 def make_snapshot_side(snapshot: Snapshot, source: str, kind: str = "snapshot") -> StackSide:
-    """Return a side of which a snapshot is known."""
+    """Return a side for a snapshot."""
     return _make_side(source, kind, tuple(list_snapshot_facts(snapshot)), snapshot)
 
 
 def make_report_side(report: Report, source: str) -> StackSide:
-    """Return a side of which a report is known."""
+    """Return a side for a report."""
     return _make_side(source, "report", tuple(list_snapshot_facts(report.snapshot)), report.snapshot, report)
 
 
 def make_lock_side(lock: Lock, source: str) -> StackSide:
-    """Return a side of which a lock is known: facts, and no findings."""
+    """Return a side for a lock, which has facts but no findings."""
     return _make_side(source, "lock", tuple(list_lock_facts(lock)))
 
 
@@ -72,7 +72,7 @@ def _make_side(
 
 
 def blank_snapshot() -> Snapshot:
-    """Return the snapshot of an environment of which nothing is known: a report on two locks has no other."""
+    """Return the snapshot of an unknown environment, for a report on two locks."""
     unknown: Fact[str] = Unreadable("a lock does not hold it")
     number: Fact[int] = Unreadable("a lock does not hold it")
     nothing = Absent(NOT_ASKED)
@@ -85,5 +85,5 @@ def blank_snapshot() -> Snapshot:
 
 
 def any_snapshot(*sides: StackSide) -> Snapshot:
-    """Return the last snapshot that there is."""
+    """Return the last available snapshot."""
     return next((side.snapshot for side in reversed(sides) if side.snapshot is not None), blank_snapshot())

@@ -1,6 +1,7 @@
-"""The lock: a stack that is known to be good, kept in a file, and what has moved since.
+"""The lock: a known-good stack, stored in a file, and what has changed since.
 
-`make.py` makes a lock of a snapshot and of reports that attncheck wrote, `measured.py` takes the numbers from those,
-`file.py` writes and reads it. A check makes a lock of what is here now and compares the two: `packages.py`,
-`machine.py`, `numbers.py` yield what moved, `check.py` makes the report. All but `file.py` is arithmetic.
+`make.py` makes a lock from a snapshot and from attncheck's reports, `measured.py` takes the numbers from these,
+`file.py` writes and reads it. A check makes a lock of the current state and compares the two: `packages.py`,
+`machine.py` and `numbers.py` yield the changes, and `check.py` makes the report. Everything except `file.py` works on
+data alone.
 """

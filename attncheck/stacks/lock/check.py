@@ -13,7 +13,7 @@ from attncheck.stacks.lock import judged, machine, measured, numbers, packages
 from attncheck.stacks.lock.judged import JudgedMove
 from attncheck.stacks.lock.make import list_packages, make_lock
 
-MAX_SUSPECTS = 5  # packages named alongside a number that moved
+MAX_SUSPECTS = 5  # the most packages named with a changed number
 
 
 def check_lock(
@@ -24,7 +24,7 @@ def check_lock(
     select: Collection[str] = (),
     ignore: Collection[str] = (),
 ) -> Report:
-    """Return the report on what moved since `locked` was made: pure judging."""
+    """Return the report on the changes since `locked` was made, from data alone."""
     now = make_lock(snapshot, reports, "")
     comparison = numbers.compare_numbers(locked, now, measured.missing_backends(reports))
     is_worse = any(judgement.move.code for judgement in comparison.moves)
@@ -57,14 +57,14 @@ def _describe_measured(comparison: numbers.Comparison, is_worse: bool) -> str:
 
 
 def _list_unreadable(locked: Lock, now: Lock) -> Iterator[str]:
-    """Yield what the lock has of the machine and cannot be read here."""
+    """Yield the facts about the machine that the lock has and that cannot be read here."""
     for name, before, after in (("GPUs", locked.gpus, now.gpus), ("driver", locked.driver, now.driver)):
         if isinstance(before, Known) and isinstance(after, Unreadable):
             yield f"{name}: {after.reason or 'they cannot be read'}"
 
 
 def _make_findings(judgements: Iterable[JudgedMove]) -> Iterator[Finding]:
-    """Yield the findings; one about a number also names the packages that moved, and how to go back."""
+    """Yield the findings; one about a number also names the changed packages, and how to restore them."""
     judgements = tuple(judgements)
     suspects, fixes = _list_suspects(judgements)
     for judgement in judgements:
@@ -77,7 +77,7 @@ def _make_findings(judgements: Iterable[JudgedMove]) -> Iterator[Finding]:
 
 
 def _list_suspects(judgements: tuple[JudgedMove, ...]) -> tuple[tuple[str, ...], tuple[Fix, ...]]:
-    """Return what moved in the stack, as evidence, and the commands that bring it back."""
+    """Return the changes in the stack as evidence, and the commands that revert them."""
     stack_codes = (judged.PACKAGE_MISSING, judged.STACK_MOVED, judged.STACK_MOVED_UNMEASURED, judged.DRIVER_OLDER)
     moved = [judgement for judgement in judgements if judgement.move.code in stack_codes]
     texts = [f"{j.move.subject} {j.move.before} → {j.move.now}" for j in moved[:MAX_SUSPECTS]]
@@ -91,7 +91,7 @@ def _list_suspects(judgements: tuple[JudgedMove, ...]) -> tuple[tuple[str, ...],
 
 
 def check_report(report: Report, path: str, snapshot: Snapshot) -> None:
-    """Raise `BadUsage` for a report that holds nothing for a lock, or was measured in another environment."""
+    """Raise `BadUsage` for a report without data for a lock, or from another environment."""
     if not measured.has_measurements(report):
         raise BadUsage(f"{path} holds nothing that parity, determinism or bench measured")
     here = {package.name: package.version for package in list_packages(snapshot)}

@@ -1,4 +1,4 @@
-"""Writes a lock to its file and reads it back; a file that is none is one clear line."""
+"""Writes a lock to its file and reads it back; any other file is an error in one line."""
 
 import os
 from dataclasses import replace
@@ -13,10 +13,10 @@ MAX_BYTES = 16 << 20
 
 
 def write_lock(lock: Lock, path: str) -> None:
-    """Write a lock to `path`; if only the date differs from what is there, the file stays unchanged."""
+    """Write a lock to `path`; if only the date differs from the existing one, the file stays unchanged."""
     lock = clean(lock)
     if os.path.lexists(path):
-        before = load_lock(path)  # a file that is no lock is not overwritten
+        before = load_lock(path)  # a file that is not a lock is not overwritten
         if replace(before, date=lock.date) == lock:
             return
     try:
@@ -36,17 +36,17 @@ def load_lock(path: str) -> Lock:
 
 
 def parse_lock(data: bytes, path: str) -> Lock:
-    """Return the lock that a file holds. Raises `BadUsage`."""
+    """Return the lock in a file's content. Raises `BadUsage`."""
     try:
         document = codec.parse(data.decode("utf-8"))
         check_version(document, path)
         return codec.read(Lock, document)
-    except (ValueError, RecursionError) as error:  # BadDocument, UnicodeDecodeError and no JSON
+    except (ValueError, RecursionError) as error:  # BadDocument, UnicodeDecodeError and invalid JSON
         raise BadUsage(f"{path} is not a lock written by `attncheck lock`: {error}") from None
 
 
 def check_version(document: object, path: str) -> None:
-    """Raise `BadUsage` for the lock of a newer attncheck, whatever its shape."""
+    """Raise `BadUsage` if the lock was written by a newer attncheck, even if its structure is unknown."""
     version = document.get("lock_schema") if isinstance(document, dict) else None
     if type(version) is int and version > LOCK_SCHEMA:
         raise BadUsage(

@@ -1,4 +1,4 @@
-"""One thing that moved, with the problem that it is, if it is one."""
+"""One change, with its problem, if it is one."""
 
 from dataclasses import dataclass
 
@@ -19,17 +19,17 @@ MEASURED_CODES = (ERROR_GREW, BACKEND_GONE, SPEED_LOST, BITS_VARY)
 
 @dataclass(frozen=True)
 class JudgedMove:
-    """A move, and the problem that its code names; None if it matters to nothing."""
+    """A change and its code's problem; None if it is harmless."""
 
     move: Move
     problem: Problem | None = None
 
 
 def harmless(subject: str, before: str, now: str, reason: str) -> JudgedMove:
-    """Return a move that matters to nothing, and why."""
+    """Return a harmless change, with the reason."""
     return JudgedMove(Move(subject, before, now, "", reason))
 
 
 def harmful(code: str, move: Move, problem: Problem) -> JudgedMove:
-    """Return a move that is a finding of the rule `code`."""
+    """Return a change that is a finding of the rule `code`."""
     return JudgedMove(Move(move.subject, move.before, move.now, code, move.reason), problem)

@@ -1,4 +1,4 @@
-"""What moved in the machine: its GPUs and their driver."""
+"""The changes of the machine: its GPUs and their driver."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ ANOTHER_MACHINE = Fix("keep a lock for each kind of machine", "advice", "attnche
 
 
 def compare_machine(locked: Lock, now: Lock) -> Iterator[JudgedMove]:
-    """Yield what moved in the machine, as far as both sides are known."""
+    """Yield the changes of the machine, as far as both sides are known."""
     if isinstance(locked.gpus, Known) and _was_probed(now.gpus):
         yield from _compare_gpus(locked.gpus.value, now.gpus.value if isinstance(now.gpus, Known) else ())
     elif isinstance(now.gpus, Known) and _was_probed(locked.gpus):
@@ -25,7 +25,7 @@ def compare_machine(locked: Lock, now: Lock) -> Iterator[JudgedMove]:
 
 
 def list_unseen(locked: Lock, now: Lock) -> Iterator[str]:
-    """Yield what the lock has of the machine and no one looked at now."""
+    """Yield the facts about the machine that the lock has and that were not probed now."""
     for name, before, after in (("GPUs", locked.gpus, now.gpus), ("driver", locked.driver, now.driver)):
         if isinstance(before, Known) and isinstance(after, Absent) and after.reason == NOT_ASKED:
             yield f"the lock's {name}: the device lane did not run here"

@@ -1,4 +1,4 @@
-"""Makes a lock of a snapshot and of the reports that were measured in the same environment."""
+"""Makes a lock from a snapshot and from reports measured in the same environment."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from attncheck.core.snapshot import Absent, Device, Distribution, Fact, Known, S
 from attncheck.doctor.probes.payload.packages.watched import is_watched
 from attncheck.stacks.lock import measured
 
-INSTALLERS = ("pip", "uv")  # that fetch a version by its name
-INDEXED_LOCAL_PARTS = ("cu", "cpu", "rocm")  # "+cu130": PyTorch's index names them
+INSTALLERS = ("pip", "uv")  # installers that download a version by its number
+INDEXED_LOCAL_PARTS = ("cu", "cpu", "rocm")  # "+cu130": PyTorch's index has versions with such local parts
 
 
 def make_lock(snapshot: Snapshot, reports: Iterable[Report], date: str) -> Lock:
-    """Return the lock of an environment, with what `reports` measured in it."""
+    """Return the lock of an environment, with the measurements in `reports`."""
     reports = tuple(reports)
     torch = snapshot.torch
     return Lock(
@@ -36,7 +36,7 @@ def make_lock(snapshot: Snapshot, reports: Iterable[Report], date: str) -> Lock:
 
 
 def list_packages(snapshot: Snapshot) -> tuple[LockedPackage, ...]:
-    """Return the distributions that decide whether attention works, by name."""
+    """Return the distributions that affect attention, by name."""
     names = sorted({distribution.name for distribution in snapshot.distributions if is_watched(distribution.name)})
     packages = (snapshot.package(name) for name in names)
     return tuple(_lock_package(snapshot, package.value) for package in packages if isinstance(package, Known))

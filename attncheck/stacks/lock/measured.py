@@ -1,4 +1,4 @@
-"""Takes what parity, determinism and bench measured from their reports, in the form in which a lock keeps it."""
+"""Takes the measurements of parity, determinism and bench from their reports, in a lock's form."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +14,12 @@ SECTIONS: tuple[type[MeasuredSection], ...] = (ParitySection, DeterminismSection
 
 
 def has_measurements(report: Report) -> bool:
-    """Return whether a report holds anything that a lock keeps."""
+    """Return whether a report holds anything that a lock stores."""
     return any(report.section(kind) is not None for kind in SECTIONS)
 
 
 def missing_backends(reports: Iterable[Report]) -> dict[str, str]:
-    """Return why a backend cannot be had, for those that were not there when the reports were measured."""
+    """Return why each backend that was missing when the reports were measured was unavailable."""
     sections = [section for report in reports for section in _parity_sections(report)]
     states = [state for section in sections for state in section.backends]
     return {state.name: state.missing for state in states if state.missing and not state.over_ranks}
@@ -44,7 +44,7 @@ def _parity_sections(report: Report) -> Iterator[ParitySection | BenchSection]:
 
 
 def _worst_error(key: tuple[str, str, str, str], verdicts: list[Verdict]) -> Iterator[LockedError]:
-    """Yield the worst of one group; nothing if none of it was judged and something was not refused."""
+    """Yield the worst error of one group; nothing if none was judged and something was not refused."""
     judged = [verdict for verdict in verdicts if is_judged(verdict)]
     if judged:
         answer = min((verdict.answer for verdict in judged), key=WORST_FIRST.index)
@@ -54,7 +54,7 @@ def _worst_error(key: tuple[str, str, str, str], verdicts: list[Verdict]) -> Ite
 
 
 def is_judged(verdict: Verdict) -> bool:
-    """Return whether a verdict says how a backend computes; one that only lacked time or memory does not."""
+    """Return whether a verdict judges how a backend computes, and not only a lack of time or memory."""
     return verdict.answer in ("pass", "warn", "fail") or (verdict.answer == "lost" and verdict.budget_ratio > 0)
 
 
@@ -73,7 +73,7 @@ def read_repeats(reports: Iterable[Report]) -> tuple[LockedRepeats, ...]:
 
 
 def read_speeds(reports: Iterable[Report]) -> tuple[LockedSpeed, ...]:
-    """Return the settled timings on a GPU; a CPU's say nothing of a training job."""
+    """Return the settled timings on a GPU; a CPU's say nothing about a training job."""
     speeds: dict[tuple[str, ...], LockedSpeed] = {}
     for report in reports:
         section = report.section(BenchSection)

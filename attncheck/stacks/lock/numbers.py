@@ -1,4 +1,4 @@
-"""What moved in what was measured: errors, refusals, bits that vary, speeds; only beyond their noise."""
+"""The changes of measurements beyond their noise: errors, refusals, varying bits, speeds."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from attncheck.core.results.lock import Move
 from attncheck.stacks.lock import judged
 from attncheck.stacks.lock.judged import JudgedMove
 
-SLOWER = 1.10  # beyond both intervals, before a timing counts as slower
+SLOWER = 1.10  # a timing is slower if it exceeds both intervals by this factor
 GRAVITY = {"pass": 0, "warn": 1, "lost": 2, "fail": 3}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared of the measured numbers: what moved, how many were compared, what could not be."""
+    """The comparison of measurements: the changes, the number compared, and those that could not be compared."""
 
     moves: tuple[JudgedMove, ...] = ()
     compared: int = 0
@@ -23,7 +23,7 @@ class Comparison:
 
 
 def compare_numbers(locked: Lock, now: Lock, missing: Mapping[str, str]) -> Comparison:
-    """Compare the measured numbers of both sides; `missing` says why a backend cannot be had now."""
+    """Compare the measurements of both sides; `missing` says why a backend is unavailable now."""
     errors_now = {(e.backend, e.family, e.suite, e.device): e for e in now.errors}
     repeats_now = {(r.backend, r.case, r.device): r for r in now.repeats}
     speeds_now = {(s.backend, s.case, s.passes, s.mode, s.gpu): s for s in now.speeds}
@@ -40,7 +40,7 @@ def compare_numbers(locked: Lock, now: Lock, missing: Mapping[str, str]) -> Comp
     compared = sum(after is not None for pairs in (errors, repeats, speeds) for _, after in pairs)
     lacking = (
         (
-            "worst errors of parity",
+            "worst parity errors",
             [before for before, after in errors if after is None and before.backend not in gone],
         ),
         ("answers of determinism", [before for before, after in repeats if after is None]),
@@ -80,7 +80,7 @@ def _describe_error(error: LockedError) -> str:
 def _find_refusals(
     errors: Iterable[tuple[LockedError, LockedError | None]], missing: Mapping[str, str]
 ) -> Iterator[JudgedMove]:
-    """Yield each backend that answered when the lock was made, and now refuses a family or cannot be had."""
+    """Yield each backend that answered when the lock was made, and now refuses a family or is unavailable."""
     refused: dict[str, list[str]] = {}
     for before, now in errors:
         if now is None or before.answer == now.answer:

@@ -1,4 +1,4 @@
-"""What moved among packages and in Python: missing, another version, another build, new."""
+"""The changes among packages and in Python: missing, another version, another build, new."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,9 @@ from attncheck.stacks.lock.judged import JudgedMove
 
 
 def restore_package(snapshot: Snapshot, locked: LockedPackage, force: bool = False) -> Fix:
-    """Return how to install the lock's version of a package: a command where an index has it, else in words.
+    """Return how to install the lock's version of a package: a command if an index has it, otherwise words.
 
-    `force` lays down the same version again.
+    `force` reinstalls the same version.
     """
     title = f"return to the lock's {locked.name} {locked.version}"
     if not locked.from_index:
@@ -37,7 +37,7 @@ GONE = "not installed"
 def compare_packages(
     locked: Lock, now: Lock, snapshot: Snapshot, measured: str, unchanged: bool
 ) -> Iterator[JudgedMove]:
-    """Yield what moved among the packages; `measured` says what was measured since, `unchanged`: none is worse."""
+    """Yield the changes among packages; `measured` says what was measured since, `unchanged` that none is worse."""
     code = judged.STACK_MOVED if unchanged else judged.STACK_MOVED_UNMEASURED
     for package in locked.packages:
         installed = now.package(package.name)
@@ -98,7 +98,7 @@ def _compare_python(locked: Lock, now: Lock, code: str, measured: str) -> Iterat
 
 
 def _describe_cuda(fact: Fact[str]) -> str:
-    """Return the CUDA that torch was built with, "none" for a build without; "" if that is not known."""
+    """Return the CUDA version that torch was built with, "none" for a build without; "" if unknown."""
     if isinstance(fact, Known):
         return fact.value
     return "none" if isinstance(fact, Absent) else ""

@@ -1,4 +1,4 @@
-"""Judges two snapshots by the ordinary rules, and says what only one of them has."""
+"""Judges two snapshots by the usual rules, and lists the findings that only one of them has."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -15,7 +15,7 @@ VERSION = re.compile(r"\d[\w.+!-]*")
 
 @dataclass(frozen=True)
 class Judging:
-    """Which rules judge: by the profile, and the codes of --select and --ignore."""
+    """The rules to use: by the profile, and the codes of --select and --ignore."""
 
     profile: Profile = "auto"
     select: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What only the new side has, what only the old one has, and how many findings both have."""
+    """The findings that only the new side has, those that only the old one has, and how many both have."""
 
     breaks: tuple[Finding, ...] = ()
     fixes: tuple[Finding, ...] = ()
@@ -35,10 +35,10 @@ class Comparison:
 def compare_snapshots(
     before: Snapshot, after: Snapshot, judging: Judging, known: Collection[Finding] = ()
 ) -> Comparison:
-    """Return how the rules' findings on `after` differ from those on `before`: pure judging.
+    """Return how the rules' findings on `after` differ from those on `before`, from data alone.
 
-    `known` are findings on what is installed that the rules make with more facts than `before` has: none of them breaks
-    by an upgrade, and only what both have is called fixed.
+    `known` are the rules' findings on the installed packages with more facts than `before` has. An upgrade breaks none
+    of them, and only findings that both have count as fixed.
     """
     needs = needs_of_profile(judging.profile, before) | needs_of_profile(judging.profile, after)
     old = judge_side(make_snapshot_side(before, "the installed environment"), needs)
@@ -66,7 +66,7 @@ def compare_snapshots(
 
 
 def _drop_replaced(breaks: list[Finding], fixes: list[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Return both without what goes only because something else is wrong with the same package: that one says so."""
+    """Return both lists without findings that disappear only because the same package has another problem."""
 
     def list_replaced(finding: Finding) -> list[Finding]:
         return [fixed for fixed in fixes if finding.severity != "note" and _is_same_subject(fixed, finding)]
@@ -90,7 +90,7 @@ def _is_same_subject(first: Finding, second: Finding) -> bool:
 
 
 def list_findings(snapshot: Snapshot, judging: Judging) -> tuple[Finding, ...]:
-    """Return what the rules find in a snapshot."""
+    """Return the rules' findings on a snapshot."""
     side = judge_side(
         make_snapshot_side(snapshot, "the installed environment"), needs_of_profile(judging.profile, snapshot)
     )
@@ -98,7 +98,10 @@ def list_findings(snapshot: Snapshot, judging: Judging) -> tuple[Finding, ...]:
 
 
 def _list_new(new: JudgedSide, old: JudgedSide) -> Iterator[tuple[Finding, str]]:
-    """Yield what only the new side has, with why the old was not judged; of one package also what is added."""
+    """Yield the findings that only the new side has, with the reason if the old one was not judged.
+
+    For a package on both sides, additional problems are yielded too.
+    """
     yield from list_one_sided(new, old)
     keys, messages = _list_keys(old), {_make_fine_key(finding) for finding in old.report.findings}
     for finding in new.report.findings:
@@ -111,7 +114,7 @@ def _list_keys(side: JudgedSide) -> set[Key]:
 
 
 def _make_fine_key(finding: Finding) -> tuple[str, str]:
-    """Return a finding's code and message without versions: two packages of one code and subject are two findings."""
+    """Return a finding's code and message without versions, so that two packages give two findings."""
     return finding.code, VERSION.sub("", finding.message)
 
 

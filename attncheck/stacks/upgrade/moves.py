@@ -1,4 +1,4 @@
-"""What pip would move besides what was named, and what of it a temporary folder can hold."""
+"""What pip would change besides the named packages, and which of these a temporary folder can hold."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from attncheck.workers.overlay import ResolvedPackage, parse_uv_changes, resolve
 
 @dataclass(frozen=True)
 class Moves:
-    """What an installer would do: packages that move along, what the folder gets, what cannot be tried and why."""
+    """What an installer would do: other changed packages, those in the folder, and those that cannot be tried."""
 
     along: tuple[ChangedPackage, ...]
-    tried: tuple[str, ...]  # requirements, wheels by their paths
+    tried: tuple[str, ...]  # requirements, or paths of wheels
     not_tried: tuple[str, ...]  # lines, each naming a package
 
 
@@ -41,7 +41,7 @@ def resolve_moves(
 def _resolve(
     python: str, requirements: Sequence[str], options: Sequence[str], report_progress: Callable[[str], None]
 ) -> tuple[ResolvedPackage, ...]:
-    """Return what the environment's pip would install; uv, if there is no pip that can tell."""
+    """Return what the environment's pip would install, or uv if no suitable pip is available."""
     try:
         return resolve_with_pip(python, requirements, report_progress, options)
     except Unanswered:
@@ -56,7 +56,7 @@ def _is_never_fetched(package: RequestedPackage) -> bool:
 
 
 def sort_moves(packages: tuple[RequestedPackage, ...], before: Snapshot, resolved: Sequence[ResolvedPackage]) -> Moves:
-    """Return pip's answer as what moves along, what can be tried and what cannot."""
+    """Return pip's answer as the other changes, the packages that can be tried and those that cannot."""
     named = {package.name: package for package in packages}
     along, tried, not_tried = [], [], []
     for package in packages:
@@ -86,7 +86,7 @@ def _explain_untried(name: str) -> str:
 
 
 def list_torch_moves(moves: Moves, packages: tuple[RequestedPackage, ...]) -> tuple[Finding, ...]:
-    """Return the finding that pip would change torch, if no one named it."""
+    """Return the finding that pip would change torch, if torch was not named."""
     torch = next((change for change in moves.along if change.name == "torch"), None)
     if torch is None or not torch.before:
         return ()

@@ -1,4 +1,4 @@
-"""The environment as it would be, and the one that is, as far as the same things are known of both."""
+"""The planned environment and the current one, as far as the same facts are known about both."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ TORCH_LIBRARIES = ("libtorch", "libc10")
 
 
 def plan_snapshot(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> Snapshot:
-    """Return the snapshot with the packages in their new versions; of their files nothing is known."""
+    """Return the snapshot with the packages in their new versions; nothing is known about their files."""
     planned = before
     for package in list_changes(before, packages):
         planned = with_version(planned, package.name, package.version)
@@ -24,7 +24,7 @@ def plan_snapshot(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> S
 
 
 def list_changes(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tuple[RequestedPackage, ...]:
-    """Return the packages whose version is not the installed one, which may have a local part more: "+cpu"."""
+    """Return the packages with another version than the installed one, whose local part ("+cpu") may differ."""
     return tuple(package for package in packages if not _is_installed(before, package))
 
 
@@ -34,7 +34,7 @@ def _is_installed(before: Snapshot, package: RequestedPackage) -> bool:
 
 
 def describe_version(snapshot: Snapshot, name: str) -> str:
-    """Return the installed version of a package; "" if it is not installed, or not known."""
+    """Return the installed version of a package; "" if it is not installed or unknown."""
     installed = snapshot.package(name)
     return installed.value.version if isinstance(installed, Known) else ""
 
@@ -52,9 +52,9 @@ def _with_metadata(distribution: Distribution, package: RequestedPackage) -> Dis
 
 
 def withhold(snapshot: Snapshot, changed: set[str], keep_links: bool) -> Snapshot:
-    """Return the snapshot without what a plan cannot know: what imports showed, what is built for a torch that goes.
+    """Return the snapshot without facts that a plan cannot know: results of imports, builds for the replaced torch.
 
-    With `keep_links` what the sources take from each other is kept, and how importing it ended is not.
+    With `keep_links` the imports between the sources are kept, but not their results.
     """
     links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)
     if keep_links and isinstance(snapshot.links, Known):

@@ -1,4 +1,4 @@
-"""Judges an upgrade without running it: from tables and metadata, and from the new code if its wheel is available."""
+"""Judges an upgrade without running it: by tables and metadata, and by the new code if its wheel is available."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,7 +22,7 @@ from attncheck.stacks.upgrade.requirements import is_met_by_installer, list_brok
 from attncheck.stacks.upgrade.wheel_fit import list_misfits
 from attncheck.workers.overlay import package_overlay
 
-# The newest release that the tables of doctor/knowledge hold, by package. Of torch and flash-attn they hold builds.
+# The newest release in the tables of doctor/knowledge, by package. For torch and flash-attn they hold builds.
 TABLE_ENDS = {
     "transformers": transformers.LAST_RELEASE_READ,
     "ring-flash-attn": ring_flash_attn.LAST_RELEASE_READ,
@@ -34,7 +34,7 @@ BUILDS_ALONE = ("torch", "triton", "flash-attn", "flash-attn-3", "flash-attn-4")
 def list_open_questions(
     before: Snapshot, packages: tuple[RequestedPackage, ...], basis: Basis, all_requirements: bool
 ) -> Iterator[str]:
-    """Yield in lines what is not known of an upgrade that rests on `basis`."""
+    """Yield, in lines, what is unknown about an upgrade that is judged on `basis`."""
     if basis == "tried":
         return
     for package in packages:
@@ -52,9 +52,9 @@ def list_open_questions(
 
 
 def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tuple[str, ...]:
-    """Return in a line that nothing is known of these releases, () if a table, a wheel or what is installed knows one.
+    """Return a line that nothing is known about these releases, () if a table, a wheel or the environment knows one.
 
-    Of an installed package without a table the requirements of the others were judged.
+    For an installed package without a table, the requirements of the others were judged.
     """
     reasons = []
     for package in packages:
@@ -65,7 +65,7 @@ def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tu
         if is_installed if end is None else Version(package.version) <= Version(end):
             return ()
         reasons.append(f"no table has {package.name}" if end is None else f"the tables of {package.name} end at {end}")
-    return (f"not known: {'; '.join(reasons)}",) if reasons else ()
+    return (f"unknown: {'; '.join(reasons)}",) if reasons else ()
 
 
 def _describe_table(package: RequestedPackage) -> str:
@@ -79,7 +79,7 @@ def _describe_table(package: RequestedPackage) -> str:
 
 
 def list_import_findings(known: tuple[Finding, ...], withheld: tuple[Finding, ...], changed: set[str]) -> Iterator[str]:
-    """Yield the findings on what is installed that a plan cannot judge, if they name what would move."""
+    """Yield the findings on the environment that a plan cannot judge, if they name a package that would change."""
     keys = {make_key(finding) for finding in withheld}
     for finding in known:
         text = "\n".join((finding.subject, finding.message, *finding.evidence)).lower().replace("_", "-")
@@ -96,9 +96,9 @@ BUILD_FOR_OTHER_TORCH = "ATN923"
 def list_outdated_builds(
     before: Snapshot, planned: Snapshot, changed: Collection[str], findings: Collection[Finding]
 ) -> Iterator[Finding]:
-    """Yield a finding for each package with extensions for the torch that goes, if its minor version moves.
+    """Yield a finding for each package with extensions for the replaced torch, if torch's minor version changes.
 
-    `findings` are the rules' on the plan: a package that one of them is about is left to it.
+    `findings` are the rules' findings on the plan; a package that one of them is about is left out.
     """
     if not (isinstance(before.torch, Known) and isinstance(planned.torch, Known)):
         return
@@ -129,7 +129,7 @@ OFFLINE = ("--no-index",)  # for the installer, which unpacks a wheel into a fol
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is judged without a run. `metadata` are findings that hold whatever a trial shows."""
+    """The judgement without a run. The findings in `metadata` hold regardless of a trial."""
 
     basis: Basis
     comparison: Comparison
@@ -140,16 +140,16 @@ class Prediction:
 def predict_upgrade(
     request: UpgradeRequest, before: Snapshot, judging: Judging, all_requirements: bool, read: Snapshot | None = None
 ) -> Prediction:
-    """Return what the new versions would break and fix: pure judging.
+    """Return what the new versions would break and fix, from data alone.
 
-    `read` is the environment with the wheels that are available, by the static lane. `all_requirements`: `before` holds
-    what packages outside the attention stack require too.
+    `read` is the environment with the available wheels, by the static lane. With `all_requirements`, `before` also
+    holds the requirements of packages outside the attention stack.
     """
     packages = list_changes(before, request.packages)
     changed = {package.name for package in packages}
     basis: Basis = "predicted" if read is None else "read"
     planned = plan_snapshot(before, packages)
-    if read is not None:  # what it has of its own, and of the others the plan
+    if read is not None:  # facts about this package from its wheel, about the others from the plan
         unread = tuple(package for package in packages if package.wheel is None)
         planned = plan_snapshot(_with_metadata_of(read, planned), unread)
     known = list_findings(before, judging)
@@ -177,7 +177,7 @@ def predict_upgrade(
 
 
 def _with_metadata_of(read: Snapshot, planned: Snapshot) -> Snapshot:
-    """Return the snapshot that was read, with the local part of versions that wheels' names have and METADATA drops."""
+    """Return the read snapshot with local version parts from the wheels' names, which METADATA lacks."""
     named = {entry.name: entry for entry in planned.distributions}
 
     def correct(entry: Distribution) -> Distribution:
@@ -201,7 +201,7 @@ def read_wheels(
     seconds: float,
     report_progress: Progress,
 ) -> Snapshot:
-    """Return the environment with the wheels that are available, as their files tell: nothing is imported or fetched.
+    """Return the environment with the available wheels, from their files; nothing is imported or downloaded.
 
     Raises `Unanswered` if they cannot be unpacked.
     """

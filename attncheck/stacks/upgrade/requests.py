@@ -1,4 +1,4 @@
-"""Reads what `attncheck upgrade` was given: pinned requirements, wheels, at most one model."""
+"""Reads the arguments of `attncheck upgrade`: pinned requirements, wheels, at most one model."""
 
 import os
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ EXAMPLE = "attncheck upgrade 'transformers==5.23.0'"
 
 @dataclass(frozen=True)
 class RequestedPackage:
-    """A package and the release that was named. `version` is "" for a range until a folder of wheels decides it."""
+    """A package and the named release. For a range, `version` is "" until a folder of wheels decides it."""
 
     name: str
     version: str
@@ -26,7 +26,7 @@ class RequestedPackage:
 
     @property
     def requirement(self) -> str:
-        """What an installer is given: the wheel's path if there is one."""
+        """The argument for an installer: the wheel's path if there is one, otherwise the requirement."""
         return self.wheel.path if self.wheel is not None else f"{self.name}=={self.version}"
 
 
@@ -39,7 +39,7 @@ class UpgradeRequest:
 
 
 def parse_request(words: Sequence[str]) -> UpgradeRequest:
-    """Return what the words of the command line name. Raises `BadUsage` with the word and what to write instead."""
+    """Return the request in the command line's words. Raises `BadUsage` with the word and what to write instead."""
     packages: dict[str, RequestedPackage] = {}
     models: list[str] = []
     for word in words:
@@ -58,10 +58,10 @@ def parse_request(words: Sequence[str]) -> UpgradeRequest:
 
 
 def locate_wheels(request: UpgradeRequest, folders: Sequence[str], host_tags: frozenset[str]) -> UpgradeRequest:
-    """Return the request with the wheels of `folders` that fit it, each range as the newest that is there.
+    """Return the request with the matching wheels of `folders`; each range becomes the newest of them.
 
-    `host_tags` are the tags that the examined interpreter accepts. Raises `BadUsage` for a folder that is none, and for
-    a range that no wheel decides.
+    `host_tags` are the tags that the examined interpreter accepts. Raises `BadUsage` for a path that is not a folder,
+    and for a range without a matching wheel.
     """
     for folder in folders:
         if not os.path.isdir(folder):
@@ -86,7 +86,7 @@ def _locate(package: RequestedPackage, folders: Sequence[str], host_tags: frozen
 
 
 def _is_model(word: str) -> bool:
-    """Return whether a word is a folder or a Hub name; a wheel and a requirement are not."""
+    """Return whether a word is a folder or a Hub name, not a wheel or a requirement."""
     if word.endswith(".whl") or any(sign in word for sign in "=<>~!@;["):
         return False
     return "/" in word or os.path.isdir(word)
@@ -117,7 +117,7 @@ def _parse_package(word: str) -> RequestedPackage:
 
 
 def _parse_pin(specifier: SpecifierSet) -> str:
-    """Return the one release that a specifier names, "" if it names a range."""
+    """Return the one release in a specifier, "" if it is a range."""
     clauses = list(specifier)
     if len(clauses) != 1 or clauses[0].operator not in ("==", "===") or clauses[0].version.endswith(".*"):
         return ""

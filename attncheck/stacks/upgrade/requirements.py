@@ -1,4 +1,4 @@
-"""What packages require of one another, compared with the environment as it would be."""
+"""The packages' requirements on each other, compared with the planned environment."""
 
 from collections.abc import Collection, Iterator
 
@@ -13,16 +13,17 @@ from attncheck.stacks.upgrade.requests import RequestedPackage
 REQUIREMENT_WOULD_BREAK = "ATN921"
 MOVES_TORCH = "ATN922"
 MOVES_OTHERS = "ATN925"
-# Rules that find an unmet requirement too: of what is upgraded an installer meets it, by moving others.
+# Rules that also find an unmet requirement: an installer meets those of an upgraded package by changing others.
 UNMET_REQUIREMENT_CODES = ("ATN147", "ATN170")
 
 
 def list_broken_requirements(
     before: Snapshot, planned: Snapshot, changed: Collection[str], findings: Collection[Finding]
 ) -> Iterator[Finding]:
-    """Yield a finding for each requirement of a package that stays, on one that moves, that is met today alone.
+    """Yield a finding for each requirement that is met today, but not after the upgrade.
 
-    `findings` are the rules' on the plan: where one of them names both packages, it says so already.
+    Each is a requirement of an unchanged package on a changed one. `findings` are the rules' findings on the plan; a
+    requirement is left out if one of them names both packages.
     """
     for distribution in _list_distributions(planned):
         if distribution.name in changed:
@@ -41,7 +42,7 @@ def list_broken_requirements(
 
 
 def list_moved_along(planned: Snapshot, packages: tuple[RequestedPackage, ...]) -> Iterator[Finding]:
-    """Yield what the new versions require and the plan does not hold, torch in its own finding."""
+    """Yield the new versions' requirements that the plan does not meet, torch in its own finding."""
     for package in packages:
         if package.wheel is None:
             continue
@@ -68,12 +69,12 @@ def list_moved_along(planned: Snapshot, packages: tuple[RequestedPackage, ...]) 
 
 
 def is_met_by_installer(finding: Finding, changed: Collection[str]) -> bool:
-    """Return whether a finding is an unmet requirement of a package that is upgraded: an installer meets it."""
+    """Return whether a finding is an unmet requirement of an upgraded package, which an installer meets."""
     return finding.code in UNMET_REQUIREMENT_CODES and finding.subject.partition(" ")[0] in changed
 
 
 def _list_distributions(snapshot: Snapshot) -> Iterator[Distribution]:
-    """Yield each package once, the one that would be imported."""
+    """Yield each package once: the distribution that would be imported."""
     for name in dict.fromkeys(distribution.name for distribution in snapshot.distributions):
         package = snapshot.package(name)
         if isinstance(package, Known):
@@ -81,7 +82,7 @@ def _list_distributions(snapshot: Snapshot) -> Iterator[Distribution]:
 
 
 def _is_met(snapshot: Snapshot, requirement: Requirement) -> bool | None:
-    """Return whether a requirement is met, None if that is not known."""
+    """Return whether a requirement is met, None if unknown."""
     version = snapshot.version(requirement.name)
     if isinstance(version, Known):
         return is_version_allowed(requirement.specifier, version.value)

@@ -1,4 +1,4 @@
-"""Judges an upgrade, tries it if that is requested, and makes the report."""
+"""Judges an upgrade, tries it if requested, and makes the report."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ BASES: dict[Basis, str] = {
 
 @dataclass(frozen=True)
 class UpgradeSettings:
-    """How an upgrade is judged; without a `target` from a recorded snapshot, and without a `trial` nothing is run."""
+    """How to judge an upgrade; without a `target` a recorded snapshot is used, and without a `trial` nothing runs."""
 
     judging: Judging = Judging()
     target: ExecutionTarget | None = None
@@ -35,7 +35,7 @@ class UpgradeSettings:
 def run_upgrade(
     request: UpgradeRequest, before: Snapshot, settings: UpgradeSettings, report_progress: Progress
 ) -> Report:
-    """Return the report on an upgrade. Raises `InterruptedRun` if Ctrl-C ends the trial, with what there was."""
+    """Return the report on an upgrade. Raises `InterruptedRun` with the partial results if Ctrl-C ends the trial."""
     packages = list_changes(before, request.packages)
     if not packages:
         return _make_report(request, before, settings, None, None)
@@ -54,13 +54,13 @@ def run_upgrade(
 def _predict(
     request: UpgradeRequest, before: Snapshot, settings: UpgradeSettings, report_progress: Progress
 ) -> Prediction:
-    """Return what is judged without a run: by the new code if its wheel is available, else by tables."""
+    """Return the judgement without a run: by the new code if its wheel is available, otherwise by tables."""
     target = settings.target
     if target is None or not any(package.wheel is not None for package in request.packages):
         return predict_upgrade(request, before, settings.judging, target is not None)
     try:
         read = read_wheels(target.python, request.packages, request.model, before, target.seconds, report_progress)
-    except Unanswered as error:  # a wheel for another machine, which is its own finding
+    except Unanswered as error:  # a wheel for another machine, which has its own finding
         prediction = predict_upgrade(request, before, settings.judging, True)
         return replace(prediction, unknown=(str(error), *prediction.unknown))
     return predict_upgrade(request, before, settings.judging, True, read)
@@ -74,7 +74,7 @@ def _make_report(
     outcome: TrialOutcome | None,
     interrupted: bool = False,
 ) -> Report:
-    """Return the report: what importing showed in the place of what was predicted, where all of it could be tried."""
+    """Return the report; if everything could be tried, results of imports replace the prediction."""
     effects = _join(prediction, outcome)
     unknown = () if effects.breaks or effects.fixes else list_unknown(before, list_changes(before, request.packages))
     label = ", ".join(f"{package.name} {package.version}" for package in list_changes(before, request.packages))
@@ -99,7 +99,7 @@ def _make_report(
 
 @dataclass(frozen=True)
 class _Effects:
-    """What prediction and trial show together."""
+    """The effects from prediction and trial together."""
 
     basis: Basis = "predicted"
     breaks: tuple[tuple[Finding, Basis], ...] = ()
@@ -120,7 +120,7 @@ def _join(prediction: Prediction | None, outcome: TrialOutcome | None) -> _Effec
         return _Effects(prediction.basis, tuple(breaks), predicted.fixes, predicted.kept, unknown=prediction.unknown)
     tried = outcome.comparison
     shown = {make_key(finding) for finding in tried.breaks}
-    if outcome.moves.not_tried:  # what cannot be tried stays predicted
+    if outcome.moves.not_tried:  # packages that cannot be tried keep their prediction
         kept = [pair for pair in breaks if make_key(pair[0]) not in shown]
         refuted: tuple[str, ...] = ()
         open_questions = (*(f"not tried: {line}" for line in outcome.moves.not_tried), *prediction.unknown)

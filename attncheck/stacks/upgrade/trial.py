@@ -1,4 +1,4 @@
-"""Runs the probes, parity and smoke with the new versions from a temporary folder, and compares with what is here."""
+"""Runs the probes, parity and smoke with the new versions from a temporary folder, and compares with the current."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,14 +22,14 @@ from attncheck.workers.execution import ExecutionTarget
 DOES_NOT_RUN = "ATN926"
 STAGES = ("imports", "parity", "smoke")
 PARITY_SECONDS = 180.0
-SMALL_MODELS = ("llama",)  # if none is named
+SMALL_MODELS = ("llama",)  # models without a name
 Progress = Callable[[str], None]
 Run = Callable[[ExecutionTarget], Report]
 
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """What to try, and for how long. `options` are the installer's: where wheels come from."""
+    """What to try, and for how long. `options` are the installer's: the sources of wheels."""
 
     upgrade: UpgradeRequest
     stages: tuple[str, ...] = STAGES
@@ -39,20 +39,20 @@ class TrialRequest:
 
 @dataclass
 class TrialOutcome:
-    """What a trial showed by now; it is filled stage by stage, so that an interrupt leaves what there was."""
+    """The results of a trial so far; it is filled stage by stage, so that an interrupt leaves the finished ones."""
 
     stages: list[TrialStage] = field(default_factory=list)
     moves: Moves = Moves((), (), ())
-    comparison: Comparison | None = None  # of what importing showed
-    findings: list[Finding] = field(default_factory=list)  # of parity and smoke, with the new versions alone
+    comparison: Comparison | None = None  # based on the results of imports
+    findings: list[Finding] = field(default_factory=list)  # findings of parity and smoke with the new versions only
     lost: tuple[str, ...] = ()
 
     def add(self, name: str, worse: int, detail: str) -> None:
-        """Add a stage that was run."""
+        """Add a stage that ran."""
         self.stages.append(TrialStage(name, "worse" if worse else "same", detail))
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Add a stage that was not run."""
+        """Add a stage that did not run."""
         self.stages.append(TrialStage(name, "not_run", reason))
 
 
@@ -64,10 +64,10 @@ def run_trial(
     outcome: TrialOutcome,
     report_progress: Progress,
 ) -> None:
-    """Fill `outcome` with what the new versions do in a temporary folder. The environment is never changed.
+    """Fill `outcome` with the results of the new versions in a temporary folder. The environment is never changed.
 
-    Whatever cannot be installed, or is not reached before the deadline, is a stage that was not run. Ctrl-C goes on,
-    once the folder is removed.
+    If packages cannot be installed, or a stage does not start before the deadline, it counts as not run. Ctrl-C is
+    raised again after the folder is removed.
     """
     try:
         with interrupt_after(request.seconds):
@@ -80,7 +80,7 @@ def run_trial(
             if name not in done:
                 outcome.leave_out(name, f"the trial's {request.seconds:.0f} s were over")
     except InterruptedRun:
-        raise KeyboardInterrupt from None  # what it holds by then is not compared with anything
+        raise KeyboardInterrupt from None  # an interrupted comparison is not used
 
 
 def _run_stages(
@@ -103,9 +103,9 @@ def _run_stages(
         outcome.add("install", 0, f"into a temporary folder: {' '.join(map(_name_file, moves.tried))}")
         if "imports" in request.stages:
             _try_imports(request, before, judging, target, folder, outcome, report_progress)
-        beside = replace(target, extra_path=str(folder))
+        with_folder = replace(target, extra_path=str(folder))
         for name, run in _list_runs(request, before, report_progress):
-            _try_run(name, run, target, beside, judging, outcome)
+            _try_run(name, run, target, with_folder, judging, outcome)
 
 
 def _name_file(requirement: str) -> str:
@@ -138,7 +138,7 @@ def _try_imports(
 
 
 def _list_runs(request: TrialRequest, before: Snapshot, report_progress: Progress) -> Iterator[tuple[str, Run]]:
-    """Yield what is measured: each run takes the interpreter, with the folder or without it."""
+    """Yield each measurement; its run takes the interpreter, with or without the folder."""
     model = request.upgrade.model
     if "parity" in request.stages:
         cases = parity.Request(suite="quick", budget=PARITY_SECONDS)
@@ -152,15 +152,15 @@ def _try_run(
     name: str,
     run: Run,
     target: ExecutionTarget,
-    beside: ExecutionTarget,
+    with_folder: ExecutionTarget,
     judging: Judging,
     outcome: TrialOutcome,
 ) -> None:
-    """Run something with the new versions; without them too, where it finds something or gives no answer."""
+    """Run one measurement with the new versions; without them too, if it has findings or no result."""
     try:
-        report = hide_folder(run(beside), beside.extra_path)
+        report = hide_folder(run(with_folder), with_folder.extra_path)
     except Unanswered as error:
-        reason = hide_folder(str(error), beside.extra_path)
+        reason = hide_folder(str(error), with_folder.extra_path)
         _judge_lost_run(name, reason, run, target, outcome)
         return
     kept = engine.add_findings(Report("upgrade", report.snapshot), report.findings, judging.select, judging.ignore)
@@ -169,11 +169,11 @@ def _try_run(
     verdicts = [verdict for verdict in report.verdicts if verdict.answer in ("pass", "warn", "fail")]
     outcome.add(name, _count_grave(new), f"{len(verdicts)} answers; {_describe_new(new)}")
     for question in report.unanswered:
-        outcome.leave_out(name, hide_folder(question.reason, beside.extra_path))
+        outcome.leave_out(name, hide_folder(question.reason, with_folder.extra_path))
 
 
 def _judge_lost_run(name: str, reason: str, run: Run, target: ExecutionTarget, outcome: TrialOutcome) -> None:
-    """Judge a run that gives no answer with the new versions: broken by them if it gives one without."""
+    """Judge a run without a result with the new versions: they broke it if it has a result without them."""
     try:
         run(target)
     except Unanswered:
@@ -185,7 +185,7 @@ def _judge_lost_run(name: str, reason: str, run: Run, target: ExecutionTarget, o
 
 
 def _subtract(findings: Sequence[Finding], run: Run, target: ExecutionTarget) -> list[Finding]:
-    """Return the findings that are not there without the new versions."""
+    """Return the findings that do not occur without the new versions."""
     if not findings:
         return []
     here = {make_key(finding) for finding in run(target).findings}

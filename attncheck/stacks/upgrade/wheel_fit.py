@@ -1,4 +1,4 @@
-"""Does a wheel fit the examined interpreter, its machine, and the torch that would be there?"""
+"""Checks whether a wheel fits the examined interpreter, its machine, and the planned torch."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from attncheck.stacks.upgrade.requests import RequestedPackage
 from attncheck.stacks.upgrade.wheels import WheelFile
 
 WHEEL_DOES_NOT_FIT = "ATN924"
-NEWEST_GLIBC = 99  # minor version; if glibc's is not known, every wheel's is accepted
+NEWEST_GLIBC = 99  # minor version; if glibc's version is unknown, every wheel is accepted
 LEGACY_GLIBC = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}  # PEP 600
 # In the versions of flash-attn's wheels (attncheck.doctor.knowledge.flash_attn_wheels).
 BUILD = re.compile(r"\+cu(?P<cuda>\d+)torch(?P<torch>\d+\.\d+)cxx11abi(?P<abi>true|false)", re.IGNORECASE)
@@ -49,7 +49,7 @@ def _read_minor(version: str) -> int:
 
 
 def list_misfits(planned: Snapshot, packages: tuple[RequestedPackage, ...]) -> Iterator[Finding]:
-    """Yield a finding for each wheel that would not install here, or not load; `planned` is the snapshot with them."""
+    """Yield a finding for each wheel that would not install or load here; `planned` is the snapshot with them."""
     host_tags = list_host_tags(planned.host)
     for package in packages:
         if package.wheel is None:
@@ -66,9 +66,9 @@ def list_misfits(planned: Snapshot, packages: tuple[RequestedPackage, ...]) -> I
 
 
 def _describe_misfit(wheel: WheelFile, planned: Snapshot, host_tags: frozenset[str]) -> str:
-    """Return why a wheel does not fit, "" if nothing shows that it does not."""
+    """Return why a wheel does not fit, "" if nothing shows that."""
     host = planned.host
-    if wheel.tags.isdisjoint(host_tags) and host.platform == "linux":  # other systems' names are not spelt out here
+    if wheel.tags.isdisjoint(host_tags) and host.platform == "linux":  # other systems' tags are not listed here
         glibc = f", glibc {host.glibc.value}" if isinstance(host.glibc, Known) else ""
         return f"it is for {', '.join(sorted(wheel.tags)[:3])}, but this is {host.python_abi} on {host.machine}{glibc}"
     try:
@@ -81,7 +81,7 @@ def _describe_misfit(wheel: WheelFile, planned: Snapshot, host_tags: frozenset[s
 
 
 def _describe_other_build(version: str, planned: Snapshot) -> str:
-    """Return for which torch a version says that it is built, if that is not the one that would be there."""
+    """Return the torch that a version says it is built for, if that is not the planned one."""
     built = BUILD.search(version)
     if built is None or not isinstance(planned.torch, Known):
         return ""

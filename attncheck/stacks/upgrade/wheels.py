@@ -1,4 +1,4 @@
-"""Reads wheels that lie on this machine: their names and their METADATA; nothing of them is run.
+"""Reads wheels on this machine, their names and METADATA; runs nothing of them.
 
 Format: https://packaging.python.org/en/latest/specifications/binary-distribution-format/.
 """
@@ -20,7 +20,7 @@ METADATA_LIMIT = 1 << 21  # bytes
 
 @dataclass(frozen=True)
 class WheelFile:
-    """A wheel on disk. `version` is as its name has it, with the local part: "2.8.3+cu12torch2.8cxx11abitrue"."""
+    """A wheel on disk. `version` includes its name's local part: "2.8.3+cu12torch2.8cxx11abitrue"."""
 
     path: str  # absolute
     name: str
@@ -31,12 +31,12 @@ class WheelFile:
 
     @property
     def file_name(self) -> str:
-        """Its name without the folder."""
+        """The file's name without the folder."""
         return os.path.basename(self.path)
 
 
 def read_wheel(path: str) -> WheelFile:
-    """Return a wheel. Raises `BadUsage` for what is none, or cannot be read."""
+    """Return a wheel. Raises `BadUsage` if the file is not a wheel, or cannot be read."""
     name, version, tags = _parse_file_name(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -54,7 +54,7 @@ def read_wheel(path: str) -> WheelFile:
 def find_wheel(
     folders: Sequence[str], name: str, specifier: SpecifierSet, host_tags: frozenset[str]
 ) -> WheelFile | None:
-    """Return the newest wheel of a package that `specifier` allows and whose tags fit; without one that fits, any."""
+    """Return a package's newest wheel that `specifier` allows and whose tags fit, or any if none fits."""
     candidates = [
         (not tags.isdisjoint(host_tags), Version(version), path)
         for path, version, tags in _list_wheels(folders, name)
@@ -72,7 +72,7 @@ def _list_wheels(folders: Sequence[str], name: str) -> Iterator[tuple[str, str, 
             try:
                 wheel_name, version, tags = _parse_file_name(path)
             except BadUsage:
-                continue  # no one named it
+                continue  # a wheel of a package that was not named
             if wheel_name == name:
                 yield path, version, tags
 
@@ -86,7 +86,7 @@ def _parse_file_name(path: str) -> tuple[str, str, frozenset[str]]:
 
 
 def _read_metadata(archive: zipfile.ZipFile, path: str) -> bytes:
-    """Return METADATA. Raises `BadUsage` if the archive has none, or one that is not reasonable."""
+    """Return METADATA. Raises `BadUsage` if the archive has none, or an unreasonable one."""
     entries = [
         entry
         for entry in archive.infolist()
@@ -94,5 +94,5 @@ def _read_metadata(archive: zipfile.ZipFile, path: str) -> bytes:
     ]
     if len(entries) != 1:
         raise BadUsage(f"{path} has no METADATA, so it is not a wheel")
-    with archive.open(entries[0]) as stream:  # no more than the limit, whatever the archive promises
+    with archive.open(entries[0]) as stream:  # reads at most the limit, whatever size the archive claims
         return stream.read(METADATA_LIMIT)

@@ -31,7 +31,7 @@ def test_what_was_measured_is_kept_until_a_package_changes(monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     runs: list[str] = []
 
-    def measure(python: str) -> Experiments:
+    def measure(python: str, snapshot: Snapshot) -> Experiments:
         runs.append(python)
         return MEASURED
 
@@ -47,6 +47,24 @@ def test_what_was_measured_is_kept_until_a_package_changes(monkeypatch: pytest.M
 
 def test_an_experiment_without_an_answer_is_lost_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(run, "_run", lambda python: Experiments(lost=("the keys of a batch: it died",)))
+    monkeypatch.setattr(run, "_run", lambda python, snapshot: Experiments(lost=("the keys of a batch: it died",)))
     assert run.add_experiments(with_trainer(), "python").lost == ("experiment: the keys of a batch: it died",)
     assert isinstance(run.find_kept_experiments(with_trainer()), Absent)
+
+
+def test_a_trainer_that_could_not_be_made_is_lost_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    broken = Experiments(
+        (GradientMeasurement("llamafactory", "one batch", error="TypeError: no"),),
+        (
+            BatchMeasurement("llamafactory", "padded", "sdpa", error="TypeError: no"),
+            BatchMeasurement("llamafactory", "padding_free", "sdpa", error="ValueError: it has none"),
+        ),
+    )
+    monkeypatch.setattr(run, "_run", lambda python, snapshot: broken)
+    lost = run.add_experiments(with_trainer(), "python").lost
+    assert [text for text in lost if "llamafactory" in text] == [
+        "experiment: gradients of llamafactory: TypeError: no",
+        "experiment: batches of llamafactory: TypeError: no",
+    ]
+    assert run.add_experiments(with_trainer(), "python").lost == lost, "kept, and still not silent"

@@ -89,10 +89,51 @@ def test_what_only_the_script_knows_is_left_out(
     assert left_out == "nothing" or any("the value is unknown" in remark for remark in launch.cut.remarks)
 
 
+LLAMAFACTORY = "src/train.py --stage sft --model_name_or_path a/b --dataset x --template qwen --output_dir o"
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        (
+            f"torchrun --nproc_per_node 2 {LLAMAFACTORY} --enable_liger_kernel\n",
+            "--nproc_per_node 2 -m llamafactory.launcher --stage sft",
+        ),
+        (f"accelerate launch examples/scripts/{SFT}\n", "accelerate launch -m trl.scripts.sft --model_name_or_path"),
+        (f"accelerate launch {SFT}\n", "accelerate launch sft.py"),
+    ],
+)
+def test_the_installed_program_replaces_one_of_a_checkout_that_is_not_here(text: str, command: str) -> None:
+    cut, launch = cut_text(text)
+    assert command in launch.command, launch.command
+    assert "liger" not in launch.command
+    assert any("is not here" in remark for remark in cut.remarks) == ("-m " in command)
+
+
+def test_a_program_is_given_no_option_that_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL's max_length is an option of its own configurations, and this script reads another one."""
+    monkeypatch.chdir(tmp_path)
+    script = (
+        "from transformers import HfArgumentParser, TrainingArguments\nfrom trl import SFTTrainer\n"
+        "from dataclasses import dataclass\n@dataclass\nclass Own:\n    model_name: str = ''\n"
+        "own, training = HfArgumentParser((Own, TrainingArguments)).parse_args_into_dataclasses()\n"
+        "SFTTrainer(model=own.model_name, args=training).train()\n"
+    )
+    Path("sft.py").write_text(script)
+    command = "python sft.py --model_name a/b --output_dir o --learning_rate 1e-5\n"
+    assert "--max_length" not in cut_text(command)[1].command
+    assert "--max_steps" in cut_text(command)[1].command
+
+
 @pytest.mark.parametrize("text", [f"{TRL} --config $CONFIG\n", f"{TRL} --config $(find . -name x.yaml)\n"])
 def test_a_configuration_that_only_the_script_knows_is_needed(text: str) -> None:
     with pytest.raises(Unanswered, match=r"needs \$.*, which only its script sets"):
         cut_text(text)
+
+
+def test_arguments_of_a_script_are_asked_for() -> None:
+    with pytest.raises(Unanswered, match=r"pass the script's arguments: attncheck smoke -- bash run.sh ARGUMENTS"):
+        cut_text(f"CONFIG=${{1:?which}}\n{TRL} --config $CONFIG\n")
 
 
 def test_a_variable_of_this_shell_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def make_rows(documents):
         return cut_stream(join(documents), True)
     if EPOCH == "stream_without_end":
         return cut_stream(join(documents), False)
-    if EPOCH == "few_documents":
+    if EPOCH in ("few_documents", "mixture"):
         return [documents[number % 8] for number in range(len(documents))]
     if EPOCH == "held_out":
         return documents[: len(documents) * 9 // 10]

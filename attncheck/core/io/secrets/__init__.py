@@ -27,13 +27,13 @@ __all__ = [
     "remember_settings",
 ]
 
-_BASE64 = r"(?<![\w+/-])[A-Za-z0-9+/_-]{20,}={0,2}"  # the shortest token has as many characters there
-MIN_LENGTH = 8  # of a text: shorter ones hold no name with its value
-_remembered: dict[str, None] = {}  # spellings of secret values
+_BASE64 = r"(?<![\w+/-])[A-Za-z0-9+/_-]{20,}={0,2}"  # the shortest token is this long in base64
+MIN_LENGTH = 8  # a shorter text cannot contain a name with its value
+_remembered: dict[str, None] = {}  # all spellings of the secret values
 
 
 def mask_secrets(text: str) -> str:
-    """Return `text` with every secret in it written as `MASK`. The time it takes is linear in the text's length."""
+    """Return `text` with every secret in it replaced by `MASK`, in time linear in the text's length."""
     if len(text) < MIN_LENGTH:
         return text
     for spelling in _remembered:
@@ -49,17 +49,17 @@ def _mask_encoded(match: re.Match[str]) -> str:
 
 
 def is_masked(before: str, after: str) -> bool:
-    """Return whether masking took anything out of a text."""
+    """Return whether masking removed anything from a text."""
     return before != after and MASK in after
 
 
 def remember_setting(name: str, value: str, raw: str = "") -> None:
     """Remember the value if its name makes it a secret, so that it is masked everywhere.
 
-    `raw` is how the user spells it, with quotes. A value that may be an ordinary word elsewhere is not remembered.
+    `raw` is the user's spelling, with quotes. A value that may be an ordinary word elsewhere is not remembered.
     """
     if is_secret_value(name, value):
-        for line in filter(is_distinctive, value.splitlines()):  # a key of many lines is printed line by line
+        for line in filter(is_distinctive, value.splitlines()):  # a key of several lines is printed line by line
             _remembered.update(dict.fromkeys(_iter_spellings(line)))
         inner = raw.strip("\"'")
         if is_distinctive(inner) and inner != value:
@@ -79,7 +79,7 @@ def forget_secrets() -> None:
 
 def _iter_spellings(value: str) -> Iterator[str]:
     """Yield a value in its JSON, Python, shell, XML and URL spellings."""
-    import json  # imported here: most processes know no secret
+    import json  # imported here, because most processes know no secret
     from html import escape
     from shlex import quote
     from urllib.parse import quote as quote_url

@@ -1,10 +1,10 @@
-"""Masks values whose names promise a secret, as people write the two alongside each other.
+"""Masks values whose names indicate a secret, in every way that people write a name next to its value.
 
-`NAME=value`, `name: value`, `--name value`, `--name=value`, `"name": "value"`, `("NAME", "value")`,
-`setenv NAME value`, `name: NAME` with `value: …` below it, quoted or not, also over a continued line or in a diff.
+`NAME=value`, `name: value`, `--name value`, `--name=value`, `"name": "value"`, `("NAME", "value")`, `setenv NAME
+value`, `name: NAME` with `value: …` below it, quoted or not, also across a continued line or in a diff.
 
-A text is searched for the words that names of secrets hold; a name is then read around each, its value after it. Each
-step looks at a bounded piece of text: the time is linear in the text's length.
+A text is searched for the words that occur in names of secrets. The name around each word is read, then the value after
+it. Each step looks at a bounded piece of text, so the time is linear in the text's length.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import re
 from attncheck.core.io.secrets.names import MASK, compile_once, is_password_name, rate_name
 from attncheck.core.io.secrets.values import is_harmless, is_secret_value
 
-# In lower case. Every name that `names.rate_name` rates holds one of them.
+# In lower case. Every name that `names.rate_name` rates contains one of them.
 _MARKERS = (
     *("token", "secret", "pass", "pw", "key", "auth", "cred", "hook"),
     *("cookie", "wandb", "-ak", "-sk", "_ak", "_sk", "signature", "sig="),
 )
-_ANY_MARKER = "|".join(_MARKERS)  # none holds a character with its own meaning
+_ANY_MARKER = "|".join(_MARKERS)  # no marker contains a character with a special meaning in expressions
 _NAME_REACH = 100  # characters before a marker that may belong to its name
-# At most REACH characters are looked at; of a longer value that is secret, the rest goes too (`_LONG_END`).
+# At most REACH characters are examined; the rest of a longer secret is masked too (`_LONG_END`).
 _VALUE = r"""
     (?P<value> \\{1,3}"[^"\\\n]{0,200} | "(?:[^"\\\n]|\\.){0,200} | '[^'\n]{0,200}
       | (?:[^\s"'`;|&<>,(){}\[\]\\$]|\\[^\sn]|,(?=[^\s,"'=:]{1,80}(?:[\s"']|\Z))
@@ -45,24 +45,24 @@ _REST = r"[\w.-]{0,80}"
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+")
 _COMMAND_BEFORE = r"(?:\bsetenv|\bENV|\blogin\s{1,4}\S{1,60}|\bset)\s{1,8}\Z"
 _LINE_START = r"[-+ ]?\s*(?:-\s+)?[\"']?"
-_LONG_END = {'"': r'[^"\n]*', "'": r"[^'\n]*", "": r"[^\s\"']*"}  # by the quote that the value begins with
+_LONG_END = {'"': r'[^"\n]*', "'": r"[^'\n]*", "": r"[^\s\"']*"}  # by the quote that starts the value
 REACH = 200
 
 
 def mask_assignments(text: str) -> str:
-    """Return `text` with the values of names that promise a secret masked."""
+    """Return `text` with the values of secret names masked."""
     if not any(separator in text for separator in "=: ,"):
         return text
     lower_text = text.lower()
     if not any(marker in lower_text for marker in _MARKERS):
         return text
-    if len(lower_text) != len(text):  # a few capitals have longer small letters; offsets must agree
+    if len(lower_text) != len(text):  # some capitals have longer lower-case forms; offsets must agree
         lower_text = "".join(letter.lower() if letter.isascii() else letter for letter in text)
     parts: list[str] = []
     done = name_end = 0
     for hit in compile_once(_ANY_MARKER).finditer(lower_text):
         if hit.start() < max(done, name_end):
-            continue  # within what was masked, or within a name that was read already
+            continue  # inside a masked value, or inside a name that was already read
         start = _find_name_start(text, hit.start(), max(done, name_end))
         name_end = compile_once(_REST).match(text, hit.end()).end()  # type: ignore[union-attr]  # it matches nothing too
         span = _find_secret(text, start, name_end) if rate_name(text[start:name_end]) else None
@@ -80,7 +80,7 @@ def _find_name_start(text: str, start: int, floor: int) -> int:
 
 
 def _find_secret(text: str, start: int, name_end: int) -> tuple[int, int] | None:
-    """Return where the secret after a name is, without its quotes; None if there is none."""
+    """Return the position of the secret after a name, without its quotes; None if there is none."""
     match = compile_once(_AFTER).match(text, name_end)
     if match is None:
         return None
@@ -92,10 +92,10 @@ def _find_secret(text: str, start: int, name_end: int) -> tuple[int, int] | None
     if opening == 0 and ":" in match["separator"] and _begins_line(text, start):
         end = _end_of_scalar(text, begin, end, name)
     if opening == 0 and text[end : end + 1] in ("(", "[") and value.replace(".", "").replace("_", "").isalnum():
-        return None  # a call or an item: getpass()
+        return None  # a call or an item, such as getpass()
     begin += opening
     if (match["comma"] or _is_prose(text, start, match)) and compile_once(_WORDS).fullmatch(text, begin, end):
-        return None  # a list of names, a sentence: the words after "secret: …"
+        return None  # a list of names, or a sentence: the words after "secret: …"
     if not _is_secret(name, text[begin:end], is_flag or bool(match["scheme"])):
         return None
     if end - begin >= REACH:
@@ -104,7 +104,7 @@ def _find_secret(text: str, start: int, name_end: int) -> tuple[int, int] | None
 
 
 def _is_prose(text: str, start: int, match: re.Match[str]) -> bool:
-    """Return whether a name and a colon may be words of a sentence: not in quotes, and not first in a line or list."""
+    """Return whether a name and a colon may be part of a sentence: not quoted, and not first in a line or list."""
     is_plain = match["separator"].strip(" ") == ":" and not _begins_line(text, start)
     return is_plain and text[start - 1 : start] not in tuple("{[(,;&?\"'")
 
@@ -119,7 +119,7 @@ def _begins_line(text: str, start: int) -> bool:
 
 
 def _end_of_scalar(text: str, begin: int, end: int, name: str) -> int:
-    """Return the end of a plain YAML scalar: of its line, if that is one word or a password."""
+    """Return the end of a plain YAML scalar: the end of its line if that is one word or a password."""
     line_end = text.find("\n", begin, begin + REACH)
     line = text[begin : line_end if line_end >= 0 else begin + REACH]
     scalar = line.split(" #", 1)[0].rstrip(" \r\t,}")
@@ -127,7 +127,7 @@ def _end_of_scalar(text: str, begin: int, end: int, name: str) -> int:
 
 
 def _is_secret(name: str, value: str, is_explicit: bool) -> bool:
-    """Return whether a value is secret; after a flag `--token` any is, elsewhere a "token" may be a piece of text."""
+    """Return whether a value is secret. Any value of the flag `--token` is; other "tokens" may be pieces of text."""
     if is_secret_value(name, value):
         return True
     return is_explicit and rate_name(name) in ("strong", "likely") and not is_harmless(name, value)

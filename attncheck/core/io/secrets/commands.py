@@ -1,7 +1,8 @@
 """Masks the secrets that commands take without a name: `wandb login X`, `curl -u user:X`, `echo X | docker login`.
 
-A program's arguments end with its command, across continued lines. Its own option, or a position, holds the secret. A
-login's standard input is a secret too: from a pipe, a here-string or a here-document.
+A program's arguments end with its command and may continue over several lines. The secret is the value of a particular
+option, or the word at a particular position. A login's standard input is also a secret: from a pipe, a here-string or a
+here-document.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import re
 from attncheck.core.io.secrets.names import MASK, compile_once
 from attncheck.core.io.secrets.values import is_harmless, is_random
 
-_ARGUMENTS = r"(?:[^\n|;&\\]|\\[\s\S]|[;&](?=\S)(?![;&]))*"  # of one command; a URL may hold & and ;
+_ARGUMENTS = r"(?:[^\n|;&\\]|\\[\s\S]|[;&](?=\S)(?![;&]))*"  # the arguments of one command; a URL may contain & and ;
 _GAP = r"[\s=\"',]{0,4}"  # between an option and its value, in a command or a list of words
 _SECRET = r"([^\s\"'$,=][^\s\"']+)"
 _LOGIN = rf"([\s\"'](?:-u|-U|-a|--user|--auth|--proxy-user){_GAP}[^\s:\"'$]{{1,100}}:){_SECRET}"
-# A word that marks the command: the command up to its arguments, and what comes before the secret in them.
+# A word that identifies the command: an expression up to its arguments, and one for the text before the secret.
 _OPTIONS = {
     "curl": (r"\bcurl\b", _LOGIN),
     "wget": (r"\bwget\b", _LOGIN),
@@ -58,7 +59,7 @@ _HERE_DOCUMENT = (
 
 
 def mask_commands(text: str) -> str:
-    """Return `text` with what commands take as a secret masked."""
+    """Return `text` with the secrets that commands take masked."""
     for marker, (program, option) in _OPTIONS.items():
         if marker in text:
             text = _mask_options(text, program, option)
@@ -77,12 +78,12 @@ def _mask_options(text: str, program: str, option: str) -> str:
 def _mask_argument(match: re.Match[str]) -> str:
     value = match[2]
     is_kept = is_harmless("password", value) and not is_random(value)
-    is_user = match[1].endswith(":") and value.isdecimal()  # of a container: -u 1000:1000
+    is_user = match[1].endswith(":") and value.isdecimal()  # the user of a container: -u 1000:1000
     return match[0] if is_kept or is_user else match[1] + MASK
 
 
 def _mask_input(match: re.Match[str]) -> str:
-    """Return a line in which a command reads a secret from its standard input, with what it reads masked."""
+    """Return a line whose command reads a secret from standard input, with that input masked."""
     line = match[0]
     if not compile_once(_READS_STDIN).search(line):
         return line
@@ -96,7 +97,7 @@ def _mask_words(text: str) -> str:
 
 
 def _mask_word(word: str) -> str:
-    """Return a word that is piped, masked within its quotes; options of echo, formats and variables stay."""
+    """Return a word piped to a command, masked inside its quotes; options of echo, formats and variables stay."""
     bare = word.strip("\"'")
     user, _, password = bare.partition(":$")
     is_kept = bare.startswith(("-", "%")) or is_harmless("password", f"${password}" if password and user else bare)

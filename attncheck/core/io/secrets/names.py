@@ -1,8 +1,8 @@
-"""Which names promise a secret: `hub_token` and `PGPASSWORD` do, `pad_token`, `max_tokens` and `prompt_key` do not.
+"""Decides which names indicate a secret: `hub_token` and `PGPASSWORD` do, `pad_token` and `prompt_key` do not.
 
-A name is read word by word, whatever joins the words (snake, kebab, dotted, camel case, or nothing: DBPASS). Its last
-word decides, with the word before it: a `key_path` is a path, a `secret_santa` none of our business. A name in capitals
-is a variable of the environment, in which a PASS, a TOKEN or an AUTH is seldom anything else.
+A name is read word by word, in any style (snake, kebab, dotted, camel case, or joined: DBPASS). Its last word decides,
+together with the word before it: a `key_path` is a path, a `secret_santa` is not a secret. A name in capitals is an
+environment variable, in which PASS, TOKEN or AUTH almost always means a secret.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from functools import lru_cache
 from typing import Literal
 
 MASK = "…"
-# "strong": any value but a placeholder is one. "likely": a value with a digit or of some length. "weak": random only.
+# "strong": any value except a placeholder is secret. "likely": a value with a digit, or a long one. "weak": random
+# only.
 Strength = Literal["strong", "likely", "weak", ""]
 
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _TRAILING_WORDS = "prod dev staging plaintext base64 b64 primary secondary read write backup"
 _TRAILING = frozenset(_TRAILING_WORDS.split())
-# The nouns that end a name, also without a separator from the word before: SSHPASS, mysqlpwd, MYAPIKEY.
+# Nouns that end a name, also without a separator before them: SSHPASS, mysqlpwd, MYAPIKEY.
 _JOINED_NOUN = r"(\w+?)(passwords?|passwd|passphrases?|passcode|pass|pwd|pw|secrets?|webhooks?|tokens?|keys?)"
 _PASSWORDS_WORDS = "password passwords passwd passphrase passphrases pwd passcode"
 _PASSWORDS = frozenset(_PASSWORDS_WORDS.split())
@@ -28,7 +29,7 @@ _STRONG_WORDS = "authorization webhook webhooks secret secrets accesskeyid"
 _STRONG = frozenset(_STRONG_WORDS.split())
 _WEAK_WORDS = "auth creds credential credentials cookie cookies wandb ak sk signature sig"
 _WEAK = frozenset(_WEAK_WORDS.split())
-_WEAK_VARIABLES_WORDS = "token auth creds credential credentials cookie"  # likely ones where a variable is so called
+_WEAK_VARIABLES_WORDS = "token auth creds credential credentials cookie"  # likely if a variable has such a name
 _WEAK_VARIABLES = frozenset(_WEAK_VARIABLES_WORDS.split())
 _PASS_OWNERS_WORDS = """
 db database smtp mail email mysql redis proxy http https ftp user ssh sudo registry root rabbitmq amqp mqtt mongo pg
@@ -37,14 +38,14 @@ postgres sql ldap vault docker elastic kafka admin key keystore truststore my lo
 _PASS_OWNERS = frozenset(_PASS_OWNERS_WORDS.split())
 _LOGINS = frozenset({"auth", "creds", "credential", "credentials", "userpwd"})
 _LEADING = _PASSWORDS | {"pass", "token", "secret"}
-# Words before "pass": a run through something, a filter, or a piece of another word (BYPASS, COMPASS).
+# Words before "pass": one run over the data, a filter, or a piece of another word (BYPASS, COMPASS).
 _NOT_PASSES_WORDS = """
 by com sur encom over under tres multi low high band all single one two three dual first second third last next final
 forward backward fwd bwd pre sub render full each per n num test eval train warmup compiler inference opt optimizer
 optimization fusion graph fx inductor decode prefill is did must no per current extra re conv
 """
 _NOT_PASSES = frozenset(_NOT_PASSES_WORDS.split())
-# Words before "key": with these it opens something; with others (input_key, sort_key) only a random value is secret.
+# Words before "key" that make it a credential; with others (input_key, sort_key) only a random value is secret.
 _KEY_OWNERS_WORDS = """
 api access secret private wandb auth encryption signing account storage subscription hf huggingface openai anthropic
 gemini comet neptune swanlab clearml ssh deploy shared langsmith tavily serper serpapi deepseek dashscope master license
@@ -60,7 +61,7 @@ sas aws session security oauth jwt csrf ngrok vault jupyter notebook databricks 
 azure modelers openmind client registration x
 """
 _TOKEN_OWNERS = frozenset(_TOKEN_OWNERS_WORDS.split())
-# Words before "token": a token of text, not one that opens something.
+# Words before "token" that make it a token of text, not a credential.
 _TEXT_TOKENS_WORDS = """
 pad eos bos unk cls sep mask special image img video audio vision start end begin stop think thought tool next last
 first max min num per new prompt response output input global padding separator boi eoi box ref assistant system
@@ -74,13 +75,13 @@ _TEXT_TOKENS = frozenset(_TEXT_TOKENS_WORDS.split())
 
 @lru_cache(None)
 def compile_once(expression: str) -> re.Pattern[str]:
-    """Return the compiled expression; most are never needed, and compiling all would cost a command's start 10 ms."""
+    """Return the compiled expression. Most are never needed, and compiling all would add 10 ms to a command's start."""
     return re.compile(expression)
 
 
 @lru_cache(2048)
 def rate_name(name: str) -> Strength:
-    """Return how strongly a name promises a secret, "" if it does not."""
+    """Return how strongly a name suggests a secret, "" if it does not."""
     words = list(split_name(name))
     is_variable = name.rpartition(".")[2].isupper()
     if is_variable and len(words) == 2 and words[1] in _PASS_OWNERS | _TOKEN_OWNERS:
@@ -97,7 +98,7 @@ def rate_name(name: str) -> Strength:
 
 @lru_cache(2048)
 def split_name(name: str) -> tuple[str, ...]:
-    """Return the words of a name in lower case; the noun of a secret is one, also if it is joined to its owner."""
+    """Return the words of a name in lower case; a secret's noun is a separate word even if joined to its owner."""
     words = [word.lower() for word in compile_once(_WORDS).findall(name)]
     while len(words) > 1 and words[-1] in _TRAILING:
         words.pop()
@@ -106,7 +107,7 @@ def split_name(name: str) -> tuple[str, ...]:
 
 
 def _rate_variable(words: list[str], rating: Strength) -> Strength:
-    """Return how strongly the name of an environment variable suggests a secret; PASS alone counts too."""
+    """Return how strongly the name of an environment variable suggests a secret; PASS on its own also counts."""
     if rating == "likely" and words[-1] in ("pass", "pw") and len(words) > 1:
         return "strong"
     return "likely" if rating == "weak" and words[-1] in _WEAK_VARIABLES else rating
@@ -131,7 +132,7 @@ def _rate_words(last: str, owner: str) -> Strength:
 
 
 def _opens(owner: str) -> bool:
-    """Return whether a key of this owner opens something; of `awssecret`, joined to another word, the end counts."""
+    """Return whether a key with this owner is a credential; in joined words such as `awssecret` the end counts."""
     return owner in _KEY_OWNERS or any(len(name) > 2 and owner.endswith(name) for name in _KEY_OWNERS)
 
 
@@ -140,7 +141,7 @@ def _rate_text_token(owner: str) -> Strength:
 
 
 def is_password_name(name: str) -> bool:
-    """Return whether a name is that of a password, whose value may be words or digits."""
+    """Return whether a name is a password's, whose value may be words or digits."""
     words = split_name(name)
     return bool(words) and (words[-1] in _PASSWORDS or words[-1] in ("pass", "pw"))
 
@@ -152,5 +153,5 @@ def is_login_name(name: str) -> bool:
 
 
 def is_webhook_name(name: str) -> bool:
-    """Return whether a name is that of a webhook, whose URL is the secret."""
+    """Return whether a name is a webhook's; its URL is the secret."""
     return "hook" in name.lower()

@@ -1,13 +1,13 @@
-"""Masks what is a secret by its own shape: tokens of known services, webhooks, credentials in URLs, private keys.
+"""Masks secrets recognised by their shape: tokens of known services, webhooks, credentials in URLs, private keys.
 
 The shapes of tokens are a selection of the rules of gitleaks 8.30.0 (config/gitleaks.toml,
-https://github.com/gitleaks/gitleaks, MIT licence), without the context that some of them require and with lower
-bounds on lengths, so that a token that a message cut short is masked too. Added from the services' own documentation:
-W&B's `wandb_v1_` and `local-` keys, OpenRouter, Groq, NVIDIA, Replicate, Together, ModelScope, Docker Hub, Tencent, the
-webhooks of Discord, Feishu, Lark, DingTalk, WeCom and Telegram. What is not there: rules that match bare hexadecimal
-digits, which are as often a commit or a digest; those are secrets by their names alone.
+https://github.com/gitleaks/gitleaks, MIT licence). The context that some rules require was removed and minimum lengths
+were lowered, so that a token that a message truncates is masked too. From the services' own documentation come: W&B's
+`wandb_v1_` and `local-` keys, OpenRouter, Groq, NVIDIA, Replicate, Together, ModelScope, Docker Hub, Tencent, the
+webhooks of Discord, Feishu, Lark, DingTalk, WeCom and Telegram. Rules that match bare hexadecimal digits were left out:
+such digits are just as often a commit or a digest. Names alone identify those secrets.
 
-Each expression is compiled when a text holds its marker, and has no nested repetition: time is linear.
+Each expression is compiled when a text contains its marker, and has no nested repetition: time is linear.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 
 from attncheck.core.io.secrets.names import MASK, compile_once
 
-# marker: expression of the rest. "(?<![A-Za-z0-9])" comes before each, so that "disk-…" holds no "sk-…".
+# marker: expression for the rest. "(?<![A-Za-z0-9])" comes before each, so that "disk-…" does not match "sk-…".
 _TOKENS = {
     "hf_": r"[A-Za-z0-9]{16,}",
     "api_org_": r"[A-Za-z0-9]{16,}",
@@ -105,7 +105,7 @@ _TOKENS = {
     "SEC": r"[a-f0-9]{64}\b",  # DingTalk's signing secret
     "SK": r"[0-9a-f]{32}\b",
 }
-# marker in lower case: an expression of which group 1 stays.
+# marker in lower case: an expression whose group 1 is kept.
 _URLS = {
     "hooks.slack.com": r"(?i)(hooks\.slack\.com/(?:services|workflows|triggers)/)[\w/+-]{8,}",
     "/api/webhooks/": r"(?i)(discord(?:app)?\.com/api/webhooks/)[\w/-]{8,}",
@@ -120,7 +120,7 @@ _URLS = {
     "logic.azure.com": r"(?i)(logic\.azure\.com[\w:/.-]{0,300}\?)[\w&=%./-]{8,}",
     "maker.ifttt.com": r"(?i)(maker\.ifttt\.com/trigger/[\w-]{1,100}/(?:json/)?with/key/)[\w-]{8,}",
 }
-_LONG_WORD = r"[\w-]{16}"  # every token has one; most texts have none
+_LONG_WORD = r"[\w-]{16}"  # every token contains such a word; most texts do not
 _PRIVATE_KEY = (
     r"(-----BEGIN[ A-Z0-9]{0,40}PRIVATE KEY(?: BLOCK)?-----)"
     r"(?:[^-]|-(?!----)){16,20000}(?:-----END[ A-Z0-9]{0,40}KEY(?: BLOCK)?-----)?"
@@ -128,7 +128,7 @@ _PRIVATE_KEY = (
 _TELEGRAM = r"(?<![\d.])\d{8,10}:(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[A-Za-z0-9_-]{35}(?![\w-])"
 _COOKIE = r"(?i)(?<![\w-])((?:set-)?cookie:[ ]{1,4})(?=[^\s=;]{1,100}=)([^\n\"']{4,})"
 _BEARER = r"(?i)(\bbearer\s{1,4})(?=[\w.~+/=-]{0,40}\d|[\w.~+/=-]{24})[\w.~+/=-]{8,}"
-# The last "@" before the path ends the user's part; a password may hold "/" where a user comes before it.
+# The last "@" before the path ends the credentials; a password may contain "/" if a user comes before it.
 _USERINFO = r"(://)([^\s/?#@\"'<>\\]{0,200}:[^\s\"'<>\\@]{0,300}@(?:[^\s/\"'<>\\@]{0,300}@)?|[^\s/?#\"'<>\\]{1,300}@)"
 _QUERY = (
     r"(?i)([?&;](?:x-amz-(?:signature|credential|security-token)|sig|signature|key|auth|secret)=)([^&\s\"'<>#]{8,})"
@@ -140,7 +140,7 @@ _PLAIN_USERS = frozenset(_PLAIN_USERS_WORDS.split())
 
 
 def mask_shapes(text: str) -> str:
-    """Return `text` with the secrets that their own shape gives away masked."""
+    """Return `text` with the secrets masked that their shape identifies."""
     if compile_once(_LONG_WORD).search(text):
         for marker, rest in _TOKENS.items():
             if marker in text:

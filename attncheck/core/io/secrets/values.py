@@ -1,4 +1,4 @@
-"""The form of a value that can be a secret: not a variable, a placeholder, a number, a path or an expression."""
+"""Decides whether a value can be a secret: not a variable, a placeholder, a number, a path or an expression."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLACEHOLDER = r"""(?ix) [<{\[(].*[>}\])]                                # <toke
       |changeme|change[_-]?me|my[_-]?(?:api[_-]?)?(?:key|token|secret|password)|here|todo|hidden|no[_-]key)(?:[^a-z].*)?
     | (?:[a-z]+[_-]?)??(.)\1{2,}[.\d]* | [x*.\-_]+ """  # xxx, ***, hf_xxxx
 _VARIABLE = r"\$\{\{[^}]*\}\}|\{\{[^}]*\}\}|\$\{[^{}]*\}|\$\([^()]*\)|`[^`]*`|\$[A-Za-z_]\w*|%[A-Za-z_]\w*%|\$[\d@*#?!]"
-_REFERENCE = r"\$[({]|`|\{\{"  # an expansion that is cut, or nested
+_REFERENCE = r"\$[({]|`|\{\{"  # an expansion that is truncated or nested
 _NUMBER = r"[+-]?\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?%?"
 _PATH = r"(?:[/~]|\.{1,2}/|[A-Za-z]:\\|file:)|.*\.(?:json|txt|key|pem|ya?ml|toml|env|cfg|conf|ini|py|sh|crt)$"
 _EXPRESSION = r"(?:[A-Za-z_]\w{0,40}\.)+[A-Za-z_]\w{0,40}(?:[(\[].*)?|[A-Za-z_]\w{0,40}(?:\(.*\)|\[.*\])"
@@ -37,7 +37,7 @@ _LOGIN = r"[^\s:/$]+:([^\s:/][^\s]+)"
 _SIGN = r"[^\w\s./:,;=+()\[\]\"'-]"
 _PLAIN = r"[\w.~+/=:-]+"
 _DIGIT_RUN = r"\d+"
-MAX_PLACEHOLDER = 200  # characters; a longer value is none
+MAX_PLACEHOLDER = 200  # characters; a longer value is not a placeholder
 AWS_LENGTH = 40
 MIN_REMEMBERED = 8
 LIKELY_LENGTH = 20
@@ -80,19 +80,19 @@ def is_harmless(name: str, value: str) -> bool:
 
 
 def _is_name_of_secret(name: str, value: str) -> bool:
-    """Return whether a value is itself a name, as in `token=hub_token`; not in `password=super_secret`."""
+    """Return whether a value is itself a name, as in `token=hub_token`; `password=super_secret` is not one."""
     is_name = ("_" in value or "-" in value) and rate_name(value) == "strong"
     return is_name and (is_password_name(value) or not is_password_name(name))
 
 
 def holds_password(value: str) -> bool:
-    """Return whether a value is `user:password`, plain or in base64; not a host and port, or numbers of a user."""
+    """Return whether a value is `user:password`, plain or in base64, and not host:port or numeric user ids."""
     match = compile_once(_LOGIN).fullmatch(decode_base64(value) or value)
     return match is not None and not match[1].isdecimal()
 
 
 def is_random(value: str) -> bool:
-    """Return whether a value holds 16 letters and digits in a row that spell no word and number, or a UUID."""
+    """Return whether a value contains 16 letters and digits in a row that form no word or number, or a UUID."""
     for run in compile_once(_LONG_RUN).findall(value):
         if len(run) == AWS_LENGTH and "/" in run and _has_mixed_letters(run):
             return True
@@ -107,7 +107,7 @@ def _has_mixed_letters(text: str) -> bool:
 
 
 def is_distinctive(value: str) -> bool:
-    """Return whether a value is so particular that it means the same wherever it is: no word, number or path."""
+    """Return whether a value is distinctive enough to mean the same everywhere: not a word, a number or a path."""
     if len(value) < MIN_REMEMBERED or "\n" in value:
         return False
     has_digit = any(character.isdigit() for character in value)

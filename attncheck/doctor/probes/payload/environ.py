@@ -1,7 +1,7 @@
-"""The environment variables that may be shown: an allow-list of those known to change how attention runs or is built.
+"""The environment variables that may be shown: an allow-list of those known to affect how attention runs or is built.
 
-Nothing is matched by prefix, so that no unknown variable is shown, and no name that contains TOKEN, KEY, SECRET or
-PASSWORD can ever be on the list. MASTER_ADDR is left out because it names a host.
+Nothing is matched by prefix, so that no unknown variable is shown. A name that contains TOKEN, KEY, SECRET or PASSWORD
+can never be on the list. MASTER_ADDR is left out because it names a host.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 _MAX_VALUE_LENGTH = 500
 
-# Which devices a process sees, and how CUDA starts.
+# The devices that a process sees, and how CUDA starts.
 _CUDA = """
 CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING CUDA_DEVICE_MAX_CONNECTIONS CUDA_MODULE_LOADING
 CUDA_HOME CUDA_PATH CUDA_CACHE_DISABLE CUDA_MPS_PIPE_DIRECTORY CUBLAS_WORKSPACE_CONFIG NVIDIA_VISIBLE_DEVICES
@@ -30,7 +30,7 @@ TORCHINDUCTOR_DETERMINISTIC TORCHINDUCTOR_FORCE_DISABLE_CACHES TORCHINDUCTOR_FRE
 PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
 PYTORCH_NVML_BASED_CUDA_CHECK PYTORCH_ENABLE_MPS_FALLBACK TRITON_CACHE_DIR TRITON_INTERPRET TRITON_PTXAS_PATH
 """
-# NCCL: transport, algorithm (and with it the order of sums), memory.
+# NCCL: transport, algorithm (which also sets the order of sums), memory.
 _NCCL = """
 NCCL_ALGO NCCL_PROTO NCCL_DETERMINISTIC NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_P2P_DISABLE NCCL_P2P_LEVEL NCCL_SHM_DISABLE
 NCCL_IB_DISABLE NCCL_IB_GID_INDEX NCCL_IB_HCA NCCL_IB_TIMEOUT NCCL_IB_RETRY_CNT NCCL_IB_QPS_PER_CONNECTION NCCL_IB_TC
@@ -39,7 +39,7 @@ NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_MNNVL_ENABLE NCCL_BUFFSIZE NCCL_NTHRE
 NCCL_MAX_NCHANNELS NCCL_CROSS_NIC NCCL_TOPO_FILE NCCL_GRAPH_FILE NCCL_TUNER_PLUGIN NCCL_LAUNCH_MODE
 NCCL_ASYNC_ERROR_HANDLING NCCL_BLOCKING_WAIT NCCL_LIB_PATH NCCL_CONF_FILE GLOO_SOCKET_IFNAME
 """
-# flash-attn: determinism, what is built, and flash-attn-4's and ring-flash-attn's own switches.
+# flash-attn: determinism, what is built, and the switches of flash-attn-4 and ring-flash-attn.
 _FLASH = """
 FLASH_ATTENTION_DETERMINISTIC FLASH_ATTENTION_FORCE_BUILD FLASH_ATTENTION_SKIP_CUDA_BUILD
 FLASH_ATTENTION_FORCE_CXX11_ABI FLASH_ATTENTION_FORCE_SINGLE_THREAD FLASH_ATTENTION_TRITON_AMD_ENABLE
@@ -49,12 +49,12 @@ FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED FLASH_ATTENTION_HD256_GENERIC_BWD FLASH_A
 FLASH_ATTENTION_NUM_SMS FLASH_ATTN_CUDA_ARCHS FLASH_ATTN_LOCAL_VERSION FA_CLC FA_DISABLE_2CTA
 FA_DISABLE_S_PING_PONG FA_LOG_LEVEL CUTE_DSL_ARCH
 """
-# TransformerEngine's choice of backend; leftovers in images can disable all of them.
+# TransformerEngine's choice of backend; variables left in images can disable all of them.
 _TE = """
 NVTE_ALLOW_NONDETERMINISTIC_ALGO NVTE_FLASH_ATTN NVTE_FUSED_ATTN NVTE_UNFUSED_ATTN NVTE_FUSED_ATTN_BACKEND
 NVTE_DEBUG NVTE_DEBUG_LEVEL NVTE_FRAMEWORK NVTE_BATCH_MHA_P2P_COMM NVTE_TORCH_COMPILE
 """
-# vLLM and SGLang: the rollout engine's attention, batch invariance, process model.
+# vLLM and SGLang: the rollout engine's attention, batch invariance, and process model.
 _ROLLOUT = """
 VLLM_ATTENTION_BACKEND VLLM_FLASH_ATTN_VERSION VLLM_BATCH_INVARIANT VLLM_USE_V1 VLLM_ENABLE_V1_MULTIPROCESSING
 VLLM_WORKER_MULTIPROC_METHOD VLLM_NCCL_SO_PATH VLLM_USE_FLASHINFER_SAMPLER
@@ -86,7 +86,7 @@ MAX_JOBS NVCC_THREADS NVCC_APPEND_FLAGS NVCC_PREPEND_FLAGS CC CXX CUDAHOSTCXX TM
 UV_NO_BUILD_ISOLATION UV_TORCH_BACKEND UV_INDEX_STRATEGY UV_SYSTEM_PYTHON UV_LINK_MODE UV_OFFLINE
 VIRTUAL_ENV
 """
-# The process: how Python finds code and the loader finds libraries, threads, ranks.
+# The process: how Python finds code, how the loader finds libraries, threads, ranks.
 _PROCESS = """
 PYTHONPATH PYTHONHOME PYTHONHASHSEED PYTHONNOUSERSITE PYTHONSAFEPATH LD_LIBRARY_PATH LD_PRELOAD OMP_NUM_THREADS
 MKL_NUM_THREADS KMP_AFFINITY WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_PORT
@@ -106,5 +106,5 @@ ALLOWED_VARIABLES = _build_allow_list()
 
 
 def collect_variables() -> dict[str, str]:
-    """Return the variables of the allow-list that are set, long values cut."""
+    """Return the variables of the allow-list that are set; long values are cut."""
     return {name: os.environ[name][:_MAX_VALUE_LENGTH] for name in ALLOWED_VARIABLES if name in os.environ}

@@ -1,4 +1,4 @@
-"""The JSON shape of facts, on the examined side."""
+"""The JSON shape of facts, in the examined interpreter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def known(value: object) -> dict[str, object]:
 
 
 def absent(reason: str = "") -> dict[str, object]:
-    """Return a fact whose subject was looked for and does not exist."""
+    """Return a fact whose subject was searched for and does not exist."""
     return {"absent": reason}
 
 

@@ -1,4 +1,4 @@
-"""Reads small files that may be damaged, huge, or not regular files at all, and parses Python that may be none."""
+"""Reads small files that may be damaged, huge, or not regular files, and parses text that may not be Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
 
-# O_NONBLOCK: a named pipe in the place of a file must not hang us.
+# O_NONBLOCK: a named pipe in place of a file must not block the process.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -32,7 +32,7 @@ def read_bytes(path: str, limit: int = 1 << 16) -> bytes:
 
 
 def read_text(path: str, limit: int = 1 << 16) -> str:
-    """Return up to `limit` bytes of a file as text, "" if it cannot be read."""
+    """Return up to `limit` bytes of a file as text; "" if it cannot be read."""
     try:
         return read_bytes(path, limit).decode("utf-8", "replace")
     except (OSError, ValueError):
@@ -40,7 +40,7 @@ def read_text(path: str, limit: int = 1 << 16) -> str:
 
 
 def list_folder(path: str) -> list[str]:
-    """Return the names inside a directory, none if it cannot be listed."""
+    """Return the names inside a directory; empty if it cannot be listed."""
     try:
         return os.listdir(path)
     except (OSError, ValueError):
@@ -48,7 +48,7 @@ def list_folder(path: str) -> list[str]:
 
 
 def find_program(name: str) -> str:
-    """Return the path of the program `name` on PATH, "" if there is none; relative entries are not looked into."""
+    """Return the path of the program `name` on PATH; "" if there is none. Relative entries of PATH are ignored."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         path = os.path.join(folder, name)
         if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -57,13 +57,13 @@ def find_program(name: str) -> str:
 
 
 def parse_source(text: str) -> ast.Module | None:
-    """Return the syntax tree of `text`, None if it is no Python for this interpreter."""
+    """Return the syntax tree of `text`; None if it is not valid Python for this interpreter."""
     import ast
     import warnings
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            warnings.simplefilter("ignore")  # other people's strings may hold invalid escapes
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -1,4 +1,4 @@
-"""Describes the interpreter and the machine, as far as this process may use it: affinity and cgroup limits included."""
+"""Describes the interpreter and the machine within this process's limits, including affinity and cgroups."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _read_shm_size() -> dict[str, object]:
 
 
 def count_cpus() -> int:
-    """Return how many processors this process may use, at least 1."""
+    """Return how many processors this process may use; at least 1."""
     try:
         count = len(os.sched_getaffinity(0))
     except (AttributeError, OSError):
@@ -87,7 +87,7 @@ def _read_cpu_quota(folder: str) -> tuple[int, int]:
 
 
 def measure_memory() -> tuple[dict[str, object], dict[str, object]]:
-    """Return total and available memory in bytes, the machine's or a cgroup's, whichever is less, as facts."""
+    """Return total and available memory in bytes as facts, of the machine or a cgroup, whichever is less."""
     total, available = _read_machine_memory()
     for folder in cgroup_folders("memory"):
         limit = _read_first_number(folder + "/memory.max", folder + "/memory.limit_in_bytes")
@@ -96,7 +96,7 @@ def measure_memory() -> tuple[dict[str, object], dict[str, object]]:
         total = min(total, limit) if total > 0 else limit
         used = _read_first_number(folder + "/memory.current", folder + "/memory.usage_in_bytes")
         if used >= 0:
-            # The inactive page cache counts as free: the kernel drops it first.
+            # The inactive page cache counts as free, because the kernel drops it first.
             free = max(limit - max(used - _read_inactive_file_bytes(folder), 0), 0)
             available = min(available, free) if available >= 0 else free
     return (
@@ -126,9 +126,9 @@ def _read_inactive_file_bytes(folder: str) -> int:
 
 
 def cgroup_folders(controller: str) -> Iterator[str]:
-    """Yield the folders that hold the limits of `controller` (version 1 or 2) on this process, innermost first.
+    """Yield the folders with the limits of `controller` (cgroup version 1 or 2) for this process, innermost first.
 
-    Inside a container the path in /proc/self/cgroup is often the host's; then only the mount's root is there.
+    Inside a container, the path in /proc/self/cgroup is often the host's; then only the mount's root exists.
     """
     for line in files.read_text("/proc/self/cgroup").splitlines():
         _, controllers, path = ([*line.split(":", 2), "", ""])[:3]
@@ -156,6 +156,6 @@ def _read_first_number(*paths: str) -> int:
 
 
 def _parse_number(text: str) -> int:
-    """Return a decimal number, -1 if the text is none ("max", garbage)."""
+    """Return a decimal number; -1 for any other text ("max", garbage)."""
     text = text.strip()
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 20 else -1

@@ -1,7 +1,7 @@
-"""The kernel repositories in the Hugging Face cache.
+"""Lists the kernel repositories in the Hugging Face cache.
 
 Read in kernels 0.17.2 (`hf_hub.py`, `_versions.py`: KERNELS_CACHE or the Hub's cache; repositories of type "kernel",
-"model" before) and huggingface_hub 2.4.0 (`constants.py`: cache path and offline switch; `file_download.py`
+formerly "model") and huggingface_hub 2.4.0 (`constants.py`: cache path and offline switch; `file_download.py`
 `repo_folder_name`: "kernels--owner--name").
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from . import files
 
 _TRUE = ("1", "ON", "YES", "TRUE")
-_MODEL_PREFIX = "models--kernels-"  # kernels-community, kernels-test: kernels before they had their own type
+_MODEL_PREFIX = "models--kernels-"  # kernels-community, kernels-test: used before kernels had their own type
 
 
 def collect_hub_cache() -> dict[str, Any]:
@@ -25,7 +25,7 @@ def collect_hub_cache() -> dict[str, Any]:
 
 
 def is_offline() -> bool:
-    """Return whether huggingface_hub would stay off the network."""
+    """Return whether huggingface_hub is set to offline mode."""
     switch = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     return switch.upper() in _TRUE
 
@@ -39,9 +39,9 @@ def find_cache_folder() -> str:
 
 
 def list_cached_kernels(folder: str) -> list[str]:
-    """Return the kernel repositories of which a snapshot is in the cache, and each with its branches and tags.
+    """Return the kernel repositories with a snapshot in the cache, and each one with its branches and tags.
 
-    "kernels-community/flash-attn2", "kernels-community/flash-attn2@v3".
+    For example "kernels-community/flash-attn2" and "kernels-community/flash-attn2@v3".
     """
     repositories = set()
     for name in files.list_folder(folder):

@@ -1,6 +1,6 @@
 """Joins the answers of the lanes into the document of one snapshot.
 
-An answer is what `main.call` returned, or in a few words why there is none.
+An answer is the return value of `main.call`, or a short text that says why there is none.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 from .links.suspects import confirm_links
 
 NOT_ASKED = "this lane was not requested"
-LANE_CALLS = {"import": "imports", "device": "device"}  # what each lane calls; the static call is always made
-_LOST_CHILD = "the probing process"  # as the import lane words the end of a child that died or hung
+LANE_CALLS = {"import": "imports", "device": "device"}  # the call of each lane; the static call is always made
+_LOST_CHILD = "the probing process"  # the import lane's wording for a child that died or hung
 
 
 def join_lanes(static: dict[str, Any], answers: Mapping[str, object]) -> dict[str, Any]:
-    """Return the document that the static lane's answer makes with those of the other calls, by name."""
+    """Return the document made of the static lane's answer and those of the other calls, by name."""
     document = dict(static)
     document["problems"], document["lost"] = list(static["problems"]), list(static["lost"])
     imports = _merge_lane(document, answers, "imports", "import lane", ("imports", "interfaces"))
@@ -68,7 +68,7 @@ def _join_kernels(document: dict[str, Any], answers: dict[str, Any]) -> None:
 
 
 def _join_model(document: dict[str, Any], answer: object) -> None:
-    """Let the installed transformers' own view of the model correct what config.json leaves to class defaults."""
+    """Correct values that config.json leaves to class defaults with those from the installed transformers."""
     if not isinstance(answer, dict) or "known" not in document["model"]:
         return
     from .model.accepts import merge_resolved

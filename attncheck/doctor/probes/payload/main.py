@@ -11,10 +11,10 @@ from .facts import absent, describe_error, known, unreadable
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, object]:
-    """Return the answer to `name`, one of "static", "imports", "confirm" and "device", clean of private names."""
+    """Return the answer to `name` ("static", "imports", "confirm" or "device") without private names."""
     from .privacy import scrub
 
-    sys.path[0:0] = [str(folder) for folder in request.get("packages", ())]  # in a child: a trial of other versions
+    sys.path[0:0] = [str(folder) for folder in request.get("packages", ())]  # in a child: to try other versions
     collectors = {
         "static": collect_static_facts,
         "imports": collect_import_facts,
@@ -27,7 +27,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, object]:
 
 
 def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
-    """Return everything that can be read from files: no import, no GPU."""
+    """Return everything that can be read from files, without an import or a GPU."""
     from . import environ, host, hub
     from .binaries import binaries, builds, runtime, torch_files
     from .packages import archives, build_tools, distributions
@@ -76,7 +76,7 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     if request.get("stamps"):
         from .packages import stamps
 
-        answer["stamps"] = stamps.digest_stamps(installed, site_dirs)
+        answer["stamps"] = stamps.digest_stamps(installed, site_dirs, request["stamps"] == "all")
     answer["links"] = _collect_section(
         lost, "links", lambda: known(_collect_links(installed, site_dirs, request)), unreadable("reading them failed")
     )
@@ -109,7 +109,7 @@ def collect_import_facts(request: dict[str, Any]) -> dict[str, object]:
 
 
 def confirm_breaks(request: dict[str, Any]) -> dict[str, object]:
-    """Return how importing the modules named in the request ended, those that the linker takes for broken."""
+    """Return how importing the modules in the request ended, which the linker considers broken."""
     from .imports import lane
     from .packages import distributions
 
@@ -126,7 +126,7 @@ def collect_device_facts(request: dict[str, Any]) -> dict[str, object]:
 
 
 def site_directories() -> list[str]:
-    """Return the directories of sys.path, less the working directory, which is not part of the environment."""
+    """Return the directories of sys.path except the working directory, which is not part of the environment."""
     cwd = os.getcwd() if os.path.isdir(".") else ""
     python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     folders: list[str] = []
@@ -144,7 +144,7 @@ def _deadline_seconds(request: dict[str, Any]) -> float:
 def _collect_links(
     installed: list[dict[str, Any]], site_dirs: list[str], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return what the installed packages take from each other and no longer exists."""
+    """Return the names that the installed packages import from each other and that no longer exist."""
     from .links import interface
 
     folder = request.get("cache")
@@ -154,14 +154,14 @@ def _collect_links(
 
 
 def _find_missing_modules(installed: list[dict[str, Any]], site_dirs: list[str]) -> None:
-    """Write into the compiled distributions which modules their import takes and no file has."""
+    """Record in the compiled distributions the modules that they import and no file provides."""
     from .links import extensions
 
     extensions.find_missing_modules(installed, site_dirs)
 
 
 def _link_model(model: str, installed: list[dict[str, Any]], site_dirs: list[str]) -> list[dict[str, Any]]:
-    """Return what a model's own code takes from the installed packages and no longer exists."""
+    """Return the names that a model's own code imports from the installed packages and that no longer exist."""
     from .links import interface
 
     return interface.link_model(model, installed, site_dirs)
@@ -200,6 +200,6 @@ def _query_attention_support(source: str, request: dict[str, Any]) -> object:
 def _collect_section(lost: list[str], name: str, collect: Callable[[], Any], fallback: Any) -> Any:
     try:
         return collect()
-    except Exception as error:  # a damaged environment must cost one section, not the whole answer
+    except Exception as error:  # a damaged environment must affect one section, not the whole answer
         lost.append(name + ": " + describe_error(error))
         return fallback

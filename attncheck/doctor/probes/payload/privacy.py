@@ -1,8 +1,8 @@
-"""Removes what identifies a person or a site from every string: home path, user name, host name, user of a URL.
+"""Removes text that identifies a person or a site from every string: home path, user name, host name, user of a URL.
 
-Tokens and passwords are masked if the snapshot is shown, by whoever runs this payload.
+Tokens and passwords are masked later, by the program that runs this payload, when a snapshot is shown.
 
-The host's name is taken from the kernel alone: resolving the full name would use the network.
+The host name comes only from the kernel, because resolving the full name would use the network.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 from typing import Any
 
-# Accounts and machines that name no person and no site. Replacing them would only garble paths and package names.
+# Accounts and machines that identify no person or site. Replacing them would only garble paths and package names.
 _IMPERSONAL_NAMES = """
 root runner user users ubuntu debian centos fedora rocky almalinux ec2-user azureuser nobody daemon default
 jovyan apps admin administrator docker container nvidia python python3 conda mamba mambauser anaconda jenkins
@@ -32,12 +32,12 @@ _REPLACEMENTS = {"url": "", "home": "~", "user": "$USER", "host": "<host>"}
 
 
 def strip_url_secrets(text: str) -> str:
-    """Return `text` with user, password, query and fragment taken out of every URL in it."""
+    """Return `text` with user, password, query and fragment removed from every URL in it."""
     return _URL_QUERY.sub(r"\1", _URL_CREDENTIALS.sub("", text)) if "://" in text else text
 
 
 def scrub(document: Any) -> Any:
-    """Return `document` (dictionaries, lists, scalars) with every string cleaned, keys too."""
+    """Return `document` (dictionaries, lists, scalars) with every string cleaned, including keys."""
     pattern, markers = _build_pattern()
     texts: set[str] = set()
     _gather_strings(document, texts)
@@ -79,7 +79,7 @@ def _clean_text(text: str, pattern: re.Pattern[str]) -> str:
 
 
 def _build_pattern() -> tuple[re.Pattern[str], list[str]]:
-    """Return the pattern of all that is removed, and lower-case markers: it matches only texts with a marker."""
+    """Return the pattern of everything to remove, and lower-case markers; a text that matches has one of them."""
     homes, users, hosts = home_paths(), user_names(), host_names()
     parts = [r"(?<=://)(?P<url>[^/\s'\"<>?#]*@)"]
     if homes:
@@ -92,7 +92,7 @@ def _build_pattern() -> tuple[re.Pattern[str], list[str]]:
 
 
 def home_paths() -> list[str]:
-    """Return the paths that lead to the home directory, by HOME and the user database, links resolved."""
+    """Return the paths of the home directory, from HOME and the user database, with links resolved."""
     paths = {os.environ.get("HOME", ""), os.path.expanduser("~"), _read_account()[1]}
     paths |= {os.path.realpath(path) for path in paths if os.path.isabs(path)}
     paths = {path.rstrip("/\\") for path in paths if os.path.isabs(path)}
@@ -100,7 +100,7 @@ def home_paths() -> list[str]:
 
 
 def user_names() -> list[str]:
-    """Return the names of the account, if they can be a person's."""
+    """Return the names of the account, if they may identify a person."""
     names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {_read_account()[0]}
     for path in home_paths():
         folder, name = os.path.split(path)
@@ -110,7 +110,7 @@ def user_names() -> list[str]:
 
 
 def host_names() -> list[str]:
-    """Return this machine's names in lower case, long form first, if they can name a site."""
+    """Return this machine's names in lower case, long form first, if they may identify a site."""
     names = {os.environ.get("HOSTNAME", ""), os.environ.get("COMPUTERNAME", "")}
     if hasattr(os, "uname"):
         names.add(os.uname().nodename)
@@ -124,7 +124,7 @@ def _is_identifying(name: str) -> bool:
 
 
 def _read_account() -> tuple[str, str]:
-    """Return name and home of this process's account; containers often run as one that has no entry."""
+    """Return name and home of this process's account, which in containers often has no entry."""
     try:
         import pwd
 

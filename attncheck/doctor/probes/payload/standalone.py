@@ -1,7 +1,8 @@
 """The whole probe as one program: each call in its own process, then the snapshot on standard output.
 
-`attncheck probe --standalone` writes it into one file with all that it needs. It leaves no file: what packages write
-while they are imported goes into a temporary folder, in which the children start, for Python looks for modules there.
+`attncheck probe --standalone` writes it into one file with everything that it needs. It leaves no file behind: files
+that packages write during import go to a temporary folder. The children start in that folder, because Python searches
+the working folder for modules.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     Plan = Dict[str, Any]  # "lanes", "request", "sources", "package", "bootstrap", "environment", "snapshot", "folder"
     Mask = Callable[[str, str], str]
 
-GRACE_SECONDS = 15.0  # beyond one import's deadline: start-up, and stopping what hangs
+GRACE_SECONDS = 15.0  # on top of one import's deadline, for starting up and for stopping a process that hangs
 _PDEATHSIG = 1  # linux/prctl.h: PR_SET_PDEATHSIG
 
 
 def main(plan: Plan, mask: Mask) -> int:
-    """Print the snapshot and return the exit code; `mask` takes a name and a text and hides what is secret."""
+    """Print the snapshot and return the exit code; `mask` takes a name and a text and hides secrets."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     folder = ""
@@ -55,7 +56,7 @@ def main(plan: Plan, mask: Mask) -> int:
 
 
 def collect(plan: Plan) -> Any:
-    """Return the document of a snapshot, or why there is none; no child outlives it."""
+    """Return the document of a snapshot, or why there is none; no child outlives the call."""
     children: list[Child] = []
     with ThreadPoolExecutor() as pool:
 
@@ -66,7 +67,7 @@ def collect(plan: Plan) -> Any:
         try:
             return _collect_lanes(plan, start)
         finally:
-            for child in children:  # before the pool waits for those that wait for them
+            for child in children:  # before the pool waits for the threads that wait for them
                 child.kill()
 
 
@@ -104,7 +105,7 @@ class Child:
         )
 
     def wait(self, seconds: float) -> Any:
-        """Return the answer, or in a few words why there is none."""
+        """Return the answer, or a short text that says why there is none."""
         try:
             output, errors = self._process.communicate(self._message, seconds)
         except subprocess.TimeoutExpired:
@@ -119,7 +120,7 @@ class Child:
             return "it ended with exit status %d: %s" % (self._process.wait(), last[:300])
 
     def kill(self) -> None:
-        """Kill what is left of the child's process group, once: its number may be another's later."""
+        """Kill the rest of the child's process group, only once, because the number may be reused later."""
         if not self._killed:
             self._killed = True
             with contextlib.suppress(OSError):
@@ -127,7 +128,7 @@ class Child:
 
 
 def _make_folder() -> str:
-    """Return a new private folder, "" if there is nowhere to write."""
+    """Return a new private folder; "" if none can be created."""
     try:
         return tempfile.mkdtemp(prefix="attncheck-")
     except OSError:
@@ -135,13 +136,13 @@ def _make_folder() -> str:
 
 
 def _caches(folder: str) -> dict[str, str]:
-    """Return the variables that keep what packages write in a folder of ours."""
+    """Return the variables that direct the caches of packages into a folder of attncheck."""
     places = {"TMPDIR": "", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
     return {name: os.path.join(folder, place) for name, place in places.items()} if folder else {}
 
 
 def _child_environment(more: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a child, which starts in another folder: relative names in PYTHONPATH made absolute."""
+    """Return the environment of a child, which starts in another folder, with absolute paths in PYTHONPATH."""
     environment = {**os.environ, **more, "ATTNCHECK_WORKING_FOLDER": os.getcwd()}
     if "PYTHONPATH" in environment:
         entries = environment["PYTHONPATH"].split(os.pathsep)

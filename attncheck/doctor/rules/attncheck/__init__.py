@@ -1,1 +1,1 @@
-"""attncheck."""
+"""Rules about attncheck itself."""

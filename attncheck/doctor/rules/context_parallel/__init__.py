@@ -1,1 +1,1 @@
-"""context_parallel."""
+"""Rules about context parallelism."""

@@ -5,8 +5,8 @@ What it checks: accelerate 1.10.0 to 1.14 on a model with sliding-window or chun
 Why it matters: with `cp_size` above 1 the attention mask is dropped, so every layer becomes plain causal attention.
 Later releases refuse such models for this reason.
 
-What to do: upgrade accelerate to 1.15.0, which refuses, and use Ulysses, or train this model without context
-parallelism.
+What to do: use Ulysses, or train this model without context parallelism. accelerate 1.15.0 or newer refuses instead
+of training wrongly.
 
 Source: accelerate 1.10.0 to 1.15.0, big_modeling.py (`_attach_context_parallel_hooks`); huggingface/accelerate#4177.
 """

@@ -1,1 +1,1 @@
-"""determinism."""
+"""Rules about determinism."""

@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     settings = determinism.determinism_settings(snapshot)
     if not snapshot.has("verl") or not settings or snapshot.environ.get(SWITCH) == "1" or not _has_kernel(snapshot):
         return
-    snapshot.sets(SWITCH)  # if that is not known, nothing is
+    snapshot.sets(SWITCH)  # if it is unknown, the rule is skipped
     verl = need(snapshot.package("verl"), "verl").version
     yield Problem(
         message=(
@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _has_kernel(snapshot: Snapshot) -> bool:
-    """Return whether the kernel can be imported here; the import lane's answer precedes the static one."""
+    """Return whether the kernel can be imported here; the import lane's answer takes precedence over the static one."""
     if isinstance(snapshot.interfaces, Known) and KERNEL in snapshot.interfaces.value.symbols:
         return snapshot.interfaces.value.symbols[KERNEL]
     return snapshot.has("flash-attn") and snapshot.has(*TRITON_DISTRIBUTIONS)

@@ -1,1 +1,1 @@
-"""environment_variables."""
+"""Rules about environment variables."""

@@ -19,7 +19,7 @@ from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 NAME = "CUBLAS_WORKSPACE_CONFIG"
-ACCEPTED_VALUES = (":4096:8", ":16:8")  # torch compares with these two
+ACCEPTED_VALUES = (":4096:8", ":16:8")  # the two values that torch accepts
 WORKSPACE_PATTERN = re.compile(r"(:\d+:\d+)+")
 
 
@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Problems:
     settings = determinism.determinism_settings(snapshot)
     well_formed = WORKSPACE_PATTERN.fullmatch(value) is not None
     if well_formed and not settings:
-        return  # tuned for memory, and nothing requests determinism
+        return  # tuned for memory; nothing requests determinism
     reason = "is not deterministic" if well_formed else "is not a workspace description"
     yield Problem(
         message=f"{NAME}={value} {reason}; torch accepts {' and '.join(ACCEPTED_VALUES)}",

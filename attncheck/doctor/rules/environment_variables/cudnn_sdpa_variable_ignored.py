@@ -10,8 +10,8 @@ Hopper. It does nothing, and the job keeps using the kernel that it was meant to
 What to do: call `torch.backends.cuda.enable_cudnn_sdp(False)` in the training script.
 
 Source: pytorch `aten/src/ATen/Context.h` (enabled_cudnnSDP is a constant) and
-`native/transformers/cuda/sdp_utils.cpp` (reads TORCH_CUDNN_SDPA_DEPRIORITIZED alone, in earlier releases
-TORCH_CUDNN_SDPA_PREFERRED); the libraries of the torch 2.13.0 CPU wheel do not hold the name; pytorch/pytorch#196678.
+`native/transformers/cuda/sdp_utils.cpp` (reads only TORCH_CUDNN_SDPA_DEPRIORITIZED, in earlier releases
+TORCH_CUDNN_SDPA_PREFERRED); the libraries of the torch 2.13.0 CPU wheel lack the name; pytorch/pytorch#196678.
 """
 
 from attncheck.doctor.fixes import install

@@ -29,7 +29,7 @@ WATCHED_VARIABLES = (
 )
 # Set alone, these tune speed or memory and do not request determinism.
 TUNING_VARIABLES = frozenset({"CUBLAS_WORKSPACE_CONFIG", "NCCL_ALGO", "NCCL_PROTO"})
-# Framework -> the watched variables that it hands to its workers.
+# Framework -> the watched variables that it passes to its workers.
 FORWARDED_VARIABLES: dict[str, frozenset[str]] = {
     "openrlhf": frozenset(),
     "verl": frozenset({"CUBLAS_WORKSPACE_CONFIG", "FLASH_ATTENTION_DETERMINISTIC", "NCCL_DETERMINISTIC", "NCCL_ALGO"}),

@@ -23,13 +23,13 @@ from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW_NAME, OLD_NAME
 
-VLLM_READS_NEW_NAME = "0.11.1"  # the first with torch 2.9, which reads PYTORCH_ALLOC_CONF
+VLLM_READS_NEW_NAME = "0.11.1"  # the first release with torch 2.9, which reads PYTORCH_ALLOC_CONF
 SLEEP_OPTION = re.compile(r"sleep(_level|_mode)?$")
 OFF = ("0", "false", "no", "off", "null", "none")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem if vllm's memory pool would meet expandable segments."""
+    """Yield a problem if vllm's memory pool would be used with expandable segments."""
     if not snapshot.has("vllm") or (isinstance(snapshot.job, Known) and not _sleeps(snapshot.job.value)):
         return
     enabled_by = [

@@ -7,8 +7,8 @@ silently uses MATH. It keeps B·H·L·L scores in memory, so long sequences run 
 
 What to do: unset it.
 
-Source: transformers 5.23.0 `integrations/sdpa_attention.py`, `use_gqa_in_sdpa` (wheels 4.53.3 to 5.22.0 do not hold the
-name); huggingface/transformers PR#46960, #45229.
+Source: transformers 5.23.0 `integrations/sdpa_attention.py`, `use_gqa_in_sdpa` (wheels 4.53.3 to 5.22.0 do not contain
+the name); huggingface/transformers PR#46960, #45229.
 """
 
 from attncheck.doctor.fixes import install

@@ -1,1 +1,1 @@
-"""flash_attn."""
+"""Rules about the flash-attn packages."""

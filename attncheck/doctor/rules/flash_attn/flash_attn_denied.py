@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Problems:
             raise hidden_by("flash_attn")
         return
     if not isinstance(snapshot.torch, Known) or not value_or(snapshot.torch.value.cuda_available, False):
-        raise hidden_by("CUDA")  # without CUDA False is right
+        raise hidden_by("CUDA")  # without CUDA, False is correct
     if _is_too_old(snapshot):
         raise MissingFact("flash-attn is too old for transformers", ("ATN119",))
     owners = ", ".join(

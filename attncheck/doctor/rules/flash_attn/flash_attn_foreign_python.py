@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Problems:
     binary = flash_attn_extension(snapshot)
     if diagnose_flash_attn(snapshot) != "foreign-python" or binary is None:
         return
-    need_torch(snapshot)  # without it no wheel can be chosen
+    need_torch(snapshot)  # no wheel can be chosen without torch
     version = need(snapshot.package("flash-attn"), "flash-attn").version
     failure = flash_attn_import_failure(snapshot)
     yield Problem(

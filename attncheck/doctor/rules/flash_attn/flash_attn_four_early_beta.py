@@ -8,8 +8,8 @@ more, without an error.
 
 What to do: install a newer release, and let `attncheck parity` measure it; or use flash_attention_2.
 
-Source: Dao-AILab/flash-attention PR#2553, #2234; NVIDIA/TransformerEngine#3216. 4.0.0b36 is the release that
-attncheck's own measurements know.
+Source: Dao-AILab/flash-attention PR#2553, #2234; NVIDIA/TransformerEngine#3216. attncheck's own measurements used
+4.0.0b36.
 """
 
 from attncheck.doctor.fixes import install

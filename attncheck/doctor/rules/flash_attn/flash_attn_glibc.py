@@ -32,7 +32,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     if diagnose_flash_attn(snapshot) != "glibc":
         return
-    need_torch(snapshot)  # without it no wheel can be chosen
+    need_torch(snapshot)  # no wheel can be chosen without torch
     failure, binary = flash_attn_import_failure(snapshot), flash_attn_extension(snapshot)
     required = (parse_required_glibc(failure.message) if failure else "") or (binary.glibc_required if binary else "")
     glibc = snapshot.host.glibc

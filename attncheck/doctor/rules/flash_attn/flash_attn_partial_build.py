@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _list_wants(model: Model | None) -> Iterator[tuple[str, str]]:
-    """Yield the switches that must not be set, with what for."""
+    """Yield the switches that must not be set, each with the feature that needs it."""
     yield "BACKWARD", "the backward pass, which training needs"
     if model is None:
         return

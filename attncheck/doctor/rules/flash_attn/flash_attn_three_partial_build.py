@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _list_wants(snapshot: Snapshot, model: Model | None, build: ExtensionBuild) -> Iterator[tuple[str, str]]:
-    """Yield the switches that must not be set, with what for."""
+    """Yield the switches that must not be set, each with the feature that needs it."""
     yield "BACKWARD", "the backward pass, which training needs"
     plan = snapshot.job.value.plan if isinstance(snapshot.job, Known) else None
     if plan is not None and plan.precision == "fp16":

@@ -30,11 +30,11 @@ def check(snapshot: Snapshot) -> Problems:
         return
     if not sees_gpu(snapshot):
         return
-    need_torch(snapshot)  # it brings triton
+    need_torch(snapshot)  # torch provides triton
     if not snapshot.has("openrlhf") and snapshot.env("VERL_DISABLE_FLASH_ATTN_CE") == Known("1"):
         return
     if not snapshot.has("openrlhf"):
-        snapshot.sets("VERL_DISABLE_FLASH_ATTN_CE")  # if that is not known, nothing is
+        snapshot.sets("VERL_DISABLE_FLASH_ATTN_CE")  # if it is unknown, the rule is skipped
     outcome = find_failed_import(snapshot, "triton")
     if snapshot.has(*TRITON_DISTRIBUTIONS):
         if outcome is not None:

@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     if model is not None and find_redirect(snapshot, model, "flash_attention_2"):
-        return  # the class takes another kernel, whatever is installed: ATN313
+        return  # the class uses another kernel in any case: ATN313
     cached = "cached here" if kernel.is_cached(snapshot) else "not cached: it would be downloaded at load"
     yield Problem(
         message=f"flash_attention_2 would run {kernel} from the Hub, because flash-attn is not installed",
@@ -49,7 +49,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _name_usable_kernel(snapshot: Snapshot, kernel: HubKernel) -> str:
-    """Return the kernel with its version, version 2 in place of 3 unless the model is known not to fail (ATN159)."""
+    """Return the kernel with its version: 2 instead of 3, unless the model is known to work with 3 (ATN159)."""
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     is_grouped = model is None or model.num_kv_heads != model.num_heads
     return f"{kernel.repository}@v2" if kernel.version == "3" and is_grouped else str(kernel)

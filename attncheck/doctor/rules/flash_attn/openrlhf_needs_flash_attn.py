@@ -21,14 +21,14 @@ def check(snapshot: Snapshot) -> Problems:
     if not snapshot.has("openrlhf") or snapshot.has("flash-attn") or not may_import(snapshot, "openrlhf"):
         return
     if isinstance(snapshot.job, Known) and "flash_attn" in snapshot.job.value.imports:
-        return  # ATN452 says so of the launch
+        return  # ATN452 reports this for the launch
     outcome = import_outcome(snapshot, "openrlhf.models")
     if outcome is not None and finds_stray_flash_attn(snapshot, outcome):
-        return  # flash_attn comes from outside the distributions
-    attempt = outcome if outcome and "flash_attn" in outcome.message else None  # else it failed before it came there
+        return  # flash_attn belongs to no distribution
+    attempt = outcome if outcome and "flash_attn" in outcome.message else None  # otherwise it failed before that import
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf")
     evidence = (
-        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"
+        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: flash-attn was not found"
     )
     yield Problem(
         message=(f"OpenRLHF {openrlhf.version} cannot start: it always imports flash-attn, which is not installed"),

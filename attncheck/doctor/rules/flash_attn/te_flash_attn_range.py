@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Problems:
     engine = need(snapshot.version(name), "TransformerEngine's version")
     flash = need(snapshot.version("flash-attn"), "flash-attn's version")
     specifier = transformer_engine.compatible_flash_attn(engine)
-    public = Version(flash.public)  # TransformerEngine compares 2.8.3+local with 2.8.3 in its newest releases only
+    public = Version(flash.public)  # only the newest TransformerEngine compares 2.8.3+local with 2.8.3
     if specifier is None or requirements.is_version_allowed(specifier, public):
         return
     is_newer_than_table = engine > Version(transformer_engine.LAST_RELEASE_READ)

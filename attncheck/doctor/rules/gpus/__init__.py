@@ -1,1 +1,1 @@
-"""gpus."""
+"""Rules about GPUs and drivers."""

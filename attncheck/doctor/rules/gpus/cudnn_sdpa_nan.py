@@ -4,12 +4,12 @@ What it checks: a visible GPU of sm_90, torch 2.11 to 2.13 with a cuDNN newer th
 first) and nothing that switches that kernel off. It is not reported if flash-attn is installed and importable and no
 model requests sdpa, because such a job does not use sdpa's kernels. The kernel itself was not run.
 
-Why it matters: with an explicit attention mask, a length of 64 modulo 128 and a row whose logsumexp is below -88.7,
-the backward returns NaN for the queries while the loss stays finite. DPO and KTO runs on padded batches failed at
+Why it matters: the backward returns NaN for the queries while the loss stays finite. This needs an explicit attention
+mask, a length of 64 modulo 128, and a row whose logsumexp is below -88.7. DPO and KTO runs on padded batches failed at
 random steps because of it.
 
-What to do: make cuDNN sdpa's last choice with the variable below (torch reads it since it prefers cuDNN; the older
-TORCH_CUDNN_SDPA_ENABLED is not read any more), or call `torch.backends.cuda.enable_cudnn_sdp(False)`, or use flash.
+What to do: make cuDNN sdpa's last choice with the variable below (torch has read it since it prefers cuDNN; the older
+TORCH_CUDNN_SDPA_ENABLED is no longer read), or call `torch.backends.cuda.enable_cudnn_sdp(False)`, or use flash.
 
 Source: pytorch/pytorch#196678; huggingface/trl#7181; torch 2.13 aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
 `check_prefer_cudnn_attention`.
@@ -19,9 +19,9 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import cuda_of_torch, effective_attn_implementation, gpus, require_import
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 
-FIRST_AFFECTED, FIRST_AFTER = Version("2.11"), Version("2.14.dev0")  # seen from 2.11 to 2.13
+FIRST_AFFECTED, FIRST_AFTER = Version("2.11"), Version("2.14.dev0")  # seen in 2.11 to 2.13
 VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
-LAST_CUDNN_NOT_PREFERRED = (9, 15, 0)  # torch prefers cuDNN above 91500
+LAST_CUDNN_NOT_PREFERRED = (9, 15, 0)  # torch prefers cuDNN above version 91500
 
 
 def check(snapshot: Snapshot) -> Problems:
@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Problems:
     cudnn = need(torch.cudnn, "cuDNN's version")
     if Version(cudnn).release <= LAST_CUDNN_NOT_PREFERRED:
         return
-    snapshot.sets(VARIABLE)  # if that is not known, nothing is
+    snapshot.sets(VARIABLE)  # if it is unknown, the rule is skipped
     described = gpus.describe_gpus(hopper_gpus)
     yield Problem(
         message=f"on {described} sdpa prefers cuDNN {cudnn}, whose backward can return NaN with a mask",

@@ -6,7 +6,7 @@ Why it matters: everything runs on the CPU, and flash-attn cannot be built or im
 file names the CPU index, when pip finds no CUDA wheel for the platform, or when an image is built on another machine.
 
 What to do: install the same torch from the index of a CUDA build that this driver supports. The version must name the
-build ("+cu130"): to pip, "2.13.0" is satisfied by the "2.13.0+cpu" that is there.
+build ("+cu130"): for pip, the installed "2.13.0+cpu" satisfies "2.13.0".
 
 Source: PEP 440, "Local version identifiers"; pytorch.org/get-started; attncheck/doctor/knowledge/cuda.py.
 """

@@ -1,1 +1,1 @@
-"""launch."""
+"""Rules about a launch's settings."""

@@ -10,7 +10,7 @@ averaged, so tokens of short micro-batches get more weight. Accumulating 16 × 1
 What to do: install transformers 4.46 or newer, whose Trainer divides by the tokens of the whole batch
 (`num_items_in_batch`); or do not accumulate.
 
-Source: transformers 4.45.2 (trainer.py does not hold `num_items_in_batch`) and 4.46.3 (it does); huggingface/trl#3910.
+Source: transformers 4.45.2 (trainer.py has no `num_items_in_batch`) and 4.46.3 (it has it); huggingface/trl#3910.
 """
 
 from attncheck.doctor.fixes.model import change_transformers

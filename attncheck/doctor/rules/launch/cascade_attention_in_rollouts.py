@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
     if any("cascade" in setting.name for setting in job.settings):
         return
     if any("rollout.name" in setting.name and setting.value != "vllm" for setting in job.settings):
-        return  # SGLang rolls out
+        return  # the rollout engine is SGLang
     gpus = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (9, 0))[0] != 9]
     if not gpus:
         return

@@ -1,8 +1,8 @@
 """The launch needs more GPUs than are available.
 
-What it checks: the GPUs that the launch's processes, or verl's pools under Ray, need together, against the GPUs
-visible to a job on this machine (or the target), times the nodes that the launch names. Other placements under Ray
-are not judged, because a launch does not say how many nodes join the cluster.
+What it checks: the GPUs that the launch's processes, or verl's pools under Ray, need together. They are compared with
+the GPUs visible to a job on this machine (or the target), times the nodes that the launch names. Other placements under
+Ray are not judged, because a launch does not say how many nodes join the cluster.
 
 Why it matters: torchrun fails when it starts a rank without a GPU. Ray does not fail: it waits forever for the
 placement, without an error.
@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     if is_under_ray and job.framework != "verl":
         raise MissingFact("a launch does not state the number of nodes of the Ray cluster")
     if isinstance(snapshot.devices, Absent):
-        return  # no GPU at all: other rules report it
+        return  # without any GPU, other rules report it
     need(snapshot.devices, "the list of GPUs")
     available = count_job_gpus(snapshot, job)
     if available is None or required <= available:
@@ -54,7 +54,7 @@ def check(snapshot: Snapshot) -> Problems:
             ),
         ),
         subject=describe_job(job),
-        # which GPUs are numbered so is in no launch, nor what joins a cluster of several nodes
+        # a launch does not show which GPUs have these numbers, nor what joins a cluster of several nodes
         predicted=isinstance(setting, Known) or (job.reinforcement and job.nodes > 1),
         locations=locate_variables(snapshot, gpus.VISIBLE_DEVICES) or (job.location,),
     )

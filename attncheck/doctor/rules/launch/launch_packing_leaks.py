@@ -23,7 +23,7 @@ from attncheck.doctor.queries import (
 )
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
-MASK_BASED = ("sdpa", "eager", "flex_attention")  # these separate documents by a mask that transformers makes
+MASK_BASED = ("sdpa", "eager", "flex_attention")  # these separate documents with a mask that transformers makes
 
 
 def check(snapshot: Snapshot) -> Problems:

@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _is_reached(link: UnresolvedName) -> bool:
-    """Return whether the job surely comes to it: at import, or in what a script's last lines call."""
+    """Return whether the job certainly reaches the link: at import, or in code called by a script's last lines."""
     return not link.conditions and link.function in _ENTRIES
 
 

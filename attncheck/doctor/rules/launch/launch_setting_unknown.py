@@ -19,7 +19,7 @@ from attncheck.core.job import Job, UnknownSetting
 from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
-MIN_TABLE = 3  # names of one table that are one finding
+MIN_TABLE = 3  # this many names of one table become one finding
 MAX_NAMES_SHOWN = 4  # names in a message
 
 
@@ -66,12 +66,15 @@ def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Problems:
 
 
 def _unproven_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
-    """Return one problem about all names that nothing available takes, and nothing shows to be refused."""
-    names = f"{settings[0].name} is" if len(settings) == 1 else f"{len(settings)} names are"
+    """Return one problem about all names that nothing available accepts and that are not proven to be refused."""
+    is_one = len(settings) == 1
+    names = f"{settings[0].name} is not an option" if is_one else f"{len(settings)} names are not options"
+    listed = "" if is_one else f": {_list_names(settings)}"
     return Problem(
-        message=f"{names} not among those of {job.framework} {job.version}: {_list_names(settings)}",
+        message=f"{names} of {job.framework} {job.version}{listed}",
         evidence=(
-            "no source that was read defines them, but not all of the program was read; left unchanged",
+            f"no source that was read defines {'it' if is_one else 'them'}, but not all of the program was read; left "
+            "unchanged",
             *([", ".join(unknown.name for unknown in settings)] if len(settings) > MAX_NAMES_SHOWN else []),
         ),
         subject=describe_job(job),
@@ -91,7 +94,7 @@ def _single_problem(job: Job, unknown: UnknownSetting) -> Problem:
 
 
 def _table_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Problem:
-    """Return one problem about all unknown names of one table: they have one cause."""
+    """Return one problem about all unknown names of one table, because they have one cause."""
     near = {unknown.near.partition(".")[0] for unknown in settings if unknown.near}
     hint = f"; did you mean {next(iter(near))}.*?" if len(near) == 1 and table not in near else ""
     names = ", ".join(unknown.name for unknown in settings)
@@ -136,7 +139,7 @@ def _describe_history(job: Job, unknown: UnknownSetting) -> str:
 
 
 def _format_release(job: Job, since: str) -> str:
-    """Return a release with its package's name, the framework's if `since` names none."""
+    """Return a release with its package's name, or the framework's name if `since` names no package."""
     return since if " " in since else f"{job.framework} {since}"
 
 

@@ -1,7 +1,7 @@
 """Rollouts and training compute log-probabilities with different engines, and the launch does not correct for it.
 
-What it checks: a reinforcement-learning launch with vLLM or SGLang rollouts, if the release can weight samples by the
-ratio of the two probabilities (verl since 0.6.0, TRL since 0.23.0, OpenRLHF since 0.8.9) but the launch has that off.
+What it checks: a reinforcement-learning launch with vLLM or SGLang rollouts that does not correct for the ratio of the
+two probabilities, if its release can weight samples by it (verl since 0.6.0, TRL since 0.23.0, OpenRLHF since 0.8.9).
 
 Why it matters: the effect is silent. Other kernels, other batch sizes and 8-bit rollouts give different
 log-probabilities for the same weights. The ratio is not 1 on the first step, KL spikes, and entropy and reward may
@@ -26,7 +26,7 @@ _VERL = {
     "algorithm.rollout_correction.rollout_is": "token",
     "algorithm.rollout_correction.rollout_is_threshold": "2.0",
 }
-# Framework -> (first release with these settings, last, what switches the correction on).
+# Framework -> (first release with these settings, last, the settings that enable the correction).
 CORRECTIONS: Mapping[str, tuple[tuple[str, str, Mapping[str, str]], ...]] = {
     "verl": (("0.6.1", "", _VERL),),
     "trl": (("0.23", "", {"vllm_importance_sampling_correction": "True"}),),
@@ -53,7 +53,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_correction(job: Job) -> Mapping[str, str] | None:
-    """Return the settings that switch the correction on, None if it is on, or the release has none."""
+    """Return the settings that enable the correction; None if it is already enabled or the release has none."""
     if weighs_by_rollout(job):
         return None
     ranges = CORRECTIONS.get(job.framework, ())

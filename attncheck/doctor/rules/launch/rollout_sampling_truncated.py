@@ -20,9 +20,9 @@ from attncheck.core.launch import Setting
 from attncheck.doctor.queries import change_settings, describe_job, is_between, require_job, weighs_by_rollout
 from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot
 
-WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # what keeps every word; top_k by framework
-NO_TOP_K: Mapping[str, str] = {"trl": "0"}  # elsewhere -1, as vLLM has it
-SCORES_ALIKE = {"nemo-rl": "0.6.0"}  # the trainer filters by top_p and top_k too: need_top_k_or_top_p_filtering
+WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # values that keep every token; top_k differs by framework
+NO_TOP_K: Mapping[str, str] = {"trl": "0"}  # other frameworks use -1, as vLLM does
+SCORES_ALIKE = {"nemo-rl": "0.6.0"}  # the trainer also filters by top_p and top_k: need_top_k_or_top_p_filtering
 NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
 
 

@@ -8,7 +8,7 @@ Why it matters: the first batch raises, or is truncated.
 What to do: use a length that is divisible.
 
 Source: torch 2.13.0 distributed/tensor/experimental/_context_parallel (`_HeadTailLoadBalancer`: "seq_length must be
-divisible by world_size * 2"); transformers 5.23.0 trainer.py pads to `pad_to_multiple_of` only where that is set.
+divisible by world_size * 2"); transformers 5.23.0 trainer.py pads to `pad_to_multiple_of` only if it is set.
 """
 
 from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job

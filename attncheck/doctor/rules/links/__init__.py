@@ -1,1 +1,1 @@
-"""Names that one installed package takes from another that no longer has them."""
+"""Rules about names that packages import from each other."""

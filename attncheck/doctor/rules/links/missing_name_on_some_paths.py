@@ -21,7 +21,7 @@ from attncheck.doctor.queries import links as queries
 from attncheck.doctor.queries import may_import
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
-MAX_LINES = 3  # of one pair
+MAX_LINES = 3  # per pair of packages
 
 
 def check(snapshot: Snapshot) -> Problems:

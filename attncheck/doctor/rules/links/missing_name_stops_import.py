@@ -35,7 +35,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _is_reported_elsewhere(snapshot: Snapshot, consumer: str, provider: str) -> bool:
-    """Return whether its own rule reports the pair: ATN140 to ATN145 ring-flash-attn, ATN150, ATN153 liger."""
+    """Return whether a specific rule reports the pair: ATN140 to ATN145 ring-flash-attn, ATN150 and ATN153 liger."""
     if consumer == "ring-flash-attn" and provider == "transformers":
         return True
     outcome = import_outcome(snapshot, "liger_kernel.transformers")
@@ -77,7 +77,7 @@ def _is_only_missing_name(snapshot: Snapshot, links: tuple[UnresolvedName, ...])
 
 
 def _is_open(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> bool:
-    """Return whether only some jobs come there and none is known, or the import lane ran and did not try it."""
+    """Return whether only some jobs reach the import and none is known, or the import lane ran but did not try it."""
     some_jobs = not isinstance(snapshot.job, Known) and not any(queries.stops_every_job(link) for link in links)
     untried = isinstance(snapshot.imports, Known) and all(link.outcome in ("", "skipped") for link in links)
     return some_jobs or untried

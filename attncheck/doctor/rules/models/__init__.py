@@ -1,1 +1,1 @@
-"""models."""
+"""Rules about the model."""

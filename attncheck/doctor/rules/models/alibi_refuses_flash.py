@@ -2,7 +2,8 @@
 
 What it checks: falcon with `alibi: true` (falcon-rw): its class declares flash attention, but its forward refuses it.
 
-Why it matters: "`alibi` is not supported when `use_flash_attn` is True", at the first forward, after loading.
+Why it matters: the first forward raises "`alibi` is not supported when `use_flash_attn` is True", after the model was
+loaded.
 
 What to do: use sdpa or eager.
 
@@ -16,7 +17,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if (
         model is None

@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
     brought = model.registered_attentions if model is not None else ()
     for name in dict.fromkeys((*imported, *brought)):
         if name == "eager" or "paged" in name or name.lower() in MASKLESS_BY_DESIGN:
-            continue  # "paged|sdpa", in older releases "sdpa_paged", gets its masks from continuous batching
+            continue  # "paged|sdpa" ("sdpa_paged" in older releases) gets its masks from continuous batching
         where = "import lane: ALL_ATTENTION_FUNCTIONS holds it" if name in imported else "the model's own code"
         yield Problem(
             message=f"attn_implementation {name!r} has no mask function: its layers get attention_mask=None",
@@ -45,12 +45,12 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def find_template(name: str) -> str:
-    """Return the implementation whose masks a kernel of this name takes: a flash kernel wants the 2-D mask."""
+    """Return the implementation whose masks a kernel of this name can use; a flash kernel needs the 2-D mask."""
     return "flash_attention_2" if "flash" in name else "sdpa"
 
 
 def write_registration(name: str) -> str:
-    """Return the lines that give the implementation `name` the masks of one that takes the same."""
+    """Return the lines that give the implementation `name` the masks of a compatible one."""
     template = find_template(name)
     other = "2-D mask: flash_attention_2's" if template == "sdpa" else "4-D mask: sdpa's"
     return (
@@ -61,7 +61,7 @@ def write_registration(name: str) -> str:
 
 
 def _is_requested(snapshot: Snapshot, name: str) -> bool:
-    """Return whether the launch, or else config.json, asks for this implementation."""
+    """Return whether the launch, or else config.json, requests this implementation."""
     if isinstance(snapshot.job, Known):
         return snapshot.job.value.plan.attn_implementation == name
     return isinstance(snapshot.model, Known) and value_or(snapshot.model.value.attn_implementation, "") == name

@@ -17,7 +17,7 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if model is None or snapshot.has("flash-attn") or not snapshot.has("flash-attn-3", "flash-attn-4"):
         return

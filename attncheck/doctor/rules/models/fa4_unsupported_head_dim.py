@@ -17,7 +17,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_4"):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if model is None or not snapshot.has("flash-attn-4") or refuses_implementation(model, "flash_attention_4"):
         return

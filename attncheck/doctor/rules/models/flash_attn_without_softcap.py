@@ -18,7 +18,7 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # gemma2 under eager has its softcap
+        return  # gemma2 with eager applies its softcap
     model = requested_model(snapshot)
     version = snapshot.version("flash-attn")
     if model is None or not isinstance(model.softcap, Known) or not is_older(version, FLASH_SOFTCAP):

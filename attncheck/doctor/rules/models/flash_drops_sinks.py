@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     if version >= Version(SINKS_REDIRECTED) or refuses_implementation(model, "flash_attention_2"):
         return
     if not snapshot.has("flash-attn") and find_hub_fallback(snapshot) is None:
-        return  # flash_attention_2 then raises: nothing is dropped
+        return  # flash_attention_2 then raises, so nothing is dropped
     yield Problem(
         message=f"transformers {version} runs {model.model_type} on flash_attention_2 without its attention sinks",
         evidence=("flash-attn 2 has no sinks, and this transformers silently drops them",),

@@ -25,7 +25,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "flash_attention_2") or is_eager_only(model):
         return

@@ -24,7 +24,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flex_attention", "sdpa"):
-        return  # the launch requests something else, and gets it
+        return  # the launch requests something else and gets it
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "flex_attention") or is_eager_only(model):
         return

@@ -3,8 +3,8 @@
 What it checks: dtype in config.json. transformers 5 loads a model in its checkpoint's dtype; transformers 4 loads any
 checkpoint in float32 by default.
 
-Why it matters: "FlashAttention only support fp16 and bf16 data type" if neither the load nor autocast casts it. It
-typically appears in an evaluation or generate() outside the trainer.
+Why it matters: if neither the load nor autocast casts it, flash-attn raises "FlashAttention only support fp16 and bf16
+data type". This typically happens in an evaluation or generate() outside the trainer.
 
 What to do: load with dtype=torch.bfloat16, or train with bf16 on.
 
@@ -18,12 +18,12 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if model is None or value_or(model.dtype, "") != "float32" or refuses_implementation(model, "flash_attention_2"):
         return
     if isinstance(snapshot.job, Known) and snapshot.job.value.plan.precision != "fp32":
-        return  # the launch trains in half precision: the load or autocast casts
+        return  # the launch trains in half precision, so loading or autocast casts
     yield Problem(
         message=(f"the checkpoint of {model.source} is float32, but flash attention needs float16 or bfloat16"),
         evidence=("static lane: dtype in config.json",),

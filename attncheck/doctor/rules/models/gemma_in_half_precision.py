@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
     lacking_bf16 = [gpu for gpu in snapshot.visible_devices() if value_or(gpu.compute_capability, (8, 0)) < (8, 0)]
     is_float16 = value_or(model.dtype, "") == "float16"
     gpus_without_bf16 = lacking_bf16
-    if isinstance(snapshot.job, Known):  # what the GPUs lack, the launch has chosen around
+    if isinstance(snapshot.job, Known):  # the launch already takes missing GPU features into account
         is_float16, gpus_without_bf16 = snapshot.job.value.plan.precision == "fp16", []
     if not is_float16 and not gpus_without_bf16:
         return

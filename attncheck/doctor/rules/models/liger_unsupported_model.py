@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(listed_types, Known):
         is_missing = model.model_type not in listed_types.value
         evidence = f"import lane: it lists {len(listed_types.value)} model types"
-    elif isinstance(snapshot.job, Known):  # lint imports nothing: the table of releases
+    elif isinstance(snapshot.job, Known):  # lint imports nothing, so the table of releases decides
         is_missing = lacks_kernels_for(
             need(snapshot.version("liger-kernel"), "liger-kernel's version"), model.model_type
         )

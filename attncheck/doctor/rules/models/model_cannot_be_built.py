@@ -5,8 +5,9 @@ the model's own code, in a child process. If that raises, it is built again with
 names the fields without which it can be built.
 
 Why it matters: `from_pretrained` builds the same class in the same way and raises the same error on every rank, after
-the job was queued: a pad_token_id past the vocabulary ("Padding_idx must be within num_embeddings"), a rope_type or
-an activation that this release does not know (KeyError), a hidden size that is not a multiple of the heads.
+the job was queued. Examples are a pad_token_id past the vocabulary ("Padding_idx must be within num_embeddings"), a
+rope_type or an activation that this release does not know (KeyError), and a hidden size that is not a multiple of the
+heads.
 
 What to do: correct the named field. A token id, a dtype or `architectures` can be removed. A size must match the
 checkpoint. A rope_type that this transformers does not know needs a newer release.
@@ -21,7 +22,7 @@ from attncheck.core.model import BuildFailure, Model
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, Unreadable
 
-# What is not compared with the model: code that cannot run without real tensors, and answers that other rules report.
+# Not compared with the model: code that needs real tensors, and answers that other rules report.
 NOT_ON_META = ("meta tensor", "meta device", "data-dependent")
 REPORTED_ELSEWHERE = (
     "brings its own code",
@@ -29,7 +30,7 @@ REPORTED_ELSEWHERE = (
     "import lane did not run",
     "names no model_type",
 )
-# Fields that may be left out: the class then takes none, or what the weights say.
+# Fields that may be left out; the class then has none, or the weights determine them.
 REMOVABLE = ("pad_token_id", "eos_token_id", "bos_token_id", "torch_dtype", "dtype", "architectures")
 
 
@@ -57,7 +58,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _skip_unless_answered(model: Model) -> None:
-    """Raise `MissingFact` if the class was asked and gave no answer, which no other rule reports."""
+    """Raise `MissingFact` if the class was queried and gave no answer, which no other rule reports."""
     if not isinstance(model.accepts, Unreadable) or not model.accepts.reason:
         return
     if not any(phrase in model.accepts.reason for phrase in REPORTED_ELSEWHERE):

@@ -35,7 +35,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _list_fixes(snapshot: Snapshot, model_type: str) -> Iterator[Fix]:
-    """Yield a release that knows the type where one was read, else the type that it may represent."""
+    """Yield a release that has the type, if one was read, or else the type that it may be a misspelling of."""
     first, gone = model_types.first_release_with(model_type), model_types.GONE.get(model_type, "")
     installed = snapshot.version("transformers")
     wanted = f"<{gone}" if gone and is_at_least(installed, gone) else f">={first}" if first else ""

@@ -11,9 +11,8 @@ What to do: install the kernels. causal-conv1d and mamba-ssm are compiled during
 have wheels. flash-linear-attention 0.6.0 requires transformers 5.6.2; with an older one use 0.5.0.
 
 Source: transformers 4.57.3, 5.9.0 and 5.14.1, models/qwen3_next/modeling_qwen3_next.py (`is_fast_path_available`);
-5.23.0,
-integrations/hub_kernels.py (`use_kernel_func_from_hub_with_fallback`); METADATA of flash-linear-attention 0.4.1 to
-0.6.0; hiyouga/LLaMA-Factory#10221. The kernels were not run here.
+5.23.0, integrations/hub_kernels.py (`use_kernel_func_from_hub_with_fallback`); METADATA of flash-linear-attention
+0.4.1 to 0.6.0; hiyouga/LLaMA-Factory#10221. The kernels were not run here.
 """
 
 from attncheck.doctor.fixes.recurrent import find_missing_kernels, install_kernels

@@ -7,8 +7,8 @@ names imported outside `try` are compared with a table of removed names.
 
 Why it matters: loading with trust_remote_code=True stops with "cannot import name …". Upgrading does not help.
 
-What to do: use transformers' own class (trust_remote_code=False) if there is one, a transformers from
-before the removal, or take the name from where it is now.
+What to do: use transformers' own class (trust_remote_code=False) if there is one. Otherwise install a transformers
+from before the removal, or import the name from its new place.
 
 Source: the installed files; for a target the wheels named in attncheck/doctor/knowledge/removed_names.py;
 huggingface/transformers#37428 for `_flash_supports_window_size`.

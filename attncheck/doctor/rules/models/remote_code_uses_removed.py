@@ -1,9 +1,9 @@
 """The model's own code uses attributes or functions that this transformers, or another package, no longer has.
 
 What it checks: in the *.py files that `auto_map` names, and those next to them that they import: attributes of
-imported modules and classes (`past_key_values.seen_tokens` of a variable annotated, tested or made as a DynamicCache
-too), calls with arguments that the installed function does not accept, and imports inside functions. The files are
-read, never run.
+imported modules and classes, calls with arguments that the installed function does not accept, and imports inside
+functions. Attributes such as `seen_tokens` are also checked on variables that are annotated, tested or created as a
+DynamicCache. The files are read, never run.
 
 Why it matters: the model loads, but its first step stops with AttributeError, TypeError or ImportError. The Cache
 classes lost `seen_tokens`, `get_max_length` and `get_usable_length` in transformers 4.49 and 4.54.
@@ -19,7 +19,7 @@ from attncheck.doctor.fixes.links import change_imports, older_transformers
 from attncheck.doctor.queries import describe_link, name_with_version, requested_model
 from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, value_or
 
-# What training calls of a model: the constructor and the forward of each of its modules.
+# The methods of a model that training calls: the constructor and the forward of each of its modules.
 _TRAINING = ("__init__", "forward")
 
 
@@ -57,7 +57,7 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedNam
 
 
 def _is_reached(link: UnresolvedName) -> bool:
-    """Return whether loading or a training step surely comes to it."""
+    """Return whether loading or a training step certainly reaches the link."""
     return not link.conditions and link.function.rpartition(".")[2] in ("", *_TRAINING)
 
 

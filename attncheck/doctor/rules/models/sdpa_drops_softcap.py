@@ -20,7 +20,7 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Ver
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "sdpa"):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if model is None or not isinstance(model.softcap, Known) or transformers_answer(model, "sdpa") not in ("", None):
         return

@@ -10,11 +10,11 @@ MATH, which stores heads × length² scores: ten times slower, and out of memory
 What to do: install transformers 5.14.1 or newer, which repeats the key/value heads for such sizes, so that the
 memory-efficient backend supports them, or train in bfloat16.
 
-Source: transformers 4.57.3, 5.10.1, 5.14.1 and 5.23.0, integrations/sdpa_attention.py (`use_gqa_in_sdpa`; from 5.14.1
-on "key head_dim == value head_dim <= 256 (otherwise it will fall back to the math kernel)"); huggingface/transformers
-#45229, PR#46960. Run forward and backward on an H200 under torch 2.11.0+cu130, each backend alone: with enable_gqa,
-flash, memory-efficient and cuDNN all refuse head sizes 320 and 512, and float32; with repeated heads the
-memory-efficient one takes both, and in bfloat16 up to 256 flash and cuDNN take enable_gqa.
+Source: transformers 4.57.3, 5.10.1, 5.14.1 and 5.23.0, integrations/sdpa_attention.py (`use_gqa_in_sdpa`; since 5.14.1
+"key head_dim == value head_dim <= 256 (otherwise it will fall back to the math kernel)"); huggingface/transformers
+#45229, PR#46960. Run forward and backward on an H200 under torch 2.11.0+cu130, one backend at a time. With enable_gqa,
+flash, memory-efficient and cuDNN all refuse head sizes 320 and 512, and float32. With repeated heads the
+memory-efficient one accepts both. In bfloat16 up to 256, flash and cuDNN accept enable_gqa.
 """
 
 from attncheck.doctor.fixes.model import change_transformers

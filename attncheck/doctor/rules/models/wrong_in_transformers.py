@@ -6,7 +6,7 @@ documents that attend to each other (afmoe, gpt_oss under eager, falcon, opt …
 the installed modeling file can be read, it must still show the defect. Defects that reading cannot show are judged by
 the release.
 
-Why it matters: the error is silent. The loss falls, on contexts that no user will ever have.
+Why it matters: the error is silent. The loss falls, but on contexts that never occur in use.
 
 What to do: use the implementation or way of batching that was measured to be right, or a transformers with the fix.
 `attncheck smoke MODEL` measures it here.
@@ -55,21 +55,21 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def choose_implementation(model: Model) -> str:
-    """Return what transformers takes if none is requested: sdpa, and eager if the class refuses it."""
+    """Return the implementation that transformers uses if none is requested: sdpa, or eager if sdpa is refused."""
     return "eager" if refuses_implementation(model, "sdpa") else "sdpa"
 
 
 def has_defect(row: WrongModel, version: Version, model: Model) -> bool:
-    """Return whether the installed transformers has the defect: by its file if that shows it, else by release."""
+    """Return whether the installed transformers has the defect, judged by its file if possible, else by release."""
     if row.shown_by and isinstance(model.mask_calls, Known):
         return re.search(row.shown_by, "\n".join(model.mask_calls.value)) is not None
     if not row.before and version > Version(LAST_READ):
-        return False  # a later one may have fixed it
+        return False  # a later release may have fixed it
     return Version(row.since) <= version and (not row.before or version < Version(row.before))
 
 
 def may_meet(row: WrongModel, plan: Plan | None, model: Model) -> bool:
-    """Return whether a job's way of batching meets the defect; without a launch, whether an ordinary job may."""
+    """Return whether the job's kind of batch triggers the defect; without a launch, whether an ordinary job may."""
     if plan is None:
         return not row.beyond_chunk
     if row.beyond_chunk and plan.max_length <= value_or(model.attention_chunk_size, plan.max_length):
@@ -80,7 +80,7 @@ def may_meet(row: WrongModel, plan: Plan | None, model: Model) -> bool:
 
 
 def describe_defect(row: WrongModel, model: Model, implementation: str) -> str:
-    """Return what is wrong with the model, under which implementation and way of batching."""
+    """Return what is wrong with the model, and with which implementation and kind of batch."""
     way = {"any": "", "packed": ", packed", "left padding": ", padded on the left"}[row.batching]
     return f"{model.model_type} under {implementation}{way}: {row.defect}"
 

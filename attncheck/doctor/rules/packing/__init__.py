@@ -1,1 +1,1 @@
-"""packing."""
+"""Rules about packing and padding."""

@@ -4,8 +4,8 @@ What it checks: models with m-rope (position_ids of shape [3, batch, length]) in
 flash attention: before 4.54.0 for the Qwen-VL family, before 5.4.0 for Qwen3.5, before 5.0.0 for glm4v, glm4v_moe and
 ernie4_5_vl_moe.
 
-Why it matters: with one row per batch, cu_seqlens are computed from 3 × length positions: "CUDA error: an illegal
-memory access was encountered", reported elsewhere, or a meaningless loss.
+Why it matters: with one row per batch, cu_seqlens are computed from 3 × length positions. The job stops with "CUDA
+error: an illegal memory access was encountered", often at a later call, or has a meaningless loss.
 
 A packing launch of ms-swift 3.3 to 3.7 is not judged: it passes its own positions to flash attention (llm/template/
 base.py:1845 of 3.6.4), and says itself which transformers that needs.
@@ -26,7 +26,7 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if model is None or not model.mrope or refuses_implementation(model, "flash_attention_2"):
         return
@@ -54,7 +54,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _are_positions_replaced(snapshot: Snapshot) -> bool:
-    """Return whether ms-swift packs, which from 3.3 to 3.7 hands text positions to flash attention itself."""
+    """Return whether ms-swift packs; from 3.3 to 3.7 it passes text positions to flash attention itself."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     if job is None or job.framework != "ms-swift" or not job.plan.packed:
         return False
@@ -65,7 +65,7 @@ def _are_positions_replaced(snapshot: Snapshot) -> bool:
 
 
 def _upper_bound(first_fixed: str) -> str:
-    return {"4.54.0": "5", "5.0.0": "5.4"}.get(first_fixed, "5.6")  # no further than needed
+    return {"4.54.0": "5", "5.0.0": "5.4"}.get(first_fixed, "5.6")  # no newer than necessary
 
 
 RULE = Rule("ATN408", "error", check, needs=frozenset({"flash"}))

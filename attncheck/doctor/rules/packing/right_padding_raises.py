@@ -3,8 +3,8 @@
 What it checks: transformers' version and the model's type against the releases that raise, and the launch's padding
 side, or the tokenizer's padding_side. GRPO in TRL before 0.22 pads completions on the right.
 
-Why it matters: "You are attempting to perform batched generation with padding_side='right'", in generation, and also in
-training while use_cache is on.
+Why it matters: generation raises "You are attempting to perform batched generation with padding_side='right'". Training
+raises it too while use_cache is on.
 
 What to do: upgrade transformers to 5.2.0 or newer, train with use_cache=False and generate with left padding, or use
 sdpa. A launch with gradient checkpointing has no cache in training and is not reported.
@@ -19,12 +19,12 @@ from attncheck.doctor.knowledge.padding import right_padding_raises
 from attncheck.doctor.queries import may_use, requested_model
 from attncheck.doctor.rules import Fix, Job, Known, Model, Problem, Problems, Rule, Snapshot, need, value_or
 
-TRL_WITHOUT_CACHE = Version("0.22.0")  # trainer/grpo_trainer.py: model_inputs["use_cache"] = False; 0.21.0 has it not
+TRL_WITHOUT_CACHE = Version("0.22.0")  # trainer/grpo_trainer.py: model_inputs["use_cache"] = False; 0.21.0 lacks it
 
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if model is None or not snapshot.has("transformers"):
         return
@@ -43,7 +43,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _padding_side(snapshot: Snapshot, model: Model) -> str:
-    """Return the padding side of batches: the launch's, else the tokenizer's; "" if neither is known."""
+    """Return the padding side of batches: the launch's, else the tokenizer's; "" if both are unknown."""
     if isinstance(snapshot.job, Known):
         plan = snapshot.job.value.plan
         if plan.packed or plan.gradient_checkpointing:  # with checkpointing transformers sets use_cache to False
@@ -53,7 +53,7 @@ def _padding_side(snapshot: Snapshot, model: Model) -> str:
 
 
 def _pads_completions(job: Job) -> bool:
-    """Return whether TRL trains, with a cache, on rows of a left-padded prompt and a right-padded completion."""
+    """Return whether TRL trains, with a cache, on rows with a left-padded prompt and a right-padded completion."""
     if job.framework != "trl" or job.trainer != "grpo" or job.plan.gradient_checkpointing:
         return False
     try:

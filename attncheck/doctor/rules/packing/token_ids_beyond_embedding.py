@@ -1,14 +1,14 @@
 """A token of the tokenizer, or an id in the configuration, has no row in the model's embedding.
 
-What it checks: the padding, end and begin ids of config.json and generation_config.json, the special tokens of the
-tokenizer, those that loading it would append to its vocabulary, and its highest added token, against the number of
-rows of the input embedding: from the installed class, built without weights, or else vocab_size. For a model that
-also reads images or sound, only the three ids are judged, because its code may replace other tokens before they are
-embedded.
+What it checks: token ids against the number of rows of the input embedding (from the installed class, built without
+weights, or else vocab_size). The ids are the padding, end and begin ids of config.json and generation_config.json, the
+tokenizer's special tokens, those that loading it would append to its vocabulary, and its highest added token. For a
+model that also reads images or sound, only the three ids of the configuration are judged, because its code may replace
+other tokens before they are embedded.
 
-Why it matters: a token was added but the embedding was not resized. The first batch with that token fails:
-"IndexError: index out of range in self" on a CPU; on a GPU "CUDA error: device-side assert triggered", reported
-elsewhere, usually in attention. If it is the padding token, every padded batch fails.
+Why it matters: a token was added but the embedding was not resized. The first batch with that token fails. A CPU
+reports "IndexError: index out of range in self". A GPU reports "CUDA error: device-side assert triggered", usually at a
+later call in attention. If it is the padding token, every padded batch fails.
 
 It is an error if the launch is known and its framework does not resize the embedding; a custom script may do so.
 
@@ -29,7 +29,7 @@ from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Sna
 RESIZING_FRAMEWORKS = ("axolotl",)
 # These add rows to vocab_size (transformers 5.23.0, models/*/modeling_*.py).
 ROWS_BESIDE_VOCABULARY = ("mllama", "mllama_text_model", "molmo2", "molmo2_text", "moshi")
-# Where it is the end token, labels have to be masked by attention_mask and not by id (ATN406).
+# If this is the end token, labels have to be masked by attention_mask and not by id (ATN406).
 PAD_WITH_KNOWN_TOKEN = "tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token"
 SPECIAL = ("pad_token", "eos_token", "bos_token")
 
@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Problems:
     model = requested_model(snapshot)
     rows = _count_rows(model) if model is not None else None
     if model is None or rows is None or isinstance(model.build_failure, Known):
-        return  # what cannot be built is ATN348's
+        return  # ATN348 reports a model that cannot be built
     configured = {name: max(ids) for name, ids in model.token_ids.items() if max(ids, default=-1) >= rows}
     tokens = {} if _is_resized(snapshot) else _find_tokens(model, rows)
     if not configured and not tokens:
@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
     named = {**configured, **tokens}
     first = next((name for name in named if "pad_token" in name), next(iter(named)))
     is_used = "pad_token" in first or "eos_token" in first
-    is_final = first in configured or isinstance(snapshot.job, Known)  # else a script may still resize
+    is_final = first in configured or isinstance(snapshot.job, Known)  # otherwise a script may still resize it
     yield Problem(
         message=(f"{first} is {named[first]}, but the embedding of {model.source} has {rows} rows: 0 to {rows - 1}"),
         evidence=(*(f"{name}: {number}" for name, number in named.items()), _describe_rows(model, rows)),
@@ -57,7 +57,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _count_rows(model: Model) -> int | None:
-    """Return the rows of the input embedding, None if they are not known."""
+    """Return the number of rows of the input embedding; None if unknown."""
     if isinstance(model.embedding_rows, Known):
         return model.embedding_rows.value
     has_more = model.model_type in ROWS_BESIDE_VOCABULARY or model.remote_code

@@ -1,1 +1,1 @@
-"""ring_flash_attn."""
+"""Rules about ring-flash-attn."""

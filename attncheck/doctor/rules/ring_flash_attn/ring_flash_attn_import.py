@@ -49,7 +49,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_telling_attempt(snapshot: Snapshot) -> ImportOutcome | None:
-    """Return how the import ended, where it came as far as the name: it worked, or failed there."""
+    """Return how the import ended, if it reached the name: it worked or failed there."""
     outcome = import_outcome(snapshot, "ring_flash_attn")
     if outcome is None or outcome.outcome == "ok":
         return outcome
@@ -58,7 +58,7 @@ def _find_telling_attempt(snapshot: Snapshot) -> ImportOutcome | None:
 
 
 def _failing_symbol(snapshot: Snapshot, ring: Version, transformers: Version, attempt: ImportOutcome | None) -> str:
-    """Return the name whose import fails, or ""; the import lane's answer precedes the files', they the table's."""
+    """Return the name whose import fails, or "". The import lane takes precedence over files, and files over tables."""
     symbol, releases = ring_flash_attn.imported_name(ring)
     if attempt is not None:
         return attempt.message.split("'")[1] if attempt.outcome == "raised" else ""
@@ -73,9 +73,9 @@ def _is_the_name(link: UnresolvedName) -> bool:
 
 
 def _is_reported_elsewhere(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
-    """Return whether ATN141 (signature does not fit either), ATN143 (newer ring works) or ATN145 (OpenRLHF) reports it.
+    """Return whether ATN141 (wrong signature too), ATN143 (a newer ring works) or ATN145 (OpenRLHF) reports it.
 
-    Nothing is wrong where the launch's framework puts the name back itself.
+    Nothing is wrong if the launch's framework restores the name itself.
     """
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     is_shimmed = requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers)

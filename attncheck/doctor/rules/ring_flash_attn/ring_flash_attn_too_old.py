@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _works_when_patched(snapshot: Snapshot, ring: Version, transformers: Version) -> bool:
-    """Return whether the import works, as if somebody patched it, and the signature fits."""
+    """Return whether the import works, as it does after a patch, and the signature fits."""
     outcome = snapshot.imported("ring_flash_attn")
     imports = isinstance(outcome, Known) and outcome.value.outcome == "ok"
     parameter_count = ring_flash_attn.forward_parameter_count(transformers)

@@ -42,12 +42,12 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[Fix]:
-    """Yield what ring attention needs, in the order in which it is needed."""
+    """Yield the requirements of ring attention, in the order in which they are needed."""
     is_alone = snapshot.lists("flash-attn")
     if not is_alone:
         yield from install_flash_attn_package(snapshot)
         if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
-            return  # nothing that is installed here would run
+            return  # no installed package would run
     yield install.install_packages(snapshot, requirement, options=("--no-deps",), follows=not is_alone)
     transformers_requirements = requirements.resolve_transformers(snapshot, transformers) if transformers else ()
     if transformers_requirements:

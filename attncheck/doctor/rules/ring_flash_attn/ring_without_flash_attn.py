@@ -9,7 +9,7 @@ and raises ModuleNotFoundError.
 What to do: install flash-attn 2 for the installed torch.
 
 Source: ring_flash_attn 0.1.8, `ring_flash_attn/ring_flash_attn.py` line 3 and METADATA (no Requires-Dist);
-flash_attn_4 4.0.0b36, which holds `flash_attn/cute` only.
+flash_attn_4 4.0.0b36, which contains only `flash_attn/cute`.
 """
 
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
@@ -21,16 +21,16 @@ def check(snapshot: Snapshot) -> Problems:
     if not snapshot.has("ring-flash-attn") or snapshot.has("flash-attn"):
         return
     if not may_import(snapshot, "ring-flash-attn"):
-        return  # a launch that asks for flash-attn alone: ATN452
+        return  # the launch requests only flash-attn: ATN452
     if snapshot.has("openrlhf") and may_import(snapshot, "openrlhf"):
         raise MissingFact("OpenRLHF needs flash-attn too", ("ATN146", "ATN452"))
     outcome = import_outcome(snapshot, "ring_flash_attn")
     if outcome is not None and finds_stray_flash_attn(snapshot, outcome):
-        return  # flash_attn comes from outside the distributions
-    attempt = outcome if outcome and "flash_attn" in outcome.message else None  # else it failed before it came there
+        return  # flash_attn belongs to no distribution
+    attempt = outcome if outcome and "flash_attn" in outcome.message else None  # otherwise it failed before that import
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     evidence = (
-        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"
+        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: flash-attn was not found"
     )
     flash_attn_4_evidence = (
         ("flash-attn-4 is installed, but has no flash_attn_interface",) if snapshot.has("flash-attn-4") else ()

@@ -1,1 +1,1 @@
-"""torch."""
+"""Rules about torch and compiled packages."""

@@ -16,7 +16,7 @@ from attncheck.doctor.queries.packages import can_import, find_failed_import
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 DAMAGE_PREFIXES = ("truncated", "damaged")
-REPORTED_ELSEWHERE = ("torch", "flash-attn", "flash-attn-3")  # ATN102, ATN108 and ATN126 report their failing imports
+REPORTED_ELSEWHERE = ("torch", "flash-attn", "flash-attn-3")  # ATN102, ATN108 and ATN126 report their failed imports
 
 
 def check(snapshot: Snapshot) -> Problems:

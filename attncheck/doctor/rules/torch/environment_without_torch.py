@@ -43,7 +43,7 @@ def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
 
 
 def _is_tool_environment(snapshot: Snapshot) -> bool:
-    """Return whether this is attncheck's own virtual environment, not activated: pipx's or `uv tool`'s."""
+    """Return whether this is attncheck's own virtual environment, not activated, made by pipx or `uv tool`."""
     return snapshot.host.selection.selected_by == "own" and snapshot.host.virtual_environment
 
 

@@ -22,7 +22,7 @@ VITAL_PACKAGES = ("torch", "flash-attn", "transformers", "tokenizers", "numpy")
 FATAL_PROBLEMS = (
     "files no longer exist",
     "METADATA is missing",
-)  # transformers asks importlib.metadata for versions, and dies
+)  # transformers queries importlib.metadata for versions and fails
 
 
 def check(snapshot: Snapshot) -> Problems:
@@ -43,7 +43,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _watched_project(name: str) -> str:
-    """Return the watched project that `name` represents, or ""; pip replaces the start of what it removes by "~"."""
+    """Return the watched project that `name` is, or ""; pip renames what it removes to begin with "~"."""
     rest = name.lstrip("~")
     hidden_length = len(name) - len(rest)
     return next(

@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _overrule_setting(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
-    """Return the fix that overrules the setting wherever it is: a variable takes precedence over pip's files."""
+    """Return the fix that overrides the setting in any file: a variable takes precedence over pip's files."""
     if setting == "require-virtualenv":
         return (_make_virtual_environment(snapshot),)
     if setting in ("target", "prefix"):

@@ -69,7 +69,7 @@ def _changed_files(snapshot: Snapshot, distribution: Distribution) -> tuple[tupl
 
 
 def _is_relevant(snapshot: Snapshot, distribution: Distribution, path: str) -> bool:
-    """Return whether `path` is a module that the package runs; images are slimmed of tests, libraries stripped."""
+    """Return whether `path` is a module that the package runs; images often omit tests and strip libraries."""
     is_shared = path.startswith("flash_attn/cute/") and snapshot.has("flash-attn") and snapshot.has("flash-attn-4")
     return path.endswith(".py") and path.startswith(FOLDER_BY_PACKAGE[distribution.name]) and not is_shared
 

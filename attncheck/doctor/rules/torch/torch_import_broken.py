@@ -6,7 +6,7 @@ Why it matters: nothing else can work. Import errors of other packages are then 
 about imports do not report them until this is fixed.
 
 What to do: the finding names the library or symbol if the loader did. A library of another version on LD_LIBRARY_PATH
-is the usual cause of an undefined symbol in torch's own libraries; A missing library comes from an interrupted
+is the usual cause of an undefined symbol in torch's own libraries. A missing library comes from an interrupted
 install, or from NVIDIA packages that were removed or replaced. Reinstalling torch with its dependencies fixes both.
 
 Source: the message itself; pytorch/pytorch#111469 (`__nvJitLinkAddData` and LD_LIBRARY_PATH); torch/__init__.py of

@@ -31,19 +31,19 @@ def check(snapshot: Snapshot) -> Problems:
     triton = next(f"{package.value.name} {package.value.version}" for package in versions if isinstance(package, Known))
     users = list_users(snapshot)
     needed = ", which " + ", ".join(users) + (" needs" if len(users) == 1 else " need") if users else ""
-    module = missing_module(outcome).replace("triton", "")  # one of its own is not another package
+    module = missing_module(outcome).replace("triton", "")  # triton's own modules are not another package
     cause = f": {module} is not installed" if module else ""
     yield Problem(
         message=f"{triton} cannot be imported{needed}{cause}",
         subject=triton,
         evidence=(describe_failed_import(outcome), *(f"at {frame}" for frame in outcome.frames[-2:])),
         fixes=(*install.extend_import_timeout(outcome), *_list_fixes(snapshot, outcome)),
-        predicted=not users,  # torch itself does without, until something is compiled
+        predicted=not users,  # torch works without triton until something is compiled
     )
 
 
 def list_users(snapshot: Snapshot) -> list[str]:
-    """Return what here runs triton kernels: packages, and a launch that compiles."""
+    """Return the users of triton kernels here: packages, and a launch that compiles."""
     users = [name for name in USERS if snapshot.lists(name)]
     compiles = isinstance(snapshot.job, Known) and snapshot.job.value.plan.compile
     return [*users, "torch.compile"] if compiles else users

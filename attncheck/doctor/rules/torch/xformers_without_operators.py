@@ -1,7 +1,7 @@
 """xformers is installed but cannot run any of its operators.
 
-What it checks: whether xformers' compiled library exists, was built with CUDA and for this Python, and finds the CUDA
-runtime that it was linked against, if torch has CUDA. Symbols that torch lacks are ATN123.
+What it checks: if torch has CUDA, whether xformers' compiled library exists, was built with CUDA and for this Python,
+and finds the CUDA runtime that it was linked against. Symbols that torch lacks are ATN123.
 
 Why it matters: xformers catches the loader's error, so the import succeeds with a warning, but the first
 memory_efficient_attention raises NotImplementedError: "xFormers wasn't build with CUDA support".
@@ -45,7 +45,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_defect(snapshot: Snapshot) -> str:
-    """Return why the operators cannot be loaded, "" if nothing shows that."""
+    """Return why the operators cannot be loaded; "" if nothing shows that they cannot."""
     build, binary = snapshot.build("xformers"), snapshot.binary(MODULE)
     if isinstance(build, Known) and not build.value.cuda and not _is_rocm(snapshot):
         return "it was built without CUDA"

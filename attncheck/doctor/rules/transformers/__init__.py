@@ -1,1 +1,1 @@
-"""transformers."""
+"""Rules about transformers and its trainers."""

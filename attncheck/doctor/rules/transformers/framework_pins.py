@@ -56,7 +56,7 @@ def _find_problems(snapshot: Snapshot) -> Problems:
 
 
 def _fails_at_import(snapshot: Snapshot, distribution: Distribution) -> bool:
-    """Return whether `distribution` is transformers, which checks its requirements at import, and failed: ATN154."""
+    """Return whether `distribution` is transformers and failed its own check of requirements at import: ATN154."""
     outcome = snapshot.imported("transformers")
     return distribution.name == "transformers" and isinstance(outcome, Known) and outcome.value.outcome == "raised"
 

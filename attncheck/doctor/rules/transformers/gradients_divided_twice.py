@@ -35,10 +35,10 @@ from attncheck.doctor.queries.launch import describe_job, locate_settings
 from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot, need
 
 CODE = "ATN457"
-OWN_STEP = ("ppo", "online_dpo", "nash_md", "xpo", "loop")  # trainers that divide nothing, or accumulate by themselves
+OWN_STEP = ("ppo", "online_dpo", "nash_md", "xpo", "loop")  # trainers that divide nothing, or accumulate on their own
 MS_SWIFT_SETS_BACK = "4.0.2"
 SOUND_RELEASES = (">=5.5.4,<5.6", ">=4.57,<5.2")  # the nearest ones
-ALSO_SOUND = ("transformers>=5.5.4",)  # if another fix moves it further
+ALSO_SOUND = ("transformers>=5.5.4",)  # used if another fix needs a newer release
 
 
 def check(snapshot: Snapshot) -> Problems:
@@ -74,7 +74,7 @@ def _check_job(snapshot: Snapshot, job: Job) -> Problems:
 
 
 def _is_set_back(job: Job) -> bool:
-    """Return whether the framework takes the steps from accelerate again."""
+    """Return whether the framework takes the steps away from accelerate again."""
     try:
         return job.framework == "ms-swift" and Version(job.version) >= Version(MS_SWIFT_SETS_BACK)
     except InvalidVersion:
@@ -82,13 +82,13 @@ def _is_set_back(job: Job) -> bool:
 
 
 def _may_train(snapshot: Snapshot) -> bool:
-    """Return whether a Trainer may run here: it needs accelerate; OpenRLHF and verl have their own loops."""
+    """Return whether a Trainer may run here: it needs accelerate, while OpenRLHF and verl have their own loops."""
     has_own_loop = snapshot.lists("openrlhf", "verl") and not snapshot.lists(*TRAINER_FRAMEWORKS - {"transformers"})
     return snapshot.lists("accelerate") and not has_own_loop
 
 
 def _find_evidence(snapshot: Snapshot) -> str:
-    """Return what shows the fault in transformers, "" if it has none: its own file, else the table of releases."""
+    """Return the evidence of the fault in transformers, from its own file or else the table of releases; "" if none."""
     package, version = snapshot.package("transformers"), snapshot.version("transformers")
     faults = package.value.faults if isinstance(package, Known) else {}
     if CODE in faults:
@@ -98,7 +98,7 @@ def _find_evidence(snapshot: Snapshot) -> str:
 
 
 def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
-    """Yield a release without the fault that all here allow, the nearest, else the batch without accumulation."""
+    """Yield the nearest release without the fault that all constraints allow, else the batch without accumulation."""
     for specifier in SOUND_RELEASES:
         if fixes := change_transformers(snapshot, specifier):
             yield from (replace(fix, allows=ALSO_SOUND) if specifier == SOUND_RELEASES[0] else fix for fix in fixes)

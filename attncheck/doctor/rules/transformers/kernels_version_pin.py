@@ -1,7 +1,7 @@
 """The installed `kernels` is incompatible with this transformers.
 
-What it checks: the version of `kernels` against the range that transformers names in its own metadata or, where that
-is not available, in a table of its releases. Nearly every minor release of transformers moves the range.
+What it checks: the version of `kernels` against the range that transformers names in its own metadata or, if that is
+not available, in a table of its releases. Nearly every minor release of transformers moves the range.
 
 Why it matters: since 5.13 transformers then treats kernels as missing, so flash_attention_2 does not fall back to the
 Hub. 5.0 to 5.12 import it anyway: with kernels 0.14 or newer the Hub's kernels are off, and with 0.17 or newer
@@ -47,7 +47,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _import_failure_evidence(snapshot: Snapshot, transformers_version: Version, kernels_version: Version) -> str:
-    """Return the evidence that models cannot be imported, or ""; the import lane's answer precedes the table's."""
+    """Return the evidence that models cannot be imported, or ""; the import lane takes precedence over the table."""
     outcomes = [fact.value for name in MODULES if isinstance(fact := snapshot.imported(name), Known)]
     for outcome in outcomes:
         if outcome.outcome == "raised" and transformers.KERNELS_ERROR in outcome.message:
@@ -60,7 +60,7 @@ def _import_failure_evidence(snapshot: Snapshot, transformers_version: Version, 
 
 
 def _required_kernels(snapshot: Snapshot) -> tuple[str, str]:
-    """Return transformers' specifier for kernels and where it is; "" if it is not known."""
+    """Return transformers' specifier for kernels and its location; "" if unknown."""
     distribution = need(snapshot.package("transformers"), "transformers")
     for line in distribution.requires:
         if line.startswith("kernels"):

@@ -62,7 +62,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _install_package(snapshot: Snapshot, outcome: ImportOutcome, package: Distribution) -> Iterator[Fix]:
-    """Yield the install of what the import did not find, else of the liger-kernel for this transformers."""
+    """Yield the install of the module that was not found, or else of the liger-kernel for this transformers."""
     module, transformers = missing_module(outcome), snapshot.version("transformers")
     if module.partition(".")[0] == "liger_kernel" or package.files_altered or package.files_missing:
         options = ("--no-deps", "--force-reinstall")

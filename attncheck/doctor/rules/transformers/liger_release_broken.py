@@ -9,7 +9,7 @@ Why it matters: training works until the first evaluation, which computes the lo
 What to do: install liger-kernel 0.6.4, which needs nothing newer.
 
 Source: liger_kernel 0.6.2, 0.6.3 and 0.6.4, ops/fused_linear_cross_entropy.py (`fused_linear_cross_entropy_forward`:
-0.6.3 sets `grad_weight` under `if input_requires_grad:` alone and reads it after, 0.6.4 has the `else:`);
+0.6.3 sets `grad_weight` only under `if input_requires_grad:` and reads it later; 0.6.4 has the `else:`);
 linkedin/Liger-Kernel#930. The files were read; their kernels need a GPU.
 """
 

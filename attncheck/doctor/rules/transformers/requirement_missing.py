@@ -6,8 +6,8 @@ was tried, the outcome decides. Not reported here: torch (ATN101), triton (ATN12
 ATN142, ATN146), requirements of flash-attn-4 (ATN127), and packages that are installed in another version (ATN147).
 
 Why it matters: `pip install --no-deps`, which is the best way to install flash-attn's wheels, omits requirements.
-flash-attn without einops imports, and flash_attention_2 still fails when the model is loaded, because
-`flash_attn.bert_padding`, which transformers, verl and OpenRLHF take their unpadding from, imports einops.
+Without einops, flash-attn can be imported, but flash_attention_2 fails when the model is loaded: transformers, verl and
+OpenRLHF import their unpadding from `flash_attn.bert_padding`, which imports einops.
 
 What to do: install the missing package; the finding has the command. No other package has to change.
 
@@ -23,7 +23,7 @@ from attncheck.doctor.queries import can_import, describe_failed_import, find_fa
 from attncheck.doctor.rules import Distribution, Known, Problem, Problems, Rule, Snapshot, Unreadable
 
 REPORTED_ELSEWHERE = ("torch", "flash-attn", *TRITON_DISTRIBUTIONS)
-# What the import lane imports of a distribution; trl and transformers import their parts only when they are used.
+# Modules that the import lane imports per distribution; trl and transformers import their parts only on use.
 MODULES = {
     "flash-attn": "flash_attn",
     "flash-attn-3": "flash_attn_interface",
@@ -58,7 +58,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _works_without(snapshot: Snapshot, name: str) -> bool:
-    """Return whether the import lane imported all that the stack takes from a distribution."""
+    """Return whether the import lane imported everything that the stack uses from a distribution."""
     if name == "flash-attn":
         return isinstance(snapshot.interfaces, Known) and snapshot.interfaces.value.symbols.get(UNPADDING, False)
     return can_import(snapshot, MODULES.get(name, ""))
@@ -67,7 +67,7 @@ def _works_without(snapshot: Snapshot, name: str) -> bool:
 def _make_problem(snapshot: Snapshot, distribution: Distribution, missing: list[Requirement]) -> Problems:
     failure = _describe_failure(snapshot, distribution.name, missing)
     if failure is None:
-        return  # the rule about that import says so, with the same fix
+        return  # the rule about that import reports it, with the same fix
     for requirement in missing:
         requirement.marker = None
     listed = ", ".join(map(str, missing))
@@ -86,7 +86,7 @@ def _make_problem(snapshot: Snapshot, distribution: Distribution, missing: list[
 
 
 def _describe_failure(snapshot: Snapshot, name: str, missing: list[Requirement]) -> str | None:
-    """Return the failed import that shows a requirement to be missing, or ""; None if another rule reports it."""
+    """Return the failed import that proves a missing requirement, or ""; None if another rule reports it."""
     absent_modules = tuple(f"No module named '{requirement.name.replace('-', '_')}" for requirement in missing)
     failed = find_failed_import(snapshot, MODULES.get(name, ""), name.replace("-", "_"))
     if failed is not None and any(text in failed.message for text in absent_modules):

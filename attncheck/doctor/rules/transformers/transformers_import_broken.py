@@ -46,7 +46,7 @@ from attncheck.doctor.rules import (
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 DEPENDENCIES = ("torch", "flash_attn")
 FILE_ERRORS = ("FileNotFoundError", "PermissionError", "NotADirectoryError", "OSError")  # a path, not a package
-REQUIRED_PACKAGES = ("transformers", "torch", "tokenizers", "huggingface-hub", "numpy")  # as far as ATN117 watches them
+REQUIRED_PACKAGES = ("transformers", "torch", "tokenizers", "huggingface-hub", "numpy")  # those that ATN117 watches
 DISTRIBUTION_OF = {"yaml": "PyYAML", "PIL": "pillow", "sklearn": "scikit-learn", "cv2": "opencv-python-headless"}
 _CANNOT_IMPORT = re.compile(r"cannot import name '(\w+)' from '(\w+)")
 _NUMPY_1 = re.compile(r"compiled using NumPy 1\.x|numpy\.dtype size changed|_ARRAY_API not found")
@@ -85,21 +85,21 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_companion(snapshot: Snapshot, outcome: ImportOutcome) -> Distribution | None:
-    """Return torchvision or torchaudio if it was built for another torch: its operators were not registered."""
+    """Return torchvision or torchaudio if it was built for another torch, so that its operators are not registered."""
     match = _COMPANION.search(outcome.message)
     companion = snapshot.package(match.group(1)) if match else None
     return companion.value if isinstance(companion, Known) else None
 
 
 def _find_shadows(snapshot: Snapshot, outcome: ImportOutcome) -> list[str]:
-    """Return the files outside every package (ATN118) that the failed import went through."""
+    """Return the files outside every package (ATN118) that the failed import passed through."""
     shadowed = (shadow for shadow in snapshot.shadows if shadow.partition(" at ")[0])
     text = " ".join((outcome.message, *outcome.frames))
     return [shadow for shadow in shadowed if re.search(rf"\b{re.escape(shadow.partition(' at ')[0])}\b", text)]
 
 
 def _has_damaged_package(snapshot: Snapshot) -> bool:
-    """Return whether ATN117 reports a package that transformers cannot do without."""
+    """Return whether ATN117 reports a package that transformers requires."""
     return any(
         distribution.name in REQUIRED_PACKAGES and distribution.problem not in ("", "RECORD is missing")
         for distribution in snapshot.distributions
@@ -139,13 +139,13 @@ def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distributio
 
 
 def _install_for_transformers(snapshot: Snapshot, module: str, over: tuple[str, ...] = ("--upgrade",)) -> Fix:
-    """Return the install of a package in the range that transformers requires; `over` one that is installed."""
+    """Return the install of a package within transformers' range; `over` are the options for one that is installed."""
     name = DISTRIBUTION_OF.get(module, module.replace("_", "-"))
     transformers = need(snapshot.package("transformers"), "transformers")
     required = next(requirements.applicable_requirements(snapshot, transformers, name), None)
     title = f"a {name} that transformers {transformers.version} works with"
     specifier = str(required.specifier) if required else ""
-    if name == "kernels":  # an extra's requirement, which METADATA names for it alone
+    if name == "kernels":  # an extra's requirement, which METADATA names only for that extra
         specifier = entry_for_version(COMPATIBLE_KERNELS, Version(transformers.version)) or ""
     requirement = name + specifier
     options = over if snapshot.lists(name) else ()

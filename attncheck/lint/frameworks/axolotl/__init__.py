@@ -1,9 +1,9 @@
-"""axolotl: `axolotl train cfg.yaml`, `accelerate launch -m axolotl.cli.train cfg.yaml`, and the YAML on its own.
+"""axolotl: `axolotl train cfg.yaml`, `accelerate launch -m axolotl.cli.train cfg.yaml`, or the YAML file alone.
 
-Names as in the releases 0.8.0 to 0.19.0. Options of the command go over the file's keys (cli/config.py:252 of
-0.19.0). A packed batch is one row of micro_batch_size × sequence_len tokens where the implementation takes
-cu_seqlens, else rows of sequence_len (core/builders/causal.py:278, core/trainers/base.py:156); weights are in the
-precision of training (utils/config/__init__.py:136, `resolve_dtype`).
+Names are those of the releases 0.8.0 to 0.19.0. Options of the command override the file's keys (cli/config.py:252 of
+0.19.0). A packed batch is one row of micro_batch_size × sequence_len tokens if the implementation takes cu_seqlens,
+otherwise rows of sequence_len (core/builders/causal.py:278, core/trainers/base.py:156). Weights have the precision of
+training (utils/config/__init__.py:136, `resolve_dtype`).
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ from attncheck.lint.frameworks.axolotl.rehearsal import cut
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings, read_settings
 
 TRAIN_MODULES = ("axolotl.cli.train", "axolotl/cli/train.py")
-OWN_KEYS = frozenset(  # a file with `base_model` and one of these is axolotl's
+OWN_KEYS = frozenset(  # a file with `base_model` and one of these keys is axolotl's
     {
         *("micro_batch_size", "sequence_len", "sample_packing", "attn_implementation", "flash_attention", "adapter"),
         *("sdp_attention", "pretraining_dataset", "rl", "pad_to_sequence_len", "context_parallel_size", "num_epochs"),
@@ -64,7 +64,7 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return what a launch trains ("sft", "dpo", "pt"), "" if it is not axolotl's."""
+    """Return what a launch trains ("sft", "dpo", "pt"); "" if it does not use axolotl."""
     words = [word.text for word in launch.words]
     if words[:2] == ["axolotl", "train"] or (words and words[0].endswith(TRAIN_MODULES)):
         return _detect_kind(launch)
@@ -75,7 +75,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:
-    """Return the model of axolotl's keys; it stood elsewhere before 0.7.0 (utils/config/models/input)."""
+    """Return the schema of axolotl's keys; before 0.7.0 it had another place (utils/config/models/input)."""
     return (
         "axolotl.utils.schemas.config:AxolotlInputConfig",
         "axolotl.utils.config.models.input.v0_4_1:AxolotlInputConfig",
@@ -93,7 +93,7 @@ def _detect_kind(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     name = read_settings(launch, FRAMEWORK.newest).get("base_model")
     return name if isinstance(name, str) else ""
 
@@ -134,7 +134,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def _read_world_size(launch: Launch) -> Fact[int]:
-    """Return how many processes train: those of the launcher; `axolotl train` has accelerate's configuration for it."""
+    """Return how many processes train, from the launcher; `axolotl train` reads it from accelerate's configuration."""
     if isinstance(launch.nodes, Known) and isinstance(launch.processes, Known):
         return Known(launch.nodes.value * launch.processes.value)
     if not launch.launchers:
@@ -161,7 +161,7 @@ def _build_plan(settings: AxolotlSettings, launch: Launch) -> Plan:
         ring_size=settings.ring_size,
         heads_k_stride=settings.get_int("heads_k_stride"),
         environ=tuple(sorted(launch.environ.items())),
-        # utils/schemas/validation.py:1838 of 0.19.0 puts the name back; 0.16.1 does not, 0.17.0 does
+        # since 0.17.0, utils/schemas/validation.py:1838 of 0.19.0 restores the name; 0.16.1 does not
         shims=(RING_NAMES,) if settings.ring_size > 1 and settings.is_at_least("0.17.0") else (),
     )
 
@@ -171,7 +171,7 @@ def _is_named_flash_4(settings: AxolotlSettings) -> bool:
 
 
 def _resolve_packing(settings: AxolotlSettings) -> Packing:
-    """Return how documents of a row are separated; a mask that is kept hides their borders from transformers."""
+    """Return how a row's documents are separated; if the mask is kept, transformers ignores their bounds."""
     if not settings.packed:
         return "padding"
     if not settings.isolates_documents:
@@ -181,8 +181,7 @@ def _resolve_packing(settings: AxolotlSettings) -> Packing:
 
 
 def _pads_left(settings: AxolotlSettings) -> bool:
-    """Return whether rows are padded on the left: Mistral with flash attention, not packed
-    (loaders/tokenizer.py:207)."""
+    """Return whether rows are padded on the left: unpacked Mistral with flash attention (loaders/tokenizer.py:207)."""
     model = settings.snapshot.model if settings.snapshot is not None else None
     is_mistral = "mistral" in str(settings.get("base_model")).lower().rsplit("/", 1)[-1]
     if isinstance(model, Known):
@@ -191,7 +190,7 @@ def _pads_left(settings: AxolotlSettings) -> bool:
 
 
 def _resolve_precision(settings: AxolotlSettings) -> Precision:
-    """Return the precision of the weights; "auto" takes bfloat16 wherever torch has it, by emulation too."""
+    """Return the precision of the weights; "auto" selects bfloat16 wherever torch supports it, even if emulated."""
     if settings.get("bf16") == "auto" and not settings.is_on("fp16"):
         return "bf16"
     if (settings.is_on("bf16") and settings.get("bf16") != "auto") or settings.is_on("bfloat16"):
@@ -211,14 +210,14 @@ def _resolve_cross_entropy(settings: AxolotlSettings) -> CrossEntropy:
 
 
 def _find_unknown_settings(settings: AxolotlSettings) -> tuple[UnknownSetting, ...]:
-    """Return the names that the release does not know; keys of its file that hold a value are dropped silently."""
+    """Return the settings that the release does not know; keys of the file with a value are dropped silently."""
     known_names = read_fields("axolotl", "names", settings.version)
     has_foreign_plugin = any(not plugin.startswith("axolotl.integrations.") for plugin in settings.plugins)
     unknown = []
     for name, setting in settings.by_field.items():
         top = name.split(".")[0]
         is_key = not setting.name.startswith("--")
-        if is_key and setting.value.strip().lower() in NULL_WORDS:  # nothing is lost
+        if is_key and setting.value.strip().lower() in NULL_WORDS:  # dropping it changes nothing
             continue
         if top in known_names or axolotl.find_plugin(settings.version, top) or top.startswith(("_", "x-")):
             continue

@@ -1,7 +1,7 @@
-"""Problems of settings that axolotl cannot serve: each function is one behaviour, read in its wheels.
+"""Problems with settings that axolotl cannot honour; each function checks one behaviour, which was read in the wheels.
 
-`constraints` says in which releases, and where it was read. What can be judged without knowing the framework (a ring
-against the world, head counts, GPUs, missing packages) is judged by rules.
+`constraints` says which releases have it and where it was read. Checks that need no knowledge of the framework (ring
+size against world size, head counts, GPUs, missing packages) are rules.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,8 +24,7 @@ def find_problems(settings: AxolotlSettings) -> tuple[SettingProblem, ...]:
 
 
 def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Packing where the attention mask is kept: transformers looks for no borders and documents attend to each
-    other."""
+    """Check for packing that keeps the attention mask: transformers then lets documents attend to each other."""
     if not settings.packed or settings.isolates_documents or settings.is_on("rl"):
         return
     implementation = settings.implementation or "no implementation"
@@ -43,7 +42,7 @@ def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Sample packing with reinforcement or preference learning; batch flattening with packing or without varlen."""
+    """Check sample packing with preference or reinforcement learning; batch flattening with packing or no varlen."""
     rl = settings.get("rl")
     if settings.packed and rl:
         yield from settings.setting_problem(
@@ -80,7 +79,7 @@ def _takes_cu_seqlens(settings: AxolotlSettings) -> bool:
 
 
 def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """The ring with another implementation than flash_attention_2, or with several packed rows."""
+    """Check the ring with an implementation other than flash_attention_2, or with several packed rows."""
     if settings.ring_size < 2 or settings.is_on("use_glm_dsa_kernels"):
         return
     name = (
@@ -131,7 +130,7 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
 
 
 def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[SettingProblem]:
-    """A transformers newer than the release pins, whose trainer lets sdpa alone pass under context parallelism."""
+    """Check for a transformers newer than the release pins: its trainer accepts only sdpa with context parallelism."""
     if not settings.has_version("transformers", TRAINER_REFUSES_FLASH_SINCE):
         return
     required = [line for line in read_requirements("axolotl", settings.version) if line.startswith("transformers")]
@@ -168,7 +167,7 @@ def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProble
 
 
 def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Liger's kernels that sequence or tensor parallelism refuses."""
+    """Check for Liger kernels that sequence or tensor parallelism refuses."""
     liger_fields = [
         name for name in settings.parsed_values if name.startswith("liger_") and is_true(settings.parsed_values[name])
     ]
@@ -190,7 +189,7 @@ def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Cut cross-entropy without half precision, or with another chunked loss."""
+    """Check for cut cross-entropy without half precision, or with another chunked loss."""
     if not settings.has_plugin("cut_cross_entropy") or get_nested(settings.parsed_values, "cut_cross_entropy") is False:
         return
     is_cut = get_nested(settings.parsed_values, "cut_cross_entropy")
@@ -213,7 +212,7 @@ def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]
 
 
 def tensor_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Tensor parallelism with an 8-bit optimiser."""
+    """Check for tensor parallelism with an 8-bit optimiser."""
     optimizer, size = settings.get("optimizer"), settings.get_int("tensor_parallel_size")
     if size > 1 and optimizer in EIGHT_BIT_OPTIMIZERS:
         yield from settings.setting_problem(
@@ -226,7 +225,7 @@ def tensor_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProble
 
 
 def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """fp8 and sage attention on GPUs that do not run them; axolotl warns of packed sdpa in bfloat16 below Hopper."""
+    """Check for fp8 and sage attention on GPUs without them, and packed sdpa in bfloat16 below Hopper (a warning)."""
     capabilities = settings.compute_capabilities
     if not capabilities:
         return
@@ -258,7 +257,7 @@ def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """flash_attention_2 becomes FlashAttention 4 if that is installed and the GPU has it."""
+    """Check whether FlashAttention 4 replaces flash_attention_2: it does if it is installed and the GPU supports it."""
     if uses_flash_4(settings):
         message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed, and the GPU has it"
         ranges = constraints.FLASH_4_REPLACES
@@ -285,7 +284,7 @@ def uses_flash_4(settings: AxolotlSettings) -> bool:
 
 
 def recurrent_layers_leak(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Recurrent layers are patched for packed rows in three families; the others mix documents."""
+    """Check recurrent layers with packed rows: axolotl patches three families; in the others documents mix."""
     model = settings.model
     if not settings.packed or model is None:
         return

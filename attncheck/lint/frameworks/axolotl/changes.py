@@ -17,7 +17,7 @@ from attncheck.lint.fields import (
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings, read_settings
 
-FieldValues = Iterator[tuple[str, str | None]]  # a field and its value, None to remove it
+FieldValues = Iterator[tuple[str, str | None]]  # a field and its value; None removes it
 VALUE_FIELDS: Mapping[str, str] = {
     "heads_k_stride": "heads_k_stride",
     "tensor_parallel": "tensor_parallel_size",
@@ -33,7 +33,7 @@ PRECISION_FIELDS: Mapping[str, Mapping[str, str]] = {
 
 
 def make_edits(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that rename what the job's release does not know, and set `sets`."""
+    """Return the edits that rename the settings unknown to the job's release, and set `sets`."""
     settings = read_settings(launch, job.version)
     changes = Changes()
     _rename_settings(changes, settings, job)
@@ -59,14 +59,14 @@ def _rename_settings(changes: Changes, settings: AxolotlSettings, job: Job) -> N
 
 
 def _set_implementation(changes: Changes, settings: AxolotlSettings, value: str) -> None:
-    """Name an implementation as the release does: by attn_implementation, before 0.17 by a boolean."""
+    """Set an implementation in the release's form: `attn_implementation`, or a boolean before 0.17."""
     text = None if value == DROP else value
     present = [name for name in ("attn_implementation", *axolotl.FLAG_IMPLEMENTATIONS) if name in settings.by_field]
     by_flags = not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE)
     flag = axolotl.IMPLEMENTATION_FLAGS.get(text or "") if by_flags else None
     name, new_value = (flag, "true") if flag else ("attn_implementation", text)
     if by_flags and flag is None and text is not None and not settings.is_at_least(axolotl.ATTN_IMPLEMENTATION_SINCE):
-        return  # the release has no name for it
+        return  # the release cannot name it
     kept = name if name in present else next(iter(present), "")
     for field in present:
         keep = field == kept and new_value is not None
@@ -76,7 +76,7 @@ def _set_implementation(changes: Changes, settings: AxolotlSettings, value: str)
 
 
 def _translate_key(settings: AxolotlSettings, job: Job, key: str, value: str) -> FieldValues:
-    """Yield the fields of the release that a key sets with their values, None to remove one."""
+    """Yield the fields of the release that a key sets, with their values; None removes a field."""
     text = None if value == DROP else value
     if key in VALUE_FIELDS:
         yield VALUE_FIELDS[key], text
@@ -119,7 +119,7 @@ def _translate_ring_size(settings: AxolotlSettings, text: str | None) -> FieldVa
 
 
 def _translate_global_batch(settings: AxolotlSettings, job: Job, value: str) -> FieldValues:
-    """Yield the accumulation that makes a step of `value` rows, where that comes out even."""
+    """Yield the accumulation that makes a step of `value` rows, if it divides evenly."""
     ranks = getattr(job.world_size, "value", 1) // (settings.ring_size * settings.get_int("tensor_parallel_size"))
     rows = settings.get_int("micro_batch_size") * max(ranks, 1)
     global_batch = to_int(value, 0)
@@ -128,7 +128,7 @@ def _translate_global_batch(settings: AxolotlSettings, job: Job, value: str) -> 
 
 
 def _make_option_formatter(launch: Launch, version: str) -> OptionFormatter:
-    """Return the formatter of options: `axolotl train` has switches, the module takes a value for every option."""
+    """Return a formatter of options: `axolotl train` has switches; the module's options all take a value."""
     known_fields = read_fields("axolotl", "names", version)
     is_click = bool(launch.words) and launch.words[0].text == "axolotl"
 

@@ -1,6 +1,6 @@
-"""The releases of axolotl in which each objection holds, read in its wheels and sdists from 0.8.0 to 0.19.0.
+"""The releases of axolotl to which each constraint applies, read in its wheels and sdists from 0.8.0 to 0.19.0.
 
-Before 0.10.0 what utils/schemas/validation.py holds today stood in utils/schemas/config.py.
+Before 0.10.0 the code of utils/schemas/validation.py was in utils/schemas/config.py.
 """
 
 from collections.abc import Mapping
@@ -20,5 +20,5 @@ LIGER_TENSOR_PARALLEL: Mapping[str, Constraints] = {
 
 
 def __getattr__(name: str) -> Constraints:
-    """Return the constraints that constraints.toml has by this name."""
+    """Return the constraints of this name in constraints.toml."""
     return find_by_name(__file__, name)

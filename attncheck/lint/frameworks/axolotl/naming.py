@@ -1,6 +1,6 @@
-"""Problems with names of axolotl's settings: two for one thing, old ones, those of plugins and of the command line.
+"""Problems with names of axolotl's settings: duplicates, old names, those of plugins and the command line.
 
-`constraints` says in which releases, and where it was read.
+`constraints` says which releases have each problem and where it was read.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
 
 
 def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """From 0.17 on attn_implementation alongside a boolean is refused, the same implementation in both too."""
+    """Check for attn_implementation alongside a boolean: refused since 0.17, even if both name the same one."""
     implementation = get_nested(settings.parsed_values, "attn_implementation")
     if not implementation or not settings.attention_flags:
         return
@@ -45,13 +45,13 @@ def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingPro
 
 
 def _same_family(settings: AxolotlSettings) -> bool:
-    """Return whether one of the booleans names the loaded implementation: flash_attention any flash kernel."""
+    """Return whether a boolean names the loaded implementation; flash_attention names any flash kernel."""
     family = "flash_attention_2" if "flash" in settings.implementation else settings.implementation
     return family in {axolotl.FLAG_IMPLEMENTATIONS[flag] for flag in settings.attention_flags}
 
 
 def unknown_implementation(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """From 0.17 on only canonical names and Hub kernels are taken."""
+    """Check the implementation's name: since 0.17, only canonical names and Hub kernels are accepted."""
     implementation = get_nested(settings.parsed_values, "attn_implementation")
     setting = settings.by_field.get("attn_implementation")
     if implementation is None or setting is None or not setting.known:
@@ -73,7 +73,7 @@ def unknown_implementation(settings: AxolotlSettings) -> Iterator[SettingProblem
 
 
 def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Before 0.17 two booleans were refused; since, the first in axolotl's order wins."""
+    """Check for several booleans: refused before 0.17; since then, the first in axolotl's order wins."""
     refused_flags = (
         ["s2_attention"]
         if settings.is_on("s2_attention") and not settings.is_at_least(axolotl.S2_BESIDE_FLASH_SINCE)
@@ -99,7 +99,7 @@ def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Names that still work and will go: the booleans since 0.17, sequence_parallel_degree since 0.12."""
+    """Check for deprecated names: the booleans since 0.17, sequence_parallel_degree since 0.12."""
     if len(settings.attention_flags) == 1 and not get_nested(settings.parsed_values, "attn_implementation"):
         message = (
             f"{settings.attention_flags[0]} is deprecated and read as attn_implementation: {settings.implementation}"
@@ -127,7 +127,7 @@ def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """From 0.17 on shifted-sparse attention and flash-attn's RMS norm are names that raise."""
+    """Check for removed settings: since 0.17, shifted-sparse attention and flash-attn's RMS norm raise."""
     for name in ("s2_attention", "flash_attn_rms_norm"):
         if is_true(get_nested(settings.parsed_values, name)):
             yield from settings.setting_problem(
@@ -144,7 +144,7 @@ def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """A plugin's settings are dropped if `plugins` does not name it."""
+    """Check for settings of a plugin that `plugins` does not name: they are dropped."""
     known_names = read_fields("axolotl", "names", settings.version)
     ignored: dict[str, list[str]] = {}
     for name in settings.by_field:
@@ -163,7 +163,7 @@ def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """`axolotl train` knows its options with dashes alone; what it does not know goes to the launcher."""
+    """Check for options with underscores: `axolotl train` accepts only dashes, and passes other options on."""
     words = [word.text for word in settings.launch.words]
     if words[:1] != ["axolotl"]:
         return
@@ -183,5 +183,5 @@ def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def format_switch_value(text: str) -> str:
-    """Return an option's value as a setting has it: "true" for a switch without one."""
+    """Return an option's value as a setting's value: "true" for a switch without one."""
     return "true" if parse_value(text) is None else text

@@ -1,9 +1,9 @@
-"""Writes a plan for axolotl: its YAML.
+"""Writes a plan for axolotl as YAML.
 
-Names as in the releases 0.16.1 and 0.19.0 (utils/schemas/config.py, integrations/liger/args.py): `attn_implementation`
-since 0.17, booleans before; `context_parallel_size` since 0.12. `bf16: true` also loads weights in bfloat16
-(utils/config/__init__.py, `resolve_dtype`). The ring is ring-flash-attn's llama3 scheme with packing, and asks for
-flash_attention_2 and micro_batch_size 1 (utils/schemas/validation.py:1803).
+Names are those of the releases 0.16.1 and 0.19.0 (utils/schemas/config.py, integrations/liger/args.py):
+`attn_implementation` since 0.17, booleans before; `context_parallel_size` since 0.12. `bf16: true` also loads weights
+in bfloat16 (utils/config/__init__.py, `resolve_dtype`). The ring is ring-flash-attn's llama3 scheme with packing, and
+requires flash_attention_2 and micro_batch_size 1 (utils/schemas/validation.py:1803).
 """
 
 from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks

@@ -1,9 +1,9 @@
-"""How a launch of axolotl's SFT is scaled down, and what it optimises.
+"""Scales down a launch of axolotl's SFT, and determines its objective.
 
 Sources, axolotl 0.19.0: utils/schemas/datasets.py (`path`, `type`, `ds_type`, `field_messages`), prompt_strategies/
 (`alpaca`: answers after a prompt, `completion`: whole texts, `chat_template`: answers, each with the token that ends
 it), utils/schemas/config.py (`train_on_inputs`, off), core/trainers/base.py:154 (a packed batch is one row of
-micro_batch_size × sequence_len). The loss is transformers' Trainer's: the mean over num_items_in_batch.
+micro_batch_size × sequence_len). The loss is that of transformers' Trainer: the mean over num_items_in_batch.
 """
 
 import json
@@ -33,9 +33,9 @@ from attncheck.lint.fields import (
 )
 
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
-# Several processes on a CPU: accelerate makes one world of them if it is told so (accelerate 1.13.0 state.py).
+# Several processes on a CPU: with this, accelerate joins them in one world (accelerate 1.13.0 state.py).
 CPU_RING = {**WITHOUT_CUDA, "ACCELERATE_USE_CPU": "true"}
-LAUNCHER_SINCE = "0.12.0"  # cli/main.py: --launcher, and its options after "--"; before, torchrun starts cli/train.py
+LAUNCHER_SINCE = "0.12.0"  # cli/main.py: --launcher, with its options after "--"; before, torchrun starts cli/train.py
 PROCESS_COUNT = re.compile(r"--(nproc[-_]per[-_]node|num[-_]processes)\b")
 LEFT_OUT = (  # trackers, evaluation, checkpoints
     *("wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "use_wandb"),
@@ -44,24 +44,24 @@ LEFT_OUT = (  # trackers, evaluation, checkpoints
     *("saves_per_epoch", "save_steps", "save_total_limit", "save_first_step", "hub_model_id", "hub_strategy"),
     *("resume_from_checkpoint", "auto_resume_from_checkpoints", "early_stopping_patience", "num_epochs"),
     *("warmup_steps", "warmup_ratio", "lr_scheduler_kwargs", "cosine_min_lr_ratio", "revision_of_model"),
-    *("loss_watchdog_threshold", "loss_watchdog_patience"),  # a model of random weights is above any
+    *("loss_watchdog_threshold", "loss_watchdog_patience"),  # any loss of a model with random weights exceeds it
     *("tokenizer_config", "base_model_config", "dataset_num_proc", "dataset_processes"),
 )
 GPU_SETTINGS = ("load_in_4bit", "load_in_8bit", "torch_compile")
 LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")  # utils/schemas/config.py; since 0.8
-GPU_TABLES = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "plugins", "tf32")  # that are left out as a whole
-# The token that ends a turn in a template (utils/chat_templates/templates/): instruct models have it as eos_token,
-# which is the one that is learnt (prompt_strategies/chat_template.py:347); the small tokenizer's is another.
+GPU_TABLES = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "plugins", "tf32")  # these are removed entirely
+# The token that ends a turn in a template (utils/chat_templates/templates/). In instruct models it is the eos_token,
+# which is trained (prompt_strategies/chat_template.py:347); the small tokenizer has another one.
 TURN_ENDS = {
     **dict.fromkeys(("chatml", "qwen_25", "qwen2_vl", "qwen3", "qwen3_5", "exaone4"), "<|im_end|>"),
     **dict.fromkeys(("llama3", "llama3_2_vision"), "<|eot_id|>"),
 }
-OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's, or one that is written out
+OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's template, or one in the file
 CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `axolotl train`, or of its configuration file."""
+    """Return the scaled-down launch of `axolotl train`, or of its configuration file; or why it is not rehearsed."""
     if job.trainer != "sft":
         return f"axolotl's {job.trainer} is not rehearsed yet; sft is"
     attention = cut_attention(job, materials)
@@ -91,7 +91,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     template, remarks = _cut_template(job) if form == "messages" and not materials.full_model else ({}, ())
     sets |= template
     whole_rows = "" if materials.uses_gpu or _starts_processes(launch) else "axolotl starts one process on a CPU"
-    is_ring = materials.ring_size > 1 and not whole_rows  # its mesh is CUDA's, by name: utils/distributed.py:314
+    is_ring = materials.ring_size > 1 and not whole_rows  # its device mesh is named "cuda": utils/distributed.py:314
     source = f"axolotl {job.version}: transformers' mean over num_items_in_batch"
     return JobCut(
         sets,
@@ -108,7 +108,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _write_command(job: Job, processes: int) -> tuple[str, ...]:
-    """Return the command that trains from a file in so many processes of a CPU."""
+    """Return the command that trains from a file in this number of processes on a CPU."""
     if processes < 2:
         return ("axolotl", "train", "{file}")
     launcher = f"--nproc_per_node={processes}"
@@ -118,13 +118,13 @@ def _write_command(job: Job, processes: int) -> tuple[str, ...]:
 
 
 def _starts_processes(launch: Launch) -> bool:
-    """Return whether a launch says how many processes it starts, or is a file alone, for which we do."""
+    """Return whether a launch sets its number of processes, or is only a file, for which attncheck sets it."""
     words = launch.whole or launch.words
     return not words or any(PROCESS_COUNT.match(word.text) for word in words)
 
 
 def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str, object], Targets]:
-    """Return the data's form, the entry of `datasets` that reads it, and what is learnt."""
+    """Return the data's form, its entry in `datasets`, and the targets of the loss."""
     kind = _read_type(get_setting(job, "datasets") or "")
     targets: Targets = "all" if is_on(job, "train_on_inputs") else "assistant"
     entry = {"path": materials.data_file, "ds_type": "json"}
@@ -136,7 +136,7 @@ def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str,
 
 
 def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return what lets a named chat template end its turns in the small tokenizer's words, and the remark on it."""
+    """Return the settings that make a chat template end turns with the small tokenizer's token, and a remark."""
     template = get_setting(job, "chat_template") or "tokenizer_default"
     if template.startswith(OWN_TEMPLATES) or get_setting(job, "eot_tokens", "special_tokens.eos_token") is not None:
         return {}, ()
@@ -151,7 +151,7 @@ def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _read_type(datasets: str) -> str:
-    """Return the prompt strategy of the first data set, "" if it is none by name."""
+    """Return the prompt strategy of the first data set; "" if it has no name."""
     try:
         entries = json.loads(datasets)
         kind = entries[0].get("type")
@@ -167,7 +167,7 @@ def _cut_for_cpu(job: Job) -> dict[str, str]:
     sets |= {name: "false" for name in names if name.startswith("liger_")}
     if any(word in (get_setting(job, "optimizer") or "").lower() for word in GPU_OPTIMIZERS):
         sets["optimizer"] = "adamw_torch"
-    if get_setting(job, "adapter") in ("lora", "qlora"):  # Triton's kernels are on if they are not switched off
+    if get_setting(job, "adapter") in ("lora", "qlora"):  # Triton's kernels are on by default
         sets |= dict.fromkeys(LORA_KERNELS, "false")
     if get_setting(job, "adapter") == "qlora":
         sets["adapter"] = "lora"

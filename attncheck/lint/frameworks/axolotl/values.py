@@ -24,7 +24,7 @@ from attncheck.lint.frameworks.axolotl import tables as axolotl
 
 
 def read_settings(launch: Launch, version: str, snapshot: Snapshot | None = None) -> "AxolotlSettings":
-    """Return the settings of a launch as a release reads them: of two for a name the last takes effect."""
+    """Return the settings of a launch as a release reads them; if a name is set twice, the last one takes effect."""
     by_field = {entry.name: entry for entry in launch.entries}
     options = tuple(_parse_options(launch, version))
     by_field.update({field_name(setting.name): setting for setting in options})
@@ -32,7 +32,7 @@ def read_settings(launch: Launch, version: str, snapshot: Snapshot | None = None
 
 
 def _parse_options(launch: Launch, version: str) -> Iterator[Setting]:
-    """Yield the options of the command with a value each: that of a switch is true or false."""
+    """Yield the options of the command, each with a value; that of a switch is true or false."""
     words = launch.words
     known_fields = read_fields("axolotl", "names", version)
     is_click = bool(words) and words[0].text == "axolotl"
@@ -57,7 +57,7 @@ def field_name(option: str) -> str:
 
 @dataclass(frozen=True)
 class AxolotlSettings(LaunchSettings):
-    """The settings of a launch by field: the file's keys, and the command's options over them."""
+    """The settings of a launch by field: the file's keys, overridden by the command's options."""
 
     launch: Launch
     version: str
@@ -67,11 +67,11 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def parsed_values(self) -> dict[str, Any]:
-        """Return the parsed value of each setting by field; one that is known only when it runs stays text."""
+        """Return the parsed value of each setting by field; a value known only at run time remains text."""
         return {name: parse_value(setting.value) for name, setting in self.by_field.items()}
 
     def default_value(self, name: str) -> Any:
-        """Return the release's default of a setting, None if it has none."""
+        """Return the release's default of a setting; None if it has none."""
         return read_fields("axolotl", "names", self.version).get(name, ("", None))[1]
 
     @cached_property
@@ -97,7 +97,7 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def implementation(self) -> str:
-        """Return the implementation that the settings name, as transformers calls it; "" if they name none."""
+        """Return the implementation that the settings name, in transformers' words; "" if they name none."""
         name = get_nested(self.parsed_values, "attn_implementation")
         if name is not None and self.is_at_least(axolotl.ATTN_IMPLEMENTATION_SINCE):
             return axolotl.SHORT_NAMES.get(str(name), str(name))
@@ -118,7 +118,7 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def isolates_documents(self) -> bool:
-        """Return whether the release keeps packed documents apart: before 0.17 the booleans alone decide it."""
+        """Return whether the release keeps packed documents apart; before 0.17 only the booleans decide this."""
         if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
             return axolotl.isolates_documents(self.version, self.implementation)
         return any(
@@ -138,7 +138,7 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def ring_function(self) -> str:
-        """Return the function of ring-flash-attn that the release takes."""
+        """Return the function of ring-flash-attn that the release uses."""
         if not self.is_at_least(axolotl.RING_FUNCTION_SINCE):
             return "varlen_llama3"
         return str(self.get("ring_attn_func") or ("varlen_llama3" if self.packed else "batch_ring"))
@@ -151,7 +151,7 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def takes_long_rows(self) -> bool:
-        """Return whether the implementation takes all rows of a packed batch as one."""
+        """Return whether the implementation takes all rows of a packed batch as a single one."""
         if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
             return self.implementation.split(":")[0].split("@")[0].strip() in axolotl.ISOLATING_IMPLEMENTATIONS
         return any(flag in self.attention_flags for flag in ("flash_attention", "flex_attention", "xformers_attention"))
@@ -171,7 +171,7 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def uses_liger(self) -> bool:
-        """Return whether some of Liger's kernels are used."""
+        """Return whether any of Liger's kernels is used."""
         return self.has_plugin("liger") and any(
             is_true(value) for name, value in self.parsed_values.items() if name[:6] == "liger_"
         )

@@ -1,11 +1,12 @@
 """EasyR1 (hiyouga/EasyR1) and its forks: `python3 -m verl.trainer.main config=x.yaml worker.actor.…=…`.
 
-A fork of verl in a package that is called `verl` too, with its own configuration: OmegaConf over dataclasses, no
-Hydra and no groups. It comes as a source tree, never from a registry, and most who use it changed it: which names it
-takes is read in the program next to the launch alone, and without that they are left open. What it does with them was
-read in its tags v0.3.0 to v0.3.2 and at b44b311 (0.3.3.dev0); each claim says where.
+EasyR1 is a fork of verl in a package that is also called `verl`. Its configuration is different: OmegaConf over
+dataclasses, without Hydra and its groups. It exists only as a source tree, which most users have changed. Therefore
+known names come only from the program next to the launch; without it, no name is judged. The effects of settings were
+read in the tags v0.3.0 to v0.3.2 and at b44b311 (0.3.3.dev0); each claim says where.
 
-flash_attention_2 is in the code (verl/workers/fsdp_workers.py:201 of v0.3.0, 215 of b44b311); nothing changes it.
+flash_attention_2 is fixed in the code (verl/workers/fsdp_workers.py:201 of v0.3.0, 215 of b44b311); no setting changes
+it.
 """
 
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return the advantage estimator that a launch trains with ("grpo"), "" if it is not EasyR1's."""
+    """Return the advantage estimator of a launch ("grpo"); "" if it does not use EasyR1."""
     if not is_own_launch(launch):
         return ""
     estimator = parse_launch_settings(launch).get_text("algorithm.adv_estimator") or "grpo"
@@ -63,7 +64,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return parse_launch_settings(launch).get_text(MODEL_PATH)
 
 
@@ -93,7 +94,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def _count_processes(settings: EasyR1Settings) -> Fact[int]:
-    """Return the GPUs of the one pool that all roles share (trainer/main.py:64-71), where the launch states them."""
+    """Return the GPUs of the pool that all roles share (trainer/main.py:64-71), if the launch states them."""
     gpus_per_node = settings.get_int("trainer.n_gpus_per_node")
     nodes = settings.get_int("trainer.nnodes") if settings.is_written("trainer.nnodes") else 1
     if not gpus_per_node or not nodes or (settings.is_open and not settings.is_written("trainer.nnodes")):
@@ -114,7 +115,7 @@ def _build_plan(settings: EasyR1Settings, world_size: Fact[int]) -> Plan:
         accumulation=max((rows or 0) // batch, 1),
         max_length=sum(lengths) or 1024,  # 512 each: trainer/config.py:45-46
         gradient_checkpointing=settings.is_on(f"{ACTOR}.model.enable_gradient_checkpointing"),
-        cross_entropy="flash_attn",  # utils/torch_functional.py:31, wherever flash-attn's Triton kernel imports
+        cross_entropy="flash_attn",  # utils/torch_functional.py:31, if flash-attn's Triton kernel can be imported
         ring_size=settings.ulysses_size,
         scheme="ulysses",
         environ=tuple(sorted(settings.launch.environ.items())),
@@ -122,7 +123,7 @@ def _build_plan(settings: EasyR1Settings, world_size: Fact[int]) -> Plan:
 
 
 def _resolve_precision(settings: EasyR1Settings) -> Precision:
-    """Return the precision: weights in float32 unless torch_dtype is written (workers/fsdp_workers.py:198)."""
+    """Return the precision: weights in float32 unless torch_dtype is set (workers/fsdp_workers.py:198)."""
     weights = DTYPES.get(settings.get_text(f"{ACTOR}.fsdp.torch_dtype"), "fp32")
     compute = DTYPES.get(settings.get_text(f"{ACTOR}.fsdp.mp_param_dtype"), "bf16")
     if compute == "bf16":
@@ -145,8 +146,8 @@ def _format_remarks(settings: EasyR1Settings) -> tuple[str, ...]:
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that set `sets`; none if it is the attention that is to change, which is in the code."""
-    if "attn_implementation" in sets:  # nothing sets it: half of a repair is none
+    """Return the edits that set `sets`; none if they include the attention implementation, fixed in the code."""
+    if "attn_implementation" in sets:  # nothing sets it, and half a repair fixes nothing
         return ()
     settings = parse_launch_settings(launch)
     names: dict[str, str] = {key: names[0] for key, names in KEY_NAMES.items()}

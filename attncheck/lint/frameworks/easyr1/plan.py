@@ -1,6 +1,6 @@
 """Writes a plan for EasyR1, as the "key=value" words of `python3 -m verl.trainer.main`.
 
-Names as at b44b311 (verl/workers/actor/config.py:65-134); flash_attention_2 is in the code.
+Names are those of b44b311 (verl/workers/actor/config.py:65-134). flash_attention_2 is fixed in the code.
 """
 
 from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks
@@ -11,7 +11,7 @@ COMPUTE_DTYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "b
 
 
 def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
-    """Return the words of a plan, one a line."""
+    """Return the words of a plan, one per line."""
     words = [
         *format_exports(plan),
         f"{ACTOR}.padding_free={format_bool(plan.packed)}",

@@ -1,4 +1,4 @@
-"""Problems of settings that EasyR1 cannot serve; lines are those of b44b311 (0.3.3.dev0), as since v0.3.0."""
+"""Problems with settings that EasyR1, since v0.3.0, cannot honour; lines are those of b44b311 (0.3.3.dev0)."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ WORKERS = "EasyR1 b44b311 verl/workers"
 
 
 def find_problems(settings: EasyR1Settings, world_size: Fact[int]) -> Iterator[SettingProblem]:
-    """Yield what EasyR1 refuses or ignores, from what the launch writes alone."""
+    """Yield what EasyR1 refuses or ignores, judged only by what the launch sets."""
     yield from _micro_batch_does_not_divide(settings, world_size)
     yield from _rollout_does_not_divide(settings, world_size)
     yield from _rollout_is_too_short(settings)

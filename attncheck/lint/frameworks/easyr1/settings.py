@@ -1,4 +1,4 @@
-"""The settings of one EasyR1 launch: keys of its YAML, and over them the command's "key=value" words.
+"""The settings of one EasyR1 launch: the keys of its YAML file, overridden by the command's "key=value" words.
 
 verl/trainer/main.py:94-105 of b44b311: dataclasses, then the file that `config=` names, then the command line.
 """
@@ -33,7 +33,7 @@ NEW_ULYSSES_KEY = f"{ACTOR}.ulysses_size"
 
 @dataclass(frozen=True)
 class EasyR1Settings:
-    """What a launch writes; `by_key` holds for each key the setting that takes effect."""
+    """The settings of a launch; `by_key` maps each key to the setting that takes effect."""
 
     launch: Launch
     all_settings: tuple[Setting, ...]
@@ -41,49 +41,49 @@ class EasyR1Settings:
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether something of the launch was not read: what it does not write is then not known to be absent."""
+        """Whether part of the launch could not be read; a setting that was not found may then still be set."""
         words = self.launch.words[1:]
         has_unread_words = any(not word.known and "=" not in word.text for word in words)
         names_file = any(word.text.startswith("config=") for word in words)
         return has_unread_words or (names_file and self.launch.file is None)
 
     def is_written(self, *keys: str) -> bool:
-        """Return whether the launch writes any of the keys."""
+        """Return whether the launch sets any of the keys."""
         return any(key in self.by_key for key in keys)
 
     def locate(self, *keys: str) -> SourceLocation:
-        """Return where the first of the keys that the launch writes is."""
+        """Return the location of the first of the keys that the launch sets."""
         return next((self.by_key[key].location for key in keys if key in self.by_key), SourceLocation())
 
     def get_text(self, key: str) -> str:
-        """Return the text of a key, "" if it is null, not written, or told by running alone."""
+        """Return the text of a key; "" if it is null, not set, or known only at run time."""
         setting = self.by_key.get(key)
         value = parse_value(setting.value) if setting is not None and setting.known else None
         return "" if value is None else str(value)
 
     def get_int(self, key: str) -> int | None:
-        """Return the positive number of a key, None if there is none."""
+        """Return the positive integer value of a key; None if it has none."""
         number = to_int(parse_value(self.get_text(key)), 0)
         return number if number > 0 else None
 
     def is_on(self, key: str) -> bool:
-        """Return whether a key is written and true."""
+        """Return whether a key is set and true."""
         return is_true(parse_value(self.get_text(key)))
 
     @property
     def is_packed(self) -> bool:
-        """Whether rows are packed: its default went on in v0.3.1, which gave Ulysses' size its new name."""
+        """Whether rows are packed: on by default since v0.3.1, the release that renamed Ulysses' size."""
         switch = f"{ACTOR}.padding_free"
         return self.is_on(switch) if self.is_written(switch) else self.is_written(NEW_ULYSSES_KEY)
 
     @property
     def ulysses_size(self) -> int:
-        """Return over how many ranks a row is spread: under padding_free alone (workers/actor/dp_actor.py:88-117)."""
+        """Return the number of ranks that share a row: only with padding_free (workers/actor/dp_actor.py:88-117)."""
         size = self.get_int(find_ulysses_key(self)) or 1
         return size if self.is_packed else 1
 
     def rows_per_device(self, world_size: Fact[int]) -> int | None:
-        """Return the rows of a device in one optimiser's step (workers/fsdp_workers.py:142-146), None if not known."""
+        """Return a device's rows in one optimiser step (workers/fsdp_workers.py:142-146); None if not known."""
         rows, answers = self.get_int(f"{ACTOR}.global_batch_size"), self.get_int("worker.rollout.n")
         size = self.get_int(find_ulysses_key(self)) or 1
         if rows is None or answers is None or not isinstance(world_size, Known) or world_size.value % size:
@@ -94,12 +94,12 @@ class EasyR1Settings:
 
 
 def find_ulysses_key(settings: EasyR1Settings) -> str:
-    """Return how this launch names Ulysses' size: v0.3.1 made it shorter (workers/actor/config.py:87, then 99)."""
+    """Return this launch's name for Ulysses' size; v0.3.1 shortened it (workers/actor/config.py:87, then 99)."""
     return OLD_ULYSSES_KEY if settings.is_written(OLD_ULYSSES_KEY) else NEW_ULYSSES_KEY
 
 
 def is_own_launch(launch: Launch) -> bool:
-    """Return whether a launch starts EasyR1 or a fork of it; a file alone goes by its keys."""
+    """Return whether a launch starts EasyR1 or a fork of it; a file alone is recognised by its keys."""
     if launch.words:
         program = launch.words[0].text.removesuffix(".py").replace("/", ".")
         if program == MODULE or program.endswith(f".{MODULE}"):
@@ -116,7 +116,7 @@ def parse_launch_settings(launch: Launch) -> EasyR1Settings:
 
 
 def make_edits(settings: EasyR1Settings, values: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that give keys new values: if they are written, else at the end of the command or file."""
+    """Return the edits that give keys new values: in place if they are set, else at the end of the command or file."""
     changes = Changes()
     for key, value in values.items():
         setting = settings.by_key.get(key)

@@ -1,8 +1,9 @@
-"""LLaMA-Factory 0.9.0 to 0.9.5: `llamafactory-cli train x.yaml key=value`, `train.py --…`, the YAML or JSON on its own.
+"""LLaMA-Factory 0.9.0 to 0.9.5: `llamafactory-cli train x.yaml key=value`, `train.py --…`, or the file alone.
 
-Words of the form key=value go over the file's keys (0.9.5 hparams/parser.py:82-93, OmegaConf); what no dataclass knows
-is refused unless ALLOW_EXTRA_ARGS is set. Trainable weights are float32 unless pure_bf16 is set (model/adapter.py:325),
-the frozen ones of LoRA are in the precision of training; checkpointing is on unless switched off (checkpointing.py).
+Words of the form key=value override the file's keys (0.9.5 hparams/parser.py:82-93, OmegaConf). Names that no dataclass
+has are refused unless ALLOW_EXTRA_ARGS is set. Trainable weights are float32 unless pure_bf16 is set
+(model/adapter.py:325); the frozen weights of LoRA have the precision of training. Checkpointing is on by default
+(checkpointing.py).
 """
 
 from collections.abc import Mapping
@@ -52,14 +53,14 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return the stage that a launch trains ("sft", "dpo", "pt"), "" if it is not LLaMA-Factory's."""
+    """Return the stage that a launch trains ("sft", "dpo", "pt"); "" if it does not use LLaMA-Factory."""
     if not tables.is_own_launch(launch):
         return ""
     return _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_text("stage") or "sft"
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return (
         _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_text("model_name_or_path")
         or ""
@@ -78,7 +79,7 @@ def _read_launch(launch: Launch, version: str, snapshot: Snapshot) -> LaunchRead
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
-    """Return the job as `version` reads it; a setting that it does not know counts under its new name."""
+    """Return the job as `version` reads it; a setting unknown to it counts under its new name."""
     reading = _read_launch(launch, version, snapshot)
     settings = reading.settings
     nodes, world_size = _count_nodes_and_ranks(reading)
@@ -109,7 +110,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def _count_nodes_and_ranks(reading: LaunchReading) -> tuple[int, Fact[int]]:
-    """Return the numbers of nodes and ranks: the launcher's, or those of the CLI's own torchrun (launcher.py)."""
+    """Return the numbers of nodes and ranks: the launcher's, or those of torchrun started by the CLI (launcher.py)."""
     launch = reading.launch
     if launch.words and not tables.is_cli_command(launch):
         return (launch.nodes.value if isinstance(launch.nodes, Known) else 1), shared.read_world_size(launch)
@@ -149,7 +150,7 @@ def _build_plan(reading: LaunchReading) -> Plan:
 
 
 def _resolve_packing(reading: LaunchReading) -> Packing:
-    """Return how documents of a row are separated: "mask_2d" if nothing separates them, which is a problem."""
+    """Return how the documents of a row are separated; "mask_2d" if they are not, which is a problem."""
     if not reading.packed:
         return "padding"
     if reading.neat_packing and reading.implementation != "flash_attention_2":
@@ -194,7 +195,7 @@ TRANSLATED_KEYS = ("attn_implementation", "packing", "gradient_checkpointing", "
 
 
 def _translate_key(key: str, value: str, settings: ParsedSettings) -> dict[str, str]:
-    """Return a setting whose values LLaMA-Factory has its own words for; {} if it has no word for this one."""
+    """Return a setting in LLaMA-Factory's own values; {} if it has no value for this one."""
     if key == "attn_implementation":
         return {"flash_attn": tables.FLASH_ATTN_VALUES[value]} if value in tables.FLASH_ATTN_VALUES else {}
     if key == "gradient_checkpointing":

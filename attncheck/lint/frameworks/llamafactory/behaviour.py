@@ -1,6 +1,6 @@
-"""Problems of settings that LLaMA-Factory cannot serve: each function is one behaviour, read in its wheels.
+"""Problems with settings that LLaMA-Factory cannot honour; each function checks one behaviour, read in its wheels.
 
-`constraints` says in which releases, and where it was read.
+`constraints` says which releases have it and where it was read.
 """
 
 import re
@@ -30,15 +30,15 @@ from attncheck.lint.fields import (
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks.llamafactory import constraints, tables
 
-GPT_OSS_KERNEL_SINCE = "0.9.4"  # gpt_oss is given a hub kernel from here on (0.9.4 model/model_utils/attention.py)
+GPT_OSS_KERNEL_SINCE = "0.9.4"  # since this release gpt_oss gets a Hub kernel (0.9.4 model/model_utils/attention.py)
 REGISTER_KERNEL_RANGE = ("4.56", "5.0")  # transformers with integrations.hub_kernels.load_and_register_kernel
-POSITIONS_SINCE = "0.9.3"  # data/processor/supervised.py: position_ids of each document alongside the mask of ones
-PATCHED_MODEL_TYPES = ("qwen3_5", "qwen3_5_moe")  # model/patcher.py:424, under fa2 alone
+POSITIONS_SINCE = "0.9.3"  # data/processor/supervised.py: each document's position_ids alongside the mask of ones
+PATCHED_MODEL_TYPES = ("qwen3_5", "qwen3_5_moe")  # model/patcher.py:424, only with fa2
 
 
 @dataclass(frozen=True)
 class LaunchReading:
-    """One launch as one release reads it, before it is a job."""
+    """One launch as one release reads it, before it becomes a job."""
 
     launch: Launch
     snapshot: Snapshot
@@ -51,7 +51,7 @@ class LaunchReading:
         return is_at_least(self.version, boundary)
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
-        """Return which of the constraints holds in this release, None if none does."""
+        """Return the constraint that applies in this release; None if there is none."""
         return find_constraint(constraints, self.version)
 
     def find_location(self, *names: str) -> SourceLocation:
@@ -65,7 +65,7 @@ class LaunchReading:
 
     @property
     def model_type(self) -> str:
-        """The model's type, "" if it is not known."""
+        """The model's type; "" if it is not known."""
         return self.snapshot.model.value.model_type if isinstance(self.snapshot.model, Known) else ""
 
     @property
@@ -75,12 +75,12 @@ class LaunchReading:
 
     @property
     def lacks_flash_attn(self) -> bool:
-        """Whether flash-attn is known to be missing; if that is not known, the settings are taken at their word."""
+        """Whether flash-attn is known to be missing; if this is not known, it counts as installed."""
         return isinstance(self.snapshot.package("flash-attn"), Absent)
 
     @property
     def implementation(self) -> str:
-        """The implementation that will run, "" if it is the model's default (attention.py:31-86)."""
+        """The implementation that will be used; "" for the model's default (attention.py:31-86)."""
         if self.model_type == "gpt_oss" and self.is_at_least(GPT_OSS_KERNEL_SINCE):
             return "kernels-community/vllm-flash-attn3"
         if self.model_type == "gemma2" and self.flash_attn in ("auto", "fa2"):
@@ -91,12 +91,12 @@ class LaunchReading:
 
     @property
     def neat_packing(self) -> bool:
-        """Whether documents of a row are kept apart by neat packing."""
+        """Whether neat packing keeps the documents of a row apart."""
         return self.stage == "sft" and self.settings.is_on("neat_packing")
 
     @property
     def packed(self) -> bool:
-        """Whether documents are packed into one row: in stage pt unless `packing` is off (hparams/parser.py:520)."""
+        """Whether documents are packed into a row; the default in stage pt (hparams/parser.py:520)."""
         packing = self.settings.get_text("packing")
         if self.stage not in ("sft", "pt"):
             return False
@@ -109,13 +109,13 @@ class LaunchReading:
 
     @property
     def mixes_documents(self) -> bool:
-        """Whether documents of a row attend to each other; flash attention separates those of one row by positions."""
+        """Whether a row's documents attend to each other; flash attention separates those of a single row."""
         has_positions = self.is_one_flash_row and self.is_at_least(POSITIONS_SINCE)
         return self.packed and not self.neat_packing and not has_positions
 
     @property
     def is_one_flash_row(self) -> bool:
-        """Whether flash attention computes one row of sft, whose positions it reads where the release gives them."""
+        """Whether flash attention computes a single row of sft; it reads positions if the release gives them."""
         return self.stage == "sft" and self.implementation == "flash_attention_2" and self.batch == 1
 
 
@@ -125,7 +125,7 @@ def find_problems(reading: LaunchReading) -> tuple[SettingProblem, ...]:
 
 
 def unserved_flash_3(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`fa3` is a choice since 0.9.4, but no implementation serves it."""
+    """Check for `fa3`, a valid choice since 0.9.4 for which there is no implementation."""
     constraint = reading.find_constraint(constraints.FLASH_3)
     if constraint and reading.flash_attn == "fa3" and reading.model_type != "gpt_oss":
         yield SettingProblem(
@@ -139,7 +139,7 @@ def unserved_flash_3(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`fa2` without the package: only a line in the log tells that another implementation runs."""
+    """Check for `fa2` without the package: another implementation is used, and only a line in the log says so."""
     constraint = reading.find_constraint(constraints.MISSING_FLASH_ATTN)
     if constraint and reading.flash_attn == "fa2" and reading.lacks_flash_attn and reading.model_type != "gpt_oss":
         instead = "eager" if reading.model_type == "gemma2" else "the model's default implementation"
@@ -153,7 +153,7 @@ def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """gpt_oss is loaded through a function that only transformers 4.56 and 4.57 have."""
+    """Check gpt_oss: it is loaded through a function that only transformers 4.56 and 4.57 have."""
     first, last = REGISTER_KERNEL_RANGE
     constraint = reading.find_constraint(constraints.GPT_OSS_LOADER)
     if constraint is None or reading.model_type != "gpt_oss":
@@ -170,20 +170,9 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`packing` alone gives a mask of ones; only flash attention over a single row uses the positions next to it."""
-    is_pretraining = reading.stage == "pt"
-    constraint = reading.find_constraint(constraints.JOINED_TEXTS if is_pretraining else constraints.MASK_OF_ONES)
-    if constraint is None or not reading.mixes_documents:
-        return
-    if is_pretraining:
-        yield SettingProblem(
-            "wrong",
-            "stage pt joins texts into rows without borders, so they attend to each other",
-            (constraint.evidence,),
-            reading.find_location("packing", "stage"),
-            advice="packing: false, if texts must not attend to each other",
-            mild=True,
-        )
+    """Check for `packing` alone: its mask is all ones, and only flash attention over one row uses the positions."""
+    constraint = reading.find_constraint(constraints.MASK_OF_ONES)
+    if constraint is None or not reading.mixes_documents or reading.stage == "pt":  # joined rows are what pt trains on
         return
     is_neat_broken = not reading.is_at_least(NEAT_PACKING_BY_POSITIONS) and is_at_least(
         reading.transformers, MASKS_ARE_BOOL
@@ -195,12 +184,12 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
         reading.find_location("packing"),
         {"packing": "off"} if is_neat_broken else {"neat_packing": "true"},
         "do not pack" if is_neat_broken else "neat_packing: true",
-        mild=reading.is_one_flash_row,  # a later release keeps these apart: a warning, for what the recipe may rely on
+        mild=reading.is_one_flash_row,  # a later release keeps these apart, and the recipe may rely on it: a warning
     )
 
 
 def neat_packing_outside_sft(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Neat packing in another stage than sft."""
+    """Check for neat packing in a stage other than sft."""
     constraint = reading.find_constraint(constraints.NEAT_PACKING_OUTSIDE_SFT)
     if constraint and reading.settings.is_on("neat_packing") and reading.stage != "sft":
         yield SettingProblem(
@@ -214,7 +203,7 @@ def neat_packing_outside_sft(reading: LaunchReading) -> Iterator[SettingProblem]
 
 
 def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Under fa2 the collator of 0.9.5 asserts one row; the others become accumulation steps."""
+    """Check neat packing with several rows: with fa2 the collator of 0.9.5 asserts one; the rest are accumulated."""
     constraint = reading.find_constraint(constraints.NEAT_PACKING_OF_MANY_ROWS)
     if constraint and reading.neat_packing and reading.implementation == "flash_attention_2" and reading.batch > 1:
         steps, rows = max(reading.settings.get_int("gradient_accumulation_steps", 1), 1), reading.batch
@@ -229,7 +218,7 @@ def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem
 
 
 def neat_packing_refused_models(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Two models that neat packing refuses under flash attention."""
+    """Check for two models that refuse neat packing with flash attention."""
     constraint = reading.find_constraint(constraints.NEAT_PACKING_REFUSED)
     is_refused = reading.model_type in NEAT_PACKING_REFUSED_MODELS and reading.implementation == "flash_attention_2"
     if constraint and reading.neat_packing and is_refused:
@@ -244,7 +233,7 @@ def neat_packing_refused_models(reading: LaunchReading) -> Iterator[SettingProbl
 
 
 def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Before 0.9.5 documents were numbered in the mask, which transformers casts to bool since 4.53."""
+    """Check for masks that number documents (before 0.9.5): since 4.53, transformers casts them to bool."""
     refused = reading.find_constraint(constraints.NUMBERED_MASKS_REFUSED)
     constraint = refused or reading.find_constraint(constraints.NUMBERED_MASKS_CAST)
     if constraint is None or not reading.neat_packing or not is_at_least(reading.transformers, MASKS_ARE_BOOL):
@@ -265,7 +254,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Without fa2 neat packing makes a 4-D mask for each batch."""
+    """Check for neat packing without fa2: it makes a 4-D mask for each batch."""
     constraint = reading.find_constraint(constraints.DENSE_MASK)
     if constraint and reading.neat_packing and not shared.is_flash(reading.implementation):
         length = reading.settings.get_int("cutoff_len", 2048)
@@ -281,7 +270,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Of models with recurrent layers only qwen3_5 is patched, and only under fa2."""
+    """Check models with recurrent layers: only qwen3_5 is patched, and only with fa2."""
     model = shared.find_recurrent_model(reading.snapshot)
     if model is None:
         return
@@ -308,7 +297,7 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Model types without a liger patch get a warning."""
+    """Check for model types without a liger patch, which get a warning."""
     constraint = reading.find_constraint(constraints.LIGER_UNSUPPORTED)
     if (
         constraint
@@ -328,7 +317,7 @@ def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`pure_bf16` with ZeRO-3, which DeepSpeed's file says, or its name if it is not read."""
+    """Check for `pure_bf16` with ZeRO-3, according to DeepSpeed's file, or to its name if it could not be read."""
     file = (reading.settings.get_text("deepspeed") or "").rsplit("/", 1)[-1]
     stage = read_zero_stage(reading.launch)
     is_zero_3 = stage == 3 if stage is not None else re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file) is not None
@@ -345,11 +334,11 @@ def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """DeepSpeed needs torchrun, which `llamafactory-cli` starts on its own only where it sees several GPUs."""
+    """Check for DeepSpeed without torchrun, which `llamafactory-cli` starts only if it sees several GPUs."""
     gpus = len(reading.snapshot.visible_devices())
     environ = reading.launch.environ
     is_unlaunched = not set(reading.launch.launchers) & shared.PROCESS_LAUNCHERS
-    # 0.9.4 launcher.py:57 takes USE_MCA for FORCE_TORCHRUN.
+    # 0.9.4 launcher.py:57 treats USE_MCA as FORCE_TORCHRUN.
     is_forced = any((environ.get(name) or "").lower() in ("1", "true", "y") for name in ("FORCE_TORCHRUN", "USE_MCA"))
     if (
         not reading.launch.words
@@ -383,7 +372,7 @@ def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Without `do_train` the model is loaded and nothing is trained."""
+    """Check for a missing `do_train`: the model is loaded, but nothing is trained."""
     constraint = reading.find_constraint(constraints.NOTHING_TRAINED)
     has_other_task = any(reading.settings.is_on(name) for name in ("do_eval", "do_predict"))
     is_idle = not reading.settings.is_on("do_train") and not has_other_task

@@ -1,8 +1,8 @@
-"""The releases of LLaMA-Factory in which each objection holds, read in the wheels 0.9.0 to 0.9.5."""
+"""The releases of LLaMA-Factory to which each constraint applies, read in the wheels 0.9.0 to 0.9.5."""
 
 from attncheck.lint.fields.constraints import Constraints, find_by_name
 
 
 def __getattr__(name: str) -> Constraints:
-    """Return the constraints that constraints.toml has by this name."""
+    """Return the constraints of this name in constraints.toml."""
     return find_by_name(__file__, name)

@@ -1,9 +1,9 @@
 """Writes a plan for LLaMA-Factory: YAML for `llamafactory-cli train`, stage sft.
 
-Names as in the wheel 0.9.5 (hparams/model_args.py, data_args.py, finetuning_args.py): `flash_attn` takes auto, disabled
-(eager), sdpa and fa2, while fa3 raises (model/model_utils/attention.py:86). `neat_packing` keeps documents apart: by
-position_ids under fa2, by a 4-D mask otherwise (data/collator.py:524); `packing` alone does not. Without `pure_bf16`
-trainable weights are cast to float32 (model/adapter.py:316).
+Names are those of the wheel 0.9.5 (hparams/model_args.py, data_args.py, finetuning_args.py). `flash_attn` takes auto,
+disabled (eager), sdpa and fa2, while fa3 raises (model/model_utils/attention.py:86). `neat_packing` keeps documents
+apart: by position_ids with fa2, by a 4-D mask otherwise (data/collator.py:524). `packing` alone does not. Without
+`pure_bf16`, trainable weights are cast to float32 (model/adapter.py:316).
 """
 
 from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks

@@ -1,6 +1,6 @@
-"""LLaMA-Factory's names: the dataclasses of `llamafactory-cli train`, renames, and how a launch is recognised.
+"""LLaMA-Factory's names: the dataclasses of `llamafactory-cli train`, renames, and the detection of its launches.
 
-Source: lint/names/llamafactory.json; renames read in the wheels 0.9.0 to 0.9.5.
+Source: lint/names/llamafactory.json; renames were read in the wheels 0.9.0 to 0.9.5.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from attncheck.lint.fields import Launch, ParserOptions, build_parser_options, t
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 TRAINER_DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 
-# The newest transformers that each release allows (METADATA), for a machine that has none installed.
+# The newest transformers that each release allows (METADATA), used if none is installed.
 CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
     "0.9.0": "4.45.2", "0.9.1": "4.46.3", "0.9.2": "4.49.0", "0.9.3": "4.52.4", "0.9.4": "4.57.6", "0.9.5": "5.5.4",
 }  # fmt: skip
@@ -46,18 +46,19 @@ FOREIGN_FIELDS = frozenset({"base_model", "sequence_len", "train_type", "tuner_t
 
 @cache
 def load_parser_options(version: str, transformers: str) -> ParserOptions:
-    """Return the options of a release's parser, together with a version of transformers."""
+    """Return the options of a release's parser with a given version of transformers."""
     return build_parser_options(
         ("transformers", transformers, TRAINER_DATACLASSES), ("llamafactory", version, DATACLASSES)
     )
 
 
 def is_cli_command(launch: Launch) -> bool:
-    """Return whether it is `llamafactory-cli train`, which starts torchrun itself if there are several GPUs."""
+    """Return whether the command is `llamafactory-cli train`, which starts torchrun if there are several GPUs."""
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS
 
 
-# Keys of data/dataset_info.json (0.9.1 data/parser.py, `DatasetAttr.join`), which no release takes in a training file.
+# Keys of data/dataset_info.json (0.9.1 data/parser.py, `DatasetAttr.join`), which no release accepts in a training
+# file.
 DATASET_KEYS = frozenset(
     {"file_name", "script_url", "hf_hub_url", "ms_hub_url", "formatting", "ranking", "columns", "tags",
      "messages", "query", "response", "history", "system", "tools", "images", "videos", "audios", "chosen",
@@ -68,7 +69,7 @@ DATASET_KEYS_PROOF = "llamafactory data/parser.py: it is a key of dataset_info.j
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:
-    """Return what reads the names of `llamafactory-cli train`, and of its configuration file alone (0.9.5 cli.py)."""
+    """Return the parsers of `llamafactory-cli train`, and of its configuration file alone (0.9.5 cli.py)."""
     is_own = is_cli_command(launch) or not launch.words
     return ("llamafactory.hparams.parser:get_train_args", "llmtuner.hparams.parser:get_train_args") if is_own else ()
 

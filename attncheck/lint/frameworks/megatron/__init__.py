@@ -1,10 +1,9 @@
-"""Megatron-LM's own command line: `torchrun … pretrain_gpt.py --tensor-model-parallel-size 8 …`, and forks of it.
+"""Megatron-LM's own command line: `torchrun … pretrain_gpt.py --tensor-model-parallel-size 8 …`, and its forks.
 
-Megatron has its own attention, models and parallelism: nothing of transformers', FSDP's or DeepSpeed's holds here, and
-the job is never read as theirs. It is run from its tree, most often a changed one: which names it takes is read in the
-program next to the launch alone, and without that they are left open. Its distribution is megatron-core; what it
-demands of the settings was read in the tags core_v0.6.0 to core_v0.19.0 (megatron/training/arguments.py,
-`validate_args`)."""
+Megatron has its own attention, models and parallelism. Therefore nothing known of transformers, FSDP or DeepSpeed
+applies, and the job is never read as theirs. It runs from a source tree, which most users have changed: known names
+come only from the program next to the launch, and without it no name is judged. Its distribution is megatron-core. Its
+requirements were read in the tags core_v0.6.0 to core_v0.19.0 (megatron/training/arguments.py, `validate_args`)."""
 
 import shlex
 from collections.abc import Mapping
@@ -112,7 +111,7 @@ def _resolve_precision(options: MegatronOptions) -> Precision:
 
 
 def _count_accumulation_steps(options: MegatronOptions, world_size: Fact[int], batch: int) -> int:
-    """Return how many micro batches make a step of the data-parallel group, 1 if that is not known."""
+    """Return the number of micro batches in a step of the data-parallel group; 1 if not known."""
     rows = options.get_int("global-batch-size") or 0
     groups = world_size.value // options.model_parallel_size if isinstance(world_size, Known) else 0
     return max(rows // (batch * groups), 1) if groups else 1

@@ -1,4 +1,4 @@
-"""The options of one launch of Megatron-LM; argparse takes them with hyphens and in full (`allow_abbrev=False`).
+"""The options of one Megatron-LM launch; argparse accepts only full names with hyphens (`allow_abbrev=False`).
 
 megatron/training/arguments.py of core_v0.15.0: the parser at line 44, the options in functions below line 1300.
 """
@@ -10,18 +10,18 @@ from functools import cached_property
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.lint.arguments import parse_options
 
-SCRIPTS = (  # at the root of its tree, core_v0.6.0 to core_v0.19.0
+SCRIPTS = (  # at the root of the source tree, core_v0.6.0 to core_v0.19.0
     *("pretrain_gpt", "pretrain_bert", "pretrain_t5", "pretrain_mamba", "pretrain_hybrid", "pretrain_vlm"),
     *("pretrain_retro", "pretrain_ict", "pretrain_vision_classify", "pretrain_vision_dino", "pretrain_vision_inpaint"),
 )
-TELLTALE_OPTIONS = frozenset(  # three of these: a script of a fork
+TELLTALE_OPTIONS = frozenset(  # a script with three of these is a fork's
     {
         *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size", "--train-iters"),
         *("--micro-batch-size", "--global-batch-size", "--num-layers", "--seq-length", "--num-attention-heads"),
         *("--transformer-impl", "--use-mcore-models", "--use-distributed-optimizer", "--train-samples"),
     }
 )
-# slime's and miles' own, next to Megatron's (slime 0.2 utils/arguments.py): they train by reinforcement over it
+# Options of slime and miles, which train by reinforcement learning on Megatron (slime 0.2 utils/arguments.py).
 FOREIGN_OPTIONS = frozenset(
     {
         *("--rollout-batch-size", "--actor-num-gpus-per-node", "--hf-checkpoint"),
@@ -37,13 +37,13 @@ SWITCHES = frozenset(
         *("use-mcore-models", "use-checkpoint-args", "use-distributed-optimizer", "group-query-attention", "swiglu"),
     }
 )
-SWITCH_PREFIXES = ("--no-", "--disable-", "--untie-", "--overlap-", "--add-")  # of options that take no value
+SWITCH_PREFIXES = ("--no-", "--disable-", "--untie-", "--overlap-", "--add-")  # options with these take no value
 MODEL_PARALLEL_OPTIONS = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size")
 
 
 @dataclass(frozen=True)
 class MegatronOptions:
-    """What a launch writes; `by_name` holds for each option without its dashes the one that takes effect."""
+    """The options of a launch; `by_name` maps each name without dashes to the option that takes effect."""
 
     launch: Launch
     all_settings: tuple[Setting, ...]
@@ -51,47 +51,47 @@ class MegatronOptions:
 
     @cached_property
     def is_open(self) -> bool:
-        """Whether options may come from elsewhere: a variable of the shell, a file, the checkpoint."""
+        """Whether more options may come from elsewhere: a shell variable, a file, the checkpoint."""
         has_unread_words = any(not word.known and word.text.startswith("$") for word in self._loose_words())
         return has_unread_words or self.is_written("yaml-cfg", "use-checkpoint-args")
 
     def _loose_words(self) -> list[Word]:
-        """Return the words that are no option and no value of one."""
+        """Return the words that are neither options nor their values."""
         options = {setting.location for setting in self.all_settings}
         words = self.launch.words[1:]
         takes_next = [False, *(_takes_value(word.text) for word in words)]
         return [word for word, is_value in zip(words, takes_next) if not is_value and word.location not in options]
 
     def is_written(self, *names: str) -> bool:
-        """Return whether the launch writes any of the options."""
+        """Return whether the launch sets any of the options."""
         return any(name in self.by_name for name in names)
 
     def locate(self, *names: str) -> SourceLocation:
-        """Return where the first of the options that the launch writes is."""
+        """Return the location of the first of the options that the launch sets."""
         return next((self.by_name[name].location for name in names if name in self.by_name), SourceLocation())
 
     def is_on(self, name: str) -> bool:
-        """Return whether a switch is there."""
+        """Return whether a switch is set."""
         return name in self.by_name
 
     def get_text(self, name: str) -> str:
-        """Return the value of an option, "" if it is not written or told by running alone."""
+        """Return the value of an option; "" if it is not set, or known only at run time."""
         setting = self.by_name.get(name)
         return setting.value if setting is not None and setting.known else ""
 
     def get_int(self, name: str) -> int | None:
-        """Return the positive number of an option, None if there is none."""
+        """Return the positive integer value of an option; None if it has none."""
         text = self.get_text(name)
         return int(text) if text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text) else None
 
     @cached_property
     def is_local(self) -> bool:
-        """Whether Megatron's own attention runs instead of Transformer Engine's (the default since core_v0.6.0)."""
+        """Whether Megatron's own attention is used instead of Transformer Engine's (the default since core_v0.6.0)."""
         return self.get_text("transformer-impl") == "local" or self.get_text("spec") == "local"
 
     @cached_property
     def model_parallel_size(self) -> int:
-        """Return how many ranks hold one copy of the model, as far as it is written."""
+        """Return the number of ranks that hold one copy of the model, according to the options that are set."""
         size = 1
         for name in MODEL_PARALLEL_OPTIONS:
             size *= self.get_int(name) or 1
@@ -99,7 +99,7 @@ class MegatronOptions:
 
 
 def is_own_launch(launch: Launch) -> bool:
-    """Return whether a launch trains with Megatron-LM or a fork of it: by its script, or by three of its options."""
+    """Return whether a launch trains with Megatron-LM or a fork: by its script, or by three of its options."""
     if not launch.words:
         return False
     program = launch.words[0].text
@@ -116,7 +116,7 @@ def is_own_launch(launch: Launch) -> bool:
 
 
 def parse_launch_options(launch: Launch) -> MegatronOptions:
-    """Return the options of a launch; of one that is written twice the last takes effect."""
+    """Return the options of a launch; if one is set twice, the last takes effect."""
     settings = parse_options(launch.words[1:], _count_values, launch.source)
     by_name = {setting.name.removeprefix("--"): setting for setting in settings if setting.name.startswith("--")}
     return MegatronOptions(launch, settings, by_name)

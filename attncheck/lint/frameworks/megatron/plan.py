@@ -6,7 +6,7 @@ PRECISION_SWITCHES = {"bf16": ["--bf16"], "autocast": ["--bf16"], "fp16": ["--fp
 
 
 def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
-    """Return the options of a plan, one a line."""
+    """Return the options of a plan, one per line."""
     lines = [*format_exports(plan), *PRECISION_SWITCHES[plan.precision]]
     lines += [f"--seq-length {plan.max_length}", f"--micro-batch-size {plan.batch}"]
     if plan.packed:

@@ -1,6 +1,6 @@
-"""What Megatron-LM refuses or passes over silently; each with the releases of megatron-core that do so.
+"""What Megatron-LM refuses or silently ignores, with the releases of megatron-core that do so.
 
-Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 if no other is named.
+Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 unless stated otherwise.
 """
 
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, Snap
 from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
 
 ARGUMENTS = "megatron/training/arguments.py"
-BACKEND_SINCE = "0.11.0"  # --attention-backend, which sets TE's variables and refuses others
+BACKEND_SINCE = "0.11.0"  # --attention-backend, which sets TE's variables and refuses other values
 CONTEXT_LENGTH_SINCE = "0.8.0"
 DETERMINISTIC_SINCE = "0.8.0"
 DETERMINISM_MODULE_SINCE = "0.19.0"  # megatron/training/determinism.py: the variables have defaults
 FUSION_REFUSED_SINCE = "0.9.0"
 CONNECTIONS_SINCE = "0.12.0"
-BLACKWELL = 10  # compute capability from which on the number of connections does not matter
+BLACKWELL = 10  # from this compute capability, the number of connections does not matter
 ALGORITHMS = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
 NEWER_ALGORITHMS = ("Ring", "CollnetDirect", "CollnetChain", "^NVLS")
-# What each backend sets NVTE_FLASH_ATTN, NVTE_FUSED_ATTN and NVTE_UNFUSED_ATTN to.
+# The variables that each backend sets.
 TE_SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
 BACKEND_SWITCHES = {"auto": "111", "flash": "100", "fused": "010", "unfused": "001", "local": "000"}
 
@@ -27,7 +27,7 @@ BACKEND_SWITCHES = {"auto": "111", "flash": "100", "fused": "010", "unfused": "0
 def find_problems(
     options: MegatronOptions, version: str, world_size: Fact[int], snapshot: Snapshot
 ) -> Iterator[SettingProblem]:
-    """Yield what the release refuses or ignores, from what the launch writes."""
+    """Yield what the release refuses or ignores, judged by what the launch sets."""
     yield from find_size_problems(options, world_size)
     if is_at_least(version, CONTEXT_LENGTH_SINCE):
         yield from _length_does_not_divide(options)
@@ -41,7 +41,7 @@ def find_problems(
 
 
 def find_size_problems(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
-    """Yield the sizes that no release takes."""
+    """Yield the sizes that every release refuses."""
     yield from _sizes_do_not_divide(options, world_size)
     yield from _heads_do_not_divide(options)
     yield from _context_parallel_without_engine(options)
@@ -54,7 +54,7 @@ def _problem(
 
 
 def _sizes_do_not_divide(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
-    """Pipeline stages with the rest; without them the rule on sequence and tensor parallelism speaks."""
+    """Check sizes with pipeline stages; without stages, the rule on sequence and tensor parallelism covers them."""
     if not isinstance(world_size, Known) or world_size.value % options.model_parallel_size == 0:
         return
     stages = options.get_int("pipeline-model-parallel-size") or 1
@@ -79,7 +79,7 @@ def _heads_do_not_divide(options: MegatronOptions) -> Iterator[SettingProblem]:
         text = "num_attention_heads must be a multiple of tensor_model_parallel_size"
         yield _problem(options, "refuses", message, f"{source}: {text}", "tensor-model-parallel-size")
     is_grouped = groups is not None and options.is_on("group-query-attention")
-    if groups and is_grouped and groups % size and size % groups:  # a divisor will do in newer releases
+    if groups and is_grouped and groups % size and size % groups:  # newer releases also accept a divisor
         message = f"--num-query-groups {groups} and --tensor-model-parallel-size {size}: neither divides the other"
         text = "num_query_groups must be a multiple of tensor_model_parallel_size"
         yield _problem(options, "refuses", message, f"{source}: {text}", "num-query-groups")
@@ -113,7 +113,7 @@ def _context_parallel_without_engine(options: MegatronOptions) -> Iterator[Setti
 
 
 def _variables_against_backend(options: MegatronOptions) -> Iterator[SettingProblem]:
-    """Variables that the launch itself sets to another value than its backend does."""
+    """Check for variables that the launch sets to another value than its backend does."""
     backend = options.get_text("attention-backend") or "auto"
     is_unresolved = options.is_written("attention-backend") and not options.get_text("attention-backend")
     if backend not in BACKEND_SWITCHES or is_unresolved or options.is_on("use-legacy-models"):
@@ -160,7 +160,7 @@ def _deterministic_mode(options: MegatronOptions, version: str) -> Iterator[Sett
 
 
 def _deterministic_variables(options: MegatronOptions, is_newer: bool) -> Iterator[SettingProblem]:
-    """Variables that the mode demands: set to another value, or, before 0.19, not set by the launch."""
+    """Check the variables that deterministic mode requires: set to another value or, before 0.19, not set."""
     environ = options.launch.environ
     accepted = {
         "NCCL_ALGO": NEWER_ALGORITHMS if is_newer else ALGORITHMS,
@@ -218,7 +218,7 @@ def _device_connections(options: MegatronOptions, snapshot: Snapshot) -> Iterato
 
 
 def _mask_is_not_read(options: MegatronOptions) -> Iterator[SettingProblem]:
-    """Transformer Engine makes the causal mask itself, and reads none that the data loader makes."""
+    """Check for a mask from the data loader: Transformer Engine makes the causal mask itself and ignores it."""
     if not options.is_on("reset-attention-mask") or options.is_local or options.is_on("use-legacy-models"):
         return
     if options.is_written("spec", "yaml-cfg"):

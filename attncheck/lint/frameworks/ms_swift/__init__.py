@@ -1,10 +1,10 @@
 """ms-swift: `swift sft`, `swift pt`, `swift rlhf`, `python -m swift.cli.sft`, and their YAML.
 
-Names as in the wheels 2.0.0 to 4.6.0. `swift` starts torchrun on its own where NPROC_PER_NODE or NNODES is set
-(cli/main.py:28). The weights have `torch_dtype`, else the checkpoint's; of a float32 model ms-swift trains in mixed
+Names are those of the wheels 2.0.0 to 4.6.0. `swift` starts torchrun itself if NPROC_PER_NODE or NNODES is set
+(cli/main.py:28). The weights have `torch_dtype`, or else the checkpoint's dtype. A float32 model is trained in mixed
 float16 (arguments/base_args/model_args.py:128). Sequence parallelism is Ulysses over gcd(key/value heads, size) ranks
-and a zigzag ring over the rest, in flash_attention_2 and sdpa alone (sequence_parallel/sequence_parallel.py:272-276,
-649). Of `megatron sft` and its like only the sizes are read: Megatron has its own attention.
+and a zigzag ring over the rest, only for flash_attention_2 and sdpa (sequence_parallel/sequence_parallel.py:272-276,
+649). For `megatron sft` and similar commands only the sizes are read: Megatron has its own attention.
 """
 
 import math
@@ -80,7 +80,7 @@ SCRIPT_OF_SWIFT = re.compile(r"\bimport\b[^;\n]*\bswift\b.*/cli/(\w+)\.py", re.D
 
 
 def detect_verb(launch: Launch) -> str:
-    """Return the verb of a launch ("sft", "pt", "rlhf", "megatron"), "" if it is not ms-swift's."""
+    """Return the verb of a launch ("sft", "pt", "rlhf", "megatron"); "" if it does not use ms-swift."""
     words = [word.text.rsplit("/", 1)[-1] if index == 0 else word.text for index, word in enumerate(launch.words[:2])]
     if words and words[0] in PROGRAMS:
         verb = words[1] if len(words) > 1 else ""
@@ -100,7 +100,7 @@ def detect_verb(launch: Launch) -> str:
 
 
 def _find_used_verb(names: Sequence[str]) -> str:
-    """Return the verb whose main function or arguments a program uses: "swift.llm.rlhf_main", "" if there are two."""
+    """Return the verb whose main function or arguments a program uses ("swift.llm.rlhf_main"); "" if there are two."""
     texts = [name.rpartition(".")[2].lower() for name in names if name.startswith("swift.")]
     verbs = {verb for verb in ms_swift.VERBS for text in texts if text in (f"{verb}_main", f"swift{verb}")}
     return next(iter(verbs)) if len(verbs) == 1 else "sft" if texts and not verbs else ""
@@ -125,13 +125,13 @@ def _detect_verb_of_file(launch: Launch) -> str:
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return what a launch trains ("sft", "pt", "dpo", "grpo"), "" if it is not ms-swift's."""
+    """Return what a launch trains ("sft", "pt", "dpo", "grpo"); "" if it does not use ms-swift."""
     verb = detect_verb(launch)
     return read_settings(launch, verb, FRAMEWORK.newest).trainer if verb else ""
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     settings = read_settings(launch, detect_verb(launch), FRAMEWORK.newest)
     names = (settings.get(field) for field in ("model", ms_swift.OLD_NAMES["model"]))
     return next((name for name in names if isinstance(name, str) and name), "")
@@ -235,7 +235,7 @@ def _read_max_length(settings: MsSwiftSettings) -> int:
 
 
 def _resolve_precision(settings: MsSwiftSettings) -> Precision:
-    """Return the precision of the weights, "autocast" if bfloat16 computes over float32 weights."""
+    """Return the precision of the weights; "autocast" if bfloat16 computes with float32 weights."""
     requested_dtype = str(settings.get("torch_dtype") or settings.get("dtype") or "")
     requested_dtype = "" if requested_dtype == "AUTO" else requested_dtype
     checkpoint_dtype = value_or(settings.model.dtype, "bfloat16") if settings.model is not None else "bfloat16"
@@ -248,7 +248,7 @@ def _resolve_precision(settings: MsSwiftSettings) -> Precision:
 
 
 def _count_accumulation_steps(settings: MsSwiftSettings, world_size: Fact[int]) -> int:
-    """Return gradient_accumulation_steps; not written, it makes 16 rows to a step (trainers/arguments.py:285)."""
+    """Return gradient_accumulation_steps; the default makes a step of 16 rows (trainers/arguments.py:285)."""
     rows = settings.rows
     ranks = world_size.value if isinstance(world_size, Known) else 1
     return settings.get_int("gradient_accumulation_steps", max(1, math.ceil(16 / rows / ranks)))
@@ -271,9 +271,9 @@ def _hooked_implementations(settings: MsSwiftSettings) -> tuple[str, ...]:
 
 
 def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, ...]:
-    """Return what the release does not know: argparse leaves it over, and ms-swift raises (pipelines/base.py:43)."""
+    """Return the settings unknown to the release: argparse returns them, and ms-swift raises (pipelines/base.py:43)."""
     known_names = ms_swift.read_option_rows(settings.version, settings.verb == "rlhf")
-    if "output_dir" not in known_names:  # without transformers' names nothing can be said
+    if "output_dir" not in known_names:  # without transformers' names, nothing can be judged
         return ()
     if settings.is_on("ignore_args_error"):  # a warning instead (llm/base.py:30 of 3.0.0, utils/run_utils.py of 2.x)
         return ()
@@ -293,7 +293,7 @@ def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, .
 
 
 def _format_new_name(settings: MsSwiftSettings, setting: Setting) -> tuple[str, ...]:
-    """Return what the release calls a setting, with its value where that changes too; () if it has none such."""
+    """Return the release's name for a setting, with its value if that changes too; () if it has no such setting."""
     if setting not in settings.renamed:
         return ()
     name, value = settings.renamed[setting]

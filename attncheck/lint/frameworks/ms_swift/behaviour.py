@@ -1,8 +1,7 @@
-"""Problems of settings that ms-swift cannot serve: each function is one behaviour, read in its wheels.
+"""Problems with settings that ms-swift cannot honour; each function checks one behaviour, read in its wheels.
 
-`constraints` says in which releases, and where it was read. What can be judged without knowing the framework (sizes
-against the world size, an implementation that sequence parallelism does not hook into, missing packages) is judged by
-rules.
+`constraints` says which releases have it and where it was read. Checks that need no knowledge of the framework (sizes
+against the world size, implementations that sequence parallelism does not hook into, missing packages) are rules.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from packaging.version import Version
 
 from attncheck.core.arithmetic import largest_divisor
+from attncheck.doctor.knowledge.models import RECURRENT_VARLEN
 from attncheck.lint.fields import (
     Absent,
     Known,
@@ -36,7 +36,7 @@ def _packing_field(settings: MsSwiftSettings) -> str:
 
 
 def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Packing and padding_free without one of the flash implementations that they need by name."""
+    """Check for packing and padding_free without one of the flash implementations that they require by name."""
     implementation, field = settings.get("attn_impl"), _packing_field(settings)
     if not settings.packed or _is_unresolved(settings, "attn_impl"):
         return
@@ -58,7 +58,7 @@ def _is_unresolved(settings: MsSwiftSettings, name: str) -> bool:
 
 
 def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Kinds of preference learning that take no packing, and those that take no sequence parallelism."""
+    """Check for kinds of preference learning without support for packing or for sequence parallelism."""
     if settings.verb != "rlhf":
         return
     rlhf_type, field = settings.trainer, _packing_field(settings)
@@ -92,7 +92,7 @@ def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem
 
 
 def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Where the size does not divide the key/value heads the rest becomes a ring, which has more conditions."""
+    """Check for sizes that do not divide the key/value heads: the rest becomes a ring, which has more conditions."""
     if settings.zigzag_ring_size < 2 or settings.model is None:
         return
     size, fields = f"sequence_parallel_size {settings.sequence_parallel_size}", ("sequence_parallel_size",)
@@ -138,7 +138,7 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 
 
 def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """From 3.4.1 to 3.8 there is Ulysses alone: the number of ranks must divide that of the heads."""
+    """Check the head count from 3.4.1 to 3.8, which have only Ulysses: the ranks must divide the heads."""
     size = settings.sequence_parallel_size
     if size < 2 or settings.uses_ring_variable or settings.uses_xtuner:
         return
@@ -153,7 +153,7 @@ def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 
 
 def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Sequence parallelism with rows that are padded on the left."""
+    """Check for sequence parallelism with rows padded on the left."""
     is_left = settings.get("padding_side") == "left" and not settings.packed
     if settings.sequence_parallel_size > 1 and is_left:
         yield from settings.setting_problem(
@@ -166,7 +166,7 @@ def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 
 
 def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Packing, which reads all documents before the first step, with lazy_tokenize."""
+    """Check for packing with lazy_tokenize: packing reads all documents before the first step."""
     if settings.is_on("packing") and settings.is_on("lazy_tokenize"):
         yield from settings.setting_problem(
             "refuses",
@@ -178,7 +178,7 @@ def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingPro
 
 
 def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Recurrent layers: Qwen3.5's are patched, and need flash-linear-attention; Qwen3-Next's are not."""
+    """Check recurrent layers: Qwen3.5's are patched, and need flash-linear-attention; Qwen3-Next's are not patched."""
     size = settings.sequence_parallel_size
     if settings.model is None or "linear_attention" not in settings.model.layer_types:
         return
@@ -192,8 +192,15 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         package = (
             snapshot.package("flash-linear-attention") if snapshot is not None and snapshot.distributions else None
         )
-        is_missing = isinstance(package, Absent)
-        if is_missing and settings.packed:
+        if settings.packed and size < 2 and _qwen3_5_drops_borders(settings):
+            yield from settings.setting_problem(
+                "wrong",
+                f"{_packing_field(settings)} with {model_type}: recurrent state leaks from one document into the next",
+                constraints.QWEN3_5_PACKED,
+                *fields,
+                sets=sets,
+            )
+        elif settings.packed and isinstance(package, Absent):
             yield from settings.setting_problem(
                 "refuses",
                 f"{_packing_field(settings)} with {model_type}: flash-linear-attention is not installed",
@@ -212,8 +219,15 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     )
 
 
+def _qwen3_5_drops_borders(settings: MsSwiftSettings) -> bool:
+    """Return whether the layers of Qwen3.5 are called without the borders of documents: by ms-swift or transformers."""
+    version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
+    is_old = isinstance(version, Known) and version.value < Version(RECURRENT_VARLEN["qwen3_5"])
+    return is_old or not settings.is_at_least(ms_swift.QWEN3_5_PACKED_SINCE)
+
+
 def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Packing of Qwen's vision models, whose modules ms-swift patched under a name that transformers 4.53 dropped."""
+    """Check packing of Qwen's vision models: ms-swift patched them through a name that transformers 4.53 removed."""
     model_type = settings.model.model_type if settings.model is not None else ""
     version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
     is_new = isinstance(version, Known) and version.value >= Version(FLASH_NAME_GONE_SINCE)
@@ -233,7 +247,7 @@ def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator
 
 
 def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Its own Ulysses, which imports a name that transformers has since 4.52 alone; its METADATA takes older ones."""
+    """Check ms-swift's own Ulysses: it imports a name of transformers 4.52, while METADATA allows older releases."""
     version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
     is_old = isinstance(version, Known) and version.value < Version(FLASH_CHECK_SINCE)
     if settings.sequence_parallel_size < 2 or settings.uses_xtuner or not is_old:
@@ -254,7 +268,7 @@ def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Ite
 
 
 def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Before 3.4.1, when sequence parallelism was xtuner's, no kind of preference learning took it."""
+    """Check for preference learning with sequence parallelism before 3.4.1, when xtuner's did not support it."""
     if settings.verb == "rlhf" and settings.sequence_parallel_size > 1:
         yield from settings.setting_problem(
             "refuses",
@@ -266,7 +280,7 @@ def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[Settin
 
 
 def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """`--config file.yaml` was taken from 3.10 to 4.0; since 4.1 the file is the first argument."""
+    """Check for `--config file.yaml`: accepted from 3.10 to 4.0; since 4.1 the file is the first argument."""
     setting = next((setting for setting in settings.unknown if setting.name == "--config"), None)
     if setting is None:
         return

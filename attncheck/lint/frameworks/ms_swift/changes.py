@@ -7,7 +7,7 @@ from attncheck.lint.fields import DROP, Changes, Edit, Job, Launch, changes_to_e
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, read_settings
 
-FieldValues = Iterator[tuple[str, str | None]]  # a field and its value, None to remove it
+FieldValues = Iterator[tuple[str, str | None]]  # a field and its value; None removes it
 VALUE_FIELDS: Mapping[str, str] = {
     "attn_implementation": "attn_impl",
     "ring_size": "sequence_parallel_size",
@@ -24,7 +24,7 @@ PRECISION_DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "f
 
 
 def make_edits(launch: Launch, verb: str, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that rename what the job's release does not know, and set `sets`."""
+    """Return the edits that rename the settings unknown to the job's release, and set `sets`."""
     if verb not in ms_swift.VERBS:
         return ()
     settings = read_settings(launch, verb, job.version)
@@ -38,7 +38,7 @@ def make_edits(launch: Launch, verb: str, job: Job, sets: Mapping[str, str]) -> 
 
 
 def _rename_settings(changes: Changes, settings: MsSwiftSettings, job: Job) -> None:
-    """Give each setting its new name; one whose new name the launch sets too stays unchanged."""
+    """Give each setting its new name; it is left unchanged if the launch also sets the new name."""
     refused = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
     for setting, (name, value) in settings.renamed.items():
         if (setting.name, setting.location) in refused:
@@ -48,7 +48,7 @@ def _rename_settings(changes: Changes, settings: MsSwiftSettings, job: Job) -> N
 
 
 def _translate_key(settings: MsSwiftSettings, job: Job, key: str, value: str) -> FieldValues:
-    """Yield the fields of the release that a key sets with their values, None to remove one."""
+    """Yield the fields of the release that a key sets, with their values; None removes a field."""
     text = None if value == DROP else value
     if key in VALUE_FIELDS:
         yield VALUE_FIELDS[key], text
@@ -68,7 +68,7 @@ def _translate_key(settings: MsSwiftSettings, job: Job, key: str, value: str) ->
 
 
 def _to_release(settings: MsSwiftSettings, name: str, text: str | None) -> FieldValues:
-    """Yield a field of the newest names as the release calls it; nothing if it has none."""
+    """Yield a field of the newest release under this release's name; nothing if it has none."""
     is_flash = text in ms_swift.FLASH_IMPLEMENTATIONS
     if not settings.is_at_least(ms_swift.HUGGING_FACE_SINCE):
         if name == "attn_impl" and text is not None:
@@ -83,7 +83,7 @@ def _to_release(settings: MsSwiftSettings, name: str, text: str | None) -> Field
 
 
 def _translate_packing(settings: MsSwiftSettings, value: str) -> FieldValues:
-    """Yield packing; turned off, padding_free, which joins rows too, goes with it."""
+    """Yield packing; if it is turned off, padding_free, which joins rows too, is turned off with it."""
     if value == "on":
         yield "packing", "true"
         return
@@ -94,7 +94,7 @@ def _translate_packing(settings: MsSwiftSettings, value: str) -> FieldValues:
 
 
 def _translate_global_batch(settings: MsSwiftSettings, job: Job, value: str) -> FieldValues:
-    """Yield the accumulation that makes a step of `value` rows, where that comes out even."""
+    """Yield the accumulation that makes a step of `value` rows, if it divides evenly."""
     ranks = getattr(job.world_size, "value", 1) // settings.sequence_parallel_size
     rows = settings.rows * max(ranks, 1)
     global_batch = to_int(value, 0)

@@ -1,4 +1,4 @@
-"""The releases of ms-swift in which each objection holds, read in its wheels 2.0.0 to 4.6.0.
+"""The releases of ms-swift to which each constraint applies, read in its wheels 2.0.0 to 4.6.0.
 
 4.0.0 moved llm/argument/ to arguments/ and trainers/sequence_parallel/ to sequence_parallel/.
 """
@@ -9,7 +9,7 @@ from attncheck.lint.frameworks.ms_swift.tables import (
     LEFT_ROW_REFUSED_SINCE,
 )
 
-LEFT_PADDING = (  # of one row too
+LEFT_PADDING = (  # even with a single row
     Constraint("ms-swift 4.6.0 template/base.py:2078", LEFT_ROW_REFUSED_SINCE,
                quote='padding_side must be "right" when use_megatron or sequence_parallel_size > 1'),
 )  # fmt: skip
@@ -21,5 +21,5 @@ LEFT_PADDING_OF_ROWS = (
 
 
 def __getattr__(name: str) -> Constraints:
-    """Return the constraints that constraints.toml has by this name."""
+    """Return the constraints of this name in constraints.toml."""
     return find_by_name(__file__, name)

@@ -1,8 +1,8 @@
-"""Reads `megatron sft`, `pt` and `rlhf` of ms-swift, which train with Megatron and its own attention.
+"""Reads ms-swift's `megatron sft`, `pt` and `rlhf`, which train with Megatron and its own attention.
 
-Names as in the wheels 3.3.0 to 4.6.0 (megatron/argument/megatron_args.py, in 4.x megatron/arguments/megatron_args.py);
-each has the options of Megatron-LM with underscores. None of them is called unknown: Megatron's own depend on the
-Megatron that is installed.
+Names are those of the wheels 3.3.0 to 4.6.0 (megatron/argument/megatron_args.py, in 4.x megatron/arguments/
+megatron_args.py). Each also has Megatron-LM's options, with underscores. No name is reported as unknown, because
+Megatron's options depend on the installed Megatron.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,14 +42,14 @@ Settings = Mapping[str, Setting]
 
 
 def parse_megatron_settings(launch: Launch, leading_words: int) -> dict[str, Setting]:
-    """Return the settings by field: the command's options go over the file's keys."""
+    """Return the settings by field; the command's options override the file's keys."""
     options = parse_options(launch.words[leading_words:], lambda name: "many", launch.source)
     settings = {entry.name: entry for entry in launch.entries}
     return {**settings, **{option.name.lstrip("-").replace("-", "_"): option for option in options}}
 
 
 def build_megatron_job(job: Job, launch: Launch, settings: Settings, world_size: Fact[int]) -> Job:
-    """Return the job with what is read of Megatron's sizes; the rest of its arguments is left open."""
+    """Return the job with Megatron's sizes as far as they are read; its other arguments are not judged."""
     ranks = _get_int(settings, "context_parallel_size", 1)
     written = {key: [settings[name] for name in names if name in settings] for key, names in KEY_FIELDS.items()}
     is_packed = _is_on(settings, "packing") or (
@@ -80,7 +80,7 @@ def build_megatron_job(job: Job, launch: Launch, settings: Settings, world_size:
 
 
 def _sizes_do_not_divide(settings: Settings, world_size: Fact[int]) -> Iterator[SettingProblem]:
-    """Pipeline stages with the rest; without them the rule on sequence and tensor parallelism speaks."""
+    """Check sizes with pipeline stages; without stages, the rule on sequence and tensor parallelism covers them."""
     tensor, stages, context = (_get_int(settings, name, 1) for name in SIZES)
     total = tensor * stages * context
     if not isinstance(world_size, Known) or world_size.value % total == 0 or world_size.value % (tensor * context):

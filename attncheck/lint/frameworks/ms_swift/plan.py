@@ -1,9 +1,9 @@
 """Writes a plan for ms-swift: the flags of `swift sft`.
 
-Names as in the wheel 4.6.0 (arguments/base_args/{model,template,base}_args.py, arguments/sft_args.py:186,
-trainers/arguments.py, whose arguments are transformers' own too). Packing needs a flash implementation. The sequence is
-cut by Ulysses over gcd(kv heads, size) ranks and by a zigzag ring over the rest (sequence_parallel.py:648), in
-flash_attention_2 and sdpa alone.
+Names are those of the wheel 4.6.0 (arguments/base_args/{model,template,base}_args.py, arguments/sft_args.py:186,
+trainers/arguments.py, whose arguments include transformers'). Packing needs a flash implementation. Ulysses divides the
+sequence over gcd(kv heads, size) ranks and a zigzag ring over the rest (sequence_parallel.py:648), only for
+flash_attention_2 and sdpa.
 """
 
 from attncheck.lint.fields import (
@@ -20,7 +20,7 @@ FLASH_IMPLEMENTATIONS = ("flash_attn", "flash_attention_2", "flash_attention_3",
 
 
 def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
-    """Return the flags of a plan, one a line."""
+    """Return the flags of a plan, one per line."""
     fields = {}
     if plan.attn_implementation:
         fields["attn_impl"] = plan.attn_implementation

@@ -1,11 +1,13 @@
-"""How a launch of ms-swift's `swift sft`, `swift pt` or `swift rlhf` is scaled down, and what it optimises.
+"""Scales down a launch of ms-swift's `swift sft`, `swift pt` or `swift rlhf`, and determines its objective.
 
 Sources, ms-swift 4.6.0: arguments/base_args/data_args.py (`dataset` takes a path), model/model_meta.py:174 (the model's
-type and template follow from the end of its path), loss_scale/ (`default`: answers are learnt, `all`: everything),
-arguments/sft_args.py:184 (packing and padding_free want a flash implementation by name), trainers/seq2seq_trainer.py:31
-(`model_accepts_loss_kwargs`: the loss is the mean over transformers' num_items_in_batch). arguments/rlhf_args.py: what
-answers pairs, and rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`), whose completions and rewards are made
-up; the losses of `swift rlhf` are not known here.
+type and template follow from the end of its path), loss_scale/ (`default`: answers are trained, `all`: everything),
+arguments/sft_args.py:184 (packing and padding_free require a flash implementation by name),
+trainers/seq2seq_trainer.py:31 (`model_accepts_loss_kwargs`: the loss is the mean over transformers'
+num_items_in_batch).
+
+For `swift rlhf`, whose losses are not known here: arguments/rlhf_args.py (the data of preference pairs) and
+rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`); its completions and rewards are replaced by made-up ones.
 """
 
 from collections.abc import Mapping
@@ -34,7 +36,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "autocast": 
 RLHF_FORMS: Mapping[str, DataForm] = {
     **dict.fromkeys(("dpo", "orpo", "simpo", "cpo", "rm"), "rejected_response"),
     "gkd": "messages",
-    "grpo": "rejected_response",  # whose answers are left out
+    "grpo": "rejected_response",  # the answers are removed
 }
 OTHER_MODELS = ("ref_model", "teacher_model", "reward_model")
 LEFT_OUT = (
@@ -48,7 +50,7 @@ CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of one of these commands, or of its configuration file."""
+    """Return the scaled-down launch of one of these commands or of its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "pt", *RLHF_FORMS):
         return f"ms-swift's {job.trainer} is not rehearsed yet: sft, pt, {', '.join(RLHF_FORMS)} are"
     attention = cut_attention(job, materials)
@@ -61,7 +63,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **attention.sets,
         "model": alias,
         "model_revision": DROP,
-        # The checkpoint's, if none is written; ours is float32. Of float32 weights ms-swift trains a copy in fp16.
+        # The default is the checkpoint's dtype. Ours is float32, for which ms-swift would train in mixed fp16.
         "torch_dtype": get_setting(job, "torch_dtype", "dtype") or DTYPES[job.plan.precision],
         "check_model": "false",
         "dataset": materials.data_file,
@@ -106,7 +108,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _cut_rlhf(job: Job, materials: Materials, alias: str) -> dict[str, str]:
-    """Return the settings of `swift rlhf` that name other models, generate or reward."""
+    """Return the settings of `swift rlhf` for other models, generation and rewards."""
     sets = {name: DROP for name in LEFT_OUT if get_setting(job, name) is not None}
     sets |= {name: alias for name in OTHER_MODELS if name not in sets and get_setting(job, name) is not None}
     if job.trainer == "grpo":

@@ -1,13 +1,13 @@
-"""What ms-swift renamed between its releases, and how a value of the old name reads under the new one.
+"""Renames between releases of ms-swift, and the values of old names under the new ones.
 
-Source: the dataclasses of neighbouring wheels from 2.0.0 to 4.6.0 (2.6.1 llm/utils/argument.py, 3.0.0 llm/argument/,
-4.6.0 arguments/); that each name which some release dropped is here or in `GONE` is a test.
+Source: the dataclasses of successive wheels from 2.0.0 to 4.6.0 (2.6.1 llm/utils/argument.py, 3.0.0 llm/argument/,
+4.6.0 arguments/). A test checks that each name dropped by some release is here or in `GONE`.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-# Name -> what other releases call it; the first that the release available has is taken. Read in both directions.
+# Name -> its names in other releases; the first one that the available release has is used. Read in both directions.
 RENAMES: Mapping[str, tuple[str, ...]] = {
     # 3.0.0
     "model_id_or_path": ("model",),
@@ -73,7 +73,7 @@ RENAMES: Mapping[str, tuple[str, ...]] = {
 }
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 TARGETS = {"ALL": "all-linear", "EMBEDDING": "all-embedding"}
-# What a value of the old name is under the new one; a value that is not here has no name there.
+# Values of the old name -> values of the new one; a value that is not listed has no equivalent.
 VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("use_flash_attn", "attn_impl"): {"true": "flash_attn", "false": "sdpa"},  # 2.6.1 llm/utils/model.py:1504-1508
     ("dtype", "torch_dtype"): DTYPES,
@@ -82,10 +82,10 @@ VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("lora_target_modules", "target_modules"): TARGETS,  # 3.0.0 llm/train/tuner.py:90-103
 }
 NAMES_OF_MODULES = ("target_modules", "lora_target_modules")
-NO_MODULES = ("AUTO", "DEFAULT")  # of 2.x: the model's own choice, which 3.x has not
-# Names that went without a successor of the same meaning.
+NO_MODULES = ("AUTO", "DEFAULT")  # 2.x: the model's own choice, which 3.x does not have
+# Names that were removed without a successor of the same meaning.
 GONE = frozenset(
-    # 3.0.0: torch's, ms-swift's own samplers and back ends; transformers' arguments are inherited since
+    # 3.0.0: settings of torch, and of ms-swift's samplers and back ends; transformers' arguments are inherited since
     {"check_dataset_strategy", "device_max_memory", "do_sample", "gpu_memory_fraction"}
     | {"hqq_dynamic_config_path", "ia3_feedforward_modules", "loss_scale_config_path", "min_lr", "model_cache_dir"}
     | {"neftune_backend", "deepspeed_config_path", "pp", "predict_with_generate", "rescale_image"}
@@ -102,13 +102,13 @@ GONE = frozenset(
 
 @cache
 def list_new_names(name: str) -> tuple[str, ...]:
-    """Return what other releases call a name, newer names and older ones."""
+    """Return the names of a setting in other releases, newer and older."""
     older = (old for old, new_names in RENAMES.items() if name in new_names)
     return tuple(dict.fromkeys((*RENAMES.get(name, ()), *older)))
 
 
 def translate_setting(name: str, value: str, known_names: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return the name and the value that the release available has for a setting of another one; None if it has none.
+    """Return the available release's name and value for a setting of another release; None if it has no such setting.
 
     A switch without a value is "true".
     """
@@ -119,14 +119,14 @@ def translate_setting(name: str, value: str, known_names: Mapping[str, object]) 
 
 
 def translate_name(name: str, known_names: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return the name for a setting whose value is not known, with no value; None if its values changed too."""
+    """Return the name of a setting with an unknown value, and no value; None if its values changed too."""
     new_name = next((new_name for new_name in list_new_names(name) if new_name in known_names), "")
     is_translated = bool({(name, new_name), (new_name, name)} & VALUES.keys())
     return (new_name, "") if new_name and not is_translated else None
 
 
 def _translate_value(name: str, new_name: str, value: str) -> Iterator[str]:
-    """Yield a value as another name has it; nothing if that cannot express it."""
+    """Yield a value of a name as the value of another name; nothing if there is no equivalent."""
     forward, backward = VALUES.get((name, new_name)), VALUES.get((new_name, name))
     if forward is None and backward is None:
         yield value

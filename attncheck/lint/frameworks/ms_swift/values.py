@@ -13,7 +13,7 @@ from attncheck.lint.frameworks.ms_swift.renames import translate_name, translate
 
 
 def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | None = None) -> "MsSwiftSettings":
-    """Return the settings of a launch as a release reads them: the command's options go over the file's keys."""
+    """Return the settings of a launch as a release reads them; the command's options override the file's keys."""
     known_names = ms_swift.read_option_rows(version, verb == "rlhf")
     options = tuple(_parse_options(launch, known_names))
     by_field = {entry.name: entry for entry in launch.entries if not entry.name.startswith("ENV")}
@@ -33,9 +33,9 @@ def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | 
 def _rename_unknown(
     by_field: dict[str, Setting], unknown: list[Setting], known_names: Mapping[str, Any]
 ) -> dict[Setting, tuple[str, str]]:
-    """Put each setting of another release under the name that this one has; return those names with their values.
+    """Put each setting of another release under its name in this one; return these names with their values.
 
-    If the launch has the new name too, or two old ones, the one that is there first counts.
+    If the launch also has the new name, or has two old ones, the first one counts.
     """
     renamed: dict[Setting, tuple[str, str]] = {}
     for setting in unknown:
@@ -51,7 +51,7 @@ def _rename_unknown(
 
 
 def _written_value(setting: Setting) -> str:
-    """Return the value of a setting, a switch's without one as "true" or "false"."""
+    """Return the value of a setting; "true" or "false" for a switch without one."""
     if setting.name.startswith("--") and setting.name[2:].startswith(("no_", "no-")):
         return "false"
     return setting.value or "true"
@@ -66,13 +66,13 @@ def _parse_options(launch: Launch, known_names: Mapping[str, Any]) -> Iterator[S
 
 
 def count_leading_words(launch: Launch) -> int:
-    """Return how many words come before the options: the program and its verb, or a module."""
+    """Return the number of words before the options: the program and its verb, or a module."""
     words = [word.text.rsplit("/", 1)[-1] for word in launch.words[:2]]
     return 2 if words and words[0] in ("swift", "megatron") else 1
 
 
 def field_name(option: str, known_names: Mapping[str, Any]) -> str:
-    """Return the field that an option sets; a prefix will do that only one field has (argparse, `allow_abbrev`)."""
+    """Return the field that an option sets; it may be a prefix that fits only one field (argparse, `allow_abbrev`)."""
     name = option.lstrip("-").replace("-", "_")
     if name in known_names:
         return name
@@ -88,7 +88,7 @@ def field_name(option: str, known_names: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class MsSwiftSettings(LaunchSettings):
-    """The settings of a launch by field; `unknown` are those that the release does not know."""
+    """The settings of a launch by field; `unknown` lists those that the release does not know."""
 
     launch: Launch
     verb: str  # "sft", "pt", "rlhf"
@@ -96,7 +96,7 @@ class MsSwiftSettings(LaunchSettings):
     snapshot: Snapshot | None
     by_field: Mapping[str, Setting] = field(default_factory=dict)
     unknown: tuple[Setting, ...] = ()
-    renamed: Mapping[Setting, tuple[str, str]] = field(default_factory=dict)  # of those: name and value that it has
+    renamed: Mapping[Setting, tuple[str, str]] = field(default_factory=dict)  # their names and values in this release
 
     @cached_property
     def parsed_values(self) -> dict[str, Any]:
@@ -112,12 +112,12 @@ class MsSwiftSettings(LaunchSettings):
         return True if is_option and not setting.value else parse_value(setting.value)
 
     def default_value(self, name: str) -> Any:
-        """Return the release's default of a setting, None if it has none."""
+        """Return the release's default of a setting; None if it has none."""
         return ms_swift.read_option_rows(self.version, self.verb == "rlhf").get(name, ("", None))[1]
 
     @cached_property
     def trainer(self) -> str:
-        """Return what is trained: the kind of preference or reinforcement learning, else the command's verb."""
+        """Return what is trained: the kind of preference or reinforcement learning, or else the command's verb."""
         if self.verb != "rlhf":
             return self.verb
         verb = self.launch.words[1].text if len(self.launch.words) > 1 else ""
@@ -125,7 +125,7 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def implementation(self) -> str:
-        """Return the implementation as transformers calls it (model/utils.py:43); "" if transformers chooses."""
+        """Return the implementation in transformers' words (model/utils.py:43); "" if transformers chooses."""
         if not self.is_at_least(ms_swift.HUGGING_FACE_SINCE):
             return "flash_attention_2" if self.is_on("use_flash_attn") else ""
         name = str(self.get("attn_impl") or "")
@@ -133,13 +133,13 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def packed(self) -> bool:
-        """Return whether documents share rows: packing turns padding_free on (arguments/sft_args.py:190)."""
+        """Return whether documents share rows: packing also turns padding_free on (arguments/sft_args.py:190)."""
         is_separated = self.is_at_least(ms_swift.PACKED_POSITIONS_SINCE)
         return (self.is_on("packing") and is_separated) or self.is_on("padding_free")
 
     @cached_property
     def rows(self) -> int:
-        """Return the rows of a device: 2.x has batch_size for it (2.2.0 llm/utils/argument.py:566)."""
+        """Return the number of rows on a device; 2.x calls it batch_size (2.2.0 llm/utils/argument.py:566)."""
         return self.get_int("per_device_train_batch_size", self.get_int("batch_size"))
 
     @cached_property
@@ -150,7 +150,7 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def uses_ring_variable(self) -> bool:
-        """Return whether the ring is chosen by a variable, which decides up to 3.8."""
+        """Return whether a variable selects the ring, as it does up to 3.8."""
         is_read = self.is_at_least(ms_swift.RING_VARIABLE_SINCE) and not self.is_at_least(ms_swift.DERIVED_RING_SINCE)
         return is_read and self.environ.get("SEQUENCE_PARALLEL_IMPL") == "ring_attention"
 
@@ -161,7 +161,7 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def ulysses_size(self) -> int:
-        """Return over how many of those ranks heads are exchanged: the others pass keys and values round a ring."""
+        """Return the number of these ranks that exchange heads; the others pass keys and values round a ring."""
         if self.model is None or not self.is_at_least(ms_swift.DERIVED_RING_SINCE):
             return self.sequence_parallel_size
         heads = value_or(self.model.num_kv_heads, value_or(self.model.num_heads, 0))
@@ -169,12 +169,12 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def zigzag_ring_size(self) -> int:
-        """Return over how many ranks the zigzag ring goes."""
+        """Return the number of ranks in the zigzag ring."""
         return self.sequence_parallel_size // self.ulysses_size
 
     @cached_property
     def environ(self) -> dict[str, str]:
-        """Return the variables of the job: those exported, and the file's ENV if they are not."""
+        """Return the job's variables: the exported ones, and those of the file's ENV that are not exported."""
         variables = {
             entry.name.partition(".")[2]: entry.value for entry in self.launch.entries if entry.name[:4] == "ENV."
         }

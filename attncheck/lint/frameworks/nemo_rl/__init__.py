@@ -1,9 +1,9 @@
-"""NeMo-RL (NVIDIA-NeMo/RL): `uv run examples/run_grpo.py --config x.yaml policy.…=…`, and its YAML on its own.
+"""NeMo-RL (NVIDIA-NeMo/RL): `uv run examples/run_grpo.py --config x.yaml policy.…=…`, or its YAML file alone.
 
-A configuration inherits from others (`defaults:`), and Hydra-like overrides change it. The policy trains on DTensor (a
-model of transformers' or NeMo AutoModel's) or on Megatron-core. What it makes of the settings was read in the tags
-v0.3.0 to v0.7.0. Under DTensor packing takes flash_attention_2 and context parallelism takes SDPA, whatever is written
-(v0.7.0 nemo_rl/models/automodel/setup.py:325-330).
+A configuration inherits from others (`defaults:`), and Hydra-like overrides change it. The policy trains with DTensor
+(a model from transformers or NeMo AutoModel) or with Megatron-core. The effects of settings were read in the tags
+v0.3.0 to v0.7.0. With DTensor, packing uses flash_attention_2 and context parallelism uses SDPA, regardless of the
+setting (v0.7.0 nemo_rl/models/automodel/setup.py:325-330).
 """
 
 import re
@@ -51,7 +51,7 @@ KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return how a launch of NeMo-RL's trains ("grpo"), "" for any other launch."""
+    """Return what a NeMo-RL launch trains ("grpo"); "" for any other launch."""
     names = parse_launch_settings(launch).by_name.keys()
     script = SCRIPT.search(launch.words[0].text) if launch.words else None
     is_policy = any(name.startswith("policy.") for name in names)
@@ -68,7 +68,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return parse_launch_settings(launch).get_text("policy.model_name")
 
 
@@ -99,7 +99,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def _count_gpus(settings: NemoSettings) -> Fact[int]:
-    """Return how many GPUs train; if generation has its own, they are not counted here."""
+    """Return how many GPUs train; the GPUs of separate generation are not counted."""
     if settings.is_written("policy.generation.colocated.enabled") and not settings.is_on(
         "policy.generation.colocated.enabled"
     ):
@@ -125,7 +125,7 @@ def _build_plan(settings: NemoSettings) -> Plan:
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that set `sets`; what a parent's file sets is set over it, in the file or the command."""
+    """Return the edits that set `sets`; values from a parent's file are overridden in the launch's file or command."""
     settings, changes = parse_launch_settings(launch), Changes()
     own = {launch.source.name, launch.file.name if launch.file is not None else launch.source.name}
     by_name = {name: setting for name, setting in settings.by_name.items() if setting.location.source in own}

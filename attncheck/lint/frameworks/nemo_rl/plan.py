@@ -6,7 +6,7 @@ PRECISIONS = {"bf16": "bfloat16", "autocast": "bfloat16", "fp16": "float16", "fp
 
 
 def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
-    """Return the overrides of a plan, one a line."""
+    """Return the overrides of a plan, one per line."""
     packs = plan.packed and plan.ring_size == 1
     return [
         *format_exports(plan),

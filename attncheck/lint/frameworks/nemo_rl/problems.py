@@ -16,7 +16,7 @@ POLICY = "nemo_rl/models/policy/lm_policy.py"
 def find_problems(
     settings: NemoSettings, trainer: str, version: str, world_size: Fact[int]
 ) -> Iterator[SettingProblem]:
-    """Yield what the release refuses, from what the launch writes."""
+    """Yield what the release refuses, judged by what the launch sets."""
     if not settings.is_known(PACKING, DYNAMIC, "policy.megatron_cfg.enabled", "policy.dtensor_cfg.enabled"):
         return
     yield from _check_backends(settings, version)
@@ -119,7 +119,7 @@ def _check_sizes(settings: NemoSettings, world_size: Fact[int]) -> Iterator[Sett
 def _check_tensor_parallel(settings: NemoSettings) -> Iterator[SettingProblem]:
     names = ("policy.train_micro_batch_size", "policy.logprob_batch_size")
     train, scoring = (settings.get_int(name, 0) for name in names)
-    # Of a configuration on its own the shell is not known. grpo.py:437 sets the variable if the ratio is forced.
+    # If there is only a configuration, the shell is unknown. grpo.py:437 sets the variable if the ratio is forced.
     is_exempt = "NRL_IGNORE_TP_ACCURACY_CHECK" in settings.launch.environ or not settings.launch.words
     is_exempt = is_exempt or settings.is_on("loss_fn.force_on_policy_ratio")
     if settings.tensor_parallel >= LARGE_TENSOR_PARALLEL and train and scoring and train != scoring and not is_exempt:

@@ -1,4 +1,4 @@
-"""The settings of one launch of NeMo-RL: its file's, those of the files that it inherits from, and overrides."""
+"""The settings of one NeMo-RL launch: those of its file, of the files that it inherits from, and overrides."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ MAX_HOPS = 8
 
 @dataclass(frozen=True)
 class NemoSettings:
-    """What a launch sets; `by_name` holds for each dotted name the setting that takes effect."""
+    """The settings of a launch; `by_name` maps each dotted name to the setting that takes effect."""
 
     launch: Launch
     written: tuple[Setting, ...]
     by_name: Mapping[str, Setting]
 
     def get_text(self, name: str) -> str:
-        """Return a value, a reference to another setting followed; "" if it is not written or not known."""
+        """Return a value, with references to other settings resolved; "" if it is not set or not known."""
         for _ in range(MAX_HOPS):
             setting = self.by_name.get(name)
             text = setting.value if setting is not None else ""
@@ -32,7 +32,7 @@ class NemoSettings:
         return ""
 
     def get_int(self, name: str, fallback: int) -> int:
-        """Return a number, `fallback` if it is not known or not above 0."""
+        """Return an integer; `fallback` if it is not known or not above 0."""
         return max(to_int(parse_value(self.get_text(name)), fallback), 0) or fallback
 
     def is_on(self, name: str) -> bool:
@@ -40,20 +40,20 @@ class NemoSettings:
         return is_true(parse_value(self.get_text(name)))
 
     def is_written(self, *names: str) -> bool:
-        """Return whether the launch writes any of the settings."""
+        """Return whether the launch sets any of the settings."""
         return any(name in self.by_name for name in names)
 
     def is_known(self, *names: str) -> bool:
-        """Return whether none of the settings is left to running."""
+        """Return whether none of the settings has a value known only at run time."""
         return all(bool(self.get_text(name)) or name not in self.by_name for name in names)
 
     def locate(self, *names: str) -> SourceLocation:
-        """Return where the first of the settings that is written is."""
+        """Return the location of the first of the settings that is set."""
         return next((self.by_name[name].location for name in names if name in self.by_name), SourceLocation())
 
     @cached_property
     def is_megatron(self) -> bool:
-        """Whether the policy trains on Megatron-core."""
+        """Whether the policy trains with Megatron-core."""
         return self.is_on("policy.megatron_cfg.enabled")
 
     @cached_property
@@ -63,18 +63,18 @@ class NemoSettings:
 
     @cached_property
     def tensor_parallel(self) -> int:
-        """How many ranks share a layer."""
+        """The number of ranks that share a layer."""
         name = "tensor_model_parallel_size" if self.is_megatron else "tensor_parallel_size"
         return self.get_int(f"{self.backend}.{name}", 1)
 
     @cached_property
     def context_parallel(self) -> int:
-        """How many ranks share a row."""
+        """The number of ranks that share a row."""
         return self.get_int(f"{self.backend}.context_parallel_size", 1)
 
     @cached_property
     def pipeline_parallel(self) -> int:
-        """How many ranks hold the layers one after the other."""
+        """The number of ranks that share the layers, each with successive ones."""
         return self.get_int("policy.megatron_cfg.pipeline_model_parallel_size", 1) if self.is_megatron else 1
 
     def count_cluster(self) -> Fact[int]:
@@ -85,14 +85,14 @@ class NemoSettings:
         return Known(self.get_int(names[0], 1) * self.get_int(names[1], 1))
 
     def describe_unresolved(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return a line for each of the settings whose value is known only when it runs."""
+        """Return a line for each of the settings with a value known only at run time."""
         rows = [(name, self.by_name[name]) for name in names if name in self.by_name and not self.by_name[name].known]
         unknown = [(name, setting) for name, setting in rows if not self.get_text(name)]
         return tuple(f"{name} {setting.value}: its value is known only at run time" for name, setting in unknown)
 
 
 def parse_launch_settings(launch: Launch) -> NemoSettings:
-    """Return the settings of a launch, the later over the earlier; `~name` takes one out."""
+    """Return the settings of a launch, later ones overriding earlier ones; `~name` removes one."""
     overrides = parse_overrides(launch.words[1:], launch.source)
     by_name: dict[str, Setting] = {}
     for setting in (*launch.entries, *overrides):

@@ -1,8 +1,8 @@
-"""OpenRLHF: `openrlhf.cli.train_sft`, `train_dpo`, `train_rm`, `train_ppo_ray` and those that older releases had.
+"""OpenRLHF: `openrlhf.cli.train_sft`, `train_dpo`, `train_rm`, `train_ppo_ray` and the trainers of older releases.
 
-Options are read as argparse reads them, under the names of any release 0.5.0 to 0.11.2, and written in those of one.
-What the release turns on or replaces on its own is in the job's plan; what it refuses is in its problems. GPUs of PPO
-are those of all roles, counted as cli/train_ppo_ray.py:36-140 of 0.11.2 makes its placement groups.
+Options are read as argparse reads them, in the names of any release from 0.5.0 to 0.11.2, and written in the names of
+one. The job's plan contains what the release turns on or replaces by default; its problems list what the release
+refuses. GPUs of PPO are those of all roles, counted like the placement groups in cli/train_ppo_ray.py:36-140 of 0.11.2.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ from attncheck.lint.frameworks.openrlhf.rehearsal import cut
 from attncheck.lint.frameworks.openrlhf.values import ParsedOption, Values, parse_trainer_options
 from attncheck.lint.launchers.options import EVERY_GPU
 
-LEFT_PADDED = ("rm", "ppo")  # cli/train_rm.py:38, trainer/ray/ppo_actor.py: pad on the left; the others on the right
-FLASH_CROSS_ENTROPY = ("0.6.2", "0.7.0")  # models/utils.py:109 of DPO and PPO; SFT's own loss went with 0.7.0
-# Packing replaces an implementation of any other name.
+LEFT_PADDED = ("rm", "ppo")  # cli/train_rm.py:38, trainer/ray/ppo_actor.py: padded on the left; the others on the right
+FLASH_CROSS_ENTROPY = ("0.6.2", "0.7.0")  # models/utils.py:109 of DPO and PPO; SFT's own loss was removed in 0.7.0
+# Packing replaces any other implementation.
 FLASH_IMPLEMENTATIONS = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
 NAMES_BY_KEY: Mapping[Key, str] = {
     "attn_implementation": "ds.attn_implementation",
@@ -57,12 +57,12 @@ NAMES_BY_KEY: Mapping[Key, str] = {
 
 
 def find_trainer(launch: Launch) -> str:
-    """Return the trainer that a launch starts ("sft", "ppo"), "" if it is none of OpenRLHF's."""
+    """Return the trainer that a launch starts ("sft", "ppo"); "" if it is not one of OpenRLHF's."""
     return forks.guess_trainer(forks.read_module_name(launch))
 
 
 def find_model(launch: Launch) -> str:
-    """Return the model as written, "" if none is."""
+    """Return the model as the launch names it; "" if it names none."""
     trainer = find_trainer(launch)
     if trainer not in names.list_trainers():
         return forks.find_model(launch)
@@ -73,7 +73,7 @@ def find_model(launch: Launch) -> str:
 
 
 def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
-    """Return the job as `version` reads it; a setting that it does not know counts under its new name."""
+    """Return the job as `version` reads it; a setting unknown to it counts under its new name."""
     trainer, module_name = find_trainer(launch), forks.read_module_name(launch)
     if trainer not in names.list_trainers():
         return forks.read_job(launch, version, module_name)
@@ -127,7 +127,7 @@ def _resolve_values(
 
 
 def _count_processes(launch: Launch, values: Values) -> Fact[int]:
-    """Return how many processes train: the actor's in PPO, else those that the launcher starts."""
+    """Return how many processes train: the actor's in PPO, otherwise those that the launcher starts."""
     if values.trainer == "ppo":
         gpus = values.count_role_gpus("actor")
         return Known(gpus) if gpus is not None else Absent("the actor's GPU count is known only at run time")
@@ -141,7 +141,7 @@ def _count_processes(launch: Launch, values: Values) -> Fact[int]:
 
 
 def _count_gpus(values: Values) -> Fact[int]:
-    """Return the GPUs that Ray must have free at once, over all roles."""
+    """Return the number of GPUs that Ray must have free at once for all roles."""
     role_gpus = {role: values.count_role_gpus(role) for role in values.list_roles()}
     colocate_all, vllm_gpus = values.is_on("train.colocate_all"), values.vllm_gpus
     shared = {"ref"} if colocate_all or values.is_on("train.colocate_actor_ref") else set()
@@ -164,7 +164,7 @@ def _count_nodes(launch: Launch, values: Values) -> int:
 
 
 def _required_packages(trainer: str, version: str) -> tuple[str, ...]:
-    """Return what the release's METADATA requires; vllm comes with an extra, for PPO."""
+    """Return the packages that the release's METADATA requires; for PPO, also vllm, which is an extra."""
     packages = names.required_packages(version)
     return tuple(
         name + specifier for name, specifier in packages.items() if specifier and (name != "vllm" or trainer == "ppo")
@@ -197,7 +197,7 @@ def _build_plan(launch: Launch, values: Values) -> Plan:
 
 
 def _accumulation_steps(values: Values, micro_batch: int) -> int:
-    """Return utils/deepspeed/deepspeed.py:110 `accumulated_gradient`, if the processes are known."""
+    """Return `accumulated_gradient` (utils/deepspeed/deepspeed.py:110), if the number of processes is known."""
     global_batch = values.number("train.batch_size")
     if values.has_dynamic_batches or not values.world_size or not global_batch:
         return 1
@@ -259,7 +259,7 @@ def write_settings(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[E
 
 
 def _translate_keys(job: Job, sets: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings under OpenRLHF's newest names; what has none is left out."""
+    """Return the settings under OpenRLHF's newest names; those without one are omitted."""
     role = "actor" if job.trainer == "ppo" else "model"
     option_names = {**NAMES_BY_KEY, "gradient_checkpointing": f"{role}.gradient_checkpointing_enable"}
     names_by_key = {str(key): name for key, name in option_names.items()}

@@ -1,7 +1,7 @@
-"""What OpenRLHF does with settings that it cannot honour: each function checks one behaviour, read in its wheels.
+"""Problems with settings that OpenRLHF cannot honour; each function checks one behaviour, read in its wheels.
 
-`constraints` says in which releases, and where it was read.
-What can be judged without knowing the framework (a ring against the world size, head counts, GPUs) is left to rules.
+`constraints` says which releases have it and where it was read. Checks that need no knowledge of the framework (ring
+size against world size, head counts, GPUs) are rules.
 """
 
 import math
@@ -15,7 +15,7 @@ from attncheck.lint.frameworks.openrlhf import constraints, names
 from attncheck.lint.frameworks.openrlhf.ppo import REINFORCEMENT_CHECKS, drop_dynamic_batches
 from attncheck.lint.frameworks.openrlhf.values import LLAMA3_HOOK, Values, is_known_at_least
 
-IGNORES_DETERMINISTIC_G = "4.54.0"  # first transformers that does not (wheels 4.53.3, 4.54.0)
+IGNORES_DETERMINISTIC_G = "4.54.0"  # the first transformers without it (wheels 4.53.3, 4.54.0)
 
 
 def find_setting_problems(values: Values) -> tuple[SettingProblem, ...]:
@@ -27,7 +27,7 @@ def find_setting_problems(values: Values) -> tuple[SettingProblem, ...]:
 
 
 def refused_value(values: Values) -> Iterator[SettingProblem]:
-    """Values that argparse refuses: none of an option's choices, or no number; too few values, or one for a switch."""
+    """Check for values that argparse refuses: not a choice, not a number, too few, or a value for a switch."""
     specs = names.parser_options(values.trainer, values.version)
     for option in values.parsed_options:
         if option.known and option.setting.known:
@@ -39,7 +39,7 @@ def refused_value(values: Values) -> Iterator[SettingProblem]:
 
 
 def _explain_refusal(name: str, spec: names.OptionSpec, values: tuple[str, ...]) -> str:
-    """Return why argparse refuses the values of an option, "" if it takes them."""
+    """Return why argparse refuses the values of an option; "" if it accepts them."""
     for value in values:
         if spec.nargs == 0:
             return f"{name} takes no value, not {value!r}"
@@ -61,7 +61,7 @@ def _has_type(type_name: str, value: str) -> bool:
 
 
 def missing_trainer(values: Values) -> Iterator[SettingProblem]:
-    """A trainer that this release does not have."""
+    """Check for a trainer that this release does not have."""
     if names.has_trainer(values.trainer, values.version):
         return
     first, last = names.trainer_lifetime(values.trainer)
@@ -79,7 +79,7 @@ def missing_trainer(values: Values) -> Iterator[SettingProblem]:
 
 
 def size_below_one(values: Values) -> Iterator[SettingProblem]:
-    """A size below 1, by which others are divided."""
+    """Check for a size below 1 that is used as a divisor."""
     ppo_names = ("rollout.micro_batch_size", "rollout.batch_size", "rollout.n_samples_per_prompt")
     common_names = ("ds.ring_attn_size", "ds.tensor_parallel_size", "train.micro_batch_size", "train.batch_size")
     for name in (*common_names, *(ppo_names if values.trainer == "ppo" else ())):
@@ -95,12 +95,12 @@ def size_below_one(values: Values) -> Iterator[SettingProblem]:
 
 
 def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
-    """The reward model's trainer does not tell the model of the ring whose attention was put into it."""
+    """Check for a reward model with a ring: its trainer replaces its attention, but does not pass it the ring."""
     if values.trainer == "rm" and values.ring_size > 1:
         yield from values.setting_problem(
             "refuses",
             f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model, whose first "
-            "ends in KeyError: 'cu_seqlens_q'",
+            "step ends in KeyError: 'cu_seqlens_q'",
             constraints.REWARD_MODEL_WITHOUT_RING,
             "ds.ring_attn_size",
             installs=("openrlhf>=0.9.2,<0.10",),
@@ -109,7 +109,7 @@ def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
 
 
 def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
-    """SFT, RM and DPO assert packing under a ring; PPO turns it on since 0.8.4, and had neither before."""
+    """Check for a ring without packing: SFT, RM and DPO assert it, and PPO turns it on since 0.8.4."""
     if values.ring_size <= 1 or values.is_on("ds.packing_samples"):
         return
     ring = f"{values.option('ds.ring_attn_size')} {values.ring_size}"
@@ -142,7 +142,7 @@ def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
 
 
 def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProblem]:
-    """Packing puts flash_attention_2 in the place of every name without "flash_attention" in it."""
+    """Check for packing with other implementations: flash_attention_2 replaces names without "flash_attention"."""
     implementation = values.text("ds.attn_implementation")
     if not values.packed or not implementation or "flash_attention" in implementation:
         return
@@ -161,7 +161,7 @@ def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProble
 
 
 def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
-    """Packing of a micro batch of one row: there is nothing to join."""
+    """Check for packing with micro batches of one row, which join nothing."""
     name = "train.micro_batch_size"
     if (
         values.trainer in ("sft", "ppo")
@@ -182,7 +182,7 @@ def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
 
 
 def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
-    """Recurrent layers are given positions alone, which do not separate documents for them."""
+    """Check for packing with recurrent layers: they get only positions, which do not separate documents."""
     recurrent = set(values.model.layer_types) & RECURRENT_LAYERS if values.model is not None else set()
     if values.packed and recurrent and values.model is not None:
         layers = " and ".join(sorted(recurrent))
@@ -202,7 +202,7 @@ def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
 
 
 def liger_on_vision_model(values: Values) -> Iterator[SettingProblem]:
-    """Liger on a model with a vision_config, refused since 0.10.0."""
+    """Check for Liger on a model with a vision_config, refused since 0.10.0."""
     has_vision = values.model is not None and any(tower.name == "vision_config" for tower in values.model.towers)
     if has_vision and values.is_on("ds.use_liger_kernel"):
         yield from values.setting_problem(
@@ -215,7 +215,7 @@ def liger_on_vision_model(values: Values) -> Iterator[SettingProblem]:
 
 
 def four_bit_weights_without_bf16(values: Values) -> Iterator[SettingProblem]:
-    """4-bit weights with another dtype than bf16, the only one that they compute in."""
+    """Check for 4-bit weights with a dtype other than bf16, the only one in which they compute."""
     dtype = values.text("ds.param_dtype")
     if values.is_on("ds.load_in_4bit") and dtype is not None and dtype != "bf16":
         yield from values.setting_problem(
@@ -228,7 +228,7 @@ def four_bit_weights_without_bf16(values: Values) -> Iterator[SettingProblem]:
 
 
 def tensor_parallel_requirements(values: Values) -> Iterator[SettingProblem]:
-    """Tensor parallelism without bf16, or with a DeepSpeed whose version, compared as text, is before "0.16.4"."""
+    """Check for tensor parallelism without bf16, or with a DeepSpeed version that is, as text, below "0.16.4"."""
     if values.tensor_parallel <= 1:
         return
     option = f"{values.option('ds.tensor_parallel_size')} {values.tensor_parallel}"
@@ -253,9 +253,10 @@ def tensor_parallel_requirements(values: Values) -> Iterator[SettingProblem]:
 
 
 def indivisible_batches(values: Values) -> Iterator[SettingProblem]:
-    """Batches that break DeepSpeed's global batch × ring × tensor parallel = micro batch × steps × processes.
+    """Check batches against DeepSpeed's global batch × ring × tensor parallel = micro batch × steps × processes.
 
-    It holds for every model's engine; dynamic batches exempt the trained models, not the reference and reward models.
+    The equation applies to every model's engine. Dynamic batches exempt the trained models, but not the reference and
+    reward models.
     """
     global_batch, micro_batch = values.number("train.batch_size"), values.number("train.micro_batch_size")
     roles = values.list_roles() if values.trainer == "ppo" else ["actor"]
@@ -294,7 +295,7 @@ def _check_batch(
 
 
 def _suggest_batch(values: Values, rows: int, micro_batch: int, world_size: int) -> dict[str, str]:
-    """Return the smallest change that makes the batch divisible: a smaller micro batch, else a larger global batch."""
+    """Return the smallest change that makes the batch divisible: a smaller micro batch, or a larger global batch."""
     if rows % world_size == 0 and rows >= world_size:
         rows_per_rank = rows // world_size
         return {"batch": str(largest_divisor(rows_per_rank, micro_batch))}
@@ -306,7 +307,7 @@ def _suggest_batch(values: Values, rows: int, micro_batch: int, world_size: int)
 
 
 def too_few_samples(values: Values) -> Iterator[SettingProblem]:
-    """SFT with fewer samples than one step takes: refused since 0.11.2, before that no step was taken."""
+    """Check for SFT with fewer samples than one step takes: refused since 0.11.2; before, no step ran."""
     sizes = (values.number(name) for name in ("data.max_samples", "train.batch_size", "train.max_epochs"))
     samples, global_batch, epochs = sizes
     if values.trainer != "sft" or samples is None or global_batch is None or epochs is None:
@@ -321,7 +322,7 @@ def too_few_samples(values: Values) -> Iterator[SettingProblem]:
 
 
 def determinism_without_effect(values: Values) -> Iterator[SettingProblem]:
-    """A determinism switch, half of which sets a global that transformers reads in 4.47.0 to 4.53.3 only."""
+    """Check for a determinism switch: half of it sets a global that only transformers 4.47.0 to 4.53.3 reads."""
     transformers = values.installed_version("transformers")
     if values.is_on("train.full_determinism_enable") and is_known_at_least(transformers, IGNORES_DETERMINISTIC_G):
         switch = values.option("train.full_determinism_enable")
@@ -333,7 +334,7 @@ def determinism_without_effect(values: Values) -> Iterator[SettingProblem]:
 
 
 def muon_with_old_deepspeed(values: Values) -> Iterator[SettingProblem]:
-    """The Muon optimiser with a deepspeed before 0.18.9."""
+    """Check for the Muon optimiser with a deepspeed before 0.18.9."""
     deepspeed = values.installed_version("deepspeed")
     is_old = bool(deepspeed) and not is_known_at_least(deepspeed, "0.18.9")
     for name in ("optim", "actor.optim", "critic.optim"):
@@ -349,7 +350,7 @@ def muon_with_old_deepspeed(values: Values) -> Iterator[SettingProblem]:
 
 
 def multiturn_without_chat_template(values: Values) -> Iterator[SettingProblem]:
-    """SFT on conversations without the chat template that it asserts."""
+    """Check for SFT on conversations without the required chat template."""
     if values.trainer == "sft" and values.is_on("data.multiturn") and not values.is_on("data.apply_chat_template"):
         yield from values.setting_problem(
             "refuses",

@@ -1,7 +1,7 @@
 """Renames and sets options of an OpenRLHF launch, in the text that they were read from.
 
-A name is changed in place and its value left as it was written, quotes, variables and all; only a value that changes
-with its name is rewritten.
+A name is changed in place. Its value keeps its written form, including quotes and variables, unless it changes with the
+name.
 """
 
 import re
@@ -16,13 +16,13 @@ from attncheck.lint.frameworks.openrlhf import names, tables
 from attncheck.lint.frameworks.openrlhf.names import AllOptions, NamedValues
 from attncheck.lint.frameworks.openrlhf.values import ParsedOption
 
-BLANKS = re.compile(r"(?:[ \t]|\\?\r?\n)*")  # blanks and continued lines
+BLANKS = re.compile(r"(?:[ \t]|\\?\r?\n)*")  # blanks and line continuations
 OFF_VALUES = ("off", DROP)
 
 
 @dataclass(frozen=True)
 class OptionChange:
-    """One option as it was written, and what replaces it: () removes it."""
+    """A written option and its replacement; () removes it."""
 
     option: ParsedOption
     replacement: tuple[NamedValues, ...]
@@ -41,7 +41,7 @@ def build_edits(
     unknown_options: Collection[tuple[str, SourceLocation]],
     sets: Mapping[str, str],
 ) -> tuple[Edit, ...]:
-    """Return the edits that rename `unknown_options` and set `sets` (newest names, or the release's own)."""
+    """Return the edits that rename `unknown_options` and set `sets` (in the newest names, or the release's own)."""
     all_options = {option.name: option.values for option in parsed_options if option.name}
     changes = _rename_options(trainer, version, parsed_options, unknown_options, all_options)
     added: list[NamedValues] = []
@@ -65,9 +65,9 @@ def _rename_options(
     unknown_options: Collection[tuple[str, SourceLocation]],
     all_options: AllOptions,
 ) -> list[OptionChange]:
-    """Return the options with `unknown_options` renamed; a new name that the launch already has is left out.
+    """Return the options with `unknown_options` renamed; a new name that the launch already has is omitted.
 
-    What is written twice stays written twice, as the last one is: argparse takes that.
+    An option that is written twice remains so: argparse accepts that and uses the last one.
     """
     are_unknown = [(option.setting.name, option.setting.location) in unknown_options for option in parsed_options]
     used_names = {option.name: "" for option, is_unknown in zip(parsed_options, are_unknown) if not is_unknown}
@@ -109,7 +109,7 @@ def _resolve_setting(
 def _set_option(
     changes: list[OptionChange], option_to_set: NamedValues, replaced_names: tuple[str, ...]
 ) -> tuple[list[OptionChange], list[NamedValues]]:
-    """Return the options with one set, and the one itself if none has its name. The name "" removes all."""
+    """Return the options with one set, and that option itself if none has its name. The name "" removes all."""
     name, _ = option_to_set
     last = max((index for index, change in enumerate(changes) if name and change.has_name(name)), default=-1)
     updated = []
@@ -125,7 +125,7 @@ def _set_option(
 
 
 def _edit_option(launch: Launch, change: OptionChange) -> list[Edit]:
-    """Return the edits that put its replacement in the place of an option."""
+    """Return the edits that replace an option."""
     source, option = launch.source.name, change.option
     (name, values), others = change.replacement[0], change.replacement[1:]
     if values == option.values and not others:
@@ -141,13 +141,13 @@ def _edit_option(launch: Launch, change: OptionChange) -> list[Edit]:
 
 
 def _is_editable(launch: Launch, option: ParsedOption) -> bool:
-    """Return whether an option has its own place in the text: not in a variable that holds several words."""
+    """Return whether an option can be edited in the text, rather than being part of a variable with several words."""
     spans = Counter(word.span for word in launch.words)
     return option.setting.span != NOWHERE and all(spans[word.span] == 1 for word in option.words)
 
 
 def _find_name_span(launch: Launch, option: ParsedOption) -> Span:
-    """Return the span of an option's name, `NOWHERE` where it is assembled from several places."""
+    """Return the span of an option's name; `NOWHERE` if the name is assembled from several places."""
     start, end = option.words[0].span
     name = option.setting.name
     is_there = launch.source.text[start : start + len(name)] == name and start + len(name) <= end
@@ -155,7 +155,7 @@ def _find_name_span(launch: Launch, option: ParsedOption) -> Span:
 
 
 def _format_option(launch: Launch, option: ParsedOption, named_values: NamedValues) -> str:
-    """Return an option as text; values that stay keep their written form."""
+    """Return an option as text; unchanged values keep their written form."""
     name, values = named_values
     span = option.setting.value_span
     if values and values == option.values and span != NOWHERE:
@@ -164,14 +164,14 @@ def _format_option(launch: Launch, option: ParsedOption, named_values: NamedValu
 
 
 def _remove_options(launch: Launch, changes: list[OptionChange]) -> list[Edit]:
-    """Return the edits that remove options, neighbours together: each alone would cut into the other's line."""
+    """Return the edits that remove options; neighbours are removed together, because single removals would overlap."""
     spans: list[Span] = []
     follows_removed = False
     for change in changes:
         is_removed = change.is_changed and not change.replacement and _is_editable(launch, change.option)
         if is_removed:
             span = change.option.setting.span
-            # What comes out of a variable may be before.
+            # Text from a variable may come earlier.
             is_behind = follows_removed and spans[-1][1] <= span[0]
             if is_behind and BLANKS.fullmatch(launch.source.text, spans[-1][1], span[0]):
                 spans[-1] = (spans[-1][0], span[1])
@@ -182,7 +182,7 @@ def _remove_options(launch: Launch, changes: list[OptionChange]) -> list[Edit]:
 
 
 def _append_options(launch: Launch, added: list[NamedValues]) -> list[Edit]:
-    """Return the edits that put options at the end of the command."""
+    """Return the edits that add options at the end of the command."""
     if all(word.span == NOWHERE for word in launch.words):
         return []
     return [

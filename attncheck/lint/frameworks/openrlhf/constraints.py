@@ -1,6 +1,6 @@
-"""The releases of OpenRLHF in which each objection holds, read in all its wheels from 0.5.0 to 0.11.2.
+"""The releases of OpenRLHF to which each constraint applies, read in all its wheels from 0.5.0 to 0.11.2.
 
-Line numbers are those of the release that is named; a range is that of the assertion's own text in every wheel.
+Line numbers belong to the release that is named; a range covers the text of the assertion in every wheel.
 """
 
 from collections.abc import Mapping
@@ -38,5 +38,5 @@ BASELINE: Mapping[str, Constraints] = {
 
 
 def __getattr__(name: str) -> Constraints:
-    """Return the constraints that constraints.toml has by this name."""
+    """Return the constraints of this name in constraints.toml."""
     return find_by_name(__file__, name)

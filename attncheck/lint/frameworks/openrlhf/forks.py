@@ -1,7 +1,8 @@
-"""Modules of changed trees of OpenRLHF: `openrlhf.cli.train_sft_dev`, `openrlhf.cli.train_ebft_ray`.
+"""Modules of modified OpenRLHF trees: `openrlhf.cli.train_sft_dev`, `openrlhf.cli.train_ebft_ray`.
 
-No release has them (names/openrlhf.json lists the parsers of 0.5.0 to 0.11.2). Where the name begins with one trainer's
-and holds no other's, it is that trainer, in names of its own; else only what every parser calls alike is read.
+No release has them (names/openrlhf.json lists the parsers of 0.5.0 to 0.11.2). If the name begins with one trainer's
+name and contains no other's, the launch uses that trainer with its own names. Otherwise only names common to all
+parsers are read.
 """
 
 import re
@@ -17,13 +18,13 @@ IMPLEMENTATION_OPTIONS = ("attn_implementation", "ds.attn_implementation")
 
 
 def read_module_name(launch: Launch) -> str:
-    """Return what comes behind "train_" in the module that a launch starts: "sft_dev"; "" if it is none."""
+    """Return the name after "train_" of the module that a launch starts ("sft_dev"); "" if there is none."""
     match = TRAINER_MODULE.fullmatch(launch.words[0].text) if launch.words else None
     return (match[1] or match[2]) if match else ""
 
 
 def guess_trainer(module_name: str) -> str:
-    """Return the trainer of a module ("sft_dev" is sft's), its own name if that is not certain."""
+    """Return the trainer of a module ("sft_dev" is sft's); the module's own name if that is not certain."""
     trainers = names.list_trainers()
     parts = [part for part in module_name.split("_") if part in trainers]
     return parts[0] if len(parts) == 1 and module_name.split("_")[0] == parts[0] else module_name
@@ -46,13 +47,13 @@ def describe_fork(module_name: str, trainer: str) -> str:
 
 
 def find_model(launch: Launch) -> str:
-    """Return the model as written, "" if none is."""
+    """Return the model as the launch names it; "" if it names none."""
     values = {setting.name.lstrip("-"): setting.value for setting in _parse_options(launch)}
     return next((values[name] for name in MODEL_OPTIONS if values.get(name)), "")
 
 
 def read_job(launch: Launch, version: str, module_name: str) -> Job:
-    """Return what is known of a trainer that no release has."""
+    """Return what is known of a job whose trainer is in no release."""
     settings = _parse_options(launch)
     values = {setting.name.lstrip("-"): setting for setting in settings}
     written = [values[name].value for name in IMPLEMENTATION_OPTIONS if name in values and values[name].known]
@@ -72,7 +73,7 @@ def read_job(launch: Launch, version: str, module_name: str) -> Job:
 
 
 def leave_open(job: Job, module_name: str) -> Job:
-    """Return a job that was read as its trainer's, without what only a release answers for: packages, ring, GPUs."""
+    """Return a job without the facts that only a release can state: packages, ring, GPUs."""
     gpus = Absent(f"cli/train_{module_name}.py says how many GPUs it takes")
     remarks = (describe_fork(module_name, job.trainer), *job.remarks)
     plan = replace(job.plan, shims=())

@@ -1,10 +1,10 @@
-"""Translates the name and the values of an OpenRLHF setting from any release to another one.
+"""Translates the name and the values of an OpenRLHF setting between releases.
 
-`resolve_option` reads a written name as argparse does: whole names and unique prefixes. `translate_option` goes over
-the dotted names of the newest release to those of the requested one.
+`resolve_option` reads a written name as argparse does: whole names and unique prefixes. `translate_option` converts a
+setting to the dotted names of the newest release, and from there to those of the requested one.
 
-Source: attncheck/lint/names/openrlhf.json, made of the parsers of the wheels 0.5.0 to 0.11.2; a change of values is
-cited if it is made.
+Source: attncheck/lint/names/openrlhf.json, made from the parsers of the wheels 0.5.0 to 0.11.2; each change of values
+is cited where it is applied.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from attncheck.lint.fields import is_at_least, releases
 from attncheck.lint.frameworks.openrlhf import tables
 from attncheck.lint.names import load_table
 
-TRAINER_FILES = {"ppo": "ppo_ray"}  # trainer -> the tail of its file, where the two differ
+TRAINER_FILES = {"ppo": "ppo_ray"}  # trainer -> the end of its file's name, if different
 NamedValues = tuple[str, tuple[str, ...]]  # a name without dashes, and its values
-AllOptions = Mapping[str, tuple[str, ...]]  # name without dashes -> values, of a whole launch
+AllOptions = Mapping[str, tuple[str, ...]]  # name without dashes -> values, for a whole launch
 CORRECTIONS = {
     "tis": ("token", "clip"),
     "icepop": ("token", "mask"),
@@ -31,7 +31,7 @@ CORRECTIONS = {
 class OptionSpec:
     """One option of one release's parser."""
 
-    nargs: int | str  # how many values; "*" any number, "+" at least one
+    nargs: int | str  # number of values; "*" for any number, "+" for at least one
     type: str  # "int", "float", "str"; "" for a switch
     default: Any
     choices: tuple[str, ...]
@@ -43,13 +43,13 @@ def list_releases() -> tuple[str, ...]:
 
 
 def find_release(version: str) -> str:
-    """Return the newest release read that is not newer than `version`; the newest if it is not a version."""
+    """Return the newest release read that is not newer than `version`; the newest if `version` is invalid."""
     return releases.find_release("openrlhf", version)
 
 
 @cache
 def option_lifetimes(trainer: str) -> Mapping[str, tuple[tuple[int, int, OptionSpec], ...]]:
-    """Return name without dashes -> (first release, last release, option); releases as indices of `list_releases`."""
+    """Return name without dashes -> (first release, last release, option), by index in `list_releases`."""
     release_index = {version: index for index, version in enumerate(list_releases())}
     rows = load_table("openrlhf")["trainers"].get(TRAINER_FILES.get(trainer, trainer), {})
     return {
@@ -64,7 +64,7 @@ def option_lifetimes(trainer: str) -> Mapping[str, tuple[tuple[int, int, OptionS
 
 @cache
 def parser_options(trainer: str, version: str) -> Mapping[str, OptionSpec]:
-    """Return the options that a trainer has in a release; of a trainer that is gone from it, those it had last."""
+    """Return a trainer's options in a release; for a trainer that was removed, those of its last release."""
     first, last = _trainer_span(trainer)
     return _options_at(trainer, min(max(list_releases().index(find_release(version)), first), last))
 
@@ -76,13 +76,13 @@ def _options_at(trainer: str, release_index: int) -> dict[str, OptionSpec]:
 
 @cache
 def list_trainers() -> tuple[str, ...]:
-    """Return the trainers that some release has."""
+    """Return the trainers of all releases."""
     files = {file: trainer for trainer, file in TRAINER_FILES.items()}
     return tuple(files.get(file, file) for file in load_table("openrlhf")["trainers"] if file != "ppo")
 
 
 def required_packages(version: str) -> dict[str, str]:
-    """Return distribution -> what a release requires of it ("==5.15.0"), vllm's with the extra that brings it."""
+    """Return distribution -> the release's requirement ("==5.15.0"); vllm's comes from the extra that installs it."""
     release_index = list_releases().index(find_release(version))
     index_of = {release: index for index, release in enumerate(list_releases())}
     rows = ((name, row) for name, rows in load_table("openrlhf")["requires"].items() for row in rows)
@@ -90,7 +90,7 @@ def required_packages(version: str) -> dict[str, str]:
 
 
 def trainer_lifetime(trainer: str) -> tuple[str, str]:
-    """Return the first and the last release that has a trainer."""
+    """Return the first and the last release with a trainer."""
     first, last = _trainer_span(trainer)
     return list_releases()[first], list_releases()[last]
 
@@ -107,15 +107,15 @@ def has_trainer(trainer: str, version: str) -> bool:
 
 
 def has_option(trainer: str, version: str, name: str) -> bool:
-    """Return whether a trainer of a release has an option."""
+    """Return whether a trainer has an option in a release."""
     return name in parser_options(trainer, version)
 
 
 @cache
 def resolve_option(trainer: str, version: str, written_name: str) -> tuple[str, bool]:
-    """Return the whole name of a written option, "" if no release has it, and whether this release takes it.
+    """Return the full name of a written option ("" if no release has it), and whether this release accepts it.
 
-    argparse takes a name that begins only one of its options (`allow_abbrev`, its default); several: it refuses.
+    argparse accepts a prefix of a single option (`allow_abbrev`, its default), and refuses one of several.
     """
     name = written_name.removeprefix("--")
     release_options = parser_options(trainer, version)
@@ -127,7 +127,7 @@ def resolve_option(trainer: str, version: str, written_name: str) -> tuple[str, 
 
 
 def find_nargs(trainer: str, version: str, written_name: str) -> int | str | None:
-    """Return how many values a written option takes, None if no release has it."""
+    """Return the number of values of a written option; None if no release has it."""
     name, _ = resolve_option(trainer, version, written_name)
     if not name:
         return None
@@ -136,7 +136,7 @@ def find_nargs(trainer: str, version: str, written_name: str) -> int | str | Non
 
 
 def find_change_release(trainer: str, version: str, name: str) -> str:
-    """Return the release that removed a name which `version` lacks, or the later one that adds it; "" if none."""
+    """Return the release that removed a name unknown to `version`, or the later one that adds it; "" if none."""
     release_index = list_releases().index(find_release(version))
     spans = option_lifetimes(trainer).get(name, ())
     removed_at = [last for _, last, _ in spans if last < release_index]
@@ -147,7 +147,7 @@ def find_change_release(trainer: str, version: str, name: str) -> str:
 
 
 def suggest_option(trainer: str, version: str, name: str) -> str:
-    """Return the option of this release that is spelled most like `name`, with its dashes, or ""."""
+    """Return the option of this release that is spelled most like `name`, with its dashes; or ""."""
     matches = get_close_matches(name, list(parser_options(trainer, version)), 1, 0.75)
     return f"--{matches[0]}" if matches else ""
 
@@ -155,9 +155,9 @@ def suggest_option(trainer: str, version: str, name: str) -> str:
 def translate_option(
     trainer: str, version: str, option: NamedValues, all_options: AllOptions
 ) -> tuple[NamedValues, ...]:
-    """Return a setting of any release in the names and values of `version`; () if it has nothing like it.
+    """Return a setting of any release in the names and values of `version`; () if it has no equivalent.
 
-    `all_options` are needed because some settings become one together with others.
+    `all_options` are needed because some settings are merged with others.
     """
     new_options: list[NamedValues] = []
     for newest in to_newest_names(trainer, option, all_options):
@@ -166,7 +166,7 @@ def translate_option(
 
 
 def to_newest_names(trainer: str, option: NamedValues, all_options: AllOptions) -> list[NamedValues]:
-    """Return a setting in the names and values of the newest release, unchanged if no table has it."""
+    """Return a setting in the names and values of the newest release; unchanged if no table has it."""
     name, values = option
     if name == "flash_attn":
         return [("ds.attn_implementation", ("flash_attention_2",))]
@@ -201,9 +201,10 @@ def _has_correction_switch(all_options: AllOptions) -> bool:
 
 
 def _correction_level_and_mode(all_options: AllOptions) -> list[NamedValues]:
-    """Return level and mode for a type: the formulas of 0.11.1 models/loss.py:198-217 and 0.11.2 :216-241 agree.
+    """Return level and mode for a type; the formulas of 0.11.1 models/loss.py:198-217 and 0.11.2 :216-241 agree.
 
-    "tis" clamps the token's ratio, "icepop" drops tokens outside the bounds, "seq-mask-tis" ("mis" in 0.9.3) rows.
+    "tis" clamps the token's ratio, "icepop" drops tokens outside the bounds, and "seq-mask-tis" ("mis" in 0.9.3) drops
+    rows.
     """
     default_type = "icepop" if "use_icepop" in all_options else "tis"
     correction_type = next((all_options[name][0] for name in CORRECTION_TYPES if all_options.get(name)), default_type)
@@ -212,16 +213,16 @@ def _correction_level_and_mode(all_options: AllOptions) -> list[NamedValues]:
 
 
 def _sum_of_lengths(name: str, values: tuple[str, ...], all_options: AllOptions) -> list[NamedValues]:
-    """Return the one length in tokens that two made up to 0.9.7: prompt and answer, 1024 each where not written."""
+    """Return the one length in tokens that replaces two up to 0.9.7: prompt and answer, 1024 each by default."""
     answer_option = [("rollout.max_new_tokens", values)] if name == "generate_max_len" else []
     lengths = [(all_options.get(option) or ("1024",))[0] for option in ("prompt_max_len", "generate_max_len")]
     if "max_len" in all_options or not all(length.isdecimal() and len(length) < 10 for length in lengths):
-        return answer_option  # --max_len overruled the sum (0.9.7 cli/train_ppo_ray.py)
+        return answer_option  # --max_len overrode the sum (0.9.7 cli/train_ppo_ray.py)
     return [("data.max_len", (str(sum(map(int, lengths))),)), *answer_option]
 
 
 def _setting_from_newest(trainer: str, version: str, option: NamedValues, all_options: AllOptions) -> list[NamedValues]:
-    """Return a setting of the newest names in the names and values of `version`; empty if it has nothing like it."""
+    """Return a setting of the newest names in the names and values of `version`; empty if it has no equivalent."""
     name, values = option
     value = values[0] if values else ""
     if not is_at_least(version, tables.FIRST_CORRECTION_LEVEL) and name in (CORRECTION_LEVEL, CORRECTION_MODE):
@@ -246,7 +247,7 @@ def _setting_from_newest(trainer: str, version: str, option: NamedValues, all_op
 
 
 def _fit_bounds(trainer: str, version: str, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return bounds as a release takes them: up to 0.9.0 the upper one alone, up to 0.11.1 both."""
+    """Return bounds in a release's form: only the upper one up to 0.9.0, both up to 0.11.1."""
     nargs = parser_options(trainer, version)[name].nargs
     if name != "vllm_is_truncated_threshold" or nargs == len(values):
         return values
@@ -254,7 +255,7 @@ def _fit_bounds(trainer: str, version: str, name: str, values: tuple[str, ...]) 
 
 
 def _correction_switch_and_type(trainer: str, version: str, all_options: AllOptions) -> list[NamedValues]:
-    """Return the switch and the type that stood for a level and a mode before 0.11.2."""
+    """Return the switch and the type that expressed a level and a mode before 0.11.2."""
     has_switch = _has_correction_switch(all_options)
     newest = dict(_correction_level_and_mode(all_options)) if has_switch else all_options
     level, mode = (newest.get(CORRECTION_LEVEL) or ("off",))[0], (newest.get(CORRECTION_MODE) or ("mask",))[0]
@@ -275,5 +276,5 @@ def _correction_switch_and_type(trainer: str, version: str, all_options: AllOpti
 def from_newest_names(
     trainer: str, version: str, name: str, values: Sequence[str], all_options: AllOptions
 ) -> tuple[NamedValues, ...]:
-    """Return a setting of the newest names in the names and values of `version`; empty if it has nothing like it."""
+    """Return a setting of the newest names in the names and values of `version`; empty if it has no equivalent."""
     return tuple(_setting_from_newest(trainer, version, (name, tuple(values)), all_options))

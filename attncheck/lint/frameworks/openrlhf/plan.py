@@ -1,8 +1,8 @@
 """Writes a plan for OpenRLHF, as the flags of `openrlhf.cli.train_sft`.
 
-Names as in its wheels (cli/train_sft.py): dotted since 0.10.2, flat before, all renamed at once and without aliases;
-`--attn_implementation` since 0.8.10, before that `--flash_attn` or eager (models/actor.py:59); `--param_dtype` since
-0.9.2, before that `--bf16` (0.8.9.post1, 0.9.1, 0.10.1.post2, 0.10.2, 0.11.2).
+Names are those of its wheels (cli/train_sft.py): dotted since 0.10.2; flat before, all renamed at once without aliases.
+`--attn_implementation` exists since 0.8.10, before that `--flash_attn` or eager (models/actor.py:59). `--param_dtype`
+exists since 0.9.2, before that `--bf16` (0.8.9.post1, 0.9.1, 0.10.1.post2, 0.10.2, 0.11.2).
 """
 
 from attncheck.lint.fields import (
@@ -14,7 +14,7 @@ from attncheck.lint.fields import (
     unsupported_remarks,
 )
 
-HOOKED = "flash_attention_2"  # the implementation in which the ring takes place
+HOOKED = "flash_attention_2"  # the implementation that the ring replaces
 DTYPES = {"bf16": "bf16", "fp16": "fp16"}
 
 
@@ -61,7 +61,7 @@ def _format_precision(plan: Plan, since: VersionCheck) -> list[str]:
 
 
 def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
-    """Return comment lines on what the flags do not express, or express only in part."""
+    """Return comment lines on settings that the flags do not express, or express only in part."""
     comments = list(
         packing_remarks(
             plan, "position_ids", explanation="OpenRLHF passes position_ids that restart in each document, and no mask"

@@ -1,7 +1,7 @@
-"""How a launch of OpenRLHF's reinforcement learning is cut to the actor's update, and what that optimises.
+"""Scales down a launch of OpenRLHF's reinforcement learning to the actor's update, and determines its objective.
 
-The launch's own command parses its options, and OpenRLHF judges them; then `attncheck.rehearsal.drivers.openrlhf`
-represents Ray, vLLM and the reward: it makes OpenRLHF's own actor and hands it rollouts.
+The launch's own command parses its options, and OpenRLHF validates them. Then `attncheck.rehearsal.drivers.openrlhf`
+replaces Ray, vLLM and the reward: it builds OpenRLHF's own actor and passes it rollouts.
 
 Sources, openrlhf 0.11.2: cli/train_ppo_ray.py (options), trainer/ray/ppo_actor.py:234 (`training_step`),
 models/loss.py:10 (`aggregate_loss`: over the tokens or the responses of the step, across ranks too) and :102
@@ -30,15 +30,15 @@ from attncheck.lint.fields import (
 
 SINCE = "0.11.2"  # the release whose actor was read
 PROGRAM = "openrlhf.cli.train_ppo_ray"
-ROWS = 6  # responses of a rank's step: micro-batches of unlike lengths
-TOKENS = 128  # of a micro-batch, if that is how its size is given; no rollout is longer
+ROWS = 6  # responses in a rank's step: micro-batches of different lengths
+TOKENS = 128  # in a micro-batch, if its size is given in tokens; no rollout is longer
 AGGREGATIONS: Mapping[str, Normalisation] = {"token-mean": "step_tokens", "seq-mean-token-mean": "document_tokens"}
 LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
     *("eval.dataset", "ckpt.save_hf", "ckpt.load_enable", "rollout.vllm_generate_batch_size"),
     *("actor.lr_warmup_ratio", "ds.enable_sleep", "vllm.enable_sleep", "train.enable_ema"),
 )
-TERMS = {  # that are off, and what they are
+TERMS = {  # terms of the loss that are switched off, and their descriptions
     "algo.kl.use_loss": "its KL term",
     "actor.entropy_coef": "its entropy",
     "algo.advantage.is_correction_level": "the correction for what rollouts were made with",
@@ -46,21 +46,21 @@ TERMS = {  # that are off, and what they are
     "algo.advantage.is_correction_gating": "",
     "algo.advantage.is_correction_threshold": "",
 }
-GPU_SETTINGS = {  # that are left out if there is no GPU, and what they are
+GPU_SETTINGS = {  # settings that are removed if there is no GPU, and their descriptions
     "ds.load_in_4bit": "quantised weights",
     "ds.use_liger_kernel": "liger-kernel",
     "ds.adam_offload": "Adam's offload",
     "ds.deepcompile": "DeepCompile",
     "ds.overlap_comm": "overlapped communication",
 }
-# Below stage 3 deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 begins again at each batch of a step that
-# utils/deepspeed/deepspeed.py:451 gives gradient_accumulation_steps=1.
+# Below stage 3, deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 restarts the accumulation at each batch of a step
+# that has gradient_accumulation_steps=1 from utils/deepspeed/deepspeed.py:451.
 DYNAMIC_CORRECTIONS = ({"ds.zero_stage": "3"}, {"train.dynamic_batch_enable": DROP})
 STANDS_FOR = "only OpenRLHF's actor is updated, with synthetic rollouts: no vLLM, reward, critic or Ray"
 
 
 def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `openrlhf.cli.train_ppo_ray`, or why there is none."""
+    """Return the scaled-down launch of `openrlhf.cli.train_ppo_ray`, or why it is not rehearsed."""
     program = launch.words[0].text if launch.words else ""
     if program != PROGRAM:
         return f"OpenRLHF's {job.trainer} is not rehearsed yet; sft is, and the actor of {PROGRAM}"
@@ -87,7 +87,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "messages",
         _define_objective(job),
         environ={} if materials.uses_gpu else WITHOUT_CUDA,
-        emulates_flash_attn=not materials.uses_gpu,  # it is imported with any settings
+        emulates_flash_attn=not materials.uses_gpu,  # it is always imported
         driver="openrlhf",
         remarks=tuple(remarks),
         corrections=DYNAMIC_CORRECTIONS if is_on(job, "train.dynamic_batch_enable") else (),
@@ -95,9 +95,9 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
-    """Return the settings of size: a small model, few responses, steps that leave nothing behind."""
+    """Return the settings of size: a small model, few responses, and steps that save nothing."""
     ranks = min(getattr(job.world_size, "value", 1), materials.processes)
-    responses = 1 if (get_setting(job, "rollout.n_samples_per_prompt") or "1") == "1" else 2  # to a prompt
+    responses = 1 if (get_setting(job, "rollout.n_samples_per_prompt") or "1") == "1" else 2  # per prompt
     rows = ROWS * ranks
     return {
         "actor.model_name_or_path": materials.model,
@@ -110,7 +110,7 @@ def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
         "rollout.batch_size": str(rows // responses),
         "rollout.n_samples_per_prompt": str(responses),
         "rollout.micro_batch_size": str(materials.batch),
-        "vllm.sync_backend": "gloo",  # with nccl the actor asks for vLLM's version
+        "vllm.sync_backend": "gloo",  # with nccl, the actor checks vLLM's version
         "algo.kl.init_coef": "0",
         "actor.adam.lr": LEARNING_RATE,
         "actor.lr_scheduler": "constant",
@@ -126,7 +126,7 @@ def _read_aggregation(job: Job) -> str:
 
 
 def _define_objective(job: Job) -> Objective:
-    """Return what the actor's update optimises at its first step."""
+    """Return the objective of the actor's update in its first step."""
     loss, aggregation = get_setting(job, "actor.policy_loss_type") or "ppo", _read_aggregation(job)
     temperature = float(get_setting(job, "rollout.temperature") or "1.0")
     return Objective(

@@ -1,6 +1,6 @@
-"""What OpenRLHF does with settings of PPO, GRPO and REINFORCE++ (cli/train_ppo_ray.py) that it cannot honour.
+"""Problems with settings of PPO, GRPO and REINFORCE++ (cli/train_ppo_ray.py) that OpenRLHF cannot honour.
 
-`constraints` says in which releases, and where it was read.
+`constraints` says which releases have each and where it was read.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 
 
 def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
-    """A job without vLLM engines: packing asserts them, and since 0.8.0 nothing else generates."""
+    """Check for a job without vLLM engines: packing asserts them, and since 0.8.0 nothing else generates."""
     engines = values.text("vllm.num_engines")
     if engines is None or (engines and values.number("vllm.num_engines") != 0):
         return
@@ -44,7 +44,7 @@ def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
 
 
 def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
-    """Dynamic batches turn packing on; a row over the budget gets its own micro batch; too few rows: no step."""
+    """Check dynamic batches: they turn packing on, run rows over the budget alone, and may leave no step."""
     if not values.has_dynamic_batches:
         return
     option = values.option("train.dynamic_batch_enable")
@@ -87,7 +87,7 @@ GLOBAL_BATCH = "train.batch_size"
 
 
 def image_problems(values: Values) -> Iterator[SettingProblem]:
-    """Images with a critic or packing: refused, but before a ring or dynamic batches turn packing on (0.10.0)."""
+    """Check images with a critic or packing: refused, before a ring or dynamic batches can turn it on (0.10.0)."""
     name = "data.max_images_per_prompt"
     images = values.number(name)
     if not images or images <= 0:
@@ -127,12 +127,12 @@ def image_problems(values: Values) -> Iterator[SettingProblem]:
 
 
 def drop_dynamic_batches(values: Values) -> dict[str, str]:
-    """Return the setting that turns dynamic batches off, {} if they are not on."""
+    """Return the setting that turns dynamic batches off; {} if they are not on."""
     return {values.option("train.dynamic_batch_enable"): DROP} if values.has_dynamic_batches else {}
 
 
 def unequal_colocated_models(values: Values) -> Iterator[SettingProblem]:
-    """Colocated models of different sizes: all with vLLM, actor and reference, critic and reward."""
+    """Check for colocated models of different sizes: all with vLLM, actor and reference, critic and reward."""
     actor_gpus, vllm_gpus = values.count_role_gpus("actor"), values.vllm_gpus
     colocate_all, is_async = values.is_on("train.colocate_all"), values.is_on("train.async_enable")
     if colocate_all and not is_async and actor_gpus and vllm_gpus and actor_gpus != vllm_gpus:
@@ -177,7 +177,7 @@ def _check_same_size(values: Values, first: str, second: str, ranges: Constraint
 
 
 def baseline_over_one_answer(values: Values) -> Iterator[SettingProblem]:
-    """A baseline over one answer: asserted, of dr_grpo since 0.11.0; before that its advantages were all 0."""
+    """Check for a baseline over one answer: asserted, for dr_grpo since 0.11.0; before, its advantages were all 0."""
     estimator, answers = values.text("algo.advantage.estimator"), values.number("rollout.n_samples_per_prompt")
     if estimator not in GROUPED or answers is None or answers > 1:
         return
@@ -193,7 +193,7 @@ def baseline_over_one_answer(values: Values) -> Iterator[SettingProblem]:
 
 
 def too_few_sample_batches(values: Values) -> Iterator[SettingProblem]:
-    """Fewer micro batches of answers than groups of actor processes, each of which needs one (0.7.2)."""
+    """Check for fewer micro batches of answers than groups of actor processes, each of which needs one (0.7.2)."""
     names = ("rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.micro_batch_size")
     prompts, answers, micro_batch = (values.number(name) for name in names)
     actor_gpus = values.count_role_gpus("actor")
@@ -220,7 +220,7 @@ def too_few_sample_batches(values: Values) -> Iterator[SettingProblem]:
 
 
 def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
-    """Sleep without colocation or with asynchrony; partial rollouts without asynchrony."""
+    """Check for sleep without colocation or in asynchronous mode; partial rollouts without asynchronous mode."""
     colocate_all, is_async = values.is_on("train.colocate_all"), values.is_on("train.async_enable")
     sleep, partial_rollout = values.option("vllm.enable_sleep"), values.option("train.partial_rollout_enable")
     async_option = values.option("train.async_enable")
@@ -270,7 +270,7 @@ def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
 
 
 def precision_unlike_vllm(values: Values) -> Iterator[SettingProblem]:
-    """Weights of another dtype than vLLM's, which are always bfloat16: the first transfer of weights refuses them."""
+    """Check for weights not in bfloat16, vLLM's only dtype: the first transfer of weights refuses them."""
     is_known = values.text("ds.param_dtype") or (values.model is not None and values.precision != "bf16")
     if is_known and values.precision != "bf16" and values.vllm_gpus != 0:
         message = f"{values.precision} alongside vLLM, whose weights are always bfloat16: "
@@ -281,7 +281,7 @@ def precision_unlike_vllm(values: Values) -> Iterator[SettingProblem]:
 
 
 def vllm_too_old(values: Values) -> Iterator[SettingProblem]:
-    """vLLM not newer than 0.8.5 (since 0.9.1), or than 0.10.0 with correction of importance sampling."""
+    """Check for a vLLM not newer than 0.8.5 (since 0.9.1), or than 0.10.0 with importance-sampling correction."""
     vllm = values.installed_version("vllm")
     if not vllm or values.vllm_gpus == 0:
         return
@@ -304,7 +304,7 @@ CORRECTION_LEVEL = "algo.advantage.is_correction_level"
 
 
 def invalid_correction(values: Values) -> Iterator[SettingProblem]:
-    """Clipping of another thing than the token's ratio; a lower bound of a divergence; three bounds (0.11.2)."""
+    """Check for clipping of other ratios than the token's, a divergence's lower bound, and three bounds (0.11.2)."""
     fields = ("level", "mode", "gating")
     level, mode, gating = (values.text(f"algo.advantage.is_correction_{field}") for field in fields)
     if mode == "clip" and (level == "seq" or gating not in ("ratio", None)):
@@ -337,7 +337,7 @@ def invalid_correction(values: Values) -> Iterator[SettingProblem]:
 
 
 def critic_without_reward_model(values: Values) -> Iterator[SettingProblem]:
-    """A critic without its own name and without a reward model, whose name it would take."""
+    """Check for a critic without a name if there is no reward model whose name it could use."""
     has_reward_model = values.is_written("critic.model_name_or_path") or values.is_written("reward.model_name_or_path")
     if values.has_critic and not has_reward_model and not values.has_remote_reward:
         ranges = constraints.CRITIC_WITHOUT_REWARD_MODEL
@@ -352,7 +352,7 @@ def critic_without_reward_model(values: Values) -> Iterator[SettingProblem]:
 
 
 def evaluation_and_filtering_problems(values: Values) -> Iterator[SettingProblem]:
-    """Evaluation or filtering without a remote reward; more prompts than a step takes without asynchrony."""
+    """Check for evaluation or filtering without a remote reward, and for too many prompts without asynchronous mode."""
     evaluates = values.is_written("eval.dataset") and bool(values.text("eval.dataset"))
     if evaluates and not values.has_remote_reward:
         ranges: Constraints = constraints.EVALUATION_WITHOUT_REWARD

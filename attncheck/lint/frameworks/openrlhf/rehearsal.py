@@ -1,11 +1,13 @@
-"""How a launch of OpenRLHF's SFT or DPO is scaled down, and what it optimises.
+"""Scales down a launch of OpenRLHF's SFT or DPO, and determines its objective.
 
-Sources, openrlhf 0.11.2: cli/train_sft.py (options; no number of steps: `data.max_samples` bounds them), datasets/
-sft_dataset.py:8 (`input_key` and `output_key` of a row, with and without a chat template; `multiturn`: messages alone),
-datasets/utils.py:50 (a .jsonl file), models/loss.py:10 and utils/loss_utils.py:56 (the loss is the mean over the tokens
-of the whole step, across ranks too; 0.10 and before, over those of a batch). Of DPO: cli/train_dpo.py (without
-`ref.model_name_or_path` the reference is the model), datasets/reward_dataset.py (`prompt_key`, texts, or messages under
-`apply_chat_template`), models/loss.py `DPOLoss` (the mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
+Sources for SFT, openrlhf 0.11.2: cli/train_sft.py (options; there is no number of steps, so `data.max_samples` limits
+them), datasets/sft_dataset.py:8 (`input_key` and `output_key` of a row, with and without a chat template; `multiturn`:
+only messages), datasets/utils.py:50 (a .jsonl file), models/loss.py:10 and utils/loss_utils.py:56 (the loss is the mean
+over the tokens of the whole step, across ranks too; in 0.10 and before, over those of a batch).
+
+Sources for DPO: cli/train_dpo.py (without `ref.model_name_or_path` the model is its own reference),
+datasets/reward_dataset.py (`prompt_key`, texts, or messages with `apply_chat_template`), models/loss.py `DPOLoss` (the
+mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
 """
 
 from attncheck.lint.fields import (
@@ -36,7 +38,7 @@ CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `openrlhf.cli.train_sft` or `train_dpo`, or of `train_ppo_ray`'s actor."""
+    """Return the scaled-down launch of `openrlhf.cli.train_sft`, `train_dpo` or `train_ppo_ray`; or why not."""
     if job.trainer not in ("sft", "dpo"):
         return cut_policy(launch, job, materials)
     reading = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
@@ -73,7 +75,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         form,
         objective,
         environ={} if materials.uses_gpu else WITHOUT_CUDA,
-        emulates_flash_attn=not materials.uses_gpu,  # it is imported with any settings
+        emulates_flash_attn=not materials.uses_gpu,  # it is always imported
         remarks=(
             *attention.remarks,
             *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and this machine has none: left out" for name in left_out),
@@ -84,13 +86,13 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _count_ranks(job: Job, materials: Materials) -> int:
-    """Return how many ranks the cut launch has."""
+    """Return the number of ranks of the scaled-down launch."""
     value = getattr(job.world_size, "value", 1)
     return value if materials.uses_gpu else min(value, materials.processes)
 
 
 def _read_answers(job: Job) -> tuple[DataForm, dict[str, str], Objective]:
-    """Return the data's form, the settings that read it, and what is learnt of it."""
+    """Return the data's form, the settings that read it, and the objective."""
     form, data, targets = _cut_data(job)
     source = f"openrlhf {job.version} utils/loss_utils.py: the mean over the tokens of the step"
     return form, data, Objective(targets, ("step_tokens",), source)
@@ -119,7 +121,7 @@ def _read_pairs(job: Job) -> tuple[DataForm, dict[str, str], Objective] | str:
 
 
 def _cut_data(job: Job) -> tuple[DataForm, dict[str, str], Targets]:
-    """Return the data's form, the settings that read it, and what is learnt."""
+    """Return the data's form, the settings that read it, and the targets of the loss."""
     if is_on(job, "model.pretrain_mode_enable") or is_on(job, "pretrain_mode"):
         return "text", {"data.input_key": "text", "data.output_key": DROP}, "all"
     if is_on(job, "data.multiturn"):

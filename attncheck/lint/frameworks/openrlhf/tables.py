@@ -1,12 +1,12 @@
-"""The names of OpenRLHF's settings in each release: the flat names up to 0.10.1.post2, the dotted since 0.10.2.
+"""The names of OpenRLHF's settings in each release: flat up to 0.10.1.post2, dotted since 0.10.2.
 
-All names were changed in one release and without aliases. The tables give for a flat name its dotted names (more than
-one: it was split); names that are in none stayed. Values that changed with a name are in
-`attncheck.lint.frameworks.openrlhf`. The names themselves, with what they take, are
+All names changed in one release, without aliases. The tables map a flat name to its dotted names; several mean that it
+was split. Names that are in no table did not change. Values that changed with a name are in
+`attncheck.lint.frameworks.openrlhf`. The names themselves, with their values, are in
 `attncheck/lint/names/openrlhf.json`.
 
-Source: the parsers of the wheels of openrlhf 0.5.0 to 0.11.2, cli/train_*.py; that every name of 0.10.1.post2 leads to
-names of 0.10.2 or is in `REMOVED` is a test.
+Source: the parsers of the wheels of openrlhf 0.5.0 to 0.11.2, cli/train_*.py. A test checks that every name of
+0.10.1.post2 leads to names of 0.10.2 or is in `REMOVED`.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from functools import cache
 
 FIRST_DOTTED = "0.10.2"
 FIRST_ATTN_IMPLEMENTATION = "0.8.10"  # --attn_implementation; before, --flash_attn or eager (0.8.9 models/actor.py:59)
-FIRST_PARAM_DTYPE = "0.9.2"  # --param_dtype; before, --bf16 or what the checkpoint says
+FIRST_PARAM_DTYPE = "0.9.2"  # --param_dtype; before, --bf16 or the checkpoint's dtype
 FIRST_SINGLE_LENGTH = "0.9.8"  # PPO: --max_len and --max_new_tokens; before, --prompt_max_len and --generate_max_len
 FIRST_CORRECTION_LEVEL = "0.11.2"  # --algo.advantage.is_correction_level; before, a switch and a type
 
 
 def _moved_to(group: str, *names: str, **renamed: str) -> dict[str, tuple[str, ...]]:
-    """Return flat name -> (dotted name,) of names that went into a group as they were, or as `renamed` says."""
+    """Return flat name -> (dotted name,) for names that moved into a group, unchanged or `renamed`."""
     new_names = {**{name: name for name in names}, **renamed}
     return {name: (f"{group}.{new_name}",) for name, new_name in new_names.items()}
 
@@ -123,7 +123,7 @@ def dotted_names(trainer: str) -> Mapping[str, tuple[str, ...]]:
 
 @cache
 def flat_names(trainer: str) -> Mapping[str, tuple[str, ...]]:
-    """Return dotted name -> the flat names it had, the newest first."""
+    """Return dotted name -> its flat names, newest first."""
     flat_by_dotted: dict[str, tuple[str, ...]] = {}
     for flat, names in dotted_names(trainer).items():
         for dotted in names:

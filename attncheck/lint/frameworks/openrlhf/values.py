@@ -1,7 +1,7 @@
 """The settings of one OpenRLHF launch as one release reads them, looked up by their newest names.
 
-A setting that the release does not know counts under the name that it has there: what is judged is the launch that
-was intended; that the release refuses it as it is written is an `UnknownSetting` of the job.
+A setting that the release does not know counts under its name in that release, so that the intended launch is judged.
+The release's refusal of the written name is an `UnknownSetting` of the job.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,32 +29,32 @@ from attncheck.lint.fields import (
 from attncheck.lint.frameworks.openrlhf import names, tables
 
 LLAMA3_HOOK = "flash_attention_2"  # the implementation that the ring replaces
-PPO_TURNS_PACKING_ON = "0.8.4"  # first release
+PPO_TURNS_PACKING_ON = "0.8.4"  # the first release that does
 ROLES = ("actor", "critic", "ref", "reward")
 
 
 @dataclass(frozen=True)
 class ParsedOption:
-    """One option of the command, as it was written."""
+    """One option of the command as written."""
 
     setting: Setting
-    name: str  # in full, without dashes; "" if no release has it
+    name: str  # full name without dashes; "" if no release has it
     values: tuple[str, ...]
-    known: bool  # to the release that reads it
+    known: bool  # whether the release has it
     words: tuple[Word, ...]
 
 
 @dataclass(frozen=True)
 class Values:
-    """Every setting under its newest name, with the release's defaults."""
+    """All settings under their newest names, with the release's defaults."""
 
     trainer: str
     version: str
-    settings: Mapping[str, tuple[tuple[str, ...], Setting]]  # newest name -> values, and what was written
-    world_size: int | None  # processes that train
+    settings: Mapping[str, tuple[tuple[str, ...], Setting]]  # newest name -> its values, and the setting as written
+    world_size: int | None  # number of training processes
     snapshot: Snapshot
     model: Model | None
-    command_location: SourceLocation = SourceLocation()  # where the command begins
+    command_location: SourceLocation = SourceLocation()  # the start of the command
     parsed_options: tuple[ParsedOption, ...] = ()
 
     def is_at_least(self, boundary: str) -> bool:
@@ -62,16 +62,16 @@ class Values:
         return is_at_least(self.version, boundary)
 
     def is_written(self, name: str) -> bool:
-        """Return whether a setting is written."""
+        """Return whether the launch sets this setting."""
         return name in self.settings
 
     def locate(self, *names: str) -> SourceLocation:
-        """Return the location of the first of the settings that is written, else of the command."""
+        """Return the location of the first of the settings that is set, or else of the command."""
         locations = (self.settings[name][1].location for name in names if name in self.settings)
         return next(locations, self.command_location)
 
     def text(self, name: str) -> str | None:
-        """Return a setting's value; "" if there is none, None if only running can tell."""
+        """Return a setting's value; "" if it has none, None if it is known only at run time."""
         if name in self.settings:
             values, setting = self.settings[name]
             return " ".join(values) if setting.known else None
@@ -82,7 +82,7 @@ class Values:
         return name in self.settings or self._default_text(name) == "True"
 
     def number(self, name: str) -> int | None:
-        """Return a setting as a whole number; None if there is none or only running can tell."""
+        """Return a setting as an int; None if it has none or is known only at run time."""
         text = self.text(name) or ""
         try:
             return int(text)
@@ -90,7 +90,7 @@ class Values:
             return None
 
     def fraction(self, name: str) -> float | None:
-        """Return a setting as a float; None if there is none or only running can tell."""
+        """Return a setting as a float; None if it has none or is known only at run time."""
         try:
             return float(self.text(name) or "")
         except ValueError:
@@ -122,12 +122,12 @@ class Values:
 
     @property
     def ring_size(self) -> int:
-        """How many processes share a row; 1 if only running can tell."""
+        """The number of processes that share a row; 1 if known only at run time."""
         return self.number("ds.ring_attn_size") or 1
 
     @property
     def tensor_parallel(self) -> int:
-        """How many processes share each weight; 1 if only running can tell."""
+        """The number of processes that share each weight; 1 if known only at run time."""
         return self.number("ds.tensor_parallel_size") or 1
 
     @property
@@ -137,19 +137,19 @@ class Values:
 
     @property
     def packed(self) -> bool:
-        """Whether rows are packed, after what the release turns on on its own."""
+        """Whether rows are packed, including by the release's own defaults."""
         is_forced = self.trainer == "ppo" and self.ring_size > 1 and self.is_at_least(PPO_TURNS_PACKING_ON)
         return self.is_on("ds.packing_samples") or is_forced or self.has_dynamic_batches
 
     @property
     def attn_implementation(self) -> str:
-        """The implementation that computes attention, after what packing replaces; "" if only running can tell."""
+        """The implementation that computes attention, after packing's replacement; "" if known only at run time."""
         requested = self.text("ds.attn_implementation") or ""
         return LLAMA3_HOOK if self.packed and requested and "flash_attention" not in requested else requested
 
     @property
     def precision(self) -> str:
-        """Of weights and arithmetic: "bf16", "fp16", "fp32"; of old releases without --bf16 the checkpoint's."""
+        """The precision: "bf16", "fp16" or "fp32"; the checkpoint's in old releases without --bf16."""
         requested = self.text("ds.param_dtype")
         if requested:
             return requested
@@ -158,7 +158,7 @@ class Values:
 
     @property
     def has_critic(self) -> bool:
-        """Whether PPO trains a critic: only where advantages are estimated by "gae"."""
+        """Whether PPO trains a critic: only if advantages are estimated by "gae"."""
         return self.text("algo.advantage.estimator") in ("gae", None) if self._has_estimator() else True
 
     def _has_estimator(self) -> bool:
@@ -166,12 +166,12 @@ class Values:
 
     @property
     def has_remote_reward(self) -> bool:
-        """Whether rewards come from elsewhere: a URL, a function, an agent."""
+        """Whether rewards come from outside: a URL, a function, an agent."""
         return any(self.is_written(name) for name in ("reward.remote_url", "train.agent_func_path"))
 
     @property
     def vllm_gpus(self) -> int | None:
-        """How many GPUs vLLM takes; None if only running can tell."""
+        """The number of GPUs for vLLM; None if known only at run time."""
         if not self.text("vllm.num_engines") and self.text("vllm.num_engines") is not None:
             return 0
         engines, gpus_per_engine = self.number("vllm.num_engines"), self.number("vllm.tensor_parallel_size")
@@ -179,36 +179,36 @@ class Values:
 
     @property
     def has_reference(self) -> bool:
-        """Whether there is a reference model: not without a KL penalty, since 0.6.0."""
+        """Whether there is a reference model; since 0.6.0 only with a KL penalty."""
         coefficient = self.fraction("algo.kl.init_coef")
         return coefficient is None or coefficient > 0 or not self.is_at_least("0.6.0")
 
     def count_role_gpus(self, role: str) -> int | None:
-        """Return how many GPUs a role runs on; None if only running can tell."""
+        """Return the number of GPUs of a role; None if known only at run time."""
         nodes, gpus_per_node = self.number(f"{role}.num_nodes"), self.number(f"{role}.num_gpus_per_node")
         return None if nodes is None or gpus_per_node is None else nodes * gpus_per_node
 
     def list_roles(self) -> list[str]:
-        """Return the models that a job of reinforcement learning runs alongside vLLM, by their roles."""
+        """Return the roles of the models that a reinforcement-learning job runs besides vLLM."""
         exists = {"critic": self.has_critic, "ref": self.has_reference, "reward": not self.has_remote_reward}
         return [role for role in ROLES if exists.get(role, True)]
 
     def setting_problem(
         self, consequence: Consequence, message: str, constraints: Constraints, *located_at: str, **fields: Any
     ) -> Iterator[SettingProblem]:
-        """Yield a problem if one of `constraints` holds, located at the first of `located_at` that is written."""
+        """Yield a problem if one of `constraints` applies, located at the first of `located_at` that is set."""
         constraint = find_constraint(constraints, self.version)
         if constraint is not None:
             yield SettingProblem(consequence, message, (constraint.evidence,), self.locate(*located_at), **fields)
 
     def installed_version(self, name: str) -> str:
-        """Return the installed version of a distribution, "" if it is not known."""
+        """Return the installed version of a distribution; "" if it is not known."""
         version = self.snapshot.version(name)
         return str(version.value) if isinstance(version, Known) else ""
 
 
 def is_known_at_least(version: str, boundary: str) -> bool:
-    """Return whether a version is known and `boundary` or newer."""
+    """Return whether a version is known and at least `boundary`."""
     try:
         return bool(version) and Version(version) >= Version(boundary)
     except InvalidVersion:
@@ -216,7 +216,7 @@ def is_known_at_least(version: str, boundary: str) -> bool:
 
 
 def parse_trainer_options(launch: Launch, trainer: str, version: str) -> tuple[ParsedOption, ...]:
-    """Return the options of a launch as argparse divides them; a stray word is an option on its own, unknown."""
+    """Return the options of a launch as argparse divides them; a stray word is an unknown option."""
     parsed_options = []
     words = launch.words[1:]
     start = 0
@@ -228,7 +228,7 @@ def parse_trainer_options(launch: Launch, trainer: str, version: str) -> tuple[P
 
 
 def _find_option_end(words: Sequence[Word], start: int, trainer: str, version: str) -> int:
-    """Return the index past the option that begins at `start` and past its values."""
+    """Return the index after the option that begins at `start`, including its values."""
     name, equals, _ = words[start].text.partition("=")
     if not is_option(words[start].text) or equals:
         return start + 1

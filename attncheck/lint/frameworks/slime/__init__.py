@@ -1,10 +1,10 @@
-"""slime (THUDM/slime) and its fork miles (radixark/miles): `python3 train.py --actor-num-gpus-per-node 8 …`, under Ray.
+"""slime (THUDM/slime) and its fork miles (radixark/miles): `python3 train.py --actor-num-gpus-per-node 8 …`, on Ray.
 
-One argument parser over Megatron's. Rows are always documents joined to one row with cu_seqlens (v0.3.1
-slime/backends/megatron_utils/data.py:94-113), in bfloat16 unless `--fp16` (megatron_utils/arguments.py:151; v0.1.0:11).
-Releases v0.2.0 to v0.2.2 and miles also train with FSDP and a model of transformers' (`--train-backend fsdp`,
-fsdp_utils/arguments.py: flash_attention_2 by default). Names that no parser knows are dropped silently
-(`ignore_unknown_args=True`), so that no name is refused.
+Its argument parser extends Megatron's. A row is always several documents joined with cu_seqlens (v0.3.1
+slime/backends/megatron_utils/data.py:94-113), in bfloat16 unless `--fp16` is set (megatron_utils/arguments.py:151;
+v0.1.0:11). Releases v0.2.0 to v0.2.2 and miles also train transformers' models with FSDP (`--train-backend fsdp`,
+fsdp_utils/arguments.py: flash_attention_2 by default). Unknown names are dropped silently (`ignore_unknown_args=True`),
+so no name is refused.
 """
 
 import shlex
@@ -30,7 +30,7 @@ from attncheck.lint.frameworks.megatron.options import MegatronOptions, parse_la
 from attncheck.lint.frameworks.slime.plan import format_plan
 from attncheck.lint.frameworks.slime.problems import find_problems
 
-TELLTALE_OPTIONS = frozenset(  # two of them; the names are in v0.1.0 to v0.3.1 slime/utils/arguments.py and in miles
+TELLTALE_OPTIONS = frozenset(  # two identify slime; from v0.1.0 to v0.3.1 slime/utils/arguments.py and miles
     {
         *("--actor-num-nodes", "--actor-num-gpus-per-node", "--rollout-num-gpus", "--rollout-num-gpus-per-engine"),
         *("--rollout-batch-size", "--n-samples-per-prompt", "--num-rollout", "--hf-checkpoint", "--prompt-data"),
@@ -59,7 +59,7 @@ DEFAULT_GPUS = {"actor-num-nodes": 1, "actor-num-gpus-per-node": 8}  # v0.3.1 sl
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return how a launch of slime's trains ("grpo", "sft"), "" for any other launch."""
+    """Return what a launch of slime trains ("grpo", "sft"); "" for any other launch."""
     words = launch.words
     if not words or not words[0].text.endswith(".py"):
         return ""
@@ -73,7 +73,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return parse_launch_options(launch).get_text("hf-checkpoint")
 
 

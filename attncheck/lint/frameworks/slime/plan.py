@@ -1,10 +1,10 @@
-"""Writes a plan for slime: options of its `train.py`, v0.3.1 slime/utils/arguments.py over Megatron's."""
+"""Writes a plan for slime: options of its `train.py`, from v0.3.1 slime/utils/arguments.py and Megatron's."""
 
 from attncheck.lint.fields import Plan, VersionCheck, format_exports, packing_remarks, unsupported_remarks
 
 
 def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
-    """Return the options of a plan, one a line."""
+    """Return the options of a plan, one per line."""
     lines = [*format_exports(plan)]
     if plan.precision == "fp16":
         lines.append("--fp16")

@@ -1,4 +1,4 @@
-"""What slime refuses or passes over, each with the releases that do so; miles refuses the same (31f1ca9).
+"""What slime refuses or ignores, each with the releases that do so; miles refuses the same (31f1ca9).
 
 Read in the tags v0.1.0 to v0.3.1; lines of slime/utils/arguments.py are those of v0.3.1.
 """
@@ -12,12 +12,12 @@ from attncheck.lint.frameworks.megatron.problems import find_size_problems
 ARGUMENTS = "slime 0.3.1 slime/utils/arguments.py"
 EVALUATION_SINCE = "0.2.0"
 IMPORTANCE_SINCE = "0.2.0"
-GATHERED_SINCE = "0.3.0"  # --allgather-cp refused for other models than those with DeepSeek's sparse attention
+GATHERED_SINCE = "0.3.0"  # --allgather-cp is refused for models without DeepSeek's sparse attention
 PADDED = ("0.2.2", "0.3.1")  # --qkv-format, and the first release without it
 
 
 def find_problems(options: MegatronOptions, version: str, world_size: Fact[int]) -> Iterator[SettingProblem]:
-    """Yield what the release refuses or ignores, from what the launch writes."""
+    """Yield what the release refuses or ignores, judged by what the launch sets."""
     yield from find_size_problems(options, world_size)
     for check in CHECKS:
         yield from check(options)
@@ -46,7 +46,7 @@ def _problem(
 
 
 def _get_number(options: MegatronOptions, name: str) -> float:
-    """Return the number of an option, 0 if it is not written, no number or known only at run time."""
+    """Return the number of an option; 0 if it is not set, not a number, or known only at run time."""
     try:
         return float(options.get_text(name) or 0)
     except ValueError:
@@ -151,7 +151,7 @@ def _check_intervals(options: MegatronOptions) -> Iterator[SettingProblem]:
 
 
 def _check_gathered(options: MegatronOptions) -> Iterator[SettingProblem]:
-    """A model with sparse attention may have it; which model it is only its configuration tells."""
+    """Check --allgather-cp: it needs a model with sparse attention, which only its configuration shows."""
     ranks = options.get_int("context-parallel-size") or 1
     if options.is_on("allgather-cp") and ranks > 1 and not _may_be_sparse(options):
         message = (
@@ -180,7 +180,7 @@ def _check_padded(options: MegatronOptions) -> Iterator[SettingProblem]:
 
 
 def _check_batch_over_ranks(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
-    """Megatron counts the micro batches of a rank."""
+    """Check the batch across ranks: Megatron counts the micro batches of a rank."""
     rows = options.get_int("global-batch-size")
     is_known = all(options.get_int(name) or not options.is_written(name) for name in MODEL_PARALLEL_OPTIONS)
     ranks = world_size.value // options.model_parallel_size if isinstance(world_size, Known) and is_known else 0

@@ -1,9 +1,9 @@
-"""One's own script with transformers' TrainingArguments on its command line or in its file: run_clm.py, train.py.
+"""A user's own script with transformers' TrainingArguments on its command line or in its file: run_clm.py, train.py.
 
-Tried after all other frameworks. The script's own options are not known, but for some that many scripts share
-(`--attn_implementation`, `--torch_dtype`); only names that TrainingArguments of some release had are judged. Releases
-4.40 to 5.23 (training_args.py): `evaluation_strategy` went in 4.51, some twenty names in 5.0, `logging_dir` and
-`warmup_ratio` in 5.15; in 5.23 gradient_checkpointing has no default, so that `--gradient_checkpointing` alone is
+It is tried after all other frameworks. The script's own options are unknown, except some common ones
+(`--attn_implementation`, `--torch_dtype`). Only names that TrainingArguments had in some release are judged. Releases
+4.40 to 5.23 (training_args.py): `evaluation_strategy` was removed in 4.51, some twenty names in 5.0, `logging_dir` and
+`warmup_ratio` in 5.15. In 5.23 gradient_checkpointing has no default, so `--gradient_checkpointing` without a value is
 refused.
 """
 
@@ -41,12 +41,12 @@ from attncheck.lint.frameworks.transformers.plan import format_plan
 from attncheck.lint.frameworks.transformers.rehearsal import cut
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
-TELLTALE_FIELDS = frozenset(  # one of these alongside per_device_train_batch_size, and it is transformers' Trainer
+TELLTALE_FIELDS = frozenset(  # one of these with per_device_train_batch_size identifies transformers' Trainer
     {"output_dir", "gradient_accumulation_steps", "num_train_epochs", "save_strategy", "save_steps", "logging_steps"}
     | {"lr_scheduler_type", "evaluation_strategy", "eval_strategy", "max_steps", "deepspeed", "fsdp", "bf16", "fp16"}
 )
 FILE_FIELDS = frozenset({"model_name_or_path", "output_dir"})  # one of these in a file on its own
-SCRIPT_FIELDS = (  # options that many scripts share
+SCRIPT_FIELDS = (  # options common to many scripts
     "model_name_or_path", "attn_implementation", "torch_dtype", "dtype", "block_size", "max_seq_length", "max_length",
     "model_max_length", "config", "dataset_name",
 )  # fmt: skip
@@ -64,7 +64,7 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return "trainer" if a launch sets TrainingArguments, "loop" if the program has its own loop, else ""."""
+    """Return "trainer" if a launch sets TrainingArguments, "loop" if the program has its own loop, otherwise ""."""
     settings_class = read_settings_class(launch.file)
     if settings_class:
         return "trainer" if settings_class in TRAINING_ARGUMENTS else ""
@@ -72,7 +72,7 @@ def detect_trainer(launch: Launch) -> str:
     if launch.trainers is not None:
         names = [name.rpartition(".")[2] for name in launch.trainers if name.startswith("transformers.")]
         return "trainer" if any(name.endswith("Trainer") for name in names) else "loop" if names else ""
-    if "no_trainer" in program:  # accelerate's bare loop, with options of the same names
+    if "no_trainer" in program:  # a plain loop with accelerate, whose options have the same names
         return ""
     option_names = {
         word.text.split("=")[0][2:].replace("-", "_") for word in launch.words if word.text.startswith("--")
@@ -84,7 +84,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return _parse_settings(launch, FRAMEWORK.newest).get_text("model_name_or_path") or ""
 
 
@@ -99,7 +99,7 @@ def _parse_settings(launch: Launch, version: str) -> ParsedSettings:
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
-    """Return the job as `version` reads it; a setting that it does not know counts under its new name."""
+    """Return the job as `version` reads it; a setting unknown to it counts under its new name."""
     settings = _parse_settings(launch, version)
     parallelism = shared.read_parallelism(launch)
     world_size = shared.read_world_size(launch)
@@ -159,7 +159,7 @@ def _find_locations(settings: ParsedSettings, parallelism: shared.Parallelism) -
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that rename `job.unknown_settings` and set `sets`, in the names of `job.version`.
 
-    Of the script's own options only those that the launch sets can be changed.
+    The script's own options can be changed only if the launch sets them.
     """
     settings = _parse_settings(launch, job.version)
     field_names = {

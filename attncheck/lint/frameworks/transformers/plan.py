@@ -1,10 +1,10 @@
 """Writes a plan for plain transformers: Python for its Trainer.
 
-Names as in transformers 5.17.0 (data/data_collator.py, training_args.py, modeling_utils.py). `dtype` was `torch_dtype`
-before 4.56.0, the collator has `return_flash_attn_kwargs` since 4.52 (not in 4.51.3), and since 5.0 the Trainer sets
-`model.config.use_cache` from `TrainingArguments.use_cache` (wheels 4.51.3, 4.52.4, 4.55.4, 4.56.0, 5.0.0). The ring is
-ring-flash-attn 0.1.8's adapters/hf_adapter.py, Ulysses accelerate 1.15.0's parallelism_config.py and utils,
-which the Trainer knows since 5.0 (trainer.py; not in 4.57.6).
+Names are those of transformers 5.17.0 (data/data_collator.py, training_args.py, modeling_utils.py). `dtype` was
+`torch_dtype` before 4.56.0. The collator has `return_flash_attn_kwargs` since 4.52 (not in 4.51.3). Since 5.0 the
+Trainer sets `model.config.use_cache` from `TrainingArguments.use_cache` (wheels 4.51.3, 4.52.4, 4.55.4, 4.56.0, 5.0.0).
+The ring is ring-flash-attn 0.1.8's adapters/hf_adapter.py. Ulysses is accelerate 1.15.0's parallelism_config.py and
+utils, which the Trainer supports since 5.0 (trainer.py; not in 4.57.6).
 """
 
 from attncheck.lint.fields import (
@@ -140,7 +140,7 @@ def _format_flattening(arguments: list[str], name: str) -> list[str]:
 
 
 def _attention_dtype(plan: Plan) -> str:
-    """Return the dtype that attention computes in, which an additive mask must have."""
+    """Return the dtype of attention's arithmetic, which an additive mask must have."""
     return "bfloat16" if plan.precision == "autocast" else WEIGHT_DTYPES[plan.precision]
 
 
@@ -149,7 +149,7 @@ def _format_arguments(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     if not plan.packed:
         arguments["per_device_train_batch_size"] = str(plan.batch)
     arguments["gradient_accumulation_steps"] = str(plan.accumulation * (plan.batch if plan.packed else 1))
-    arguments["bf16"] = str(plan.precision == "autocast")  # autocast, not the weights
+    arguments["bf16"] = str(plan.precision == "autocast")  # autocast; the dtype of the weights is separate
     arguments["gradient_checkpointing"] = str(plan.gradient_checkpointing)
     arguments["use_liger_kernel"] = str(plan.liger)
     if is_at_least("5.0"):

@@ -1,8 +1,8 @@
-"""How the user's own script on transformers' Trainer is scaled down, if its model and data are options.
+"""Scales down a user's own script on transformers' Trainer, if its model and data are options.
 
-The names of these options are the script's; those that many scripts share are known here. What it learns is what its
-collator labels; the loss is the mean over `num_items_in_batch` (transformers 5.17.0 trainer.py `get_batch_samples`,
-`average_tokens_across_devices`; 4.46 and later, if the fault of dividing by batches was fixed).
+The names of these options are the script's; common ones are known here. The targets are what its collator labels. The
+loss is the mean over `num_items_in_batch` (transformers 5.17.0 trainer.py `get_batch_samples`,
+`average_tokens_across_devices`; since 4.46, where the division by batches was fixed).
 """
 
 from attncheck.lint.fields import (
@@ -30,7 +30,7 @@ from attncheck.lint.fields import (
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of such a script."""
+    """Return the scaled-down launch of such a script, or why it is not rehearsed."""
     attention = cut_attention(job, materials)
     source = f"transformers {job.version} trainer.py: the mean over num_items_in_batch"
     sets = cut_training_arguments(job, materials)

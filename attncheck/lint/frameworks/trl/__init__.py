@@ -1,10 +1,11 @@
 """TRL: `trl sft`, its scripts and examples, and the YAML of `--config`, releases 0.9.6 to 1.16.0.
 
-How options are read: scripts/utils.py `TrlParser` and attncheck/lint/fields/names.py. `trl sft` hands what it
-does not know to `accelerate launch` (1.16.0 cli/commands/training.py:58-71), which refuses what it does not know
-either; a user's script may have dataclasses of its own, so that of it only names that some release had are judged.
-Weights are loaded in `dtype`, float32 by default since 0.27 (trainer/model_config.py); `bf16`, on unless fp16 is
-since 0.19 (0.19.1 trainer/sft_config.py, 1.16.0 trainer/base_config.py), makes that autocast.
+The reading of options is described in scripts/utils.py `TrlParser` and attncheck/lint/fields/names.py. `trl sft` passes
+unknown options to `accelerate launch` (1.16.0 cli/commands/training.py:58-71), which refuses those that it does not
+know. A user's script may have its own dataclasses, so only names that some release had are judged there.
+
+Weights are loaded in `dtype`, which is float32 by default since 0.27 (trainer/model_config.py). `bf16` turns on
+autocast over them; since 0.19 it is on unless fp16 is (0.19.1 trainer/sft_config.py, 1.16.0 trainer/base_config.py).
 """
 
 import json
@@ -54,12 +55,12 @@ LEFT_PADDED_TRAINERS = ("grpo", "rloo", "ppo", "online_dpo", "distillation")  # 
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return TRL's trainer that a launch starts ("sft", "dpo", "grpo"), "" if it starts none."""
+    """Return TRL's trainer that a launch starts ("sft", "dpo", "grpo"); "" if it starts none."""
     return tables.detect_trainer(launch)
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, list_releases("transformers")[-1])
     return settings.get_text("model_name_or_path") or ""
 
@@ -67,7 +68,7 @@ def read_model_name(launch: Launch) -> str:
 def _parse_settings(launch: Launch, trainer: str, version: str, transformers: str) -> ParsedSettings:
     is_trl_command = tables.is_trl_command(launch)
     options = tables.load_parser_options(trainer, version, transformers)
-    # What the trainer does not know goes to accelerate; what both know is the trainer's (commands/training.py).
+    # Options unknown to the trainer go to accelerate; options known to both are the trainer's (commands/training.py).
     launcher_options = set(tables.read_launcher_options() if is_trl_command else ()) - set(options.current)
     ignored = {"config", "env", *launcher_options}
     return parse_settings(launch, options, tables.RENAMES, 2 if is_trl_command else 1, ignored)
@@ -85,7 +86,7 @@ def _read_launch(launch: Launch, version: str, snapshot: Snapshot) -> tuple[Laun
 
 
 def _read_world_size(launch: Launch) -> Fact[int]:
-    """Return how many ranks train: those of the launcher; `trl sft` is one itself, with accelerate's options."""
+    """Return how many ranks train, from the launcher; `trl sft` is a launcher itself, with accelerate's options."""
     if not tables.is_trl_command(launch):
         return shared.read_world_size(launch)
     options = {entry.name: entry.value for entry in launch.entries}
@@ -103,7 +104,7 @@ def _read_world_size(launch: Launch) -> Fact[int]:
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
-    """Return the job as `version` reads it; a setting that it does not know counts under its new name."""
+    """Return the job as `version` reads it; a setting unknown to it counts under its new name."""
     reading, world_size = _read_launch(launch, version, snapshot)
     settings = reading.settings
     versions_at_hand = {"trl": version, "transformers": reading.transformers}
@@ -154,13 +155,13 @@ def _build_plan(reading: LaunchReading) -> Plan:
 
 
 def merge_environ(launch: Launch) -> dict[str, str]:
-    """Return the variables of the job: the launch's own, and those under `env:` of the file."""
+    """Return the job's variables: the launch's, and those under `env:` in the file."""
     file_environ = {entry.name[4:]: entry.value for entry in launch.entries if entry.name.startswith("env.")}
     return {**launch.environ, **file_environ}
 
 
 def _resolve_implementation(settings: ParsedSettings) -> str:
-    """Return the implementation that the settings name: model_init_kwargs goes over the option (scripts/sft.py)."""
+    """Return the implementation in the settings; model_init_kwargs overrides the option (scripts/sft.py)."""
     option = settings.get_text("attn_implementation") or ""
     nested = settings.by_field.get("model_init_kwargs.attn_implementation")
     try:
@@ -172,7 +173,7 @@ def _resolve_implementation(settings: ParsedSettings) -> str:
 
 
 def _resolve_packing(reading: LaunchReading) -> Packing:
-    """Return how documents of a row are separated: "mask_2d" if nothing separates them, which is a problem."""
+    """Return how the documents of a row are separated; "mask_2d" if they are not, which is a problem."""
     if reading.isolates_documents:
         return "cu_seqlens" if reading.is_at_least("1.16") else "position_ids"
     if reading.flattened and reading.is_at_least(POSITIONS_ALWAYS_SINCE) and not reading.packed:
@@ -223,7 +224,7 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
 
 
 def _field_names(settings: ParsedSettings) -> dict[str, str]:
-    """Return the release's field of each `Key` that has one."""
+    """Return `Key` -> the release's field, for those that have one."""
     options = settings.options.current
     field_names = {str(key): next((name for name in names if name in options), "") for key, names in KEY_FIELDS.items()}
     del field_names["global_batch"], field_names["precision"]

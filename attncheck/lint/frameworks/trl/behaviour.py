@@ -1,6 +1,6 @@
-"""Problems of settings that TRL cannot serve: each function is one behaviour, read in its wheels.
+"""Problems with settings that TRL cannot honour; each function checks one behaviour, read in its wheels.
 
-`constraints` says in which releases, and where it was read.
+`constraints` says which releases have it and where it was read.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,17 +24,17 @@ from attncheck.lint.fields import (
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks.trl import constraints, tables
 
-PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)
+PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text at any token (0.18.2 data_utils.py:475)
 BFD_DEFAULT_SINCE = "0.20"
-POSITIONS_ALWAYS_SINCE = "0.23.1"  # before, only under these attentions (0.23.0 sft_trainer.py:789)
-DPO_PADS_SINCE = "0.29"  # padding_free of DPO is switched off (0.29.1 dpo_trainer.py:576)
-# Release -> the names that its trainer takes for flash attention: 0.20.0 sft_trainer.py:486, 0.21.0:440, 0.22.0:703.
+POSITIONS_ALWAYS_SINCE = "0.23.1"  # before, only with these implementations (0.23.0 sft_trainer.py:789)
+DPO_PADS_SINCE = "0.29"  # DPO's padding_free is switched off (0.29.1 dpo_trainer.py:576)
+# Release -> its trainer's names for flash attention: 0.20.0 sft_trainer.py:486, 0.21.0:440, 0.22.0:703.
 FLASH_NAMES = {
     "0.22": ("flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3"),
     "0.21": ("flash_attention_2", "kernels-community/vllm-flash-attn3"),
     "0": ("flash_attention_2",),
 }
-# Model type -> what its class requires in training, by releases of transformers; read in 4.56.2 to 5.24.0.
+# Model type -> the inputs that its class requires in training, by release of transformers; read in 4.56.2 to 5.24.0.
 TOKEN_TYPES_REQUIRED = {
     "gemma3": (
         "token_type_ids",
@@ -52,7 +52,7 @@ ONLINE_TRAINERS = ("grpo", "rloo", "distillation")
 
 @dataclass(frozen=True)
 class LaunchReading:
-    """One launch as one release reads it, before it is a job."""
+    """One launch as one release reads it, before it becomes a job."""
 
     launch: Launch
     snapshot: Snapshot
@@ -69,7 +69,7 @@ class LaunchReading:
 
     @property
     def packed(self) -> bool:
-        """Whether documents are packed into one row: only SFT packs."""
+        """Whether documents are packed into one row: only in SFT."""
         return self.trainer == "sft" and self.settings.is_on("packing")
 
     @property
@@ -81,7 +81,7 @@ class LaunchReading:
 
     @property
     def flattened(self) -> bool:
-        """Whether a batch is flattened into one row without padding, whose positions begin again with each document."""
+        """Whether a batch is flattened into one row without padding, with positions that restart in each document."""
         strategies = ("bfd", "bfd_split") if self.is_at_least("1.0") else ("bfd",)
         strategies = strategies if self.is_at_least(BFD_DEFAULT_SINCE) else ("ffd",)
         if self.trainer == "dpo":
@@ -93,18 +93,18 @@ class LaunchReading:
 
     @property
     def implementation(self) -> str:
-        """The implementation that the settings name, "" if the model's own is taken."""
+        """The implementation in the settings; "" for the model's default."""
         return self.settings.get_text("attn_implementation") or ""
 
     @property
     def isolates_documents(self) -> bool:
-        """Whether documents of a row are separated by positions."""
+        """Whether positions separate the documents of a row."""
         names = next(names for since, names in FLASH_NAMES.items() if self.is_at_least(since))
         has_positions = self.is_at_least(POSITIONS_ALWAYS_SINCE) or self.implementation in names
         return self.flattened and has_positions and not (self.packed and self.packing_strategy == "wrapped")
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
-        """Return which of the constraints holds in this release, None if none does."""
+        """Return the constraint that applies in this release; None if there is none."""
         return find_constraint(constraints, self.version)
 
     def find_location(self, *names: str) -> SourceLocation:
@@ -118,7 +118,7 @@ def find_problems(reading: LaunchReading) -> tuple[SettingProblem, ...]:
 
 
 def missing_command(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`trl NAME` that is no command of the release: argparse refuses it."""
+    """Check for a `trl NAME` that the release does not have: argparse refuses it."""
     if tables.is_trl_command(reading.launch) and len(reading.launch.words) > 1:
         word = reading.launch.words[1]
         if word.known and not tables.has_command(word.text, reading.version):
@@ -132,7 +132,7 @@ def missing_command(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Packing that joins documents and cuts the row where it is full: no borders at all."""
+    """Check for packing that joins documents and cuts full rows: nothing separates the documents."""
     if not reading.packed or reading.packing_strategy != "wrapped":
         return
     chosen, joined = (
@@ -142,7 +142,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
         strategy = "bfd" if reading.is_at_least(BFD_DEFAULT_SINCE) else "ffd"
         yield SettingProblem(
             "wrong",
-            "packing_strategy wrapped joins documents without borders, so they attend to each other",
+            "packing_strategy wrapped joins documents without boundaries, so they attend to each other",
             (chosen.evidence,),
             reading.find_location("packing_strategy", "packing"),
             {"packing_strategy": strategy},
@@ -151,7 +151,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     elif joined is not None:
         yield SettingProblem(
             "wrong",
-            f"packing of trl {reading.version} joins documents without borders, so they attend to each other",
+            f"packing of trl {reading.version} joins documents without boundaries, so they attend to each other",
             (joined.evidence,),
             reading.find_location("packing"),
             {"packing": "off"},
@@ -160,7 +160,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`bfd-requeue` of 0.29 packs, but the collator does not take it for packing."""
+    """Check for `bfd-requeue` in 0.29: rows are packed, but the collator does not know that."""
     constraint = reading.find_constraint(constraints.REQUEUED_PACKING)
     if constraint and reading.packed and reading.packing_strategy == "bfd-requeue":
         yield SettingProblem(
@@ -174,7 +174,7 @@ def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Up to 0.22 the collator gives positions under flash attention alone."""
+    """Check for packing without flash attention: up to 0.22, the collator gives positions only with it."""
     constraint = reading.find_constraint(constraints.MISSING_POSITIONS)
     if constraint is None and not is_at_least(reading.transformers, PACKED_WITHOUT_FLASH):
         constraint = reading.find_constraint(constraints.UNREAD_POSITIONS)
@@ -195,7 +195,7 @@ def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Without flash attention a packed row has a mask of length × length, of which 1.16 no longer warns."""
+    """Check for packing without flash attention: the mask is length × length, about which 1.16 no longer warns."""
     is_supported = is_at_least(reading.transformers, PACKED_WITHOUT_FLASH)
     if not (reading.isolates_documents and is_supported) or shared.is_flash(reading.implementation):
         return
@@ -224,7 +224,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """padding_free without packing does not cut rows to max_length, and is refused with one since 1.0."""
+    """Check for padding_free without packing: rows are not cut to max_length, and since 1.0 it is refused with one."""
     max_length = reading.settings.get_text("max_length")
     constraint = reading.find_constraint(constraints.PADDING_FREE_MAX_LENGTH)
     if (
@@ -245,7 +245,7 @@ def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Packing without a max_length: it must know how long a row is."""
+    """Check for packing without max_length, the length of its rows."""
     constraint = reading.find_constraint(constraints.PACKING_WITHOUT_MAX_LENGTH)
     if (
         constraint
@@ -264,7 +264,7 @@ def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProble
 
 
 def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Packing of vision models, since 1.10 of datasets with images."""
+    """Check for packing of vision models or, since 1.10, of datasets with images."""
     name = next((name for name in ("packing", "padding_free") if reading.settings.is_on(name)), "")
     of_model, of_dataset = (
         reading.find_constraint(ranges)
@@ -288,7 +288,7 @@ def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Context parallelism drops the mask that packed documents need."""
+    """Check for packing with context parallelism, which drops the mask that packed documents need."""
     if not reading.packed or reading.parallelism.scheme != "torch":
         return
     refuses = reading.find_constraint(constraints.PACKING_WITH_CP_REFUSED)
@@ -308,7 +308,7 @@ def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[Setting
 
 
 def online_parallelism_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Context or sequence parallelism with GRPO and its like, whose inputs are made if no row is divided."""
+    """Check for context or sequence parallelism with GRPO and similar trainers, which assume undivided rows."""
     ranges = (constraints.ONLINE_PARALLELISM_REFUSED, constraints.ONLINE_PARALLELISM)
     applicable = tuple(constraint for constraint in map(reading.find_constraint, ranges) if constraint is not None)
     if applicable and reading.trainer in ONLINE_TRAINERS and reading.parallelism.ring_size > 1:
@@ -324,7 +324,7 @@ def online_parallelism_refused(reading: LaunchReading) -> Iterator[SettingProble
 
 
 def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """DPO's padding_free is "temporarily unavailable" since 0.29."""
+    """Check for DPO's padding_free, "temporarily unavailable" since 0.29."""
     constraint = reading.find_constraint(constraints.DPO_PADS)
     if constraint and reading.trainer == "dpo" and reading.settings.is_on("padding_free"):
         yield SettingProblem(
@@ -339,7 +339,7 @@ def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]
 
 
 def data_parallel_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Several GPUs for one process make transformers' Trainer wrap the model in DataParallel, refused since 1.15."""
+    """Check for several GPUs in one process: the Trainer wraps the model in DataParallel, refused since 1.15."""
     is_early = reading.trainer in constraints.DATA_PARALLEL_TRAINERS
     ranges = constraints.DATA_PARALLEL if is_early else constraints.DATA_PARALLEL_OF_REWARD
     constraint = reading.find_constraint(ranges) if is_early or reading.trainer == "reward" else None
@@ -347,7 +347,7 @@ def data_parallel_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
     if tables.is_trl_command(reading.launch) or not gpus:
         return
     if constraint is None:
-        if reading.trainer in ("sft", "reward"):  # whose loss the Trainer divides
+        if reading.trainer in ("sft", "reward"):  # the Trainer divides their loss
             yield from shared.check_data_parallel(reading.launch, reading.snapshot, reading.transformers)
         return
     yield SettingProblem(
@@ -361,7 +361,7 @@ def data_parallel_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def ulysses_without_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Until 1.11 a padded batch has no position_ids, which each rank's part of a row needs."""
+    """Check for Ulysses without position_ids, which each part of a row needs: until 1.11 if the batch is padded."""
     constraint = reading.find_constraint(constraints.ULYSSES_WITHOUT_POSITIONS)
     if constraint and reading.trainer == "sft" and reading.parallelism.scheme == "ulysses" and not reading.flattened:
         yield SettingProblem(
@@ -376,7 +376,7 @@ def ulysses_without_positions(reading: LaunchReading) -> Iterator[SettingProblem
 
 
 def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """A class that requires token types in training gets none from the collator of text."""
+    """Check for a class that requires token types in training: the text collator does not give them."""
     model = reading.snapshot.model.value if isinstance(reading.snapshot.model, Known) else None
     script = reading.launch.words[0].text.rsplit("/", 1)[-1] if reading.launch.words else ""
     if model is None or reading.trainer != "sft" or "vlm" in script or model.model_type not in TOKEN_TYPES_REQUIRED:
@@ -394,7 +394,7 @@ def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def cut_image_tokens(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """A row is cut at max_length, 1024 if it is not set, with the image tokens behind it."""
+    """Check for rows cut at max_length, 1024 by default: image tokens after it are lost."""
     constraint = reading.find_constraint(constraints.CUT_IMAGE_TOKENS)
     script = reading.launch.words[0].text.rsplit("/", 1)[-1] if reading.launch.words else ""
     if not constraint or reading.trainer != "sft" or "vlm" not in script or reading.settings.has_any("max_length"):
@@ -414,7 +414,7 @@ def cut_image_tokens(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """A generation batch that does not hold whole groups of answers to one prompt."""
+    """Check for a generation batch that does not consist of whole groups of answers to one prompt."""
     if reading.trainer not in ("grpo", "rloo"):
         return
     is_grpo = reading.trainer == "grpo"
@@ -455,7 +455,7 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
 
 
 def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Layers with a recurrent state read a packed row as one document unless cu_seqlens give them its borders."""
+    """Check for recurrent layers: they read a packed row as one document unless cu_seqlens separates the documents."""
     model = shared.find_recurrent_model(reading.snapshot)
     if model is not None and reading.isolates_documents:
         passing = reading.find_constraint(constraints.RECURRENT_CU_SEQLENS)
@@ -469,7 +469,7 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """From 1.15 on liger's fused cross-entropy is left out, and the setting is to be removed."""
+    """Check for liger's fused cross-entropy: since 1.15 it is ignored, so the setting should be removed."""
     constraint = reading.find_constraint(constraints.LIGER_LOSS)
     if (
         constraint

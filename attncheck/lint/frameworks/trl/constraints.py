@@ -1,4 +1,4 @@
-"""The releases of TRL in which each objection holds, read in 0.9.6 and in a wheel of each minor from 0.12 to 1.16.
+"""The releases of TRL to which each constraint applies, read in 0.9.6 and in a wheel of each minor from 0.12 to 1.16.
 
 A boundary is a minor release: "0.19" was read as 0.19.1.
 """
@@ -12,5 +12,5 @@ DATA_PARALLEL_TRAINERS = ("sft", "dpo", "kto", "grpo", "rloo", "distillation")
 
 
 def __getattr__(name: str) -> Constraints:
-    """Return the constraints that constraints.toml has by this name."""
+    """Return the constraints of this name in constraints.toml."""
     return find_by_name(__file__, name)

@@ -1,8 +1,9 @@
-"""Writes a plan for TRL: YAML for `trl sft --config`, whose names are SFTConfig's and ModelConfig's.
+"""Writes a plan for TRL: YAML for `trl sft --config`, with the names of SFTConfig and ModelConfig.
 
-Names as in the wheels 0.19.1, 0.20.0, 0.24.0 and 1.16.0 (trainer/sft_config.py, trainer/model_config.py): `dtype` since
-0.24, before that `torch_dtype`; `packing_strategy` "bfd" since 0.20, before that "ffd". Packed rows of a batch are
-flattened into one, with position_ids that begin again and, in 1.16, the edges as keywords (trainer/sft_trainer.py:212).
+Names are those of the wheels 0.19.1, 0.20.0, 0.24.0 and 1.16.0 (trainer/sft_config.py, trainer/model_config.py):
+`dtype` since 0.24, before that `torch_dtype`; `packing_strategy` "bfd" since 0.20, before that "ffd". Packed rows of a
+batch are flattened into one, with position_ids that restart in each document and, in 1.16, the bounds as keyword
+arguments (trainer/sft_trainer.py:212).
 """
 
 from attncheck.lint.fields import (

@@ -1,12 +1,12 @@
-"""How a launch of TRL's GRPO or RLOO is cut to the policy's update, and what that optimises.
+"""Scales down a launch of TRL's GRPO or RLOO to the policy's update, and determines its objective.
 
-The launch runs whole, but for generation and rewards: `attncheck.rehearsal.drivers.trl` hands its own trainer made-up
-completions, two to a prompt, of which one is rewarded.
+The whole launch runs, except generation and rewards: `attncheck.rehearsal.drivers.trl` passes the launch's own trainer
+made-up completions. Each prompt has two, one of which is rewarded.
 
-Sources, trl 1.16.0 trainer/grpo_trainer.py (`_compute_loss`: `loss_type`; at the first step ratios are 1 and the
-reference is the policy, so that clipping and the KL term have no gradient; a sequence's ratio has the gradients of its
-tokens' mean), grpo_config.py; trainer/rloo_trainer.py (`_compute_loss`: the mean over completions of -advantage ×
-their ratio; the KL term is part of the reward); GRPO of 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and its default).
+Sources, trl 1.16.0: trainer/grpo_trainer.py (`_compute_loss`: `loss_type`), grpo_config.py. At the first step ratios
+are 1 and the reference is the policy, so clipping and the KL term have no gradient; a sequence's ratio has the
+gradients of its tokens' mean. trainer/rloo_trainer.py (`_compute_loss`: the mean over completions of -advantage × their
+ratio; the KL term is part of the reward). GRPO of 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and its default).
 """
 
 from attncheck.lint.fields import (
@@ -23,8 +23,8 @@ from attncheck.lint.fields import (
 )
 
 STANDS_FOR = "only TRL's policy is updated, with synthetic completions and rewards; nothing is generated"
-COMPLETIONS = 2  # to a prompt
-MAX_COMPLETION = 64  # tokens: none that is made up has more
+COMPLETIONS = 2  # per prompt
+MAX_COMPLETION = 64  # in tokens; no made-up completion is longer
 NORMALISATIONS: dict[str, Normalisation] = {
     "grpo": "document_tokens",
     "bnpo": "batch_tokens",
@@ -38,7 +38,7 @@ LEFT_OUT = (
     *("steps_per_generation", "num_generations_eval", "max_prompt_length", "reward_weights", "log_completions"),
     *("reward_model_name_or_path", "num_completions_to_print", "vllm_mode", "vllm_server_host"),
 )
-TERMS = {  # that are off, and what they are
+TERMS = {  # terms that are switched off, and their descriptions
     "top_entropy_quantile": "its mask of tokens of low entropy",
     "entropy_coef": "its entropy bonus",
     "use_adaptive_entropy": "its adaptive entropy bonus",
@@ -47,8 +47,8 @@ TERMS = {  # that are off, and what they are
 
 
 def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str, str]:
-    """Return the settings of a launch of GRPO that say how much is generated, and what is left out."""
-    names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs",)))  # a script may look its own up
+    """Return the settings of a GRPO launch for the amount of generation, and those that are removed."""
+    names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs",)))  # a script may read its own
     written = [name for name in names if get_setting(job, name) is not None]
     iterations = {"num_iterations": "1"} if get_setting(job, "num_iterations") is not None else {}
     return {
@@ -62,7 +62,7 @@ def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str,
 
 
 def list_policy_remarks(job: Job) -> tuple[str, ...]:
-    """Return the remarks on what is not rehearsed of a launch of `trl grpo`."""
+    """Return the remarks on the parts of a `trl grpo` launch that are not rehearsed."""
     penalty = ("the KL term of the rewards (beta) is off: at the first step it is 0",) if job.trainer == "rloo" else ()
     left_out = (name for name in TERMS if get_setting(job, name) is not None)
     return (
@@ -73,7 +73,7 @@ def list_policy_remarks(job: Job) -> tuple[str, ...]:
 
 
 def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | str:
-    """Return the data's form and what the policy's update optimises at its first step, or why it is not rehearsed."""
+    """Return the data's form and the objective of the policy's first update; or why it is not rehearsed."""
     is_rloo = job.trainer == "rloo"
     if is_rloo and not is_at_least(job.version, "0.23"):
         return f"TRL {job.version}'s RLOO generates inside its training loop: it is rehearsed since 0.23"
@@ -84,10 +84,10 @@ def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | s
         if not is_number(get_setting(job, name) or "1"):
             return f"{name} {get_setting(job, name)}: known only at run time, so the loss cannot be rehearsed"
     divisor = float(MAX_COMPLETION) if loss == "dr_grpo" else 1.0
-    if loss == "cispo":  # the weight of log p is the ratio, cut at epsilon_high
+    if loss == "cispo":  # log p is weighted by the ratio, limited by epsilon_high
         divisor = 1 / min(1.0, float(get_setting(job, "epsilon_high") or get_setting(job, "epsilon") or "0.2"))
     default = "1" if is_at_least(job.version, "0.17") else "0.9"
-    divides = is_at_least(job.version, "0.16")  # logits by the temperature
+    divides = is_at_least(job.version, "0.16")  # logits are divided by the temperature
     temperature = float(get_setting(job, "temperature") or default) if divides else 1.0
     policy = PolicyGradient(of_ratio=loss != "cispo", divisor=divisor, temperature=temperature)
     source = f"trl {job.version} trainer/{job.trainer}_trainer.py: {loss}"
@@ -96,7 +96,7 @@ def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | s
 
 
 def _name_default(version: str) -> str:
-    """Return the loss of a release that is given none: a mean of rows, then of a batch's tokens, then of the step's."""
+    """Return a release's default loss: a mean of rows; later, of a batch's tokens; later, of the step's tokens."""
     if is_at_least(version, "0.22"):
         return "dapo"
     return "bnpo" if is_at_least(version, "0.16") else "grpo"

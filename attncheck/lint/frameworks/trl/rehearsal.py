@@ -1,13 +1,17 @@
-"""How a launch of TRL's trainers is scaled down, and what it optimises.
+"""Scales down a launch of TRL's trainers, and determines its objective.
 
-Sources, trl 1.16.0: scripts/sft.py (`load_dataset(dataset_name)`, which takes a folder), trainer/sft_trainer.py (a
-conversational row's `messages`; `completion_only_loss` is on where rows have a `completion`; the loss is divided by
-the batch's `num_items_in_batch`, which transformers' Trainer gathers over batches and ranks). trainer/dpo_trainer.py
-(`prompt`, `chosen` and `rejected` of messages; `_compute_loss`: the mean over a batch's pairs; `loss_is_scaled_for_ga`
-is off, and base_trainer.py has transformers' Trainer divide by the accumulation; `precompute_ref_log_probs` and an
-adapter change where the reference's log-probabilities come from, not what they are). trainer/kto_trainer.py (pairs are
-taken apart; `_compute_loss`: the mean over answers). GRPO and RLOO are in `policy_rehearsal`. Of the other trainers the
-loss is not known here: their batches, documents and updates are judged.
+Sources for SFT, trl 1.16.0: scripts/sft.py (`load_dataset(dataset_name)`, which takes a folder), trainer/sft_trainer.py
+(a conversational row has `messages`; `completion_only_loss` is on if rows have a `completion`; the loss is divided by
+the batch's `num_items_in_batch`, which transformers' Trainer sums over batches and ranks).
+
+Sources for DPO: trainer/dpo_trainer.py (`prompt`, `chosen` and `rejected` as messages; `_compute_loss`: the mean over a
+batch's pairs; `loss_is_scaled_for_ga` is off, so that in base_trainer.py transformers' Trainer divides by the
+accumulation). `precompute_ref_log_probs` and an adapter change the source of the reference's log-probabilities, but not
+their values.
+
+Sources for KTO: trainer/kto_trainer.py (pairs are split; `_compute_loss`: the mean over answers). GRPO and RLOO are in
+`policy_rehearsal`. The losses of the other trainers are not known here; their batches, documents and updates are
+judged.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +20,7 @@ from dataclasses import replace
 from attncheck.lint.fields import (
     DROP,
     OFF_VALUES,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
@@ -34,9 +39,11 @@ from attncheck.lint.fields import (
     is_at_least,
     is_number,
     is_on,
+    keep_taken,
     list_left_out,
     list_releases,
     make_objective,
+    misses_program,
     point_to_materials,
     read_preference,
     resolve_options,
@@ -46,41 +53,44 @@ from attncheck.lint.files import python
 from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_policy_remarks, read_policy
 
-REFACTORED = "0.29"  # DPOTrainer was written again (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
-# Settings of DPO that weigh tokens or pairs by what the model makes of them, or add another loss.
+REFACTORED = "0.29"  # DPOTrainer was rewritten (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
+# Settings of DPO that weight tokens or pairs by the model's output, or add another loss.
 CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "loss_weights", "use_liger_loss")
-# By which scripts read a row that is no list of messages.
+# The columns from which scripts read a row that is not a list of messages.
 TEXT_COLUMNS = (
     *("text", "instruction", "input", "output", "question", "query", "problem", "prompt", "completion"),
     *("answer", "response", "solution", "conversations"),
 )
+SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")  # programs in trl/scripts
 DPO_CORRECTIONS = ({"padding_free": "false"},)
-# Trainers whose loss is not known here, by what their data are: trl 1.16.0 trainer/reward_trainer.py and experimental/.
+# Trainers whose loss is not known here -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
+# experimental/.
 OTHER_FORMS: Mapping[str, DataForm] = {
     **dict.fromkeys(("orpo", "cpo", "bco", "reward"), "preference"),
     **dict.fromkeys(("gkd", "gold", "distillation"), "messages"),
-    **dict.fromkeys(("online_dpo", "xpo", "nash_md"), "prompts"),  # what answers them is generated
+    **dict.fromkeys(("online_dpo", "xpo", "nash_md"), "prompts"),  # the answers are generated
 }
-# Other models of theirs, which here are the same small one.
+# Other models of these trainers, replaced by the same small one.
 OTHER_MODELS = (
     "teacher_model_name_or_path",
     "reward_model_path",
     "reward_model_name_or_path",
     "ref_model_name_or_path",
 )
-PICTURES = "0.22"  # since which trainer/sft_trainer.py has a collator of pictures
-PICTURE_LENGTH = 256  # tokens that hold a document with its picture
+PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for pictures since
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `trl sft`, `trl dpo`, `trl grpo` or of such a script, or of its configuration."""
+    """Return the scaled-down launch of TRL's command, such a script or its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
         return f"TRL's {job.trainer} is not rehearsed yet"
     job = resolve_options(launch, job)
     is_policy = job.trainer in ("grpo", "rloo")
     program = launch.words[0].text if launch.words else "trl"
-    is_own_script = launch.starts_written_script or (program != "trl" and "trl/scripts/" not in program)
+    is_example = program.endswith(f"examples/scripts/{job.trainer}.py") and job.trainer in SCRIPTS
+    own_program = f"trl.scripts.{job.trainer}" if is_example and misses_program(launch) else ""
+    is_own_script = launch.starts_written_script or not (own_program or program == "trl" or "trl/scripts/" in program)
     reading = read_policy(job, is_own_script) if is_policy else READERS.get(job.trainer, _read_other)(job)
     if isinstance(reading, str):
         return reading
@@ -107,15 +117,17 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if job.trainer in OTHER_FORMS:
         sets |= {name: materials.model for name in OTHER_MODELS if get_setting(job, name) is not None}
         sets |= {name: DROP for name in ("judge", "reward_funcs") if get_setting(job, name) is not None}
-    if job.trainer == "kto":  # which compares each answer with another row's
+    if job.trainer == "kto":  # it compares each answer with another row's
         sets["per_device_train_batch_size"] = str(max(materials.batch, 2))
     if not materials.real_data:
         sets |= dict.fromkeys(("dataset_config", "dataset_train_split"), DROP)
-    if not (materials.full_model or materials.real_data):  # of whose tokenizer they are
+    if not (materials.full_model or materials.real_data):  # they belong to its own tokenizer
         sets |= dict.fromkeys(("eos_token", "chat_template_path"), DROP)
     foreign = () if launch.words or launch.starts_written_script else tuple(_iter_foreign(launch, job))
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
+    if is_own_script and launch.program is not None and launch.program.is_complete:
+        sets = keep_taken(launch, sets)
     return JobCut(
         sets,
         form,
@@ -123,13 +135,15 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         environ=stand_in(materials) if is_own_script else {},
         options=point_to_materials(launch, materials) if launch.starts_written_script else {},
         command=("trl", job.trainer, "--config", "{file}"),
+        program=own_program,
         foreign=foreign,
         driver="trl" if is_policy or form == "prompts" else "",
         data=named if job.trainer == "sft" else "",
-        takes_pictures=takes_pictures,
+        pictures="column" if takes_pictures else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
+            *([f"{program} is not here: {own_program} replaces it"] if own_program else []),
             *([f"the loss of TRL's {job.trainer} is not known here"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),
@@ -142,7 +156,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
-    """Return whether rows may have pictures: TRL's own program collates them, a script that names their column too.
+    """Return whether rows may have pictures: TRL's own program or a script that names their column collates them.
 
     1.16.0 trainer/sft_trainer.py refuses them with these settings.
     """
@@ -154,13 +168,13 @@ def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
 
 
 def _formats_rows(launch: Launch) -> bool:
-    """Return whether a script makes its rows of other columns than `messages`."""
+    """Return whether a script makes its rows from columns other than `messages`."""
     script = python.read_script(launch.file) if launch.file is not None else None
     return script is not None and bool(script.columns & set(TEXT_COLUMNS))
 
 
 def _iter_foreign(launch: Launch, job: Job) -> Iterator[str]:
-    """Yield the keys of a configuration that the user's own program takes, and TRL's command does not."""
+    """Yield the keys of a configuration that the user's own program accepts, but TRL's command does not."""
     known = tables.load_parser_options(job.trainer, job.version, list_releases("transformers")[-1]).current
     renamed = {unknown.name for unknown in job.unknown_settings}
     for name in (entry.name for entry in launch.entries):
@@ -169,7 +183,7 @@ def _iter_foreign(launch: Launch, job: Job) -> Iterator[str]:
 
 
 def _read_sft(job: Job) -> tuple[DataForm, Objective]:
-    """Return the data's form, and what is learnt."""
+    """Return the data's form and the objective of SFT."""
     form: DataForm = "messages"
     targets: Targets = "assistant" if is_on(job, "assistant_only_loss") else "all"
     if is_on(job, "completion_only_loss"):
@@ -189,8 +203,8 @@ def _read_dpo(job: Job) -> tuple[DataForm, Objective]:
     loss = get_setting(job, "loss_type") or "sigmoid"
     smoothing = get_setting(job, "label_smoothing")
     if "sigmoid" in loss and is_at_least(job.version, REFACTORED):
-        smoothing = None  # which it takes no notice of since
-    default = 0.0 if is_at_least(job.version, REFACTORED) or "exo" not in loss else 1e-3  # 0.22.2: where it is 0
+        smoothing = None  # it has been ignored since that release
+    default = 0.0 if is_at_least(job.version, REFACTORED) or "exo" not in loss else 1e-3  # 0.22.2: used if it is 0
     preference = read_preference(loss, (get_setting(job, "beta"), 0.1), (smoothing, default))
     source = f"trl {job.version} trainer/dpo_trainer.py: the mean over a batch's pairs, divided by the accumulation"
     return "preference", UNDOCUMENTED if isinstance(preference, str) else make_objective(preference, source)
@@ -207,12 +221,12 @@ def _read_kto(job: Job) -> tuple[DataForm, Objective]:
 
 
 def is_weighted(weight: str | None) -> bool:
-    """Return whether the weight of a kind of answers is written and is not 1."""
+    """Return whether the weight of a kind of answers is set and is not 1."""
     return weight is not None and not (is_number(weight) and float(weight) == 1.0)
 
 
 def _read_other(job: Job) -> tuple[DataForm, Objective]:
-    """Return the data's form of a trainer whose loss is not known here."""
+    """Return the data's form and objective of a trainer whose loss is not known here."""
     return OTHER_FORMS[job.trainer], UNDOCUMENTED
 
 

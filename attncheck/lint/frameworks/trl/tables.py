@@ -1,6 +1,6 @@
-"""TRL's names: which dataclasses a script parses in a release, what was renamed, and how a launch is recognised.
+"""TRL's names: the dataclasses that each script parses in a release, renames, and the detection of its launches.
 
-Source: lint/names/trl.json; renames read in the wheels named next to them.
+Source: lint/names/trl.json; renames were read in the wheels named next to them.
 """
 
 import itertools
@@ -22,18 +22,18 @@ from attncheck.lint.fields import (
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.names import load_table
 
-# The newest transformers at the time of each release of TRL, for a machine that has none installed.
+# The newest transformers at the time of each release of TRL, used if none is installed.
 CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
     "0.9": "4.41.2", "0.12": "4.46.3", "0.15": "4.49.0", "0.17": "4.51.3", "0.19": "4.53.3", "0.22": "4.56.2",
     "0.24": "4.57.6", "0.27": "5.1.0", "1.0": "5.5.4", "1.5": "5.10.4", "1.8": "5.14.1", "1.10": "5.16.1",
     "1.12": "5.18.0", "1.14": "5.20.2", "1.15": "5.22.2", "1.16": "5.23.0",
 }  # fmt: skip
 
-# Field -> its new names, with the value where that changes; (): gone. A name counts if the release has it.
+# Field -> its new names, with the value if that changes; (): removed. A name counts if the release has it.
 RENAMES: Mapping[str, tuple[str, ...]] = {
     **training_arguments.RENAMES,
-    "max_seq_length": ("max_length",),  # deprecated in 0.16, gone in 0.20 (0.19.1 trainer/sft_config.py:223)
-    "torch_dtype": ("dtype",),  # both from 0.23 to 0.26, gone in 0.27 (0.26.2 trainer/model_config.py)
+    "max_seq_length": ("max_length",),  # deprecated in 0.16, removed in 0.20 (0.19.1 trainer/sft_config.py:223)
+    "torch_dtype": ("dtype",),  # both from 0.23 to 0.26, removed in 0.27 (0.26.2 trainer/model_config.py)
     "dtype": ("torch_dtype",),
     "use_liger": ("use_liger_kernel",),  # 0.17.0 trainer/sft_config.py
     "use_liger_loss": ("use_liger_kernel",),  # 0.27.2 trainer/grpo_config.py, dpo_config.py
@@ -55,9 +55,10 @@ RENAMES: Mapping[str, tuple[str, ...]] = {
     "response_length": ("max_completion_length",),
     "exp_name": ("run_name",),
     "student_model_revision": ("model_revision",),  # 0.29.1, 1.0.0 experimental/gold
-    "gradient_checkpointing_use_reentrant": (),  # gone in 0.27: gradient_checkpointing_kwargs
+    "gradient_checkpointing_use_reentrant": (),  # removed in 0.27: gradient_checkpointing_kwargs
 }
-# accelerate_configs/*.yaml of 1.16.0: how many processes each starts; single_gpu's 8 count for nothing (type "NO").
+# accelerate_configs/*.yaml of 1.16.0: the number of processes that each starts. The 8 of single_gpu has no effect (type
+# "NO").
 SHIPPED_PROCESSES = {"fsdp1": 8, "fsdp2": 8, "multi_gpu": 8, "single_gpu": 1, "zero1": 8, "zero2": 8, "zero3": 8}
 TRAINER_CONFIGS = {
     "sft": "SFTConfig", "dpo": "DPOConfig", "grpo": "GRPOConfig", "rloo": "RLOOConfig", "kto": "KTOConfig",
@@ -71,7 +72,7 @@ SCRIPT_TRAINERS = {
     "mpo_vlm": "dpo",
 }  # fmt: skip
 SHORT_NAMES = {"rm": "reward", "nash": "nash_md", "nashmd": "nash_md", "onlinedpo": "online_dpo"}
-# Fields of the common dataclasses and of several trainers' that scripts of other libraries have too.
+# Fields of the common dataclasses and of several trainers that scripts of other libraries have too.
 SHARED_FIELDS = frozenset(
     {
         *("model_name_or_path", "model_revision", "attn_implementation", "torch_dtype", "dtype", "trust_remote_code"),
@@ -99,14 +100,14 @@ SHARED_FIELDS = frozenset(
         *("lr_scheduler_kwargs", "remove_unused_columns", "run_name", "push_to_hub", "seed", "batch_size"),
     }
 )
-GENERATION_FIELDS = frozenset({"num_generations", "reward_funcs"})  # of GRPO and those that came from it
-GROUP_FIELDS = frozenset(  # alongside num_generations: a script of any name trains by GRPO
+GENERATION_FIELDS = frozenset({"num_generations", "reward_funcs"})  # fields of GRPO and the trainers derived from it
+GROUP_FIELDS = frozenset(  # with num_generations, these identify GRPO in a script of any name
     {
         *("reward_funcs", "max_completion_length", "max_prompt_length", "num_iterations", "use_vllm", "reward_weights"),
         *("scale_rewards", "vllm_mode", "generation_batch_size", "steps_per_generation", "epsilon_high"),
     }
 )
-UNIQUE_FIELDS: Mapping[str, frozenset[str]] = {  # which one trainer's configuration alone has, in all releases
+UNIQUE_FIELDS: Mapping[str, frozenset[str]] = {  # fields that only one trainer's configuration has, in all releases
     "dpo": frozenset({"rpo_alpha", "f_divergence_type", "reference_free", "discopop_tau", "use_weighting"}),
     "kto": frozenset({"desirable_weight", "undesirable_weight"}),
     "cpo": frozenset({"cpo_alpha", "simpo_gamma"}),
@@ -127,7 +128,7 @@ FOREIGN_FIELDS = frozenset(
 
 @cache
 def read_dataclasses(script: str, version: str) -> tuple[str, ...]:
-    """Return the dataclasses that a script of TRL parses in a release, () if it has no such script."""
+    """Return the dataclasses that a script of TRL parses in a release; () if it has no such script."""
     releases = list_releases("trl")
     position = releases.index(find_minor_release("trl", version))
     for first, last, dataclasses in load_table("trl")["scripts"].get(script, ()):
@@ -152,7 +153,7 @@ def load_parser_options(trainer: str, version: str, transformers: str) -> Parser
 
 @cache
 def find_config_release(trainer: str, version: str) -> str:
-    """Return the release whose configuration of a trainer is read: the nearest that has it; moves are no matter."""
+    """Return the release from which a trainer's configuration is read: the nearest that has it, in any module."""
     releases = list_releases("trl")
     rows = read_lifetimes("trl", TRAINER_CONFIGS.get(trainer, "SFTConfig")).values()
     spans = [(releases.index(first), releases.index(last)) for row in rows for first, last, _ in row]
@@ -162,7 +163,7 @@ def find_config_release(trainer: str, version: str) -> str:
 
 
 def has_command(name: str, version: str) -> bool:
-    """Return whether `trl NAME` is a command of a release: since 0.13 each script is one, before only a few were."""
+    """Return whether `trl NAME` is a command of a release: each script since 0.13, before only a few."""
     if not is_at_least(version, "0.13"):  # 0.9.6 and 0.12.2 commands/cli.py, SUPPORTED_COMMANDS
         return name in ("sft", "dpo") or (name == "kto" and is_at_least(version, "0.12"))
     return bool(read_dataclasses(name, version))
@@ -170,7 +171,7 @@ def has_command(name: str, version: str) -> bool:
 
 @cache
 def read_launcher_options() -> Mapping[str, str]:
-    """Return the options of `accelerate launch`, which `trl sft` takes too, and the type of their values."""
+    """Return the options of `accelerate launch`, which `trl sft` accepts too, and the types of their values."""
     options: dict[str, str] = dict(load_table("trl")["launcher"])
     return {**options, "accelerate_config": "str", "config_file": "str", "config": "str"}
 
@@ -190,11 +191,11 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def _choose_used_trainer(launch: Launch, names: Sequence[str]) -> str:
-    """Return the trainer of TRL's that a program uses; of several the one that its name has, else ""."""
+    """Return the TRL trainer that a program uses; if there are several, the one in its name, or else ""."""
     classes = [name.rpartition(".")[2] for name in names if name.startswith(("trl.", "unsloth."))]
     by_class = {config.removesuffix("Config"): trainer for trainer, config in TRAINER_CONFIGS.items()}
     by_class["Unsloth"] = "sft"  # unsloth/trainer.py: class UnslothTrainer(SFTTrainer)
-    for suffix in ("Config", "Trainer"):  # the user's own trainer may derive from another than its configuration
+    for suffix in ("Config", "Trainer"):  # the user's trainer and its configuration may derive from different ones
         stems = (name.removesuffix(suffix) for name in classes if name.endswith(suffix))
         trainers = dict.fromkeys(by_class[stem] for stem in stems if stem in by_class)
         if len(trainers) == 1:
@@ -204,7 +205,7 @@ def _choose_used_trainer(launch: Launch, names: Sequence[str]) -> str:
 
 
 def is_own_program(launch: Launch) -> bool:
-    """Return whether the program is TRL's own, whose options are all known."""
+    """Return whether the program is TRL's own, so that all its options are known."""
     if not launch.words:
         return False
     text = launch.words[0].text
@@ -212,18 +213,18 @@ def is_own_program(launch: Launch) -> bool:
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:
-    """Return the script that `trl NAME` runs; most pass over the options that they do not know (0.19.1 sft.py:151)."""
+    """Return the script that `trl NAME` runs; most ignore options that they do not know (0.19.1 sft.py:151)."""
     command = launch.words[1].text if is_trl_command(launch) and len(launch.words) > 1 else ""
     return (f"trl.scripts.{command}",) if command.isidentifier() else ()
 
 
 def is_trl_command(launch: Launch) -> bool:
-    """Return whether it is `trl NAME`, which takes accelerate's options too."""
+    """Return whether the command is `trl NAME`, which accepts accelerate's options too."""
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in ("trl", "trl.cli")
 
 
 def _trainer_of_script(script: str) -> str:
-    """Return the trainer of a script by how its name begins: "sft_vlm" is sft's, "dpo_online" online_dpo's."""
+    """Return the trainer with which a script's name begins: "sft_vlm" is sft's, "dpo_online" online_dpo's."""
     stem = script.replace("-", "_").lower()
     if stem in SCRIPT_TRAINERS:
         return SCRIPT_TRAINERS[stem]
@@ -232,7 +233,7 @@ def _trainer_of_script(script: str) -> str:
 
 
 def _trainer_in_name(name: str) -> str:
-    """Return the one trainer that a name has among its words: "run_dpo" has dpo, "sft_then_dpo" none."""
+    """Return the only trainer among the words of a name: "run_dpo" has dpo; "sft_then_dpo" has none."""
     trainers = _list_trainers_in_name(name)
     return next(iter(trainers)) if len(trainers) == 1 else ""
 
@@ -245,7 +246,7 @@ def _list_trainers_in_name(name: str) -> set[str]:
         trainers = trainers - {"dpo"} | {"online_dpo"}
     if "nash_md" in pairs:
         trainers.add("nash_md")
-    return trainers - {"reward"} if len(trainers) > 1 else trainers  # "grpo_reward" trains by one of them alone
+    return trainers - {"reward"} if len(trainers) > 1 else trainers  # "grpo_reward" trains with only one of them
 
 
 def _detect_by_script(launch: Launch) -> str:
@@ -277,7 +278,7 @@ def _own_fields(trainer: str) -> frozenset[str]:
 
 
 def _detect_by_keys(launch: Launch) -> str:
-    """Return the trainer of a file: by its name if that has one, else by the keys that only one trainer has."""
+    """Return the trainer of a file: by its name, or else by the keys that only one trainer has."""
     keys = {entry.name.split(".")[0].split("[")[0] for entry in launch.entries}
     if keys & FOREIGN_FIELDS or not keys & {"model_name_or_path", "model_init_kwargs"}:
         return ""

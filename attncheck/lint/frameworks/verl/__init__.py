@@ -1,7 +1,7 @@
-"""verl: reinforcement learning and fine-tuning configured with Hydra, FSDP or Megatron below.
+"""verl: reinforcement learning and fine-tuning configured with Hydra, on FSDP or Megatron.
 
-Names, groups and defaults were read in the wheels 0.2.0.post2 to 0.9.1 (`names/verl.json`), what it does with them in
-their source; each claim says where.
+Names, groups and defaults were read in the wheels 0.2.0.post2 to 0.9.1 (`names/verl.json`), their effects in the
+source; each claim says where.
 """
 
 from functools import partial

@@ -1,6 +1,6 @@
-"""verl's arithmetic of batches, token budgets and parallel sizes: what it asserts, before or in the first step.
+"""verl's arithmetic of batches, token budgets and parallel sizes: its assertions before and in the first step.
 
-`constraints` says in which releases, and where it was read.
+`constraints` says which releases have each and where it was read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,9 +32,9 @@ def find_batch_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProbl
 def _refused_setting(
     message: str, ranges: Constraints, config: LaunchConfig, *keys: str, **fields: object
 ) -> Iterator[SettingProblem]:
-    """Yield a refused setting if the release refuses it, located at the first of `keys` that is written.
+    """Yield a problem if the release refuses the setting, located at the first of `keys` that is set.
 
-    `fields`: sets, advice, mild.
+    `fields` are those of the problem: sets, advice, mild.
     """
     constraint = config.find_constraint(ranges)
     if constraint is None:
@@ -56,7 +56,7 @@ def _has_dynamic_batches(config: LaunchConfig, owner: str = ACTOR) -> bool:
 
 
 def _ambiguous_micro_batches(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield if neither form of a micro batch's size is set, or both are."""
+    """Check that exactly one form of a micro batch's size is set."""
     micro_batches = [(ACTOR, "ppo_micro_batch_size", ACTOR), (ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
     if config.has_reference or not config.is_at_least(constraints.REFERENCE_CHECKED_UNTIL):
         micro_batches.append((REF, "log_prob_micro_batch_size", ACTOR))
@@ -80,7 +80,7 @@ def _ambiguous_micro_batches(config: LaunchConfig) -> Iterator[SettingProblem]:
 
 
 def _mini_batch_over_train_batch(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield where a mini batch is larger than the batch."""
+    """Check for a mini batch larger than the batch."""
     train_batch = config.values.number_or_none("data.train_batch_size")
     for owner in (ACTOR, *(["critic"] if config.has_critic else [])):
         mini_batch = config.values.number_or_none(f"{owner}.ppo_mini_batch_size")
@@ -99,7 +99,7 @@ def _mini_batch_over_train_batch(config: LaunchConfig) -> Iterator[SettingProble
 
 
 def _indivisible_rollout_batch(config: LaunchConfig, world_size: int) -> Iterator[SettingProblem]:
-    """Yield where prompts times answers do not divide among the GPUs."""
+    """Check that prompts times answers divide evenly among the GPUs."""
     values = config.values
     rows = values.number("data.train_batch_size") * values.number(f"{ROLLOUT}.n", default=1)
     divisor = world_size
@@ -121,7 +121,7 @@ def _indivisible_rollout_batch(config: LaunchConfig, world_size: int) -> Iterato
 
 
 def _indivisible_mini_batches(config: LaunchConfig, job: Job, world_size: int) -> Iterator[SettingProblem]:
-    """Yield where the mini batch of one rank does not divide into micro batches."""
+    """Check that each rank's mini batch divides evenly into micro batches."""
     yield from _indivisible_mini_batch(config, ACTOR, world_size, job.plan.ring_size)
     if config.has_critic:
         yield from _indivisible_mini_batch(config, "critic", world_size, _critic_ring_size(config))
@@ -130,7 +130,7 @@ def _indivisible_mini_batches(config: LaunchConfig, job: Job, world_size: int) -
 def _indivisible_mini_batch(
     config: LaunchConfig, owner: str, world_size: int, ring_size: int
 ) -> Iterator[SettingProblem]:
-    """Yield where the mini batch of one trained model (`owner`) does not divide among ranks and micro batches."""
+    """Check that the mini batch of one trained model (`owner`) divides evenly among ranks and micro batches."""
     values, is_new = config.values, not config.has_legacy_workers
     mini_batch, answers = values.number_or_none(f"{owner}.ppo_mini_batch_size"), values.number_or_none(f"{ROLLOUT}.n")
     micro_batch = values.number(f"{owner}.ppo_micro_batch_size_per_gpu")
@@ -160,7 +160,7 @@ def _indivisible_mini_batch(
 
 
 def _token_budgets_too_small(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield token budgets that the longest row does not fit into."""
+    """Check for token budgets smaller than the longest row."""
     if not config.is_fsdp:
         return
     ring_size = job.plan.ring_size
@@ -193,7 +193,7 @@ def _token_budgets_too_small(config: LaunchConfig, job: Job) -> Iterator[Setting
 
 
 def _indivisible_parallel_sizes(config: LaunchConfig, world_size: int) -> Iterator[SettingProblem]:
-    """Yield parallel sizes that do not divide the GPUs."""
+    """Check for parallel sizes that do not divide the number of GPUs."""
     values = config.values
     product = _megatron_product(config)
     is_unchecked = _has_dynamic_batches(config) and config.is_at_least("0.6.0")
@@ -231,7 +231,7 @@ MEGATRON_SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", 
 
 
 def _megatron_product(config: LaunchConfig) -> int:
-    """Return tensor × pipeline × context parallel size of Megatron."""
+    """Return Megatron's tensor × pipeline × context parallel size."""
     product = 1
     for name in MEGATRON_SIZES:
         product *= max(config.values.number(f"{config.engine_key}.{name}", default=1), 1)
@@ -239,7 +239,7 @@ def _megatron_product(config: LaunchConfig) -> int:
 
 
 def _indivisible_sft_batch(config: LaunchConfig, job: Job, world_size: int) -> Iterator[SettingProblem]:
-    """Yield where the batch of fine-tuning does not divide among ranks and micro batches."""
+    """Check that the batch of fine-tuning divides evenly among ranks and micro batches."""
     values, ring_size = config.values, job.plan.ring_size
     train_batch = values.number_or_none("data.train_batch_size")
     micro_batch = values.number_or_none("data.micro_batch_size_per_gpu")

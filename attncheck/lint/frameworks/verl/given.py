@@ -1,8 +1,8 @@
-"""Parses what a launch gives Hydra: module, configuration and its groups, overrides, and the keys of a file.
+"""Parses Hydra's input from a launch: module, configuration and its groups, overrides, and the keys of a file.
 
-Hydra 1.3 (core/override_parser, _internal/config_loader_impl.py:393-470): `key=value` wants a key of the composed
-configuration, `+key=value` one that is not there or is null (a list or a table is joined to what is there),
-`++key=value` takes any, `~key` takes one out; a key that is a group of configuration files chooses one of them.
+Hydra 1.3 (core/override_parser, _internal/config_loader_impl.py:393-470): `key=value` requires a key of the composed
+configuration. `+key=value` requires one that is missing or null; a list or a table is merged with the existing one.
+`++key=value` accepts any key, and `~key` removes one. A key that is a group of configuration files selects one of them.
 """
 
 import re
@@ -40,48 +40,48 @@ class Override:
 
     @property
     def text(self) -> str:
-        """Return the override as it is written."""
+        """Return the override as written."""
         return self.word.text
 
     def format(self, prefix: str = "", key: str = "") -> str:
-        """Return the override as text, with another prefix and perhaps another key."""
+        """Return the override as text, with another prefix and optionally another key."""
         return f"{prefix}{key or self.key}={self.value}"
 
 
 @dataclass(frozen=True)
 class HydraInputs:
-    """The parts of a launch that decide verl's configuration."""
+    """The parts of a launch that determine verl's configuration."""
 
     module: str = ""  # "verl.trainer.main_ppo"; "" for a bare file
-    config_name: str = ""  # given with --config-name
-    is_foreign: bool = False  # the module or the configuration is none of verl's own
+    config_name: str = ""  # the value of --config-name
+    is_foreign: bool = False  # the module or the configuration is not verl's own
     overrides: tuple[Override, ...] = ()
     entries: tuple[Setting, ...] = ()
-    unrecognized_words: tuple[Word, ...] = ()  # words that are neither overrides nor Hydra's own
-    unresolved_words: tuple[Word, ...] = ()  # words that only running can tell
-    group_choices: Mapping[str, str] = field(default_factory=dict)  # groups that overrides choose in
-    program: Word | None = None  # the module or script, as written
+    unrecognized_words: tuple[Word, ...] = ()  # neither overrides nor Hydra's own
+    unresolved_words: tuple[Word, ...] = ()  # known only at run time
+    group_choices: Mapping[str, str] = field(default_factory=dict)  # groups for which overrides select an option
+    program: Word | None = None  # the module or script as written
     tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration next to the launch
 
     @property
     def module_location(self) -> SourceLocation | None:
-        """Return where the module is written."""
+        """Return the location of the module's name."""
         return self.program.location if self.program is not None else None
 
     @property
     def module_text(self) -> str:
-        """Return the module as it is written: a dotted name or a path."""
+        """Return the module as written: a dotted name or a path."""
         return self.program.text if self.program is not None else ""
 
     def format_module(self, module: str) -> str:
-        """Return another module in the form in which this launch names its own."""
+        """Return another module in the form of this launch's own module."""
         if not self.module_text.endswith(".py"):
             return module
         return self.module_text.removesuffix(f"{self.module.replace('.', '/')}.py") + f"{module.replace('.', '/')}.py"
 
 
 def read_module(launch: Launch) -> str:
-    """Return the module that a launch starts, "" for a bare file: "verl/trainer/main_ppo.py" is a module too."""
+    """Return the module that a launch starts ("verl/trainer/main_ppo.py" is a module too); "" for a bare file."""
     if not launch.words:
         return ""
     first = launch.words[0].text
@@ -89,13 +89,13 @@ def read_module(launch: Launch) -> str:
         return first
     parts = PurePosixPath(first).with_suffix("").parts
     for top in ("verl", "recipe"):
-        if top in parts:  # the last: a repository has its package's name
+        if top in parts:  # the last one: a repository may have its package's name
             return ".".join(parts[len(parts) - 1 - parts[::-1].index(top) :])
     return first
 
 
 def parse_hydra_inputs(launch: Launch) -> HydraInputs:
-    """Return the parts of a launch, regardless of the release."""
+    """Return the parts of a launch, for any release."""
     overrides: list[Override] = []
     unrecognized: list[Word] = []
     unresolved: list[Word] = []
@@ -125,7 +125,7 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
 
 
 def find_trainer(launch: Launch) -> str:
-    """Return the trainer of verl's that a launch starts ("sft", "ppo", "grpo"), "" if it is none."""
+    """Return the verl trainer that a launch starts ("sft", "ppo", "grpo"); "" if it starts none."""
     if not launch.words and OWN_CONFIG.search(launch.source.name):
         return ""  # its command sets what such a file leaves open
     if launch.words and "=" in launch.words[0].text:
@@ -149,9 +149,9 @@ def find_trainer(launch: Launch) -> str:
 
 
 def _is_foreign_option(word: Word) -> bool:
-    """Return whether a word is an option that a Hydra program refuses: a script that takes it only handles verl's keys.
+    """Return whether a word is an option that a Hydra program refuses, so that the script only passes on verl's keys.
 
-    hydra-core 1.3.2 _internal/utils.py:505-599 parses all of the command line, where a prefix of a name represents it.
+    hydra-core 1.3.2 _internal/utils.py:505-599 parses the whole command line, including prefixes of names.
     """
     name = word.text.partition("=")[0]
     return name.startswith("--") and len(name) > 2 and not any(option.startswith(name) for option in LONG_OPTIONS)
@@ -166,10 +166,11 @@ def _find_algorithm(inputs: HydraInputs) -> str:
 
 
 def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
-    """Return the inputs with the configuration that one release composes for them, and the chosen groups.
+    """Return the inputs with the configuration that one release composes for them, and the selected groups.
 
-    A module that this release lacks is read with the configuration of its successor, and one of another package
-    with verl's own, which such recipes build on; those are `is_foreign`: what else they hold is not known.
+    A module that this release lacks is read with its successor's configuration. A module of another package is read
+    with verl's own configuration, on which such recipes build;
+    the result is then `is_foreign`: its other keys are not known.
     """
     successor = find_successor(inputs.module, release)
     module_config = release.config_of_module(inputs.module) or release.config_of_module(successor)
@@ -179,14 +180,14 @@ def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
     lacks_group = "model_engine" not in release.group_choices(config_name)
     wants_megatron = ("model_engine", "megatron") in ((override.key, override.value) for override in inputs.overrides)
     if lacks_group and wants_megatron and "ppo_megatron_trainer" in release.config_names():
-        config_name = "ppo_megatron_trainer"  # how 0.7.0 and older name what is a group since 0.7.1
+        config_name = "ppo_megatron_trainer"  # the name in 0.7.0 and before; a group since 0.7.1
     groups = release.group_choices(config_name)
     choices = {override.key: override.value for override in inputs.overrides if _is_group_choice(override, groups)}
     return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices)
 
 
 def find_successor(module: str, release: Release) -> str:
-    """Return the module that does in this release what `module` does in another one; `module` if both have it."""
+    """Return this release's module for the task of `module` in another release; `module` if both have it."""
     if release.config_of_module(module):
         return module
     if module.startswith("verl.trainer.") and "sft" in module:
@@ -203,5 +204,5 @@ def _guess_config(inputs: HydraInputs, release: Release) -> str:
 
 
 def _is_group_choice(override: Override, groups: Mapping[str, str]) -> bool:
-    is_plain = override.word.known and override.value[:1] not in ("", "[", "{")  # a table given is no choice of a file
+    is_plain = override.word.known and override.value[:1] not in ("", "[", "{")  # a table does not select a file
     return is_plain and override.prefix in ("", "++") and override.key in groups

@@ -1,4 +1,4 @@
-"""Reads a launch of verl as a job: what will train, on what, with which attention."""
+"""Reads a verl launch as a job: its training, data and attention."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,11 +37,11 @@ DTYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("fp32", "float32", "float"), "fp32"),
 }
 NO_FLASH_CROSS_ENTROPY = "VERL_DISABLE_FLASH_ATTN_CE"  # utils/torch_functional.py 0.9.1:95, since 0.9.0
-RESOURCE_POOLS = (  # GPUs alongside those of the trainer: (switch, nodes, GPUs of a node)
+RESOURCE_POOLS = (  # GPUs in addition to the trainer's: (switch, nodes, GPUs per node)
     ("reward_model.enable_resource_pool", "reward_model.nnodes", "reward_model.n_gpus_per_node"),
     ("reward.reward_model.enable_resource_pool", "reward.reward_model.nnodes", "reward.reward_model.n_gpus_per_node"),
 )
-SEPARATE_ROLLOUT_CONFIGS = ("one_step_off_ppo", "fully_async_ppo")  # configurations whose rollout has GPUs of its own
+SEPARATE_ROLLOUT_CONFIGS = ("one_step_off_ppo", "fully_async_ppo")  # configurations whose rollout has its own GPUs
 
 
 def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
@@ -77,7 +77,7 @@ def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def find_model(launch: Launch) -> str:
-    """Return the model as it is written, "" if none is."""
+    """Return the model as the launch names it; "" if it names none."""
     inputs = parse_hydra_inputs(launch)
     pairs = [(entry.name, entry.value) for entry in inputs.entries]
     pairs += [(override.key, override.value) for override in inputs.overrides]
@@ -87,7 +87,7 @@ def find_model(launch: Launch) -> str:
 
 
 def with_new_names(inputs: HydraInputs, unknown_settings: tuple[UnknownSetting, ...]) -> HydraInputs:
-    """Return the inputs with every setting that was renamed under its name in this release."""
+    """Return the inputs with every renamed setting under its name in this release."""
     new_names = {(setting.location, setting.name): setting.now[0] for setting in unknown_settings if setting.now}
     overrides = tuple(_rename_override(override, new_names) for override in inputs.overrides)
     entries = tuple(
@@ -125,10 +125,10 @@ def _build_plan(config: LaunchConfig, launch: Launch, snapshot: Snapshot, world_
 
 
 def _worker_environ(config: LaunchConfig) -> dict[str, str]:
-    """Return the variables that `ray_kwargs.ray_init.runtime_env.env_vars` gives every worker.
+    """Return the variables that `ray_kwargs.ray_init.runtime_env.env_vars` sets in every worker.
 
-    verl 0.9.1 trainer/main_ppo.py:62-72 and 0.6.0 :60-64 merge it over verl's own and hand it to `ray.init`; 0.5.0 :59
-    takes its own alone.
+    verl 0.9.1 trainer/main_ppo.py:62-72 and 0.6.0 :60-64 merge it into verl's own and pass it to `ray.init`; 0.5.0 :59
+    uses only verl's own.
     """
     if not config.is_at_least("0.6.0"):
         return {}
@@ -139,17 +139,17 @@ def _worker_environ(config: LaunchConfig) -> dict[str, str]:
 
 
 def _effective_implementation(config: LaunchConfig) -> str:
-    """Return the implementation that trains the policy: flash_attention_2 unless another is requested and read."""
+    """Return the implementation that trains the policy: flash_attention_2, or the requested one if it is read."""
     requested = config.values.text(config.attn_implementation_key) if config.attn_implementation_key else ""
     if config.strategy == "megatron":
-        return "transformer_engine"  # which chooses flash-attn, cuDNN or its own, none of them through transformers
+        return "transformer_engine"  # it selects flash-attn, cuDNN or its own kernel, none of them through transformers
     if config.strategy == "torchtitan":
         return "flex_attention" if requested.startswith("flex") else "sdpa"
     return requested or "flash_attention_2"
 
 
 def _is_packed(config: LaunchConfig) -> bool:
-    """Return whether rows are packed; `fsdp_sft_trainer` packs under Ulysses alone (0.4.1:299, `use_sp`)."""
+    """Return whether rows are packed; `fsdp_sft_trainer` packs only with Ulysses (0.4.1:299, `use_sp`)."""
     keys = config.find_keys("packing")
     is_on = config.values.is_on(*keys) or not keys
     return is_on and (not config.is_old_sft or config.sequence_parallel_size() > 1)
@@ -174,9 +174,9 @@ def _max_length(config: LaunchConfig) -> int:
 
 
 def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int, ranks: Fact[int]) -> int:
-    """Return how many micro batches make an optimiser's step: 1 if dynamic batches or unknown numbers decide it."""
+    """Return the number of micro batches in an optimiser step; 1 with dynamic batches or unknown numbers."""
     values = config.values
-    if config.is_old_sft:  # trainer/fsdp_sft_trainer.py 0.4.1:114: each group's part is cut into micro batches
+    if config.is_old_sft:  # trainer/fsdp_sft_trainer.py 0.4.1:114: each group's part is divided into micro batches
         groups = ranks.value // ring_size if isinstance(ranks, Known) else 0
         return max(values.number("data.train_batch_size") // (groups * micro_batch), 1) if groups else 1
     world_size = values.number("trainer.n_gpus_per_node") * values.number("trainer.nnodes", default=1)
@@ -238,9 +238,9 @@ def _sequence_parallel_scheme(config: LaunchConfig) -> str:
 
 
 def _hooked_implementations(config: LaunchConfig) -> tuple[str, ...]:
-    """Return the implementations that go through `_flash_attention_forward`, which Ulysses replaces.
+    """Return the implementations that use `_flash_attention_forward`, which Ulysses replaces.
 
-    models/transformers/monkey_patch.py 0.9.1:544-552; kernels of the Hub go the same way, by whatever name.
+    models/transformers/monkey_patch.py 0.9.1:544-552; kernels of the Hub use it too, under any name.
     """
     if _sequence_parallel_scheme(config) != "ulysses":
         return ()
@@ -249,10 +249,10 @@ def _hooked_implementations(config: LaunchConfig) -> tuple[str, ...]:
 
 
 def _required_imports(config: LaunchConfig) -> tuple[str, ...]:
-    """Return the modules that are imported whatever the implementation.
+    """Return the modules that are imported with any implementation.
 
-    workers/actor/dp_actor.py imports flash_attn at its top up to 0.5.0 (0.3.0.post1:34; if CUDA is there: 0.5.0:40),
-    utils/attention_utils.py with the first packed row up to 0.9.0 (0.9.0:30); 0.9.1 has its own (0.9.1:70-78).
+    workers/actor/dp_actor.py imports flash_attn at its top up to 0.5.0 (0.3.0.post1:34; only with CUDA: 0.5.0:40),
+    utils/attention_utils.py at the first packed row up to 0.9.0 (0.9.0:30); 0.9.1 has its own (0.9.1:70-78).
     """
     if not config.is_fsdp or config.is_at_least("0.9.1"):
         return ()
@@ -278,9 +278,9 @@ def _locate_launch(launch: Launch) -> SourceLocation:
 
 
 def _describe_unread_columns(unknown_settings: tuple[UnknownSetting, ...]) -> tuple[str, ...]:
-    """Return a remark if a launch names columns of its data that the newer trainer does not read.
+    """Return a remark if a launch names data columns that the newer trainer does not read.
 
-    trainer/sft_trainer.py 0.9.1:478 takes MultiTurnSFTDataset unless data.custom_cls names another.
+    trainer/sft_trainer.py 0.9.1:478 uses MultiTurnSFTDataset unless data.custom_cls names another class.
     """
     removed_keys = [setting.name for setting in unknown_settings if not setting.now]
     columns = [key for key in removed_keys if key in ("data.prompt_key", "data.response_key")]

@@ -1,7 +1,7 @@
-"""Releases of verl whose loss is another than meant: by the number of micro-batches, their weights, a mask's shift.
+"""Releases of verl with an unintended loss: because of the number of micro-batches, their weights, or a mask's shift.
 
-Over Ulysses a global batch goes to fewer groups of ranks, in more micro-batches each. If each micro-batch's mean
-counts the same, documents of unequal length weigh otherwise than on a single rank (verl-project/verl#2857).
+With Ulysses, a global batch goes to fewer groups of ranks, and each group has more micro-batches. If each micro-batch's
+mean has the same weight, documents of unequal length get other weights than on a single rank (verl-project/verl#2857).
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ BALANCE, CONVERSATIONS = "data.balance_dp_token", "data.multiturn.enable"
 
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield where the number of ranks or of micro-batches changes the loss, or a mask what is learnt."""
+    """Yield the problem if the number of ranks or micro-batches changes the loss, or the mask the targets."""
     yield from _find_summed_micro_batches(config, job)
     yield from _find_moved_targets(config)
     size = job.plan.ring_size
@@ -43,9 +43,9 @@ def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProble
 
 
 def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield where what is differentiated is the sum over a step's micro-batches, not their mean.
+    """Check whether gradients are those of the sum over a step's micro-batches instead of their mean.
 
-    Ulysses leaves fewer groups of ranks to a batch, so that each has as many times more micro-batches.
+    Ulysses leaves fewer groups of ranks for a batch, so each group has correspondingly more micro-batches.
     """
     summed = config.find_constraint(constraints.SUM_OF_MICRO_BATCHES)
     count, size = job.plan.accumulation, job.plan.ring_size
@@ -75,7 +75,7 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
 
 
 def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield where the mask of what is learnt is shifted twice, or not at all (verl-project/verl#3287, #3562)."""
+    """Check whether the mask of the targets is shifted twice, or not at all (verl-project/verl#3287, #3562)."""
     if not config.is_old_sft or config.values.text("data.custom_cls.path"):
         return
     has_conversations = config.values.is_on(CONVERSATIONS)
@@ -100,7 +100,7 @@ def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
 
 
 def _find_weighting(config: LaunchConfig) -> Constraint | None:
-    """Return what weights the loss by micro-batch, None if all tokens of a batch count the same."""
+    """Return the constraint by which micro-batches weight the loss; None if all tokens have the same weight."""
     if config.is_old_sft:
         return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES)
     if not config.is_reinforcement:
@@ -111,7 +111,7 @@ def _find_weighting(config: LaunchConfig) -> Constraint | None:
 
 
 def _advise(config: LaunchConfig) -> str:
-    """Return which release divides by the tokens of the whole batch (0.6.1, 0.8.0 workers/…/losses.py)."""
+    """Return the advice: a release that divides by the tokens of the whole batch (0.6.1, 0.8.0 workers/…/losses.py)."""
     if config.is_reinforcement:
         return "verl 0.8.0 or newer, whose workers divide by the tokens of the whole batch (not tried here)"
     return "verl 0.6.1 or newer with verl.trainer.sft_trainer, which divides by the tokens of the whole batch"

@@ -1,4 +1,4 @@
-"""What verl does with settings that it cannot honour; `constraints` says in which releases, and where it was read."""
+"""Problems with settings that verl cannot honour; `constraints` says which releases have each and where it was read."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ CRITIC_OVERRIDE = "critic.model.override_config.attn_implementation"
 
 
 def find_setting_problems(config: LaunchConfig, job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
-    """Yield the settings that verl will refuse, replace or ignore, or compute wrongly with."""
+    """Yield the settings that verl refuses, replaces or ignores, or with which it computes wrong results."""
     yield from _unread_implementation(config, job)
     yield from _critic_implementation(config, job, snapshot)
     yield from _sequence_parallel_problems(config, job, snapshot)
@@ -25,7 +25,7 @@ def find_setting_problems(config: LaunchConfig, job: Job, snapshot: Snapshot) ->
 
 
 def _unread_implementation(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield where the requested implementation is not read."""
+    """Check for a requested implementation that is not read."""
     key = f"{config.model_key}.override_config.attn_implementation"
     requested = config.values.text(key)
     if requested and requested != "flash_attention_2" and not config.reads_attn_override and config.is_fsdp:
@@ -53,12 +53,12 @@ def _unread_implementation(config: LaunchConfig, job: Job) -> Iterator[SettingPr
 
 
 def _critic_implementation(config: LaunchConfig, job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
-    """Yield where the value model, which is always loaded with flash_attention_2, is configured with something else."""
+    """Check for a value model configured with another implementation: flash_attention_2 is always loaded."""
     constraint = config.find_constraint(constraints.CRITIC_IMPLEMENTATION)
     if constraint is None or not config.has_critic or not config.is_fsdp:
         return
     implementation = config.values.text(CRITIC_OVERRIDE) or job.plan.attn_implementation
-    # The override may be there for lack of a flash kernel: with another one the critic stops the job.
+    # Another implementation may be set because no flash kernel is installed; the critic then stops the job.
     if implementation == "flash_attention_2":
         return
     devices = snapshot.visible_devices()
@@ -77,7 +77,7 @@ def _critic_implementation(config: LaunchConfig, job: Job, snapshot: Snapshot) -
 
 
 def _sequence_parallel_problems(config: LaunchConfig, job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
-    """Yield settings and models with which Ulysses stops or computes something else."""
+    """Yield settings and models with which Ulysses stops or computes wrong results."""
     size = job.plan.ring_size
     if config.is_fsdp and size > 1:
         yield from _ulysses_without_packing(config, job, size)
@@ -88,7 +88,7 @@ def _sequence_parallel_problems(config: LaunchConfig, job: Job, snapshot: Snapsh
 
 
 def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield where the reference policy does not follow the actor's size, which is set in `fsdp_config` alone."""
+    """Check for a reference policy without the actor's Ulysses size, because only `fsdp_config` sets it."""
     constraint = config.find_constraint(constraints.REFERENCE_WITHOUT_ULYSSES)
     if constraint is None or not (config.is_fsdp and config.is_reinforcement and config.has_reference):
         return
@@ -109,7 +109,7 @@ def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]
 
 
 def _ulysses_without_packing(config: LaunchConfig, job: Job, size: int) -> Iterator[SettingProblem]:
-    """Yield where Ulysses meets padded rows."""
+    """Check for Ulysses with padded rows."""
     constraint = _find_packing_constraint(config)
     if constraint is None or config.values.is_on(*config.find_keys("packing")):
         return
@@ -124,7 +124,7 @@ def _ulysses_without_packing(config: LaunchConfig, job: Job, size: int) -> Itera
 
 
 def _find_packing_constraint(config: LaunchConfig) -> Constraint | None:
-    """Return what refuses Ulysses over padded rows, None if nothing does: which key has the size decides."""
+    """Return the constraint that refuses Ulysses with padded rows; None if there is none. The size's key decides."""
     if config.is_old_sft:
         return config.find_constraint(constraints.OLD_SFT_ULYSSES_UNPACKED)
     if not config.is_reinforcement or config.values.number(f"{ACTOR}.{ULYSSES_SIZE}", default=1) < 2:
@@ -135,7 +135,7 @@ def _find_packing_constraint(config: LaunchConfig) -> Constraint | None:
 
 
 def _critic_ulysses_without_packing(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield where the critic's own Ulysses meets padded rows."""
+    """Check for the critic's own Ulysses with padded rows."""
     is_new = config.is_at_least("0.8.0")
     ranges = constraints.CRITIC_ENGINE_ULYSSES_UNPACKED if is_new else constraints.CRITIC_ULYSSES_UNPACKED
     constraint, strategy = config.find_constraint(ranges), config.values.text("critic.strategy") or config.strategy
@@ -155,7 +155,7 @@ def _critic_ulysses_without_packing(config: LaunchConfig) -> Iterator[SettingPro
 
 
 def _unread_ulysses_size(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield where the size is in `fsdp_config`, which the workers before 0.8.0 do not read."""
+    """Check for a size in `fsdp_config`, which workers before 0.8.0 do not read."""
     key = f"{ACTOR}.fsdp_config.{ULYSSES_SIZE}"
     size, actor_size = (config.values.number(name, default=1) for name in (key, f"{ACTOR}.{ULYSSES_SIZE}"))
     constraint = config.find_constraint(constraints.UNREAD_ULYSSES_SIZE)
@@ -172,7 +172,7 @@ def _unread_ulysses_size(config: LaunchConfig) -> Iterator[SettingProblem]:
 def _models_broken_by_ulysses(
     config: LaunchConfig, job: Job, snapshot: Snapshot, size: int
 ) -> Iterator[SettingProblem]:
-    """Yield models whose sinks or vision towers do not go with Ulysses."""
+    """Check for models whose sinks or vision towers do not work with Ulysses."""
     if not isinstance(snapshot.model, Known):
         return
     model = snapshot.model.value
@@ -199,10 +199,15 @@ def _models_broken_by_ulysses(
 
 
 def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
-    """Yield where qwen3_next's gated delta rule carries its state across the borders of documents or of ranks."""
+    """Check for a gated delta rule that carries state across the bounds of documents and ranks."""
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
-    constraint = config.find_constraint(constraints.RECURRENT_STATE)
-    if constraint is None or model is None or model.model_type != "qwen3_next" or not config.is_fsdp:
+    name = model.model_type.removesuffix("_text") if model is not None else ""
+    ranges = {
+        "qwen3_next": constraints.RECURRENT_STATE,
+        **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), constraints.QWEN3_5_STATE),
+    }
+    constraint = config.find_constraint(ranges.get(name, ()))
+    if constraint is None or not config.is_fsdp:
         return
     size = job.plan.ring_size
     if not job.plan.packed and size == 1:
@@ -210,7 +215,7 @@ def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -
     borders = "documents of a packed row" if size == 1 else f"documents of a packed row and the {size} ranks of Ulysses"
     yield SettingProblem(
         "wrong",
-        f"the linear attention of qwen3_next carries its state across {borders}: verl has no patch for it",
+        f"the linear attention of {name} carries its state across {borders}: verl gives it no borders",
         (constraint.evidence,),
         config.values.locate(*config.find_keys("packing"), *config.sequence_parallel_keys()),
         {"packing": "off"} if size == 1 else {"packing": "off", "ring_size": "1"},
@@ -218,7 +223,7 @@ def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -
 
 
 def _packing_without_effect(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield where `fsdp_sft_trainer` does not pack although it is told to."""
+    """Check for requested packing that `fsdp_sft_trainer` does not do."""
     constraint = config.find_constraint(constraints.OLD_SFT_PACKING) if config.is_old_sft else None
     if constraint and config.values.is_on("use_remove_padding") and job.plan.ring_size == 1:
         yield SettingProblem(
@@ -232,7 +237,7 @@ def _packing_without_effect(config: LaunchConfig, job: Job) -> Iterator[SettingP
 
 
 def _fused_kernels_over_padding(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield where fused kernels return padded rows, which the engine then takes for packed ones."""
+    """Check for fused kernels over padded rows: the engine treats their output as packed."""
     constraint, fused = (
         config.find_constraint(constraints.FUSED_KERNELS_PADDED),
         f"{config.model_key}.use_fused_kernels",
@@ -250,7 +255,7 @@ def _fused_kernels_over_padding(config: LaunchConfig) -> Iterator[SettingProblem
 
 
 def _switches_without_effect(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield switches that do nothing, or less than they say."""
+    """Check for switches without effect, or with less effect than their names say."""
     grouper = f"{ACTOR}.use_prefix_grouper"
     constraint = config.find_constraint(constraints.PREFIX_GROUPER)
     if constraint and config.is_fsdp and config.values.is_on(grouper):

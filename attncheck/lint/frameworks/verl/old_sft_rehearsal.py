@@ -1,8 +1,8 @@
-"""How a launch of verl's first fine-tuning trainer, trainer/fsdp_sft_trainer.py, is scaled down, and what it optimises.
+"""Scales down a launch of verl's first fine-tuning trainer, trainer/fsdp_sft_trainer.py, and determines its objective.
 
 Sources, verl 0.4.1: trainer/config/sft_trainer.yaml (keys), utils/dataset/sft_dataset.py (a row is a prompt and a
-response: the response and the eos_token are learnt), trainer/fsdp_sft_trainer.py:62 (unpadding is flash-attn's), :372
-(`balance_dp_token`), :489 (a last step is validated and saved). 0.3.0.post1 and older call CUDA by name.
+response; the response and the eos_token are trained), trainer/fsdp_sft_trainer.py:62 (flash-attn's unpadding), :372
+(`balance_dp_token`), :489 (the last step is validated and saved). 0.3.0.post1 and older use CUDA by name.
 """
 
 from attncheck.lint.fields import (
@@ -23,8 +23,8 @@ from attncheck.lint.frameworks.verl.sft_sizes import count_groups, list_sizes, r
 from attncheck.lint.frameworks.verl.tables import find_release
 
 CONFIG_NAME = "sft_trainer"
-SINCE = "0.4.0"  # utils/device.py: the device by name
-CPU_DEVICE = {"ATTNCHECK_VERL_DEVICE": "cpu"}  # the watcher answers for utils/device.py
+SINCE = "0.4.0"  # utils/device.py: the device's name is detected
+CPU_DEVICE = {"ATTNCHECK_VERL_DEVICE": "cpu"}  # the watcher replaces utils/device.py
 GPU_SETTINGS = ("model.use_liger", "model.fsdp_config.cpu_offload")
 
 
@@ -34,10 +34,10 @@ def is_old_sft(launch: Launch, job: Job) -> bool:
 
 
 def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `verl.trainer.fsdp_sft_trainer`, or why there is none."""
+    """Return the scaled-down launch of `verl.trainer.fsdp_sft_trainer`, or why it is not rehearsed."""
     if not is_at_least(job.version, SINCE):
         return f"verl {job.version} is not rehearsed; {SINCE} and later are"
-    attention = cut_attention(job, materials, "flash_attention_2")  # written in the trainer
+    attention = cut_attention(job, materials, "flash_attention_2")  # fixed in the trainer's code
     groups = count_groups(job, materials)
     form, columns = _cut_columns(job)
     sets = {
@@ -72,7 +72,7 @@ def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
 
 
 def _cut_columns(job: Job) -> tuple[DataForm, dict[str, str]]:
-    """Return the data's form, and the settings by which the launch's own data set reads it."""
+    """Return the data's form, and the settings with which the launch's own data set reads it."""
     if is_on(job, "data.multiturn.enable"):
         return "messages", {"data.multiturn.messages_key": "messages"}
     keys = {"data.prompt_key": "instruction", "data.response_key": "output"}

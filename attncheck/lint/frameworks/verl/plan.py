@@ -1,7 +1,7 @@
 """Writes a plan for verl, as Hydra's overrides for `verl.trainer.main_ppo` with FSDP.
 
-Names as in the wheels 0.5.0 and 0.9.1 (trainer/config/**, workers/config/model.py:185, workers/engine/fsdp); a `+`
-if the key is not in the schema. The attention override is honoured since 0.6.1; the critic is hard-coded to
+Names are those of the wheels 0.5.0 and 0.9.1 (trainer/config/**, workers/config/model.py:185, workers/engine/fsdp),
+with a `+` if the key is not in the schema. The attention override is honoured since 0.6.1. The critic always has
 flash_attention_2 (utils/model.py:649). VERL_DISABLE_FLASH_ATTN_CE: utils/torch_functional.py:95, since 0.9.0.
 """
 
@@ -38,7 +38,7 @@ def plan_settings(plan: Plan, since: VersionCheck) -> list[str]:
 
 
 def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
-    """Return comment lines on what the overrides do not express, or express only in part."""
+    """Return comment lines on settings that the overrides do not express, or express only in part."""
     comments = list(
         packing_remarks(plan, "position_ids", explanation="verl gives position_ids that begin again, and no mask")
     )

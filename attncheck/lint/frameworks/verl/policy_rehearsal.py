@@ -1,12 +1,12 @@
-"""How a launch of verl's reinforcement learning is cut to the actor's update, and what that optimises.
+"""Scales down a launch of verl's reinforcement learning to the actor's update, and determines its objective.
 
-The launch's own command composes its configuration, and verl judges it; then `attncheck.rehearsal.drivers.verl`
-represents Ray, the rollout engine and the reward: it makes verl's own actor and hands it rollouts.
+The launch's own command composes its configuration, and verl validates it. Then `attncheck.rehearsal.drivers.verl`
+replaces Ray, the rollout engine and the reward: it builds verl's own actor and passes it rollouts.
 
 Sources, verl 0.9.1: trainer/main_ppo.py; trainer/config/ppo_trainer.yaml, actor/actor.yaml, rollout/rollout.yaml;
 workers/utils/losses.py:61 (`ppo_loss`); trainer/ppo/core_algos.py:1140 (`agg_loss`: over the tokens or the responses of
-the mini-batch of all ranks, whatever the micro-batches; workers/engine/fsdp/transformer_impl.py:724 counts them) and
-:1286, :1546, :1708, :2048 (the losses); trainer/ppo/utils.py (`need_critic`).
+the mini-batch of all ranks, for any micro-batches; workers/engine/fsdp/transformer_impl.py:724 counts them) and :1286,
+:1546, :1708, :2048 (the losses); trainer/ppo/utils.py (`need_critic`).
 """
 
 from collections.abc import Mapping
@@ -33,12 +33,12 @@ from attncheck.lint.frameworks.verl.sft_sizes import keep_hydra_in
 
 SINCE = "0.9.1"  # the release whose workers were read
 ROLLOUT = "actor_rollout_ref.rollout"
-ROWS = 6  # responses of a rank's step: micro-batches of unlike lengths
-TOKENS = 128  # of a micro-batch, if that is how its size is given; no rollout is longer
-LENGTH = 64  # of a prompt and of a response at most
-CPU_PLATFORM = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}  # the watcher registers it
-RATIO_LOSSES = ("vanilla", "gspo")  # of −advantage × ratio; a clipped ratio is 1 at the first step
-LOG_LOSSES = ("gpg", "cispo")  # of −advantage × log p
+ROWS = 6  # responses in a rank's step: micro-batches of different lengths
+TOKENS = 128  # in a micro-batch, if its size is given in tokens; no rollout is longer
+LENGTH = 64  # maximum length of a prompt, and of a response
+CPU_PLATFORM = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}  # the watcher registers this platform
+RATIO_LOSSES = ("vanilla", "gspo")  # losses of −advantage × ratio; a clipped ratio is 1 at the first step
+LOG_LOSSES = ("gpg", "cispo")  # losses of −advantage × log p
 AGGREGATIONS: Mapping[str, Normalisation] = {
     "token-mean": "step_tokens",
     "token-sum": "step_tokens",
@@ -52,7 +52,7 @@ LEFT_OUT = (
     *(f"{MODEL}.use_shm", f"{MODEL}.lora_adapter_path", "trainer.rollout_data_dir", "trainer.validation_data_dir"),
     *("global_profiler.tool", "global_profiler.finish_hook_cmd"),
 )
-GPU_SETTINGS = {  # that are off if there is no GPU, and what they are
+GPU_SETTINGS = {  # settings that are switched off if there is no GPU, and their descriptions
     f"{MODEL}.use_liger": "liger-kernel",
     f"{MODEL}.use_fused_kernels": "verl's fused kernels",
     f"{ACTOR}.fsdp_config.param_offload": "FSDP's offload of parameters",
@@ -64,7 +64,7 @@ STANDS_FOR = "only verl's actor is updated, with synthetic rollouts: no rollout 
 
 
 def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `verl.trainer.main_ppo`, of another main of its shape, or why there is none."""
+    """Return the scaled-down launch of `verl.trainer.main_ppo` or a similar main, or why it is not rehearsed."""
     refusal = _refuse(job)
     if refusal:
         return refusal
@@ -87,7 +87,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and this machine has none: switched off" for name in off]
     if not materials.uses_gpu:
         sets |= {"trainer.device": "cpu", f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.use_torch_compile": "False"}
-        sets[f"{ACTOR}.fsdp_config.use_torch_compile"] = "False"  # of the entropy; it needs a compiler
+        sets[f"{ACTOR}.fsdp_config.use_torch_compile"] = "False"  # for the entropy; it needs a compiler
         if get_setting(job, f"{ACTOR}.strategy") != "fsdp2":
             remarks.append(f"FSDP1 needs a GPU, and this machine has none: {ACTOR}.strategy=fsdp2 replaces it")
     return JobCut(
@@ -104,7 +104,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _refuse(job: Job) -> str:
-    """Return why the actor's update is not rehearsed, "" if it is."""
+    """Return why the actor's update is not rehearsed; "" if it is."""
     if not is_at_least(job.version, SINCE):
         return f"verl {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
     strategy = get_setting(job, f"{ACTOR}.strategy") or "fsdp"
@@ -128,9 +128,9 @@ def _refuse(job: Job) -> str:
 
 
 def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
-    """Return the settings of size: a small model, few responses, steps that leave nothing behind."""
+    """Return the settings of size: a small model, few responses, and steps that save nothing."""
     ranks = min(getattr(job.world_size, "value", 1), materials.processes)
-    responses = 1 if _get(job, f"{ROLLOUT}.n", "1") == "1" else 2  # to a prompt
+    responses = 1 if _get(job, f"{ROLLOUT}.n", "1") == "1" else 2  # per prompt
     prompts, batch = str(ROWS * ranks // responses), str(materials.batch)
     return {
         f"{MODEL}.path": materials.model,
@@ -160,7 +160,7 @@ def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
 
 
 def _list_terms_left_out(job: Job) -> list[str]:
-    """Return the remarks on what else a step of this launch optimises."""
+    """Return the remarks on the other parts of this launch's objective, which are not rehearsed."""
     remarks = []
     if is_on(job, f"{ACTOR}.use_kl_loss"):
         remarks.append("the loss is judged without its KL term (use_kl_loss), which is off in the rehearsal")
@@ -172,7 +172,7 @@ def _list_terms_left_out(job: Job) -> list[str]:
 
 
 def _define_objective(job: Job) -> Objective:
-    """Return what the actor's update optimises at its first step."""
+    """Return the objective of the actor's update in its first step."""
     loss = _get(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
     aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
     divisor = _get(job, f"{ACTOR}.loss_scale_factor", "1") if aggregation == "seq-mean-token-sum-norm" else "1"
@@ -191,6 +191,6 @@ def _define_objective(job: Job) -> Objective:
 
 
 def _get(job: Job, name: str, default: str) -> str:
-    """Return a setting as it is written, without its quotes, its default if it is not written or null."""
+    """Return a setting as written, without its quotes; the default if it is not set or null."""
     value = (get_setting(job, name) or default).strip().strip("\"'")
     return default if value in ("null", "None") else value

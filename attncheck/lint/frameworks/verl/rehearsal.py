@@ -1,8 +1,8 @@
-"""How a launch of verl's SFT is scaled down, and what it optimises.
+"""Scales down a launch of verl's SFT, and determines its objective.
 
 Sources, verl 0.9.1: trainer/config/sft_trainer_engine.yaml (keys), utils/dataset/multiturn_sft_dataset.py (Parquet
-files of `messages`; answers are learnt, with the markup that ends them), workers/utils/losses.py:27 (`sft_loss`: the
-mean over the tokens of the whole batch and all ranks). trainer/fsdp_sft_trainer.py, whose keys differ, is cut by
+files of `messages`; answers are trained, with the markup that ends them), workers/utils/losses.py:27 (`sft_loss`: the
+mean over the tokens of the whole batch and all ranks). trainer/fsdp_sft_trainer.py, whose keys differ, is handled by
 `old_sft_rehearsal`.
 """
 
@@ -21,11 +21,11 @@ from attncheck.lint.frameworks.verl.old_sft_rehearsal import cut_old_sft, is_old
 from attncheck.lint.frameworks.verl.policy_rehearsal import CPU_PLATFORM, cut_policy
 from attncheck.lint.frameworks.verl.sft_sizes import count_groups, list_sizes, remark_fsdp2
 
-ENGINE_SINCE = "0.7.0"  # of trainer/sft_trainer.py and its configuration
+ENGINE_SINCE = "0.7.0"  # the first release with trainer/sft_trainer.py and its configuration
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `sft_trainer` or `fsdp_sft_trainer`, or of `main_ppo`'s actor."""
+    """Return the scaled-down launch of `sft_trainer`, `fsdp_sft_trainer` or `main_ppo`; or why there is none."""
     if job.trainer != "sft":
         return cut_policy(launch, job, materials)
     if is_old_sft(launch, job):

@@ -16,7 +16,7 @@ ULYSSES_SIZE = "ulysses_sequence_parallel_size"
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """One launch's configuration in one release: its values, and which keys set what; a key "" is none."""
+    """One launch's configuration in one release: its values, and the key of each setting; "" if there is none."""
 
     release: Release
     inputs: HydraInputs
@@ -27,12 +27,12 @@ class LaunchConfig:
         return Version(self.release.version) >= Version(boundary)
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
-        """Return which of the constraints holds in this release, None if none does."""
+        """Return the constraint that applies in this release; None if there is none."""
         return find_constraint(constraints, self.release.version)
 
     @property
     def is_reinforcement(self) -> bool:
-        """Return whether this is reinforcement learning; else it is fine-tuning."""
+        """Return whether this is reinforcement learning; otherwise it is fine-tuning."""
         return not self.inputs.config_name.startswith("sft_trainer")
 
     @property
@@ -53,7 +53,7 @@ class LaunchConfig:
 
     @property
     def is_fsdp(self) -> bool:
-        """Return whether PyTorch's FSDP trains."""
+        """Return whether the training engine is PyTorch's FSDP."""
         return self.strategy.startswith("fsdp")
 
     @property
@@ -67,7 +67,7 @@ class LaunchConfig:
 
     @property
     def has_legacy_workers(self) -> bool:
-        """Return whether workers of before 0.8.0 run, which read no size in `fsdp_config` (main_ppo.py, 0.7.1:182)."""
+        """Return whether workers from before 0.8.0 run, which read no size in `fsdp_config` (0.7.1 main_ppo.py:182)."""
         choice = self.values.text("trainer.use_legacy_worker_impl")
         return self.is_reinforcement and not self.is_at_least("0.8.0") and choice != "disable"
 
@@ -75,7 +75,8 @@ class LaunchConfig:
     def reads_attn_override(self) -> bool:
         """Return whether `override_config.attn_implementation` is read.
 
-        workers/fsdp_workers.py 0.6.1:318, workers/config/model.py 0.6.0:118; `fsdp_sft_trainer` never does (0.7.0:244).
+        workers/fsdp_workers.py 0.6.1:318, workers/config/model.py 0.6.0:118; `fsdp_sft_trainer` never reads it
+        (0.7.0:244).
         """
         if self.is_old_sft:
             return False
@@ -95,7 +96,7 @@ class LaunchConfig:
         return self.values.is_on(f"{ACTOR}.use_kl_loss") or self.values.is_on("algorithm.use_kl_in_reward")
 
     def sequence_parallel_keys(self) -> tuple[str, ...]:
-        """Return the keys of the sequence-parallel size, the one that decides first."""
+        """Return the keys of the sequence-parallel size, the deciding one first."""
         if self.is_old_sft:
             return (ULYSSES_SIZE,)
         if self.strategy == "megatron":
@@ -108,10 +109,10 @@ class LaunchConfig:
         return actor if self.is_reinforcement else (f"engine.{ULYSSES_SIZE}",)
 
     def sequence_parallel_size(self) -> int:
-        """Return the size of sequence parallelism as it takes effect.
+        """Return the sequence-parallel size that takes effect.
 
-        The key alongside `fsdp_config` is pushed into it if it is above 1 (workers/config/actor.py 0.9.1:328), and is
-        the only one that the workers before 0.8.0 read (workers/fsdp_workers.py 0.7.1).
+        If the key next to `fsdp_config` is above 1, it is copied into it (workers/config/actor.py 0.9.1:328). It is the
+        only key that the workers before 0.8.0 read (workers/fsdp_workers.py 0.7.1).
         """
         keys = self.sequence_parallel_keys()
         if self.is_reinforcement and self.is_fsdp:
@@ -122,14 +123,15 @@ class LaunchConfig:
 
     @property
     def critic_sequence_parallel_key(self) -> str:
-        """Return the key of the critic's sequence-parallel size; the one alongside the engine's table went with 0.8.0.
+        """Return the key of the critic's sequence-parallel size; the one outside the engine's table ended in 0.8.0.
 
-        workers/config/critic.py 0.9.1:220 hands `critic.fsdp` to the engine and, unlike the actor's, pushes no size in.
+        workers/config/critic.py 0.9.1:220 passes `critic.fsdp` to the engine and, unlike the actor's code, copies no
+        size into it.
         """
         return f"critic.fsdp.{ULYSSES_SIZE}" if self.is_at_least("0.8.0") else f"critic.{ULYSSES_SIZE}"
 
     def find_keys(self, key: str) -> tuple[str, ...]:
-        """Return verl's own keys of a `Key`, the one to write first; () if there is none."""
+        """Return verl's own keys of a `Key`, the one to write first; () if there are none."""
         engine, is_megatron = self.engine_key, self.strategy == "megatron"
         keys: dict[Key, tuple[str, ...]] = {
             "attn_implementation": (self.attn_implementation_key,) if self.attn_implementation_key else (),
@@ -147,9 +149,9 @@ class LaunchConfig:
         return next((own_keys for name, own_keys in keys.items() if name == key), ())
 
     def packing_keys(self) -> tuple[str, ...]:
-        """Return the key of packing; Megatron's own decides in 0.7, and before that it always packs.
+        """Return the key of packing. Megatron's own decides in 0.7; before, Megatron always packs.
 
-        workers/actor/megatron_actor.py 0.7.0:658; models/mcore 0.6.1 knows no other way.
+        workers/actor/megatron_actor.py 0.7.0:658; models/mcore 0.6.1 has no alternative.
         """
         if self.is_old_sft:
             return ("use_remove_padding",)
@@ -159,7 +161,7 @@ class LaunchConfig:
 
     @property
     def attn_implementation_key(self) -> str:
-        """Return the key of the implementation, "" if this release has none."""
+        """Return the key of the implementation; "" if this release has none."""
         if self.strategy in ("veomni", "automodel"):
             return f"{self.engine_key}.attn_implementation"
         if self.strategy == "torchtitan":
@@ -175,9 +177,9 @@ class LaunchConfig:
         return f"{self.engine_key}.full_determinism" in self.values.by_key
 
     def precision_keys(self) -> tuple[str, ...]:
-        """Return the keys of the precision: of what is computed, then of the weights.
+        """Return the keys of the precision: that of the arithmetic, then that of the weights.
 
-        The workers of 0.6.1 to 0.7.1 take autocast's from a third one (workers/actor/dp_actor.py 0.7.1:92).
+        The workers of 0.6.1 to 0.7.1 read autocast's from a third key (workers/actor/dp_actor.py 0.7.1:92).
         """
         if not self.is_fsdp or self.is_old_sft:
             return (f"{self.engine_key}.dtype",) if f"{self.engine_key}.dtype" in self.values.by_key else ()
@@ -185,7 +187,7 @@ class LaunchConfig:
         return (f"{self.engine_key}.mixed_precision.param_dtype", *autocast)
 
     def batch_keys(self) -> tuple[str, ...]:
-        """Return the keys of the rows on a device."""
+        """Return the keys of the number of rows on a device."""
         if not self.is_reinforcement:
             return ("data.micro_batch_size_per_gpu",)
         return (f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")

@@ -1,4 +1,4 @@
-"""What verl's fine-tuning trainers, `sft_trainer` and `fsdp_sft_trainer`, call alike when they are scaled down."""
+"""Settings that verl's fine-tuning trainers, `sft_trainer` and `fsdp_sft_trainer`, share when scaled down."""
 
 from collections.abc import Mapping
 
@@ -6,12 +6,12 @@ from attncheck.lint.fields import LEARNING_RATE, Job, Materials
 
 
 def count_groups(job: Job, materials: Materials) -> int:
-    """Return how many groups of ranks, which share rows, the job has here."""
+    """Return the number of groups of ranks in the scaled-down job; the ranks of a group share rows."""
     return min(getattr(job.world_size, "value", 1), materials.processes) // materials.ring_size
 
 
 def list_sizes(materials: Materials, groups: int) -> Mapping[str, str]:
-    """Return the settings of size, and those that leave nothing behind."""
+    """Return the settings of size, and those that prevent saved files."""
     return {
         "data.train_files": materials.parquet_file,
         "data.train_batch_size": str(materials.batch * materials.accumulation * groups),
@@ -30,10 +30,10 @@ def list_sizes(materials: Materials, groups: int) -> Mapping[str, str]:
 
 
 def keep_hydra_in(materials: Materials) -> Mapping[str, str]:
-    """Return the settings with which Hydra lays no `outputs/` in the folder if the launch is started."""
+    """Return the settings that keep Hydra from writing `outputs/` into the folder in which the launch starts."""
     return {"hydra.run.dir": f"{materials.output}/hydra", "hydra.output_subdir": "null"}
 
 
 def remark_fsdp2(setting: str) -> str:
-    """Return that FSDP 2 represents FSDP 1 on a CPU, in the name of the trainer's setting."""
+    """Return the remark that FSDP 2 replaces FSDP 1 on a CPU; `setting` is the trainer's setting."""
     return f"FSDP1 needs a GPU, and this machine has none: {setting}=fsdp2 replaces it"

@@ -1,7 +1,7 @@
 """verl's configurations by release: modules, groups, keys and defaults, as Hydra composes them.
 
-The table is `names/verl.json`, written by `tests/lint/tools/names_verl.py` from the wheels 0.2.0.post2 to 0.9.1 (every
-file of trainer/config and experimental/*/config); each composition it gives was compared with Hydra's own.
+The table is `names/verl.json`, written by `tools/names/verl.py` from the wheels 0.2.0.post2 to 0.9.1 (every
+file of trainer/config and experimental/*/config). Each composition was compared with Hydra's own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,15 +14,15 @@ from packaging.version import InvalidVersion, Version
 from attncheck.lint import names
 from attncheck.lint.fields.releases import parse_release
 
-Rows = list[list[Any]]  # [first release, last release, value], releases as indices of the table's list
-MANDATORY = "???"  # Hydra's value of a key that must be given
+Rows = list[list[Any]]  # [first release, last release, value]; releases are indices into the table's list
+MANDATORY = "???"  # Hydra's value of a required key
 OLD_SFT = "verl.trainer.fsdp_sft_trainer"
 NEW_SFT = "verl.trainer.sft_trainer"
 
 
 @dataclass(frozen=True)
 class Release:
-    """What one release of verl knows: its modules, configurations, groups, keys and defaults."""
+    """The contents of one release of verl: its modules, configurations, groups, keys and defaults."""
 
     table: Mapping[str, Any]
     version: str
@@ -36,7 +36,7 @@ class Release:
         return index
 
     def config_of_module(self, module: str) -> str:
-        """Return the configuration that a module composes, "" if this release has no such module."""
+        """Return the configuration that a module composes; "" if this release has no such module."""
         return str(self._find_value(self.table["modules"].get(module, [])) or "")
 
     def config_names(self) -> list[str]:
@@ -45,7 +45,7 @@ class Release:
         return [name for name, entry in configs if self._find_value(entry["defaults"]) is not None]
 
     def group_options(self, group: str) -> list[str]:
-        """Return the options that may be chosen in a group."""
+        """Return the available options of a group."""
         return [
             name.partition("/")[2]
             for name, keys in self.table["options"].items()
@@ -56,14 +56,14 @@ class Release:
         """Return the group choices of a configuration: "actor@actor_rollout_ref.actor" -> "dp_actor"."""
         choices: dict[str, str] = {}
         for key, choice in self._defaults_list(config_name):
-            if key == "@":  # built on another configuration
+            if key == "@":  # based on another configuration
                 choices.update(self.group_choices(choice))
             elif not key.startswith("@"):
                 choices[key.removeprefix("override ")] = choice
         return choices
 
     def engine_choices(self, config_name: str) -> Iterator[dict[str, str]]:
-        """Yield the choices of training engine that a configuration offers, its own first."""
+        """Yield the training engines that a configuration offers, as group choices; its default first."""
         groups = self.group_choices(config_name)
         key = next((name for name in ("model_engine", "engine") if name in groups), "")
         yield {}
@@ -72,7 +72,7 @@ class Release:
             yield {key: choice, **({"optim": choice} if has_optim else {})}
 
     def schema(self, config_name: str, choices: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the leaves of a configuration and their defaults, with some groups chosen otherwise."""
+        """Return the leaves of a configuration and their defaults, with `choices` for some groups."""
         group_choices = choices or {}
         cache_key = _name_schema(config_name, group_choices)
         if cache_key not in self._schemas:
@@ -89,13 +89,13 @@ class Release:
         return key in self._keys[cache_key]
 
     def required_packages(self, rollout: str = "") -> tuple[str, ...]:
-        """Return what the release requires, with the extra of a rollout engine: "transformers<5.11,>=5.5.3"."""
+        """Return the release's requirements, including those for a rollout engine: "transformers<5.11,>=5.5.3"."""
         table = self.table["requires"]
         extra = self._find_value(table.get(rollout, [])) if rollout else None
         return (*(self._find_value(table[""]) or ()), *(extra or ()))
 
     def _compose(self, config_name: str, group_choices: Mapping[str, str]) -> dict[str, Any]:
-        """Return the leaves of a configuration: of those that it builds on, of its groups, then its own."""
+        """Return the leaves of a configuration: those of its base configurations, of its groups, then its own."""
         leaves: dict[str, Any] = {}
         defaults = self._defaults_list(config_name)
         own_groups = {key: value for key, value in defaults if key[:1] != "@" and not key.startswith("override ")}
@@ -105,7 +105,7 @@ class Release:
         engine = base_choices.get("model_engine", choices.get("model_engine", ""))
         added = {key: value for key, value in group_choices.items() if key.startswith("+")}
         for key, base in defaults:
-            if key.startswith("@"):  # a whole configuration, at its own place or at the root
+            if key.startswith("@"):  # a whole configuration, in its own place or at the root
                 prefix = f"{key[1:]}." if key[1:] else ""
                 leaves.update({f"{prefix}{name}": value for name, value in self.schema(base, base_choices).items()})
         for key, choice in {**choices, **added}.items():
@@ -143,7 +143,7 @@ def _name_schema(config_name: str, choices: Mapping[str, str]) -> tuple[str, ...
 
 
 def _merge_leaves(leaves: dict[str, Any], new_leaves: Mapping[str, Any]) -> None:
-    """Merge leaves into others as Hydra does: an empty table adds nothing to a filled one."""
+    """Merge leaves into others as Hydra does: an empty table adds nothing to a table with keys."""
     for name, value in new_leaves.items():
         if value == {} and any(key.startswith(f"{name}.") for key in leaves):
             continue
@@ -155,7 +155,7 @@ def _merge_leaves(leaves: dict[str, Any], new_leaves: Mapping[str, Any]) -> None
 
 @cache
 def find_release(version: str) -> Release:
-    """Return the release of a version: its own, or the newest one in the table that is not newer."""
+    """Return the release for a version: the same one, or the newest one in the table that is not newer."""
     table = names.load_table("verl")
     versions: list[str] = table["versions"]
     try:

@@ -13,8 +13,8 @@ from attncheck.lint.frameworks.verl.given import HydraInputs, Override, find_suc
 from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
 from attncheck.lint.frameworks.verl.values import Values, compose_values, is_within, parse_scalar
 
-# Keys that moved, in both directions; the first whose other name this release has is taken. Read by comparing the
-# compositions of neighbouring releases (tests/lint/tools/names_verl.py) and the code that reads the keys.
+# Keys that moved, in both directions; the first whose other name exists in this release is used. They were found by
+# comparing the compositions of successive releases (tools/names/verl.py) and reading the code.
 MOVED_KEYS = (
     (r"critic\.model\.fsdp_config\.(.+)", r"critic.fsdp.\1"),  # 0.8.0
     (r"critic\.fsdp\.(.+)", r"critic.model.fsdp_config.\1"),
@@ -30,7 +30,7 @@ MOVED_KEYS = (
     (r"algorithm\.rollout_is_threshold", "algorithm.rollout_correction.rollout_is_threshold"),  # 0.6.1
     (r"(actor_rollout_ref\.(?:actor|ref))\.fsdp_config\.(ulysses_sequence_parallel_size)", r"\1.\2"),  # to ≤0.5.0
     (r"critic\.(?:model\.fsdp_config|fsdp)\.(ulysses_sequence_parallel_size)", r"critic.\1"),
-    # fsdp_sft_trainer to sft_trainer (0.6.0 has both, 0.7.1 the new one alone), and back
+    # fsdp_sft_trainer to sft_trainer (0.6.0 has both, 0.7.1 only the new one), and back
     (r"model\.partial_pretrain", "model.path"),
     (r"model\.path", "model.partial_pretrain"),
     (r"ulysses_sequence_parallel_size", "engine.ulysses_sequence_parallel_size"),
@@ -50,10 +50,10 @@ MOVED_KEYS = (
     (r"optim\.lr_scheduler", "optim.lr_scheduler_type"),
     (r"optim\.lr_scheduler_type", "optim.lr_scheduler"),
 )
-# Tables that are in no configuration and that verl reads anyway: workers/config/engine.py (0.9.1:290),
-# before 0.6.0 `fsdp_config.get("mixed_precision")` (workers/fsdp_workers.py).
+# Tables that are in no configuration but that verl reads: workers/config/engine.py (0.9.1:290), before 0.6.0
+# `fsdp_config.get("mixed_precision")` (workers/fsdp_workers.py).
 UNLISTED_KEYS = re.compile(r"(.+\.(fsdp_config|fsdp)|engine)\.mixed_precision(\..+)?")
-ENGINE_CONFIGS = {"megatron": "--config-name=ppo_megatron_trainer"}  # how 0.7.0 and older chose the training engine
+ENGINE_CONFIGS = {"megatron": "--config-name=ppo_megatron_trainer"}  # how 0.7.0 and before select the training engine
 CLOSE_MATCH = 0.84
 
 
@@ -89,7 +89,7 @@ def _find_module_change(module: str, release: Release) -> str:
 
 
 def _find_change_release(known_in: list[str], release: Release) -> str:
-    """Return the release that removed what the releases `known_in` have, else the one that added it, else ""."""
+    """Return the release that removed what the releases `known_in` have, or else the one that added it, or else ""."""
     versions: list[str] = release.table["versions"]
     earlier = [version for version in known_in if versions.index(version) < release.index]
     if earlier:
@@ -98,7 +98,7 @@ def _find_change_release(known_in: list[str], release: Release) -> str:
 
 
 class _Composition:
-    """A composition in the making: overrides are applied one after another, as Hydra does."""
+    """A composition under construction: overrides are applied one after another, as in Hydra."""
 
     def __init__(self, inputs: HydraInputs, release: Release) -> None:
         self.inputs, self.release = inputs, release
@@ -111,7 +111,7 @@ class _Composition:
             self.values_by_key[entry.name] = parse_scalar(entry.value)
 
     def check_entry(self, entry: Setting) -> Iterator[UnknownSetting]:
-        """Yield a key of a file that has another name in this release; all others are a file's own to add."""
+        """Yield a file's key if it has another name in this release; a file may add all other keys."""
         table = entry.name.partition(".")[0]
         if table in ("defaults", "hydra"):
             return
@@ -135,18 +135,18 @@ class _Composition:
             return self.unknown_setting(override, (override.format(),), self.find_first_release(key))
         if not exists and override.prefix == "":
             return self.resolve_missing_key(override)
-        if not exists and self.find_moved_key(key):  # Hydra adds it, and verl reads the other one
+        if not exists and self.find_moved_key(key):  # Hydra adds it, but verl reads the other one
             return replace(self.resolve_missing_key(override), dropped=f"verl reads {self.find_moved_key(key)}")
         self.values_by_key[key] = parse_scalar(override.value)
         return None
 
     def is_group_choice(self, override: Override) -> bool:
-        """Return whether an override chooses in a group of files; a table as its value is no choice."""
+        """Return whether an override selects an option of a group; an override with a table does not."""
         group = override.key.partition("@")[0]
         return override.value[:1] not in ("[", "{") and ("." not in group) and bool(self.release.group_options(group))
 
     def check_group_choice(self, override: Override) -> UnknownSetting | None:
-        """Return a choice in a group as unknown if Hydra refuses it."""
+        """Return a group choice as unknown if Hydra refuses it; otherwise None."""
         key, options = override.key, self.release.group_options(override.key.partition("@")[0])
         if override.word.known and override.value not in options:
             matches = difflib.get_close_matches(override.value, options, 1)
@@ -165,7 +165,7 @@ class _Composition:
         return None
 
     def resolve_missing_key(self, override: Override) -> UnknownSetting:
-        """Return an override whose key this release lacks as unknown, with its new form; apply that."""
+        """Return an override with a key that this release lacks as unknown, with its new form; apply the new form."""
         key = override.key
         new_key = self.find_moved_key(key)
         if new_key:
@@ -183,25 +183,25 @@ class _Composition:
         return UnknownSetting(override.prefix + key, override.word.location, (), since, matches[0] if matches else "")
 
     def unknown_setting(self, override: Override, now: tuple[str, ...], since: str) -> UnknownSetting:
-        """Return an override as unknown."""
+        """Return an override as an unknown setting."""
         return UnknownSetting(override.prefix + override.key, override.word.location, now, since)
 
     def can_add(self, override: Override) -> bool:
-        """Return whether Hydra lets `+` through although the key is there: null, or a list or table is given."""
+        """Return whether Hydra accepts `+` for an existing key: its value is null, or a list or table is given."""
         return override.value[:1] in ("[", "{") or Values(self.values_by_key, {}).get(override.key) is None
 
     def is_among(self, key: str, keys: Any) -> bool:
-        """Return whether a key, or anything below it, is among `keys`."""
+        """Return whether a key, or one below it, is among `keys`."""
         return key in keys or any(name.startswith(f"{key}.") for name in keys)
 
     def allows_new_key(self, key: str) -> bool:
-        """Return whether a key may be added: below an empty table, or where verl reads it although it is not listed."""
+        """Return whether a key may be added: below an empty table, or if verl reads it although it is not listed."""
         parts = key.split(".")
         parents = (".".join(parts[:depth]) for depth in range(1, len(parts)))
         return any(self.values_by_key.get(parent, "") == {} for parent in parents) or bool(UNLISTED_KEYS.fullmatch(key))
 
     def find_moved_key(self, key: str) -> str:
-        """Return the name that a key has in this release, "" if the key is known or has no other name."""
+        """Return a key's other name in this release; "" if the key is known or has no other name."""
         if self.is_among(key, self.default_keys):
             return ""
         for pattern, replacement in MOVED_KEYS:
@@ -212,11 +212,11 @@ class _Composition:
         return ""
 
     def find_change_release(self, key: str) -> str:
-        """Return the release that removed a key, else the one that added it; "" if none has it."""
+        """Return the release that removed a key, or else the one that added it; "" if none has it."""
         return _find_change_release(self.releases_with_key(key), self.release)
 
     def find_first_release(self, key: str) -> str:
-        """Return the release that added a key which this one has."""
+        """Return the release that added a key of this release."""
         versions, first = self.releases_with_key(key), self.release.version
         for version in reversed(self.release.table["versions"][: self.release.index]):
             if version not in versions:
@@ -244,5 +244,5 @@ class _Composition:
 
     @property
     def is_sft(self) -> bool:
-        """Return whether the launch is fine-tuning, whose two trainers have a configuration each."""
+        """Return whether the launch is fine-tuning, whose two trainers have one configuration each."""
         return self.inputs.module in (OLD_SFT, NEW_SFT) or self.inputs.config_name.startswith("sft_trainer")

@@ -1,4 +1,4 @@
-"""The values of a launch's keys in one release: defaults, then files, then overrides; interpolations are resolved."""
+"""The values of a launch's keys in one release: defaults, then files, then overrides, with interpolations resolved."""
 
 import json
 import math
@@ -13,26 +13,26 @@ from attncheck.lint.frameworks.verl.tables import MANDATORY, Release
 
 SELECT_INTERPOLATION = re.compile(r"\$\{oc\.select:\s*([\w.]+)\s*(?:,(.*))?\}")
 KEY_INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")
-MAX_INTERPOLATIONS = 12  # interpolations that follow one another; more is a circle
+MAX_INTERPOLATIONS = 12  # successive interpolations; more than this is a cycle
 NUMBER = re.compile(r"[+-]?(\d[\d_]*)(\.\d*)?([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class UnresolvedValue:
-    """A value that only running the launch can tell."""
+    """A value known only at run time."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Values:
-    """Keys and their values, as written or by default, with the settings that were written."""
+    """Keys and their values, as written or by default, and the settings as written."""
 
     by_key: Mapping[str, Any]
     written_settings: Mapping[str, Setting]
 
     def get(self, *keys: str) -> Any:
-        """Return the first value of `keys` that is not null, interpolations resolved; None if none is."""
+        """Return the first value of `keys` that is not null, with interpolations resolved; None if all are null."""
         for key in keys:
             value = self._resolve_interpolation(self.by_key.get(key), MAX_INTERPOLATIONS)
             if value is not None and value != MANDATORY:
@@ -40,12 +40,12 @@ class Values:
         return None
 
     def number(self, *keys: str, default: int = 0) -> int:
-        """Return a whole number, `default` if it is none or cannot be known."""
+        """Return an integer; `default` if there is none or it cannot be known."""
         value = _to_whole_number(self.get(*keys))
         return default if value is None else value
 
     def number_or_none(self, key: str) -> int | None:
-        """Return a whole number, None if it is none or cannot be known."""
+        """Return an integer; None if there is none or it cannot be known."""
         return _to_whole_number(self.get(key))
 
     def is_on(self, *keys: str) -> bool:
@@ -53,16 +53,16 @@ class Values:
         return self.get(*keys) is True
 
     def text(self, *keys: str) -> str:
-        """Return a text, "" if there is none or it cannot be known."""
+        """Return a text; "" if there is none or it cannot be known."""
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 
     def is_written(self, *keys: str) -> bool:
-        """Return whether any of `keys` is written in the launch."""
+        """Return whether the launch sets any of `keys`."""
         return any(key in self.written_settings for key in keys)
 
     def locate(self, *keys: str) -> SourceLocation:
-        """Return the location of the first of `keys` that is written."""
+        """Return the location of the first of `keys` that the launch sets."""
         settings = self.written_settings
         return next((settings[key].location for key in keys if key in settings), SourceLocation())
 
@@ -86,7 +86,7 @@ def compose_values(inputs: HydraInputs, release: Release) -> Values:
     """Return the values of a launch's keys in one release."""
     schema = release.schema(inputs.config_name, inputs.group_choices) if inputs.config_name else {}
     by_key: dict[str, Any] = dict(schema)
-    if not inputs.group_choices:  # another choice in a group has other defaults
+    if not inputs.group_choices:  # another option of a group has other defaults
         for name, text in inputs.tree_defaults.items():
             by_key[name] = None if text is None else parse_scalar(text)
     written_settings: dict[str, Setting] = {}
@@ -100,7 +100,7 @@ def compose_values(inputs: HydraInputs, release: Release) -> Values:
             by_key = {key: value for key, value in by_key.items() if not is_within(key, override.key)}
             continue
         value = parse_scalar(override.value) if override.word.known else UnresolvedValue(override.value)
-        was_leaf = override.key in by_key  # nothing is below it then
+        was_leaf = override.key in by_key  # then there is nothing below it
         _set_leaves(by_key, override.key, value)
         written_settings[override.key] = override_to_setting(override)
         for name in by_key if isinstance(value, dict) or not was_leaf else ():
@@ -116,12 +116,12 @@ def override_to_setting(override: Override) -> Setting:
 
 
 def is_within(key: str, parent: str) -> bool:
-    """Return whether `key` is `parent` or below it."""
+    """Return whether `key` is `parent` or is below it."""
     return key == parent or key.startswith(f"{parent}.")
 
 
 def _set_leaves(by_key: dict[str, Any], key: str, value: Any) -> None:
-    """Set one value; of a table each leaf."""
+    """Set a value, or each leaf of a table."""
     if isinstance(value, dict) and value:
         for name, leaf in value.items():
             _set_leaves(by_key, f"{key}.{name}", leaf)
@@ -133,7 +133,7 @@ def _set_leaves(by_key: dict[str, Any], key: str, value: Any) -> None:
 
 
 def parse_scalar(text: str) -> Any:
-    """Return a value as Hydra reads it: a number, a truth value, null, a list or table, or the text itself."""
+    """Return a value as Hydra reads it: a number, a boolean, null, a list or table, or the text itself."""
     text = text.strip()
     lowered = text.lower()
     if lowered in ("true", "false"):

@@ -1,4 +1,4 @@
-"""Writes names and settings back into a launch of verl, in the names of one release."""
+"""Writes names and settings back into a verl launch, in the names of one release."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from attncheck.lint.frameworks.verl.values import compose_values
 
 SWITCHES = {"on": "True", "off": "False"}
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-# Implementations in the names of engines that do not take transformers' (workers/config/engine.py 0.9.1:190, 520).
+# Implementations in the words of engines that do not use transformers' names (workers/config/engine.py 0.9.1:190, 520).
 ENGINE_BACKENDS: Mapping[str, Mapping[str, str]] = {
     "megatron": {"flash_attention_2": "flash", "eager": "unfused"},
     "torchtitan": {"flex_attention": "flex"},
@@ -23,10 +23,10 @@ Sets = Mapping[str, str]
 
 
 def write_settings(launch: Launch, job: Job, sets: Sets) -> tuple[Edit, ...]:
-    """Return the edits that rename what this release does not know and set `sets`; none if one is impossible."""
+    """Return the edits that rename what this release does not know and set `sets`; none if any is impossible."""
     try:
         return tuple(_without_overlaps(_iter_edits(launch, job, sets)))
-    except (ValueError, BadUsage):  # something cannot be edited: no edits are better than half of them
+    except (ValueError, BadUsage):  # something cannot be edited; no edits are better than half of them
         return ()
 
 
@@ -49,7 +49,7 @@ def _iter_edits(launch: Launch, job: Job, sets: Sets) -> Iterator[Edit]:
 
 
 def _without_overlaps(edits: Iterable[Edit]) -> Iterator[Edit]:
-    """Yield the edits that do not overlap: of two that do, the first."""
+    """Yield the edits without overlaps; if two overlap, the first is kept."""
     kept_edits: list[Edit] = []
     for edit in edits:
         spans = [earlier.span for earlier in kept_edits if earlier.source == edit.source]
@@ -65,7 +65,7 @@ def _read_config(launch: Launch, job: Job) -> LaunchConfig:
 
 
 def _translate_keys(config: LaunchConfig, sets: Sets) -> Iterator[tuple[str, str]]:
-    """Yield the settings `sets` in verl's own keys and values."""
+    """Yield the settings `sets` as verl's own keys and values."""
     for key, value in sets.items():
         if key not in KEYS:
             yield key, value
@@ -86,7 +86,7 @@ def _translate_keys(config: LaunchConfig, sets: Sets) -> Iterator[tuple[str, str
 
 
 def _sequence_parallel_settings(config: LaunchConfig, names: tuple[str, ...], value: str) -> Iterator[tuple[str, str]]:
-    """Yield the size of sequence parallelism for every key that is written, else for the one that decides."""
+    """Yield the sequence-parallel size for every key that the launch sets, or else for the deciding one."""
     reference_keys = (f"{REF}.{ULYSSES_SIZE}", f"{REF}.fsdp_config.{ULYSSES_SIZE}")
     keys = (*names, *reference_keys) if config.is_reinforcement and config.is_fsdp else names
     written_keys = [name for name in keys if config.values.is_written(name)]
@@ -101,13 +101,13 @@ def _response_length(config: LaunchConfig, value: str) -> Iterator[tuple[str, st
 
 
 class _Writer:
-    """Makes the edits of one launch; each setting that is set is removed from `new_values` on the way."""
+    """Makes the edits of one launch; settings that were edited are removed from `new_values`."""
 
     def __init__(self, launch: Launch, unknown_settings: Mapping[tuple[object, str], UnknownSetting]) -> None:
         self.launch = launch
         self.unknown_settings = unknown_settings
         self.source = launch.source
-        self.moved_entries: dict[str, str] = {}  # new key -> value, of the file's keys that were renamed
+        self.moved_entries: dict[str, str] = {}  # new key -> value, for renamed keys of the file
 
     def edit_module(self, word: Word) -> Iterator[Edit]:
         """Yield the module's new name."""
@@ -138,7 +138,7 @@ class _Writer:
         yield from self.replace_in_word(override.word, override.text, f"{new_text.partition('=')[0]}={value}")
 
     def replace_in_word(self, word: Word, old: str, new: str) -> Iterator[Edit]:
-        """Yield the edit that replaces a part of a word, its quotes and variables left unchanged."""
+        """Yield the edit that replaces part of a word and keeps its quotes and variables."""
         if word.span == NOWHERE:
             return
         text = self.source.text[slice(*word.span)]
@@ -150,13 +150,13 @@ class _Writer:
             yield Edit(self.source.name, word.span, shlex.quote(new))
 
     def remove_word(self, word: Word) -> Iterator[Edit]:
-        """Yield the edit that removes a word, if the source has it literally."""
+        """Yield the edit that removes a word, if it is literally in the source."""
         text = self.source.text[slice(*word.span)] if word.span != NOWHERE else ""
         if text.partition("=")[0].strip("\"'") == word.text.partition("=")[0]:
             yield editing.remove_setting(self.source, word.span)
 
     def remove_emptied_tables(self) -> Iterator[Edit]:
-        """Yield the edits that remove tables of a YAML file left empty by renaming: such a one is null, and refused."""
+        """Yield the edits that remove tables emptied by renaming; such a table is null, which Hydra refuses."""
         removed_keys = [
             entry.name for entry in self.launch.entries if (entry.location, entry.name) in self.unknown_settings
         ]
@@ -181,7 +181,7 @@ class _Writer:
 
     @property
     def config_file(self) -> Source:
-        """Return the source of the launch's keys: its configuration file, else its own source."""
+        """Return the source of the launch's keys: its configuration file, or else its own source."""
         return self.launch.file or self.source
 
     def add_to_file(self, new_values: Sets) -> Iterator[Edit]:
@@ -192,7 +192,7 @@ class _Writer:
             yield from (editing.add_key(self.config_file, key, value) for key, value in new_values.items())
 
     def add_settings(self, new_values: Sets, config: LaunchConfig) -> Iterator[Edit]:
-        """Yield the edits that add settings, each as an argument of the command or as a key of the file."""
+        """Yield the edits that add settings, as arguments of the command or as keys of the file."""
         yield from self.add_to_file({**self.moved_entries, **({} if self.launch.words else new_values)})
         if not self.launch.words:
             return
@@ -203,13 +203,13 @@ class _Writer:
         if last_word.known or not edits:
             yield from edits
             return
-        # "$@" stays last: what the user adds by hand must win.
+        # "$@" stays last, because options that the user adds must win.
         for text in texts:
             yield Edit(self.source.name, (last_word.span[0], last_word.span[0]), f"{text} ")
 
 
 def _is_in_schema(config: LaunchConfig, key: str) -> bool:
-    """Return whether Hydra knows a key without `+`: its own, and those of the configuration."""
+    """Return whether Hydra knows a key without `+`: it is Hydra's own, or in the configuration."""
     return key.startswith("hydra.") or any(
         name == key or name.startswith(f"{key}.")
         for name in config.release.schema(config.inputs.config_name, config.inputs.group_choices)

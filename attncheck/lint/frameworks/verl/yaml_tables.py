@@ -1,4 +1,4 @@
-"""Adds keys to the tables of a YAML file, several of one new table together, and removes tables left empty."""
+"""Adds keys to the tables of a YAML file, joins the keys of each new table, and removes emptied tables."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from attncheck.lint.files.edit_text import quote_value
 
 
 def add_keys(source: Source, entries: Sequence[Setting], new_values: Mapping[str, str]) -> Iterator[Edit]:
-    """Yield the edits that add `new_values` to a file, each below the head of the innermost table that exists.
+    """Yield the edits that add `new_values` to a file, each below the head of the innermost existing table.
 
-    Raises `ValueError` for a table whose head rests on no line of its own (`a: {b: 1}`).
+    Raises `ValueError` for a table that shares its line (`a: {b: 1}`).
     """
     by_table: dict[str, dict[str, str]] = {}
     for key, value in new_values.items():
@@ -25,7 +25,7 @@ def add_keys(source: Source, entries: Sequence[Setting], new_values: Mapping[str
 def remove_emptied_tables(
     source: Source, entries: Sequence[Setting], removed_keys: Collection[str]
 ) -> Iterator[tuple[str, Edit]]:
-    """Yield the outermost tables that hold nothing but `removed_keys`, each with the edit that removes it."""
+    """Yield the outermost tables that contain only `removed_keys`, each with the edit that removes it."""
     emptied_tables: list[str] = []
     for name in removed_keys:
         parts = name.split(".")

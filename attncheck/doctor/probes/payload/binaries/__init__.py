@@ -1,1 +1,1 @@
-"""The binary probes: ELF files, fat binaries, the extensions of the attention stack."""
+"""The binary probes: ELF files, fat binaries, and the extensions of the attention stack."""

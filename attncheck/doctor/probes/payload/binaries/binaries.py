@@ -12,10 +12,11 @@ from .extension_files import TORCH_LIBRARIES
 from .libraries import LibraryFinder
 
 MAX_BINARIES = 60
-MAX_MISSING_SYMBOLS = 200  # listed of one extension
+MAX_MISSING_SYMBOLS = 200  # listed per extension
 
-# What libtorch exports: names in its own namespaces, those of std and pybind11 made for its types (libtorch_python
-# holds pybind11's caster for at::Tensor), and its C entry points. A package's own function that takes a tensor is not.
+# Names that libtorch exports: those in its own namespaces, instances of std and pybind11 templates for its types
+# (libtorch_python holds pybind11's caster for at::Tensor), and its C entry points. A package's own function that takes
+# a tensor does not match.
 _TORCH_NAME = re.compile(
     r"_Z(?:T[A-Za-z]|GV)?(?:N[KVRO]*)?(?:2at|3c10|5torch|6caffe2)"
     r"|_Z(?:T[A-Za-z]|GV)?(?:N[KVRO]*)?(?:S[tabdios]|8pybind11)\w*?N[KVRO]*(?:2at|3c10|5torch|6caffe2)"
@@ -29,7 +30,7 @@ def collect_binaries(
 ) -> list[dict[str, object]]:
     """Return a record for each extension of the watched distributions and for torch's own libraries.
 
-    Extensions beyond MAX_BINARIES are left out; `problems` gets a line that says so.
+    Extensions beyond MAX_BINARIES are left out, and a line in `problems` reports that.
     """
     if not sys.platform.startswith("linux"):
         return []
@@ -44,7 +45,7 @@ def collect_binaries(
 
 
 def _drop_other_python_twins(records: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Leave out a module built for another Python if the same module is there for this one too."""
+    """Remove modules built for another Python if the same module exists for this one too."""
     matching = {record["module"] for record in records if not str(record["problem"]).startswith("built for ")}
     return [
         record
@@ -65,7 +66,7 @@ class _TorchExports:
                 try:
                     self._libraries.append(Elf(path))
                 except ElfError:
-                    self.is_complete = False  # a damaged libtorch: no symbol may be reported missing
+                    self.is_complete = False  # a damaged libtorch, so no symbol may be reported as missing
 
     def __enter__(self) -> _TorchExports:
         return self
@@ -75,7 +76,7 @@ class _TorchExports:
             library.close()
 
     def find_missing(self, names: list[str], others: list[Elf]) -> list[str]:
-        """Return those of `names` that neither torch nor the libraries `others` define."""
+        """Return the symbols in `names` that neither torch nor the libraries `others` define."""
         if not self.is_complete:
             return []
         return sorted(
@@ -84,7 +85,7 @@ class _TorchExports:
 
 
 def _may_define(library: Elf, name: str) -> bool:
-    """Return whether `library` exports `name`; if that cannot be read, yes, so that no alarm is raised."""
+    """Return whether `library` exports `name`; True if that cannot be read, to avoid a false alarm."""
     try:
         return library.defines_symbol(name)
     except ElfError:
@@ -124,7 +125,7 @@ def _fill_record(
     record["glibc_required"] = versions.pop("GLIBC", "")
     record["versions_required"] = {name: versions[name] for name in runtime.NAMESPACES if name in versions}
     if record["distribution"] == "torch":
-        return  # it defines its own symbols, and reading its thousands of fat binaries takes longer than the rest
+        return  # torch defines its own symbols, and reading its thousands of fat binaries is slow
     names = [name for name in elf.undefined_symbols() if _TORCH_NAME.match(name)]
     others = _open_other_libraries(resolved)
     try:
@@ -137,7 +138,7 @@ def _fill_record(
 
 
 def _open_other_libraries(resolved: dict[str, str]) -> list[Elf]:
-    """Open the needed libraries that are neither torch's nor the system's: they too may define the symbols."""
+    """Open the required libraries that are neither torch's nor the system's; they may also define the symbols."""
     opened = []
     for name, path in resolved.items():
         if path and path != "system" and name not in TORCH_LIBRARIES:
@@ -149,7 +150,7 @@ def _open_other_libraries(resolved: dict[str, str]) -> list[Elf]:
 
 
 def _module_name(path: str) -> str:
-    """Return the import name of an extension, "" for a plain library."""
+    """Return the import name of an extension; "" for a plain library."""
     name = os.path.basename(path)
     if not name.endswith(".so") or (name.startswith("lib") and not _TAG.search(name)):
         return ""
@@ -157,7 +158,7 @@ def _module_name(path: str) -> str:
 
 
 def _python_mismatch(path: str) -> str:
-    """Return what is wrong if the file's tag names another Python than this one, else ""."""
+    """Return the mismatch if the file's tag names another Python than this one; otherwise ""."""
     tag = _TAG.search(os.path.basename(path))
     own_tag = sys.implementation.cache_tag or ""
     if tag is None or tag.group(1) == "abi3" or not own_tag:

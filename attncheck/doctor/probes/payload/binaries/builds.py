@@ -1,7 +1,7 @@
-"""How compiled packages say they were built: in a file that is parsed (xformers, flash-attn-3), or in their messages.
+"""Reads how compiled packages were built: from a file that is parsed (xformers, flash-attn-3), or from their messages.
 
-xformers 0.0.35, `xformers/_cpp_lib.py` (cpp_lib.json); flash-attn-3 3.0.0, `flash_attn_3/flash_attn_config.py`, which
-hopper/setup.py writes; earlier builds have it alongside the package.
+xformers 0.0.35, `xformers/_cpp_lib.py` (cpp_lib.json); flash-attn-3 3.0.0, `flash_attn_3/flash_attn_config.py`, written
+by hopper/setup.py. Earlier builds install this file next to the package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .elf import MAX_BLOCK_BYTES, Elf, ElfError
 
 SIZE_LIMIT = 1 << 18
 _REFUSAL = b"This flash attention build does not support "
-# flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp: each under #ifdef of the variable in setup.py
+# flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp: each message is inside an #ifdef of the variable in setup.py
 FLASH_ATTN_REFUSALS = {
     "FLASHATTENTION_DISABLE_BACKWARD": _REFUSAL + b"backward",
     "FLASHATTENTION_DISABLE_SOFTCAP": _REFUSAL + b"softcap",
@@ -27,7 +27,7 @@ FLASH_ATTN_3_FILES = ("flash_attn_3/flash_attn_config.py", "flash_attn_config.py
 
 
 def collect_builds(site_dirs: list[str]) -> list[dict[str, object]]:
-    """Return the record `core.environment.ExtensionBuild` of each package that says how it was built."""
+    """Return the record `core.environment.ExtensionBuild` of each package that states how it was built."""
     records = (_read_xformers(site_dirs), _read_flash_attn_3(site_dirs), _read_flash_attn(site_dirs))
     return [record for record in records if record is not None]
 
@@ -53,7 +53,7 @@ def _read_flash_attn_3(site_dirs: list[str]) -> dict[str, object] | None:
 
 
 def _read_flash_attn(site_dirs: list[str]) -> dict[str, object] | None:
-    """Read what a flash-attn 2 refuses: each part left out brings a message, which a whole build has not."""
+    """Read what a flash-attn 2 build refuses: each omitted part adds a message that a complete build lacks."""
     paths = [os.path.join(site, name) for site in site_dirs for name in files.list_folder(site)]
     path = next((p for p in paths if os.path.basename(p).startswith("flash_attn_2_cuda") and p.endswith(".so")), "")
     try:
@@ -68,7 +68,7 @@ def _read_flash_attn(site_dirs: list[str]) -> dict[str, object] | None:
 
 
 def _parse_flags(source: str) -> dict[str, bool]:
-    """Return CONFIG["build_flags"] of the module `source`, which is not run; nothing if there is none."""
+    """Return CONFIG["build_flags"] of the module `source`, without running it; empty if it has none."""
     import ast
 
     try:
@@ -82,6 +82,6 @@ def _parse_flags(source: str) -> dict[str, bool]:
 
 
 def _read_first(site_dirs: list[str], name: str) -> str:
-    """Return the text of the first file called `name` that there is, "" for none."""
+    """Return the text of the first existing file called `name`; "" if there is none."""
     path = next((path for path in (os.path.join(site, name) for site in site_dirs) if os.path.isfile(path)), "")
     return files.read_text(path, SIZE_LIMIT) if path else ""

@@ -1,7 +1,7 @@
 """Reads what an ELF file needs from other libraries and what it exports, without loading it.
 
-Only the dynamic segment is used, as the loader does, so a stripped file reads as well. All of it is read with
-pread: a file that shrinks meanwhile gives a short read, not a signal. Layouts: System V ABI, chapter 5; the GNU hash
+Like the loader, it uses only the dynamic segment, so stripped files can be read too. Everything is read with pread: if
+the file shrinks meanwhile, a read is short instead of raising a signal. Layouts: System V ABI, chapter 5; the GNU hash
 table: glibc, elf/dl-lookup.c (do_lookup_x).
 """
 
@@ -13,7 +13,7 @@ import struct
 MACHINES = {0x3E: "x86_64", 0xB7: "aarch64", 0x15: "ppc64", 0xF3: "riscv64", 0x16: "s390x", 0x03: "i386"}
 MAX_DYNAMIC_ENTRIES = 1 << 16  # a real file has dozens
 MAX_SYMBOLS = 1 << 19
-MAX_CHAIN_LENGTH = 1 << 12  # symbols under one hash bucket: a real library has a handful
+MAX_CHAIN_LENGTH = 1 << 12  # symbols under one hash bucket: a real library has only a few
 MAX_VERSIONS = 1 << 12
 MAX_NAME_LENGTH = 1 << 14
 MAX_BLOCK_BYTES = 64 << 20
@@ -26,7 +26,7 @@ _WEAK = 2
 
 
 class ElfError(Exception):
-    """A file that is not an ELF file, or a damaged one; the message says how."""
+    """The file is not an ELF file, or it is damaged; the message says which."""
 
 
 class Elf:
@@ -127,28 +127,28 @@ class Elf:
         return name.decode("latin-1")
 
     def needed_libraries(self) -> list[str]:
-        """Return the names of the libraries it needs (DT_NEEDED)."""
+        """Return the names of the libraries that the file needs (DT_NEEDED)."""
         return [self._read_string(index) for index in self._lists[_NEEDED]]
 
     def search_path(self) -> list[str]:
-        """Return the directories it searches first (DT_RUNPATH, else DT_RPATH), as in the file."""
+        """Return the directories searched first (DT_RUNPATH, else DT_RPATH), as written in the file."""
         indices = self._lists[_RUNPATH] or self._lists[_RPATH]
         return [part for index in indices for part in self._read_string(index).split(":") if part]
 
     def has_runpath(self) -> bool:
-        """Return whether it has a DT_RUNPATH: then no search path of what loads it counts for what it needs."""
+        """Return whether the file has a DT_RUNPATH, which disables its loaders' search paths for its libraries."""
         return bool(self._lists[_RUNPATH])
 
     def required_glibc(self) -> str:
-        """Return the highest GLIBC version it requires, "" for none."""
+        """Return the highest GLIBC version that the file requires; "" if it requires none."""
         return self.required_versions().get("GLIBC", "")
 
     def required_versions(self) -> dict[str, str]:
-        """Return the highest version that it requires of each namespace: {"GLIBC": "2.32", "GLIBCXX": "3.4.30"}."""
+        """Return the highest required version in each namespace: {"GLIBC": "2.32", "GLIBCXX": "3.4.30"}."""
         return _find_highest_versions(self._required_versions()) if _VERNEED in self._dynamic else {}
 
     def defined_versions(self) -> dict[str, str]:
-        """Return the highest version of each namespace that it offers: {"GLIBCXX": "3.4.30", "CXXABI": "1.3.13"}."""
+        """Return the highest offered version in each namespace: {"GLIBCXX": "3.4.30", "CXXABI": "1.3.13"}."""
         return _find_highest_versions(self._defined_versions()) if _VERDEF in self._dynamic else {}
 
     def _defined_versions(self) -> list[str]:
@@ -164,7 +164,7 @@ class Elf:
         return versions
 
     def _required_versions(self) -> list[str]:
-        """Return the symbol versions it requires; one limit for both levels, so that lying counts cannot multiply."""
+        """Return the required symbol versions; one limit covers both levels, so that false counts cannot multiply."""
         versions: list[str] = []
         offset = self._table_offset(_VERNEED)
         for _ in range(min(self._dynamic.get(_VERNEEDNUM, 0), MAX_VERSIONS)):
@@ -182,7 +182,7 @@ class Elf:
         return versions
 
     def undefined_symbols(self) -> list[str]:
-        """Return the names of the symbols it needs and does not define, weak ones left out."""
+        """Return the names of undefined symbols, without weak ones."""
         symbols = self._table_offset(_SYMTAB)
         count = self._unhashed_count()
         table = self.read(symbols, 24 * count)
@@ -207,10 +207,10 @@ class Elf:
         return names
 
     def _unhashed_count(self) -> int:
-        """Return how many symbols precede the hashed ones: the undefined are among them."""
+        """Return how many symbols precede the hashed ones; the undefined symbols are among them."""
         if _GNU_HASH in self._dynamic:
             count = struct.unpack("<I", self.read(self._table_offset(_GNU_HASH) + 4, 4))[0]
-            if count <= 1:  # a library that exports nothing has 1 here, whatever it needs
+            if count <= 1:  # a library without exports has 1 here, however many symbols it needs
                 count = self._symbol_count()
         elif _HASH in self._dynamic:
             count = struct.unpack("<I", self.read(self._table_offset(_HASH) + 4, 4))[0]
@@ -221,14 +221,14 @@ class Elf:
         return int(count)
 
     def _symbol_count(self) -> int:
-        """Return the number of dynamic symbols if the hash table does not give it."""
+        """Return the number of dynamic symbols if the hash table does not state it."""
         for _, size in self.find_sections(".dynsym"):
             return size // 24
-        # Without section headers: linkers place the string table right behind the symbols.
+        # There are no section headers, but linkers place the string table directly after the symbols.
         return max(self._table_offset(_STRTAB) - self._table_offset(_SYMTAB), 24) // 24
 
     def defines_symbol(self, name: str) -> bool:
-        """Return whether it exports `name`: one lookup in its GNU hash table, as the loader makes it."""
+        """Return whether the file exports `name`, with one lookup in its GNU hash table, as the loader does."""
         if _GNU_HASH not in self._dynamic:
             raise ElfError("it has no GNU hash table")
         table = self._table_offset(_GNU_HASH)
@@ -288,7 +288,7 @@ def gnu_hash(name: str) -> int:
 
 
 def _find_highest_versions(names: list[str]) -> dict[str, str]:
-    """Return the highest of the symbol versions `names` by namespace; those that are no numbers are left out."""
+    """Return the highest version per namespace among the symbol versions `names`; non-numeric versions are ignored."""
     highest: dict[str, tuple[int, ...]] = {}
     for name in names:
         namespace, _, text = name.partition("_")

@@ -1,4 +1,4 @@
-"""Finds the compiled files of the attention stack: by each distribution's RECORD, else by the names it installs."""
+"""Finds the compiled files of the attention stack: from each distribution's RECORD, or else from known module names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from .. import files
 from . import torch_files
 
-# Distributions whose extensions decide whether attention works, and their modules, for installs without a RECORD
+# Distributions whose extensions decide whether attention works, and their modules, for installations without a RECORD
 # (editable or old-style). torch itself is found separately: its RECORD has 14,000 lines.
 EXTENSION_MODULES: dict[str, tuple[str, ...]] = {
     "flash-attn": ("flash_attn_2_cuda",),  # setup.py of flash-attn 2.8.3
@@ -39,13 +39,13 @@ RECORD_LIMIT = 16 << 20  # bytes
 MAX_FOLDERS = 200
 
 _RECORD_LIBRARY = re.compile(rb"^\"?([^,\"\n]+\.so(?:\.\d+)*)\"?,", re.MULTILINE)
-# bitsandbytes 0.50.2 ships a library for each CUDA, ROCm and XPU and loads one of torch's own major version
-# (bitsandbytes/cextension.py, get_cuda_bnb_library_path).
+# bitsandbytes 0.50.2 ships a library for each CUDA, ROCm and XPU version, and loads one that matches torch's major
+# version (bitsandbytes/cextension.py, get_cuda_bnb_library_path).
 _VARIANT = re.compile(r"libbitsandbytes_(?!cpu)([a-z]+)(\d\d)")
 
 
 def find_extensions(installed: list[dict[str, object]], site_dirs: list[str], torch: str) -> list[tuple[str, str]]:
-    """Return (distribution, path) of each compiled file, torch's own first; each path once."""
+    """Return (distribution, path) of each compiled file, once each, torch's files first."""
     paths = [("torch", path) for path in _find_torch_files(torch)]
     for distribution in installed:
         name = str(distribution["name"])
@@ -66,7 +66,7 @@ def _find_torch_files(torch: str) -> list[str]:
 
 
 def _files_in_record(info: str) -> list[str]:
-    """Return the compiled files that RECORD names and that exist."""
+    """Return the existing compiled files that RECORD names."""
     try:
         record = files.read_bytes(os.path.join(info, "RECORD"), RECORD_LIMIT)
     except (OSError, ValueError):
@@ -100,7 +100,7 @@ def _files_in_package(package: str) -> list[str]:
 
 
 def _is_loaded_variant(path: str, torch: str) -> bool:
-    """Return whether a library that comes in variants is one that this torch's CUDA version selects."""
+    """Return whether a library that comes in variants is the one for this torch's CUDA version."""
     variant = _VARIANT.match(os.path.basename(path))
     if variant is None:
         return True

@@ -1,13 +1,13 @@
-"""Reads which GPUs a CUDA binary was compiled for from its fat binary, without any CUDA tool.
+"""Reads from a CUDA binary's fat binary which GPUs it was compiled for, without any CUDA tool.
 
-The section .nv_fatbin holds containers (magic 0xBA55ED50, header size, payload size); each holds entries: kind 1 is
-PTX, kind 2 is SASS, with the architecture number. NVIDIA does not publish the layout: it was derived from real files.
-Bit 20 of an entry's flags marks code for one GPU only, the "a" of sm_90a: xformers 0.0.32.post2 (flash_attn_3/_C.so,
-whose cubins carry LLVM's EF_CUDA_ACCELERATORS_V1 as well) and torchao 0.14.1 (_C_cutlass_90a, _C_cutlass_100a) set
-it; flash-attn 2.8.3 for sm_90 and torchao's mxfp8_cuda for sm_100 do not.
+The section .nv_fatbin holds containers (magic 0xBA55ED50, header size, payload size). Each container holds entries:
+kind 1 is PTX, kind 2 is SASS, with the architecture number. NVIDIA does not publish the layout, so it was derived from
+real files. Bit 20 of an entry's flags marks code for one GPU only, the "a" of sm_90a. xformers 0.0.32.post2
+(flash_attn_3/_C.so, whose cubins also carry LLVM's EF_CUDA_ACCELERATORS_V1) and torchao 0.14.1 (_C_cutlass_90a,
+_C_cutlass_100a) set it; flash-attn 2.8.3 for sm_90 and torchao's mxfp8_cuda for sm_100 do not.
 
-__nv_relfatbin is not read: it holds the input of the device linker, whose result is in .nv_fatbin. In
-bitsandbytes 0.50.2 its PTX entries are empty stubs, so they would promise a forward compatibility that is not there.
+__nv_relfatbin is not read: it holds the input of the device linker, whose result is in .nv_fatbin. In bitsandbytes
+0.50.2 its PTX entries are empty stubs and would wrongly indicate forward compatibility.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .elf import Elf, ElfError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    Architectures = set[tuple[int, str]]  # (90, "a")
+    Architectures = set[tuple[int, str]]  # for example (90, "a")
 
 SECTION = ".nv_fatbin"
 MAX_ENTRIES = 20_000  # read at most: enough to see every architecture of a real library
@@ -29,7 +29,7 @@ _ENTRY = struct.Struct("<H2xIQ12xI8xQ")  # kind, header size, payload size, arch
 
 
 def read_architectures(elf: Elf) -> tuple[list[str], list[str]]:
-    """Return (sass, ptx): "sm_90", "sm_90a" and "compute_90" names, sorted by number. Raises `ElfError`."""
+    """Return (sass, ptx), such as "sm_90", "sm_90a" and "compute_90", sorted by number. Raises `ElfError`."""
     sass: Architectures = set()
     ptx: Architectures = set()
     remaining = MAX_ENTRIES

@@ -1,4 +1,4 @@
-"""Finds the shared libraries that a binary needs, where the loader would find them once torch is imported."""
+"""Finds the shared libraries that a binary needs, in the places that the loader searches after torch is imported."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 from .. import files
 from .elf import Elf, ElfError
 
-# The loader's own directories, for machines whose cache cannot be read.
+# The loader's default directories, for machines whose cache cannot be read.
 SYSTEM_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
 
-# torch's libraries that are linked against CUDA's.
+# torch's libraries that are linked against CUDA libraries.
 TORCH_CUDA_LIBRARIES = ("libtorch_global_deps.so", "libc10_cuda.so", "libtorch_cuda.so")
 
 
 class LibraryFinder:
-    """Finds libraries: next to torch, in NVIDIA's wheels, on LD_LIBRARY_PATH, in the loader's cache.
+    """Finds libraries: next to torch, in NVIDIA's wheels, on LD_LIBRARY_PATH, and in the loader's cache.
 
-    `import torch` loads its own libraries and NVIDIA's, so that an extension imported after it finds them although no
-    search path of its own leads there (torch/__init__.py, `_load_global_deps` and `_preload_cuda_deps`).
+    `import torch` loads its own libraries and NVIDIA's. An extension imported later therefore finds them even if its
+    own search path does not include them (torch/__init__.py, `_load_global_deps` and `_preload_cuda_deps`).
     """
 
     def __init__(self, site_dirs: list[str], torch: str) -> None:
@@ -34,7 +34,7 @@ class LibraryFinder:
         self._paths: dict[str, str] = {}
 
     def find(self, name: str, search_path: list[str], origin: str) -> str:
-        """Return the path of the library `name`; "system" for one the loader's cache holds, "" for none."""
+        """Return the path of the library `name`; "system" if it is in the loader's cache, "" if it was not found."""
         for part in search_path:
             path = os.path.join(part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin), name)
             if os.path.exists(path):
@@ -56,7 +56,7 @@ class LibraryFinder:
         return "system" if any(os.path.exists(os.path.join(folder, name)) for folder in SYSTEM_FOLDERS) else ""
 
     def _is_other_version_loaded(self, name: str) -> bool:
-        """Return whether torch needs another version of this library: then a wheel's leftover copy is never loaded."""
+        """Return whether torch needs another version of this library; a wheel's leftover copy is then never loaded."""
         if self._torch_needs is None:
             self._torch_needs = _needed_by_torch(self.torch_folder)
         base = name.partition(".so")[0]
@@ -64,7 +64,7 @@ class LibraryFinder:
 
 
 def _needed_by_torch(folder: str) -> dict[str, str]:
-    """Return the libraries that torch's own need, by their name without a version."""
+    """Return the libraries that torch's own libraries need, by their name without a version."""
     needed_by_base: dict[str, str] = {}
     for name in TORCH_CUDA_LIBRARIES:
         try:
@@ -86,7 +86,7 @@ def _nvidia_library_folders(folder: str) -> list[str]:
 
 
 def read_loader_cache() -> bytes:
-    """Return the loader's cache, empty if it cannot be read."""
+    """Return the loader's cache; empty if it cannot be read."""
     try:
         return files.read_bytes("/etc/ld.so.cache", 4 << 20)
     except (OSError, ValueError):

@@ -1,8 +1,9 @@
 """The compiler's runtime libraries, libstdc++ and libgcc: which copy Python will load, and which versions it offers.
 
-A process loads one copy, the first that anything asks for: once torch is imported that is the one that torch's
-libraries found. The order is the loader's (glibc, elf/dl-load.c, _dl_map_object): DT_RPATH of what asks and of the
-program, LD_LIBRARY_PATH, DT_RUNPATH, the loader's cache. Alongside it are the other copies here, for a way out.
+A process loads only one copy, the first one requested. After torch is imported, that is the copy that torch's libraries
+found. The order is the loader's (glibc, elf/dl-load.c, _dl_map_object): DT_RPATH of the requesting file and of the
+program, LD_LIBRARY_PATH, DT_RUNPATH, the loader's cache. Other copies on this machine are also listed, for use in a
+fix.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FIRST_TORCH_LIBRARIES = ("libtorch_global_deps.so", "libc10.so")  # loaded first
 
 
 def collect_runtime_libraries(site_dirs: list[str]) -> list[dict[str, object]]:
-    """Return the record `core.environment.RuntimeLibrary` of each copy found, of each name the loaded one first."""
+    """Return a `core.environment.RuntimeLibrary` record of each copy found; for each name, the loaded copy first."""
     if not sys.platform.startswith("linux"):
         return []
     torch = torch_files.find_torch_folder(site_dirs)
@@ -40,7 +41,7 @@ def collect_runtime_libraries(site_dirs: list[str]) -> list[dict[str, object]]:
 
 
 def _read_versions(path: str) -> dict[str, str]:
-    """Return the versions that the library offers, nothing for what is no library that this Python could load."""
+    """Return the versions that the library offers; empty if this Python could not load the file."""
     try:
         with Elf(path) as library, Elf(sys.executable) as program:
             versions = library.defined_versions() if library.machine == program.machine else {}
@@ -50,7 +51,7 @@ def _read_versions(path: str) -> dict[str, str]:
 
 
 def _list_copies(name: str, torch: str) -> Iterator[tuple[str, str]]:
-    """Yield each place of the library `name` with what leads there, in the loader's order, then those not searched."""
+    """Yield each location of the library `name` and why it is searched, in the loader's order, then the others."""
     loaded = re.search(r"\s(/\S*/%s[\d.]*)\n" % re.escape(name), files.read_text("/proc/self/maps", 4 << 20))
     if loaded:
         yield loaded.group(1), "loaded"
@@ -84,7 +85,7 @@ def _search_folders(torch: str) -> Iterator[tuple[str, str]]:
 
 
 def _read_search_path(path: str) -> tuple[list[str], bool]:
-    """Return the folders that a file's own search path names, and whether that is a DT_RUNPATH."""
+    """Return the folders in a file's own search path, and whether it is a DT_RUNPATH."""
     if not path:
         return [], False
     origin = os.path.dirname(os.path.realpath(path))

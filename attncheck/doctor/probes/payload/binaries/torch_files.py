@@ -9,13 +9,13 @@ from .. import files
 from ..facts import absent, known, unreadable
 from .elf import Elf, ElfError
 
-# c10::Error's constructor, as each C++11 ABI mangles its std::string argument. Present in every torch since 1.8.
+# c10::Error's constructor, with its std::string argument mangled for each C++11 ABI. Present in every torch since 1.8.
 _ERROR_NEW = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _ERROR_OLD = "_ZN3c105ErrorC1ENS_14SourceLocationESs"
 
 
 def find_torch_folder(site_dirs: list[str]) -> str:
-    """Return the directory of the torch package that an import would load, "" for none."""
+    """Return the directory of the torch package that an import would load; "" if there is none."""
     for site in site_dirs:
         path = os.path.join(site, "torch")
         if os.path.isfile(os.path.join(path, "__init__.py")):
@@ -24,7 +24,7 @@ def find_torch_folder(site_dirs: list[str]) -> str:
 
 
 def collect_torch_build(site_dirs: list[str]) -> dict[str, object]:
-    """Return the fact that describes the installed torch, as far as its files show."""
+    """Return the fact that describes the installed torch, as far as it can be read from files."""
     path = find_torch_folder(site_dirs)
     if not path:
         return absent("torch is not installed")
@@ -43,7 +43,7 @@ def collect_torch_build(site_dirs: list[str]) -> dict[str, object]:
 
 
 def read_cuda_version(path: str) -> str:
-    """Return the CUDA version that the torch in directory `path` was built for, "" for none."""
+    """Return the CUDA version that the torch in directory `path` was built for; "" for a build without CUDA."""
     return _assigned_string(files.read_text(os.path.join(path, "version.py")), "cuda")
 
 

@@ -1,7 +1,7 @@
 """Runs a tiny torch kernel on each GPU: the cheapest proof that driver, torch and GPU work together.
 
-An error in a kernel leaves a CUDA context that answers every later call with the same error. So the caller runs
-`run_kernel` in its own child for every GPU, and `check_peer_access` in another; `merge_answers` is safe
+After an error in a kernel, every later call in the same CUDA context fails with the same error. Therefore the caller
+runs `run_kernel` in a separate child for every GPU, and `check_peer_access` in another. `merge_answers` is safe
 anywhere.
 """
 
@@ -23,11 +23,11 @@ _PROC_GPUS = "/proc/driver/nvidia/gpus"
 
 
 def run_kernel(ordinal: int) -> Answer:
-    """Return "devices" and "free" by nvidia-smi index: how a kernel on torch's GPU `ordinal` ended, and free memory."""
+    """Return, by nvidia-smi index, "devices" (how a kernel on torch's GPU `ordinal` ended) and "free" (free memory)."""
     import torch
 
     indices = _nvidia_smi_indices(torch)
-    if ordinal >= len(indices):  # hidden from this process
+    if ordinal >= len(indices):  # this process does not see the GPU
         return {"devices": {}, "free": {}}
     index = str(indices[ordinal])
     try:
@@ -39,16 +39,16 @@ def run_kernel(ordinal: int) -> Answer:
 
 
 def failed_child_answer(ordinal: int, reason: str) -> Answer:
-    """Return the answer for a GPU whose child died or hung before it gave one: "it hung", "it died with SIGSEGV"."""
+    """Return the answer for a GPU whose child ended without one: "it hung", "it died with SIGSEGV"."""
     return {"devices": {str(ordinal): known(reason)}, "free": {}}
 
 
 def _check_matmul(torch: Any, ordinal: int) -> str:
-    """Return "ok", or what is wrong with the sum of a 64 x 64 product against the CPU's."""
+    """Return "ok", or how the sum of a 64 x 64 product differs from the CPU's."""
     device = torch.device("cuda", ordinal)
-    # sm_80 and newer multiply bfloat16; older ones get float16, which attention would use there.
+    # sm_80 and newer multiply bfloat16; older GPUs get float16, which attention uses on them.
     dtype = torch.bfloat16 if torch.cuda.get_device_capability(ordinal)[0] >= 8 else torch.float16
-    # -1, 0 and 1: every sum of 64 products is exact in all of these types.
+    # Values are -1, 0 and 1, so that every sum of 64 products is exact in all of these types.
     numbers = (torch.arange(MATRIX_SIZE * MATRIX_SIZE).reshape(MATRIX_SIZE, MATRIX_SIZE) % 3 - 1).to(torch.float32)
     expected = float((numbers @ numbers.t()).sum())
     matrix = numbers.to(device=device, dtype=dtype)
@@ -94,12 +94,12 @@ def merge_answers(answers: Iterable[Answer]) -> Answer:
 
 
 def _describe_cuda_error(error: Exception) -> str:
-    """Return an error's first lines: CUDA's are followed by advice for debugging."""
+    """Return the first lines of a CUDA error, without the debugging advice that follows."""
     return " ".join(describe_error(error).split("Compile with")[0].split("For debugging")[0].split())[:300]
 
 
 def _nvidia_smi_indices(torch: Any) -> list[int]:
-    """Return for each of torch's GPUs its index in nvidia-smi, which counts along the PCI bus."""
+    """Return the nvidia-smi index of each of torch's GPUs; nvidia-smi counts along the PCI bus."""
     total = int(torch.cuda.device_count())
     by_bus = _indices_by_pci_address(torch, total)
     if by_bus:
@@ -110,7 +110,7 @@ def _nvidia_smi_indices(torch: Any) -> list[int]:
 
 
 def _indices_by_pci_address(torch: Any, total: int) -> list[int]:
-    """Return the indices by PCI address, if both this torch and the driver give it; CUDA's own order may differ."""
+    """Return the indices by PCI address, if both torch and the driver give it, because CUDA's order may differ."""
     try:
         entries = sorted(os.listdir(_PROC_GPUS))
         addresses = [tuple(int(part, 16) for part in entry.split(".")[0].split(":")) for entry in entries]
@@ -118,6 +118,6 @@ def _indices_by_pci_address(torch: Any, total: int) -> list[int]:
         for ordinal in range(total):
             properties = torch.cuda.get_device_properties(ordinal)
             indices.append(addresses.index((properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id)))
-    except Exception:  # an older torch, no /proc, a MIG device: CUDA_VISIBLE_DEVICES decides
+    except Exception:  # an older torch, no /proc, or a MIG device: CUDA_VISIBLE_DEVICES decides
         return []
     return indices

@@ -1,7 +1,7 @@
 """The device lane: the NVIDIA driver, the GPUs and their links, from nvidia-smi under a deadline, without torch.
 
-If there is no nvidia-smi, NVML is queried instead, and then /proc. A reason that begins with "nvidia-smi: " says
-that nvidia-smi is there and does not work; "devices" is then unreadable where something else shows a GPU, else absent.
+Without nvidia-smi, NVML is queried, and then /proc. A reason that begins with "nvidia-smi: " means that nvidia-smi is
+installed but does not work. "devices" is then unreadable if other evidence shows a GPU, otherwise absent.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["collect_gpus", "parse_gpus", "parse_header", "parse_topology"]
 
 PROGRAM_FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
-MAX_SECONDS = 30.0  # whatever the caller allows: without persistence mode 8 GPUs can take 10 s to wake
+MAX_SECONDS = 30.0  # upper limit for any caller: without persistence mode, 8 GPUs can take 10 s to wake
 PROC_FOLDER = "/proc/driver/nvidia"
 PCI_FOLDER = "/sys/bus/pci/devices"
-# What nvidia-smi prints if it cannot do its work, and whether the driver is at fault (else there is no GPU).
+# Messages of nvidia-smi when it fails, and whether the driver is at fault (otherwise there is no GPU).
 _FAILURES = (
     ("couldn't communicate with the NVIDIA driver", True),
     ("Driver/library version mismatch", True),
@@ -51,8 +51,8 @@ def collect_gpus(deadline_seconds: float = 10.0) -> dict[str, Any]:
 
 
 def find_nvidia_smi() -> str:
-    """Return the path of nvidia-smi, "" for none."""
-    if sys.platform == "win32":  # it has no process groups by which to stop a hung program
+    """Return the path of nvidia-smi; "" if there is none."""
+    if sys.platform == "win32":  # no process groups, which are needed to stop a hung program
         return ""
     on_path = files.find_program("nvidia-smi")
     paths = [os.path.join(folder, "nvidia-smi") for folder in PROGRAM_FOLDERS]
@@ -107,7 +107,7 @@ def _driver_fact(version: str, header: dict[str, Any], run: ProgramRun) -> dict[
 
 
 def _facts_without_gpus(run: ProgramRun, header: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts if nvidia-smi lists no GPU: there is none, or it does not work."""
+    """Return the facts if nvidia-smi lists no GPU, either because there is none or because it does not work."""
     broken, description = _diagnose_failure(run)
     reason = "nvidia-smi: " + description
     if not broken:
@@ -124,7 +124,7 @@ def _facts_without_gpus(run: ProgramRun, header: dict[str, Any]) -> dict[str, An
 
 
 def _diagnose_failure(run: ProgramRun) -> tuple[bool, str]:
-    """Return whether nvidia-smi is broken, and the message that says how."""
+    """Return whether nvidia-smi is broken, and the message that shows it."""
     for pattern, broken in _FAILURES:
         if pattern.lower() in run.text.lower():
             line = next(line for line in run.text.splitlines() if pattern.lower() in line.lower())
@@ -137,7 +137,7 @@ def _diagnose_failure(run: ProgramRun) -> tuple[bool, str]:
 
 
 def _gpu_warnings(run: ProgramRun) -> list[str]:
-    """Return nvidia-smi's messages about GPUs that it could not query while it answers for others."""
+    """Return nvidia-smi's messages about GPUs that it could not query, if it could query others."""
     patterns = ("unable to determine the device handle", "gpu is lost")
     lines = [" ".join(line.split())[:200] for line in run.text.splitlines()[:1000]]
     return [line for line in lines if any(pattern in line.lower() for pattern in patterns)][:8]
@@ -158,7 +158,7 @@ def _read_proc_version() -> str:
 
 
 def _list_proc_gpus() -> list[str]:
-    """Return the names of the GPUs that the driver holds, in the order of their PCI addresses."""
+    """Return the names of the GPUs that the driver manages, in the order of their PCI addresses."""
     names = []
     for entry in sorted(files.list_folder(PROC_FOLDER + "/gpus")):
         text = files.read_text(PROC_FOLDER + "/gpus/" + entry + "/information")
@@ -177,7 +177,7 @@ def _count_pci_gpus() -> int:
 
 
 def describe_gpu_evidence() -> str:
-    """Return what shows that there is a GPU although the driver does not list it; "" if nothing does."""
+    """Return the evidence of a GPU that the driver does not list; "" if there is none."""
     count_in_proc = len(_list_proc_gpus())
     if count_in_proc:
         return "%d GPU%s in %s/gpus" % (count_in_proc, "s" if count_in_proc > 1 else "", PROC_FOLDER)
@@ -221,7 +221,7 @@ def _proc_devices_fact() -> dict[str, object]:
 
 
 def _mark_visible(answer: dict[str, Any], program: str, seconds: float) -> None:
-    """Set "visible" of every GPU, and remove what is for internal use: UUIDs identify machines."""
+    """Set "visible" of every GPU, and remove fields for internal use, because UUIDs identify machines."""
     gpus = answer["devices"].get("known", [])
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     mig: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Parses what nvidia-smi prints: pure functions of its text, which may be damaged, localised or from any driver.
+"""Parses the output of nvidia-smi with pure functions; the text may be damaged, localised or from any driver.
 
-Formats as printed by drivers 367 to 615: CSV of `--query-gpu`, `-q`, `-L` and `topo -m` (whose header newer drivers
-underline with escape codes). From driver 610 on "CUDA Version" is called "CUDA UMD Version".
+The formats are those of drivers 367 to 615: CSV of `--query-gpu`, `-q`, `-L` and `topo -m` (newer drivers underline its
+header with escape codes). Since driver 610, "CUDA Version" is called "CUDA UMD Version".
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ FIELDS = (
     "driver_version",
     "uuid",
 )
-# Older than R450 and R470: neither MIG nor compute_cap can be queried.
+# Drivers before R450 and R470 cannot report MIG and compute_cap.
 OLD_FIELDS = tuple(field for field in FIELDS if field not in ("compute_cap", "mig.mode.current"))
-MAX_CHARACTERS = 1 << 20  # of one output; the rest is ignored
+MAX_CHARACTERS = 1 << 20  # per output; the rest is ignored
 MAX_GPUS = 256
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _UNAVAILABLE = ("", "n/a", "not supported", "unknown error", "not found", "insufficient permissions", "gpu is lost")
@@ -34,14 +34,14 @@ _MIB = 1 << 20
 
 
 def parse_gpus(text: str, fields: tuple[str, ...] = FIELDS) -> list[dict[str, Any]]:
-    """Return the GPUs in the CSV of `--query-gpu`, as `core.devices.Device` records with "driver" and "uuid" on top."""
+    """Return the GPUs in the CSV of `--query-gpu`, as `core.devices.Device` records with "driver" and "uuid" added."""
     gpus: dict[int, dict[str, Any]] = {}
     for line in text[:MAX_CHARACTERS].splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         extra_cells = len(cells) - len(fields)
         if extra_cells < 0 or len(line) > _MAX_LINE_LENGTH or not _is_number(cells[0]):
             continue
-        cells[1 : 2 + extra_cells] = [", ".join(cells[1 : 2 + extra_cells])]  # a name may hold commas
+        cells[1 : 2 + extra_cells] = [", ".join(cells[1 : 2 + extra_cells])]  # a name may contain commas
         values = dict(zip(fields, cells))
         index = int(values["index"])
         if index < MAX_GPUS and values["name"] and _VERSION.match(values["driver_version"]):
@@ -70,7 +70,7 @@ def _is_number(text: str) -> bool:
 
 
 def field_value(text: str) -> str:
-    """Return a field's value, "" for one of nvidia-smi's ways to say that it does not know."""
+    """Return a field's value; "" if nvidia-smi reports it as unknown in any of its wordings."""
     text = text.strip().strip("[]").strip()
     return "" if text.lower() in _UNAVAILABLE else text
 
@@ -102,7 +102,7 @@ def _parse_switch(text: object) -> dict[str, object]:
 
 
 def parse_header(text: str) -> dict[str, Any]:
-    """Return "version", "cuda" and "fabric" out of `nvidia-smi -q` or plain `nvidia-smi`; "" for what is missing."""
+    """Return "version", "cuda" and "fabric" from `nvidia-smi -q` or plain `nvidia-smi`; "" for missing ones."""
     text = text[:MAX_CHARACTERS]
     version = re.search(r"(?:Driver|KMD) Version {0,60}: {0,4}(\d[\d.]{0,30})", text)
     cuda = re.search(r"CUDA (?:UMD )?Version {0,60}: {0,4}(\d{1,3}\.\d{1,3})", text)
@@ -146,7 +146,7 @@ def _split_cells(line: str) -> list[str]:
 
 
 def _parse_columns(cells: list[str]) -> tuple[list[str], int]:
-    """Return the names of the matrix' columns, and the offset of the NUMA affinity behind them (-1: there is none)."""
+    """Return the names of the matrix's columns, and the offset of the NUMA affinity after them (-1 for none)."""
     matrix = [cell for cell in cells if not cell.lower().endswith(("affinity", "numa id"))]
     rest = [cell.lower() for cell in cells[len(matrix) :]]
     return matrix, rest.index("numa affinity") if "numa affinity" in rest else -1
@@ -162,7 +162,7 @@ def _read_row(
         if other >= 0 and other != row and re.match(r"(?:NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C)\Z", kind):
             links.setdefault((min(row, other), max(row, other)), kind)
     rest = cells[1 + len(columns) :]
-    # A GPU without an affinity leaves its cells out; distinguishable only where all of them are there.
+    # A GPU without an affinity omits its cells, which can be detected only if all other cells are present.
     if 0 <= numa_column < len(rest) and _is_number(rest[numa_column]):
         nodes[row] = int(rest[numa_column][:4])
 
@@ -173,7 +173,7 @@ def _gpu_index(name: str) -> int:
 
 
 def parse_mig(text: str) -> dict[str, int]:
-    """Return for every MIG device in `nvidia-smi -L` (by its UUID) the index of the GPU that it is a part of."""
+    """Return, for every MIG device in `nvidia-smi -L` (by UUID), the index of the GPU that it belongs to."""
     gpu_by_uuid: dict[str, int] = {}
     gpu = -1
     for line in text[:MAX_CHARACTERS].splitlines():

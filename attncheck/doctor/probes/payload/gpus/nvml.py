@@ -1,6 +1,6 @@
-"""Queries the driver through NVML if there is no nvidia-smi; only for use in a child, as any library may crash.
+"""Queries the driver through NVML if there is no nvidia-smi; only for use in a child, because any library may crash.
 
-Functions and structures as in NVIDIA's nvml.h; every one used here is in NVML since R450 at the latest.
+Functions and structures follow NVIDIA's nvml.h. Every one used here has been in NVML since R450 or earlier.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LIBRARY = "libnvidia-ml.so.1"
 
 
 class NvmlError(Exception):
-    """A call of NVML that failed, with NVML's own message."""
+    """A failed NVML call, with NVML's own message."""
 
 
 class Nvml:
@@ -27,7 +27,7 @@ class Nvml:
         self.library.nvmlErrorString.restype = ctypes.c_char_p
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function. Raises `NvmlError` with its own message, `AttributeError` if the library lacks it."""
+        """Call a function. Raises `NvmlError` with NVML's message, or `AttributeError` if there is no such function."""
         status = getattr(self.library, name)(*arguments)
         if status:
             message = self.library.nvmlErrorString(status) or b"error %d" % status
@@ -41,10 +41,10 @@ class Nvml:
 
 
 def collect_gpus_by_nvml() -> dict[str, Any]:
-    """Return "driver" and "devices" as facts, the latter as `nvidia_text.parse_gpus` has them; {} without NVML."""
+    """Return "driver" and "devices" as facts, "devices" in the form of `nvidia_text.parse_gpus`; {} without NVML."""
     try:
         nvml = Nvml()
-    except Exception:  # no ctypes, no library, not a library
+    except Exception:  # ctypes or the library is missing, or the file is not a library
         return {}
     try:
         nvml.call("nvmlInit_v2")

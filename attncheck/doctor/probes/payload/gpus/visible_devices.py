@@ -1,10 +1,10 @@
-"""Which GPUs a process sees under CUDA_VISIBLE_DEVICES, by CUDA's rules.
+"""Determines which GPUs a process sees under CUDA_VISIBLE_DEVICES, by CUDA's rules.
 
-Read in torch 2.13.0 (torch/cuda/__init__.py, `_parse_visible_devices`, `_transform_uuid_to_ordinals`) and the CUDA C++
-Programming Guide ("CUDA Environment Variables"): indices or unambiguous beginnings of UUIDs, as the first entry has
-it; the first invalid entry hides itself and all that follow; an entry that is repeated hides everything.
-NVIDIA_VISIBLE_DEVICES tells a container's runtime what to bring in, and is "void" if CDI has already brought GPUs
-in; it hides nothing from a process, so that it plays no part here.
+The rules were read in torch 2.13.0 (torch/cuda/__init__.py, `_parse_visible_devices`, `_transform_uuid_to_ordinals`)
+and the CUDA C++ Programming Guide ("CUDA Environment Variables"). Entries are indices or unambiguous UUID prefixes, in
+the style of the first entry. The first invalid entry hides itself and all that follow. A repeated entry hides
+everything. NVIDIA_VISIBLE_DEVICES is ignored here: it tells a container's runtime which GPUs to add, and is "void" if
+CDI has already added them, but it hides none from a process.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import re
 def visible_positions(setting: str | None, uuids: list[str], mig: dict[str, int] | None = None) -> list[int]:
     """Return the positions in `uuids` (one entry per GPU) that `setting` leaves visible, in CUDA's numbering.
 
-    `mig` maps UUIDs of MIG devices to positions. CUDA numbers GPUs from the fastest on unless CUDA_DEVICE_ORDER is
-    PCI_BUS_ID; if all GPUs are alike that makes no difference.
+    `mig` maps UUIDs of MIG devices to positions. CUDA numbers GPUs by speed, fastest first, unless CUDA_DEVICE_ORDER is
+    PCI_BUS_ID. If all GPUs are identical, the order makes no difference.
     """
     if setting is None:
         return list(range(len(uuids)))
@@ -33,7 +33,7 @@ def visible_positions(setting: str | None, uuids: list[str], mig: dict[str, int]
 def _positions_by_index(setting: str, count: int) -> list[int]:
     positions: list[int] = []
     for entry in setting.split(","):
-        match = re.match(r"\s*\+?(\d{1,6})", entry)  # as strtoul reads it: "1gpu2" is 1
+        match = re.match(r"\s*\+?(\d{1,6})", entry)  # like strtoul: "1gpu2" is 1
         if not match or int(match.group(1)) >= count:
             break
         if int(match.group(1)) in positions:
@@ -56,7 +56,7 @@ def _positions_by_uuid(setting: str, uuids: list[str]) -> list[int]:
 
 
 def _positions_by_mig(setting: str, uuids: list[str], mig: dict[str, int]) -> list[int]:
-    """Return the GPU behind the first MIG device: a process can use no more than one (CUDA enumerates a single one)."""
+    """Return the GPU of the first MIG device; CUDA lets a process use only one."""
     entry = setting.split(",")[0].strip()
     old = re.match(r"MIG-(GPU-[\w-]+)", entry)  # before R470: MIG-GPU-<uuid>/<instance>/<instance>
     if old:

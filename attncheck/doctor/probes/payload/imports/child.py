@@ -1,4 +1,4 @@
-"""Imports one module and records how that ended: the part of the import lane that runs in the child."""
+"""Imports one module and records how the import ended; this part of the import lane runs in the child."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 MESSAGE_LENGTH = 2000
 MAX_FRAMES = 5
-C_STACK = "C stack trace (most recent call first)"  # what faulthandler writes after the frames, from Python 3.14 on
-# With this set torch counts GPUs through NVML, which leaves CUDA usable in processes forked later
+C_STACK = "C stack trace (most recent call first)"  # written by faulthandler after the frames, since Python 3.14
+# With this variable set, torch counts GPUs through NVML, so that CUDA stays usable in processes forked later
 # (torch/cuda/__init__.py, is_available).
 COUNT_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
@@ -66,7 +66,7 @@ def _exception_text(error: BaseException) -> str:
 
 
 def format_frames(traceback: TracebackType | None) -> list[str]:
-    """Return the last frames of `traceback`, the import machinery and attncheck left out."""
+    """Return the last frames of `traceback`, without those of the import machinery and attncheck."""
     frames: list[str] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -82,7 +82,7 @@ def _is_ours(module_globals: dict[str, Any]) -> bool:
 
 
 def shorten_path(path: str) -> str:
-    """Return `path` relative to the directory of sys.path that holds it."""
+    """Return `path` relative to the directory of sys.path that contains it."""
     longest = ""
     for entry in sys.path:
         folder = entry.rstrip(os.sep) + os.sep
@@ -124,12 +124,12 @@ def _module_version(module: str) -> str:
 
 
 def count_gpus_by_nvml() -> None:
-    """Keep torch from starting CUDA in a process that others are forked from."""
+    """Prevent torch from starting CUDA in a process from which others are forked."""
     os.environ[COUNT_BY_NVML] = "1"
 
 
 def restore_gpu_counting(value: str | None) -> None:
-    """Set COUNT_BY_NVML back to `value`, the user's own setting (None: not set)."""
+    """Restore COUNT_BY_NVML to `value`, the user's own setting (None: not set)."""
     if value is None:
         os.environ.pop(COUNT_BY_NVML, None)
     else:
@@ -137,7 +137,7 @@ def restore_gpu_counting(value: str | None) -> None:
 
 
 def unfit_reason() -> str:
-    """Return why this process is unfit to fork from: torch has started CUDA in it; "" if it has not."""
+    """Return why no process should be forked from this one (torch has started CUDA in it); "" if it can be forked."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return "CUDA was started on import" if cuda is not None and cuda.is_initialized() else ""
@@ -146,12 +146,12 @@ def unfit_reason() -> str:
 
 
 def cuda_unusable_reason() -> str:
-    """Return why CUDA cannot be used here: the process this one was forked from had touched it; "" if it can.
+    """Return why CUDA cannot be used here (the parent of this forked process had started it); "" if it can.
 
-    Torch tracks it (torch._C._cuda_isInBadFork): a fork after a mere torch.cuda.is_available() already counts.
+    torch tracks this in torch._C._cuda_isInBadFork; a mere torch.cuda.is_available() before the fork already counts.
     """
     native = getattr(sys.modules.get("torch"), "_C", None)
     try:
         return "CUDA cannot be used in this forked process" if native is not None and native._cuda_isInBadFork() else ""
-    except Exception:  # a build without CUDA has no such function
+    except Exception:  # a build without CUDA lacks this function
         return ""

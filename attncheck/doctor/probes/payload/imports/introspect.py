@@ -1,6 +1,6 @@
-"""Facts from inside the imported packages; each `collect_…` function runs in a child and covers one package.
+"""Collects facts from inside imported packages; each `collect_…` function runs in a child and covers one package.
 
-Every query is guarded on its own: one that raises does not affect the others.
+Every query is guarded separately, so that an exception in one does not affect the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PREDICATES = (
 )
 _UTILS = "transformers.modeling_flash_attention_utils"
 _HUB_KERNEL = re.compile(r'applicable_attn_implementation = "(kernels-community/[\w-]*flash-attn[\w-]*)"')
-# What tells how a build of flash-attn was made; which names packages take from each other the linker reads.
+# Symbols that show how flash-attn was built; the linker reads which names packages import from each other.
 FLASH_SYMBOLS = (
     "flash_attn.bert_padding:unpad_input",
     "flash_attn.ops.triton.cross_entropy:cross_entropy_loss",
@@ -59,7 +59,7 @@ FLASH_SIGNATURES = (
 
 
 def query_fact(query: Callable[[], Any]) -> Facts:
-    """Return what `query` returns as a fact; None is absent, an exception makes it unreadable."""
+    """Return the result of `query` as a fact; None is absent, an exception makes it unreadable."""
     try:
         value = query()
     except Exception as error:
@@ -68,7 +68,7 @@ def query_fact(query: Callable[[], Any]) -> Facts:
 
 
 def collect_torch_facts() -> Facts:
-    """Return torch's facts that need no GPU; CUDA is not started."""
+    """Return torch's facts that need no GPU, without starting CUDA."""
     import torch
 
     switches = torch.backends.cuda
@@ -85,13 +85,13 @@ def collect_torch_facts() -> Facts:
 
 
 def _read_arch_list(torch: Any) -> list[str]:
-    """Return the architectures this build was compiled for; torch.cuda.get_arch_list() is empty without a GPU."""
+    """Return the architectures that this build was compiled for; torch.cuda.get_arch_list() is empty without a GPU."""
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
     return flags.split() if flags else list(torch.cuda.get_arch_list())
 
 
 def _read_cudnn_version(torch: Any) -> Any:
-    """Return the version of the library that is loaded; torch.backends.cudnn.version() would start CUDA."""
+    """Return the version of the loaded library; torch.backends.cudnn.version() would start CUDA."""
     native = getattr(torch._C, "_cudnn", None)
     return ".".join(map(str, native.getRuntimeVersion()[:3])) if native is not None else None
 
@@ -131,7 +131,7 @@ def _read_cuda_init_error(torch: Any) -> str:
 
 
 def collect_transformers_facts() -> Facts:
-    """Return what transformers' predicates answer, and its symbols, signatures and attention functions."""
+    """Return the results of transformers' predicates, and its symbols, signatures and attention functions."""
     import warnings
 
     warnings.simplefilter("ignore")
@@ -151,7 +151,7 @@ def collect_transformers_facts() -> Facts:
 
 
 def evaluate_predicates() -> dict[str, bool]:
-    """Return the answers of transformers' own predicates, those that this version has."""
+    """Return the results of transformers' own predicates that exist in this version."""
     from importlib import import_module
 
     utils = import_module("transformers.utils.import_utils")
@@ -160,7 +160,7 @@ def evaluate_predicates() -> dict[str, bool]:
     for name in PREDICATES:
         try:
             answers[name] = bool(getattr(utils, name)())
-        except Exception:  # absent in this version, or broken: no answer
+        except Exception:  # absent in this version, or broken: no result
             continue
     return answers
 
@@ -168,8 +168,8 @@ def evaluate_predicates() -> dict[str, bool]:
 def _read_kernel_fallbacks() -> Any:
     """Return the Hub repositories that replace a missing flash-attn.
 
-    A table since 5.0.0 (modeling_utils.py, from 5.4.0 modeling_flash_attention_utils.py); 4.56 and 4.57 spell the
-    names inside a method of modeling_utils.py.
+    They have been in a table since 5.0.0 (modeling_utils.py, since 5.4.0 modeling_flash_attention_utils.py). In 4.56
+    and 4.57 the names are inside a method of modeling_utils.py.
     """
     for module in (_UTILS, "transformers.modeling_utils"):
         table = getattr(sys.modules.get(module), "FLASH_ATTN_KERNEL_FALLBACK", None)
@@ -214,12 +214,12 @@ def _measure_unpad_input_arity() -> int:
 
     import torch
 
-    padding = import_module("flash_attn.bert_padding")  # if it cannot be imported, the fact says why
+    padding = import_module("flash_attn.bert_padding")  # if the import fails, the fact states why
     return len(padding.unpad_input(torch.zeros(2, 3, 1), torch.tensor([[1, 1, 0], [1, 1, 1]])))
 
 
 def find_symbols(references: tuple[str, ...]) -> dict[str, bool]:
-    """Return for every "module:attribute" whether it exists; nothing if a module exists but was not imported."""
+    """Return whether each "module:attribute" exists; omit it if the module exists but was not imported."""
     present = {}
     for reference in references:
         module, _, name = reference.partition(":")
@@ -247,7 +247,7 @@ def read_signatures(references: tuple[str, ...]) -> dict[str, list[str]]:
     return parameters
 
 
-MISSING_MODULES: list[str] = []  # modules that do not exist, filled by _try_import in this process
+MISSING_MODULES: list[str] = []  # modules that do not exist, filled in by _try_import in this process
 
 
 def _try_import(module: str) -> None:

@@ -1,8 +1,8 @@
-"""The import lane: really imports the attention stack, each module in its own process, and collects facts there.
+"""The import lane: imports the attention stack, each module in its own process, and collects facts there.
 
-torch is imported once, transformers once on top of it, and every other module in a fork of the process that has
-what it needs, so that all of it takes little longer than the slowest import alone. See
-`processes/supervisor.py` for what happens to those that crash, hang or leave processes behind.
+torch is imported once, transformers once on top of it, and every other module in a fork of the process that has its
+prerequisites. In total this takes little longer than the slowest import. See `processes/supervisor.py` for how it
+handles imports that crash, hang or leave processes behind.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ INTERFACE_SOURCES = {
     "mask_functions": TRANSFORMERS,
     "kernel_fallbacks": TRANSFORMERS,
 }
-# Elsewhere (macOS) libraries that have started threads do not survive a fork: there each import starts from nothing.
+# On other systems (macOS), libraries with running threads do not survive a fork, so each import starts in a new
+# process.
 SHARES_IMPORTS = sys.platform.startswith("linux")
 
 
@@ -48,13 +49,13 @@ def run_import_lane(
     transformers_queries: Mapping[str, Query] | None = None,
     torch_queries: Mapping[str, Query] | None = None,
 ) -> dict[str, Any]:
-    """Return "imports", "torch" (its second block), "interfaces", "answers" and "lost", what could not be done.
+    """Return "imports", "torch" (its second block), "interfaces", "answers" and "lost" (what could not be done).
 
     It takes about `deadline` seconds at most.
 
-    `distributions` are names, or records with a "name". `transformers_queries` are further functions to
-    call if transformers is imported, `torch_queries` if torch alone is; each runs in its own child and its
-    answer, a fact, is returned under its name in "answers".
+    `distributions` are names, or records with a "name". `transformers_queries` are further functions to call if
+    transformers is imported, `torch_queries` if only torch is. Each runs in its own child, and its answer, a fact, is
+    returned under its name in "answers".
     """
     installed = {_normalise_name(distribution) for distribution in distributions}
     queries = {name: (TRANSFORMERS, query) for name, query in (transformers_queries or {}).items()}
@@ -107,7 +108,7 @@ def confirm_imports(
 
 
 def _list_lost(records: Mapping[str, Message]) -> list[str]:
-    """Return what gave no answer through no fault of a package, and the questions whose process was lost."""
+    """Return the imports that gave no answer through no fault of a package, and the queries whose process was lost."""
     lost = []
     for name, record in records.items():
         if record["end"] == "lost":
@@ -156,7 +157,7 @@ def _build_import_job(planned: PlannedImport, present: set[str], setting: str | 
 
 
 def _installed_parent(module: str, present: set[str]) -> str:
-    """Return the module that is imported before, stepping over what is not installed."""
+    """Return the nearest parent module that is installed; it is imported first."""
     parents = {planned.module: planned.parent for planned in plan.PLAN}
     while module and module not in present:
         module = parents[module]
@@ -172,7 +173,7 @@ def _make_import_work(module: str, shared: bool, setting: str | None) -> Callabl
             child.restore_gpu_counting(setting)
         cuda_reason = child.cuda_unusable_reason()
         if cuda_reason:
-            send({"failed": cuda_reason})  # the supervisor tries again from nothing
+            send({"failed": cuda_reason})  # the supervisor tries again in a new process
             return False
         outcome = child.import_module(module, plan.EXTRA_MODULES.get(module, ""))
         imported: bool = outcome["outcome"] == "ok"

@@ -1,8 +1,8 @@
-"""What liger_kernel patches in transformers, and which of its patches have no target there.
+"""Reads what liger_kernel patches in transformers, and which of its patches have no target there.
 
-`liger_kernel.transformers.monkey_patch` replaces names in transformers' modelling files by assignment, and assigning
-to a name that is no longer there raises nothing. Its source is read as a syntax tree and the modelling files as text:
-importing 50 of them would take many seconds.
+`liger_kernel.transformers.monkey_patch` replaces names in transformers' modelling files by assignment. Assigning to a
+name that no longer exists raises no error. The patch source is read as a syntax tree and the modelling files as text,
+because importing 50 of them would take many seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PREFIX = "transformers.models."
 
 
 def collect_liger_facts() -> dict[str, Any]:
-    """Return the model types that liger knows, and its patches that have no target."""
+    """Return the model types that liger knows, and those of its patches that have no target."""
     return {
         "liger_model_types": query_fact(
             lambda: sorted(getattr(sys.modules.get(PATCHES), "MODEL_TYPE_TO_APPLY_LIGER_FN", None) or ()) or None
@@ -41,8 +41,8 @@ def _find_installed_missing_targets() -> list[str]:
 def find_missing_targets(source: str, models: str, names: dict[str, Any]) -> list[str]:
     """Return "module:attribute" for each patch in `source` whose target is not in the modelling files under `models`.
 
-    `names` are the globals that decide guards such as `if IS_TRANSFORMERS_V5_OR_LATER`. Several names that get the
-    same replacement side by side are spellings of one class in different versions: one of them is enough.
+    `names` are the globals that decide guards such as `if IS_TRANSFORMERS_V5_OR_LATER`. Adjacent names with the same
+    replacement are spellings of one class in different versions, so one of them is enough.
     """
     texts: dict[str, str | None] = {}
     missing: set[str] = set()
@@ -61,7 +61,7 @@ def find_missing_targets(source: str, models: str, names: dict[str, Any]) -> lis
 
 
 def _imported_modelling_modules(function: ast.FunctionDef) -> dict[str, str]:
-    """Return the modelling modules that `function` imports, by the name it gives them."""
+    """Return the modelling modules that `function` imports, by their name inside it."""
     modules = {}
     for node in ast.walk(function):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_PREFIX):
@@ -72,7 +72,7 @@ def _imported_modelling_modules(function: ast.FunctionDef) -> dict[str, str]:
 
 
 def _reachable_blocks(body: list[ast.stmt], names: dict[str, Any]) -> Iterator[list[ast.stmt]]:
-    """Yield every block of statements that can run if the globals are `names`."""
+    """Yield every block of statements that can run if the globals have the values in `names`."""
     yield body
     for statement in body:
         if isinstance(statement, ast.If):
@@ -84,7 +84,7 @@ def _reachable_blocks(body: list[ast.stmt], names: dict[str, Any]) -> Iterator[l
 
 
 def _evaluate_guard(test: ast.expr, names: dict[str, Any]) -> bool | None:
-    """Return the value of a guard made of globals alone; None if it depends on an argument."""
+    """Return the value of a guard that uses only globals; None if it depends on an argument."""
     if isinstance(test, ast.Name) and isinstance(names.get(test.id), bool):
         return bool(names[test.id])
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -125,7 +125,7 @@ def defines_name(text: str, name: str) -> bool:
     if re.search(pattern % ((re.escape(name),) * 4), text, re.MULTILINE):
         return True
     try:
-        return name in set(_bound_names(ast.parse(text).body))  # slower: for names bound under an `if` or `try`
+        return name in set(_bound_names(ast.parse(text).body))  # slower, but covers names bound under an `if` or `try`
     except (SyntaxError, ValueError, RecursionError):
         return True
 

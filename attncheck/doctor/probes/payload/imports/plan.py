@@ -1,4 +1,4 @@
-"""Which modules are imported, which distributions bring them, and what each needs imported first."""
+"""Lists the modules to import, the distributions that provide them, and what each needs imported first."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ TORCH, TRANSFORMERS = "torch", "transformers"
 FLASH_UTILS = "transformers.modeling_flash_attention_utils"
 MODELING = "transformers.modeling_utils"
 
-# `parent` is imported first and once; `deadline_share` is for the first try, the rest is for a second one.
-# Extension modules are tried only where the file is there: a ROCm flash-attn has no flash_attn_2_cuda, and later
-# vllm releases split vllm._C. Of vllm it is this extension, not the package, that shows whether the binary loads:
-# `import vllm` before 0.8 imported the whole engine (10 s), later it is lazy and loads no extension at all.
-# deepspeed, flashinfer and unsloth are left out: importing them writes caches or patches others.
+# `parent` is imported first and once. `deadline_share` is for the first try; the rest is for a second one. Extension
+# modules are tried only if their file exists: a ROCm flash-attn has no flash_attn_2_cuda, and later vllm releases split
+# vllm._C. For vllm the extension, not the package, shows whether the binary loads: before 0.8, `import vllm` imported
+# the whole engine (10 s), and later it is lazy and loads no extension at all. deepspeed, flashinfer and unsloth are
+# left out, because importing them writes caches or patches other packages.
 PLAN = (
     PlannedImport(TORCH, ("torch",), "", 1.0, True),
     PlannedImport(TRANSFORMERS, ("transformers",), TORCH, 1.0, True),
@@ -58,12 +58,12 @@ PLAN = (
     PlannedImport("yunchang", ("yunchang",), TORCH),
     PlannedImport("kernels", ("kernels",), TORCH),
 )
-# liger_kernel.transformers loads its patches when first requested (0.8.5, liger_kernel/transformers/__init__.py).
+# liger_kernel.transformers loads its patches on first use (0.8.5, liger_kernel/transformers/__init__.py).
 EXTRA_MODULES = {"liger_kernel.transformers": "liger_kernel.transformers.monkey_patch"}
 
 
 def select_imports(installed: "set[str]") -> list[PlannedImport]:
-    """Return the imports whose distribution is `installed` (normalised names), extensions only where on disk."""
+    """Return the imports whose distribution is in `installed` (normalised names); extensions only if on disk."""
     return [
         planned
         for planned in PLAN
@@ -72,7 +72,7 @@ def select_imports(installed: "set[str]") -> list[PlannedImport]:
 
 
 def is_on_disk(module: str) -> bool:
-    """Return whether there is a file or folder for `module`, importing nothing."""
+    """Return whether there is a file or folder for `module`, without importing anything."""
     from importlib.machinery import PathFinder
     from importlib.util import find_spec
 
@@ -82,6 +82,6 @@ def is_on_disk(module: str) -> bool:
         for name in rest.split(".") if rest else ():
             full_name += "." + name
             spec = PathFinder.find_spec(full_name, spec.submodule_search_locations) if spec is not None else None
-    except Exception:  # a finder of an editable install may do anything
+    except Exception:  # the finder of an editable install may raise anything
         return False
     return spec is not None

@@ -1,4 +1,4 @@
-"""Decides the guards in somebody's source as far as the installed versions and files decide them."""
+"""Decides guards in source code, as far as the installed versions and files decide them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERATORS: dict[str, Callable[..., bool]] = {
 
 
 def parse_version(text: str) -> tuple[tuple[int, ...], int, int] | None:
-    """Return a version as something that compares: release, stage, number; None if it is none."""
+    """Return a version in a comparable form (release, stage, number); None if the text is not a version."""
     match = _VERSION.match(text.strip())
     if match is None:
         return None
@@ -44,7 +44,7 @@ def compare_versions(left: str, symbol: str, right: str) -> bool | None:
 
 _SYMBOLS = {ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "==", ast.NotEq: "!="}
 # transformers.utils' is_torch_greater_or_equal, ms-swift's and LLaMA-Factory's is_transformers_version_greater_than
-# (">=" in spite of its name), accelerate's and trl's is_…_version and …_version_at_least.
+# (which means ">=" despite its name), accelerate's and trl's is_…_version and …_version_at_least.
 _AT_LEAST = ("greater_or_equal", "at_least", "greater_than", "_gte")
 _PACKAGES = ("transformers", "torch", "peft", "accelerate", "trl", "deepspeed", "kernels", "liger_kernel", "vllm")
 _IMPORT_NAMES = (*_PACKAGES, "flash_attn", "ring_flash_attn", "xformers", "sglang", "unsloth", "triton", "yunchang")
@@ -53,15 +53,15 @@ MAX_DEPTH = 8
 
 
 class Conditions:
-    """Decides tests by the versions of the installed distributions, by normalised name, and by what is on disk."""
+    """Decides conditions from the versions of installed distributions (by normalised name) and from files on disk."""
 
     def __init__(self, finder: ModuleFinder, versions: dict[str, str]) -> None:
         self.finder = finder
         self.versions = versions
-        self.is_missing: Callable[[str, str], bool] = lambda module, name: False  # set if packages are linked
+        self.is_missing: Callable[[str, str], bool] = lambda module, name: False  # set when packages are linked
 
     def decide(self, test: ast.expr, module: SourceModule, depth: int = 0) -> bool | None:
-        """Return whether `test` holds in `module`; None if only running it tells."""
+        """Return whether `test` holds in `module`; None if only running it can tell."""
         if depth > MAX_DEPTH:
             return None
         if isinstance(test, ast.Constant):
@@ -84,7 +84,7 @@ class Conditions:
         return None
 
     def _decide_name(self, name: str, module: SourceModule, depth: int) -> bool | None:
-        """Decide a flag that is assigned once, here or in another module of the same package."""
+        """Decide a flag that is assigned once, in this module or another one of the same package."""
         value = find_assignment(module, name)
         if value is not None:
             return self.decide(value, module, depth + 1)
@@ -115,7 +115,7 @@ class Conditions:
         return compare_versions(first, symbol, second) if first and second else None
 
     def _decide_found(self, test: ast.Compare, module: SourceModule) -> bool | None:
-        """Decide `importlib.util.find_spec("x") is not None`, and `Name is not None` of a name whose import failed."""
+        """Decide `importlib.util.find_spec("x") is not None`, and `Name is not None` for a name whose import failed."""
         right = test.comparators[0]
         if isinstance(test.left, ast.Name) and isinstance(right, ast.Constant) and right.value is None:
             is_empty = self._is_left_empty(test.left.id, module)
@@ -151,9 +151,9 @@ class Conditions:
         return None
 
     def _is_left_empty(self, name: str, module: SourceModule) -> bool:
-        """Return whether a `try` was to bind `name` and its import fails, so that the handler sets None or False."""
+        """Return whether a `try` should bind `name` but its import fails, so that the handler sets None or False."""
         if "emptied" not in module.memory:
-            module.memory["emptied"] = ()  # while it is worked out: a package may come back to itself
+            module.memory["emptied"] = ()  # set before computing: modules may refer to each other
             module.memory["emptied"] = {
                 emptied
                 for statement in iter_statements(module)
@@ -176,7 +176,7 @@ class Conditions:
         return False
 
     def _decide_range(self, name: str, call: ast.Call) -> bool | None:
-        """Decide verl's is_transformers_version_in_range(min_version=…, max_version=…), both ends included."""
+        """Decide verl's is_transformers_version_in_range(min_version=…, max_version=…); both ends are included."""
         installed = self.versions.get("transformers", "") if "transformers" in name else ""
         ends = {word.arg: getattr(word.value, "value", None) for word in call.keywords}
         low, high = ends.get("min_version"), ends.get("max_version")
@@ -185,7 +185,7 @@ class Conditions:
         return None if None in answers or set(ends) - {"min_version", "max_version"} else all(answers)
 
     def _version(self, node: ast.expr, module: SourceModule, depth: int = 0) -> str:
-        """Return the version that an expression represents, "" if that is not known."""
+        """Return the version that an expression represents; "" if unknown."""
         if depth > MAX_DEPTH:
             return ""
         if isinstance(node, ast.Constant):
@@ -223,7 +223,7 @@ def _emptied_names(statement: ast.stmt) -> list[str]:
 
 
 def find_assignment(module: SourceModule, name: str) -> ast.expr | None:
-    """Return the value of a name to which `module` assigns one and the same wherever it does; None otherwise."""
+    """Return the value of a name if every assignment in `module` gives it the same one; otherwise None."""
     if "assignments" not in module.memory:
         module.memory["assignments"] = _collect_assignments(module)
     value: ast.expr | None = module.memory["assignments"].get(name)
@@ -243,7 +243,7 @@ def _collect_assignments(module: SourceModule) -> dict[str, ast.expr | None]:
                 for node in ast.walk(target):
                     values.setdefault(getattr(node, "id", ""), []).append(None)
         else:
-            for name in bound_names(statement):  # a definition, an import: what it then is, is not known
+            for name in bound_names(statement):  # bound by a definition or an import: its value is unknown
                 values.setdefault(name, []).append(None)
     return {name: nodes[0] for name, nodes in values.items() if _are_alike(nodes)}
 
@@ -255,7 +255,7 @@ def _are_alike(nodes: list[ast.expr | None]) -> bool:
 
 
 def _find_import(module: SourceModule, name: str) -> str:
-    """Return the module of the same package from which `module` imports a name at its top level, "" for none."""
+    """Return the module of the same package from which `module` imports a name at its top level; "" for none."""
     if "imported" not in module.memory:
         module.memory["imported"] = {
             alias.asname or alias.name: (import_source(module, statement), alias.name)

@@ -1,8 +1,8 @@
-"""Which compiled modules a package imports whenever it is imported, and no file on sys.path has.
+"""Finds compiled modules that a package imports whenever it is imported, but that no file on sys.path provides.
 
-A build that skips its extension, or a wheel without one, installs the Python files only: metadata and RECORD are
-complete, and the import fails. Nothing is imported here. The package's modules are followed from its `__init__.py`,
-guards included, and each top-level module that no file provides is reported.
+A build that skips its extension, or a wheel without one, installs only the Python files. Metadata and RECORD are
+complete, but the import fails. Nothing is imported here: the package's modules are followed from its `__init__.py`,
+including guards, and each top-level module that no file provides is reported.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     Distribution = Dict[str, Any]
 
-# Those with a compiled extension that the training stack imports.
+# Distributions with a compiled extension that the training stack imports.
 _COMPILED = """
     flash-attn flash-attn-3 flashattn-hopper causal-conv1d mamba-ssm xformers flash-mla sgl-kernel
 """
-MAX_MODULES = 60  # of one package, followed from its __init__.py
+MAX_MODULES = 60  # per package, followed from its __init__.py
 
 
 def find_missing_modules(installed: list[Distribution], site_dirs: list[str]) -> None:
-    """Write into each compiled distribution "missing_modules": "flash_attn_2_cuda (flash_attn/x.py:15)"."""
+    """Write "missing_modules" into each compiled distribution: "flash_attn_2_cuda (flash_attn/x.py:15)"."""
     chosen = [
         item for item in installed if item["name"] in _COMPILED.split() and not item["problem"] and not item["editable"]
     ]
@@ -53,7 +53,7 @@ def _required_names(distribution: Distribution) -> list[str]:
 
 
 def _find_missing(names: list[str], finder: ModuleFinder, required: set[str]) -> list[str]:
-    """Return what the packages `names` take from modules that no file provides and no requirement explains."""
+    """Return what the packages `names` import from modules that no file provides and no requirement explains."""
     conditions = _make_conditions(finder)
     pending = [module for module in map(finder.find, names) if module is not None]
     followed: set[str] = set()
@@ -102,7 +102,7 @@ def _imported_modules(
 
 
 def _make_conditions(finder: ModuleFinder) -> Conditions:
-    """Return the judge of guards: a variable that is compared with a text has the value of this environment."""
+    """Return the evaluator of guards; a variable that is compared with a text has the value of this environment."""
     import ast
 
     from .conditions import Conditions

@@ -1,9 +1,8 @@
-"""Follows the import statements of one module: which fail because a name no longer exists, under which guards, on which
-paths.
+"""Follows the import statements of one module and finds those that fail because a name no longer exists.
 
-A `try` whose body fails goes on in the handler that catches it, and that may fail too: alternatives are followed to the
-last. A condition that the installed versions decide chooses its branch; one that they leave open is kept with the
-failure. What is in a function fails when it is called.
+Each failure has its guards and code path. If the body of a `try` fails, its handler is followed, which may fail too, up
+to the last alternative. If the installed versions decide a condition, that branch is taken; an undecided condition is
+stored with the failure. Imports inside a function fail when it is called.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
     from .source import SourceModule
     from .uses import Uses
 
-    Check = Callable[[str, str], bool]  # (module, name; "": the module itself) -> surely missing
+    Check = Callable[[str, str], bool]  # (module, name; "": the module itself) -> certainly missing
 
 MAX_CONDITION = 120
 _CATCH_ALL = ("Exception", "BaseException")
 
 
 class ImportFollower:
-    """Follows one module; `is_missing` says of a module and a name whether they are surely not there."""
+    """Follows one module; `is_missing` returns whether a module or a name in it is certainly missing."""
 
     def __init__(
         self, module: SourceModule, is_missing: Check, conditions: Conditions, uses: Uses | None = None
@@ -38,10 +37,10 @@ class ImportFollower:
         self.is_missing = is_missing
         self.conditions = conditions
         self.fallbacks: list[Fallback] = []
-        self.later: list[Failure] = []  # in functions
+        self.later: list[Failure] = []  # inside functions
 
     def follow(self) -> list[Failure]:
-        """Return what fails while the module is imported; `later` and `fallbacks` hold the rest."""
+        """Return the failures while the module is imported; `later` and `fallbacks` hold the others."""
         tree = self.module.tree
         return self._run_block(tree.body, "") if tree is not None else []
 
@@ -74,7 +73,7 @@ class ImportFollower:
         return failures
 
     def follow_import(self) -> list[Failure]:
-        """Return what fails while the module is imported, and look into no function."""
+        """Return the failures while the module is imported, ignoring the bodies of functions."""
         self.enters_functions = False
         return self.follow()
 
@@ -87,7 +86,7 @@ class ImportFollower:
             self.uses.scope = outer
 
     def _run_class(self, statement: ast.ClassDef, function: str) -> list[Failure]:
-        """A class's body runs with the module; its methods run when they are called."""
+        """Follow a class; its body runs with the module, its methods run when they are called."""
         name = _join_name(function, statement.name)
         failures: list[Failure] = []
         for inner in statement.body:
@@ -98,7 +97,7 @@ class ImportFollower:
         return failures
 
     def _run_if(self, statement: ast.If, function: str) -> list[Failure]:
-        """A branch is decided only where something fails in one: most conditions decide nothing that matters here."""
+        """Follow an `if`; the condition is evaluated only if a branch has a failure, because most are irrelevant."""
         failures: list[Failure] = []
         decided: bool | None = None
         for block, branch, form in ((statement.body, True, "%s"), (statement.orelse, False, "not (%s)")):
@@ -168,8 +167,7 @@ class ImportFollower:
 
 
 def _catches(handler: ast.ExceptHandler, take: Take) -> bool:
-    """Return whether a handler catches what a take raises: ImportError, ModuleNotFoundError, AttributeError,
-    TypeError."""
+    """Return whether a handler catches the exception of a failed take, such as ImportError or AttributeError."""
     if handler.type is None:
         return True
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]

@@ -1,4 +1,4 @@
-"""What the linker answers to the outside: records of an environment, kept between looks, and of a model's own code.
+"""The linker's interface: records about an environment, cached between runs, and about a model's own code.
 
 The linker itself is loaded only if there is something to read.
 """
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def link_installed(installed: list[dict[str, Any]], site_dirs: list[str], folder: str, release: str) -> list[Record]:
-    """Return the records of all installed packages of the stack; `folder` keeps them ("": nothing is kept).
+    """Return the records of all installed packages of the stack; they are cached in `folder` ("": no cache).
 
-    `release` is the version of attncheck, part of the key.
+    `release` is the version of attncheck and part of the cache key.
     """
     names = {str(distribution["name"]) for distribution in installed}
     if not names.intersection(packages.CONSUMERS):
@@ -36,7 +36,7 @@ def link_installed(installed: list[dict[str, Any]], site_dirs: list[str], folder
 
 
 def link_model(source: str, installed: list[dict[str, Any]], site_dirs: list[str]) -> list[Record]:
-    """Return the records of the files that a model's `auto_map` names, and of those next to them that they import."""
+    """Return the records of the files that a model's `auto_map` names, and of neighbouring files that they import."""
     from ..model import files as model_files
     from ..model import remote_code
 
@@ -51,5 +51,5 @@ def link_model(source: str, installed: list[dict[str, Any]], site_dirs: list[str
 
 
 def _shorten(path: str, folders: list[str]) -> str:
-    """Return a path as it is shown: below the folder of sys.path that holds it."""
+    """Return a path in display form: relative to the folder of sys.path that contains it."""
     return next((path[len(folder) + 1 :] for folder in folders if path.startswith(folder + os.sep)), path)

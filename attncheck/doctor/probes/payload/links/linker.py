@@ -1,4 +1,4 @@
-"""Links the installed packages of the attention stack with each other: what one takes and another no longer has."""
+"""Links the installed packages of the attention stack: finds names that one imports and another no longer has."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .whereabouts import find_patcher, find_whereabouts
 
 MAX_RECORDS = 200
 MAX_BREAKS = 200
-# What torch makes at run time, in C++: nothing that its files say of it would settle anything.
+# Attributes that torch creates at run time, in C++, so that its files decide nothing about them.
 _ALWAYS_THERE = re.compile(r"torch(?:\.(?:nn|optim|utils\.data|autograd|cuda|distributed)(?:\.functional)?)?\Z")
 
 
 class Linker:
-    """Links packages and files below the folders of sys.path; `versions` are those installed, by normalised name."""
+    """Links packages and files in the folders of sys.path; `versions` are the installed ones, by normalised name."""
 
     def __init__(self, folders: list[str], versions: dict[str, str]) -> None:
         self.finder = ModuleFinder(folders)
@@ -32,15 +32,15 @@ class Linker:
         self.names = Names(self.finder, self.conditions)
         self.signatures = Signatures(self.names)
         self.providers = [name for name in PROVIDERS if self.finder.kind(name) in ("source", "folder")]
-        self.origins: dict[str, Failure] = {}  # the modules that fail by themselves
-        self.weakened: dict[str, Failure] = {}  # those that go on without something, and may then lack a name
+        self.origins: dict[str, Failure] = {}  # modules in which a failure begins
+        self.weakened: dict[str, Failure] = {}  # modules that continue after a failed import and may then lack a name
         self._missing: dict[tuple[str, str], bool] = {}
         self.conditions.is_missing = self._make_check(self.providers)
 
     def link_modules(
         self, modules: list[SourceModule], consumer: str, hidden: Container[str] = ()
     ) -> list[dict[str, Any]]:
-        """Return a record for each take of `modules` that cannot be served; not of the packages `hidden`."""
+        """Return a record for each take in `modules` that cannot be resolved, except from the packages `hidden`."""
         own = modules[0].name.partition(".")[0] if modules else ""
         providers = [name for name in self.providers if name != own and name not in hidden]
         if not providers:
@@ -60,12 +60,12 @@ class Linker:
         return records[:MAX_RECORDS]
 
     def complete(self, records: list[dict[str, Any]], modules: list[SourceModule]) -> None:
-        """Add to the records of `modules` what they break, where each missing name is now, and who puts it back."""
+        """Add to the records of `modules` what they break, where each missing name is now, and what restores it."""
         self._note_breaks(records, modules)
         wanted: dict[str, Any] = {}
         for record in records:
             name = record["name"].partition(".")[0]
-            if name and record["kind"] != "argument" and "." not in record["name"]:  # a class's attribute moves nowhere
+            if name and record["kind"] != "argument" and "." not in record["name"]:  # class attributes do not move
                 wanted.setdefault(record["provider"], set()).add(name)
         places = {provider: find_whereabouts(self.finder, provider, names) for provider, names in wanted.items()}
         for record in records:
@@ -76,7 +76,7 @@ class Linker:
                 record["patched_by"] = find_patcher((m for m in modules if (m.name + ".").startswith(own)), name)
 
     def _note_breaks(self, records: list[dict[str, Any]], modules: list[SourceModule]) -> None:
-        """Write into the record in which each broken module's failure begins that its import fails."""
+        """Mark each broken module in the record of the take in which its failure begins."""
         if not self.origins and not self.weakened:
             return
         broken = Spread(self.origins, self.weakened, self.names, self.conditions).run(modules)
@@ -89,9 +89,9 @@ class Linker:
                     break
 
     def _suspect(self, module: SourceModule, providers: list[str], consumer: str) -> Uses | None:
-        """Return what is to be looked at in a module, None if its text takes nothing that may be gone.
+        """Return the uses to check in a module; None if its text uses nothing that may be missing.
 
-        Most files are done with here: parsing all of them is what would cost.
+        Most files end here, because parsing all of them would be expensive.
         """
         text = module.text
         if not any((name if name != "torch" else "from torch.") in text for name in providers):
@@ -129,16 +129,16 @@ class Linker:
 def link_distributions(
     installed: Iterable[dict[str, Any]], site_dirs: list[str], consumers: Iterable[str] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return, by consumer, the records of what the installed packages take and others lack.
+    """Return, by consumer, the records of what the installed packages import and other packages lack.
 
-    `consumers` are distributions; None: all that are known and installed.
+    `consumers` are distributions; None means all that are known and installed.
     """
     versions = {str(d["name"]): str(d["version"]) for d in reversed(list(installed))}
     chosen = [name for name in CONSUMERS if name in versions and (consumers is None or name in consumers)]
     if not chosen:
         return {}
     enabled = gc.isenabled()
-    gc.disable()  # millions of syntax nodes, none of them in a circle
+    gc.disable()  # there are millions of syntax nodes, but no reference cycles
     try:
         linker = Linker(site_dirs, versions)
         modules = {name: list(_iter_consumer(linker.finder, name)) for name in chosen}

@@ -1,9 +1,9 @@
-"""Answers whether a module has a name: True, False, or None if its source leaves that open.
+"""Determines whether a module has a name: True, False, or None if its source leaves that open.
 
-Covers definitions, assignments, imports, star imports with `__all__`, definitions under conditions, submodules, module
-`__getattr__` (open) and the two lazy forms of transformers' `_LazyModule`: a structure written out, which TRL and
-ms-swift use too, and `define_import_structure`, which collects `__all__` and `@requires`/`@export` of every file below
-(transformers/utils/import_utils.py, read in 4.48.3, 4.57.6 and 5.23.0).
+Covers definitions, assignments, imports, star imports with `__all__`, conditional definitions, submodules, module
+`__getattr__` (open) and two lazy forms of transformers' `_LazyModule`. One is an explicit structure, which TRL and
+ms-swift use too. The other is `define_import_structure`, which collects `__all__` and `@requires`/`@export` of every
+file below (transformers/utils/import_utils.py, read in 4.48.3, 4.57.6 and 5.23.0).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _QUOTED = re.compile(r"[\"'](\w+)[\"']")
 
 
 class Names:
-    """What the modules of the packages that are taken from have."""
+    """The names in the modules of the packages that others import from."""
 
     def __init__(self, finder: ModuleFinder, conditions: Conditions) -> None:
         self.finder = finder
@@ -47,7 +47,7 @@ class Names:
         self._collected: dict[str, set[str]] = {}
 
     def has_module(self, name: str) -> bool | None:
-        """Return whether `name` can be imported as a module; None if a package makes modules at run time."""
+        """Return whether `name` can be imported as a module; None if a package creates modules at run time."""
         if self.finder.kind(name):
             return True
         parent, _, last = name.rpartition(".")
@@ -63,7 +63,7 @@ class Names:
         return False
 
     def has_name(self, module_name: str, name: str, hops: int = 0) -> bool | None:
-        """Return whether `from module_name import name` finds `name`, if the module itself is there."""
+        """Return whether `from module_name import name` finds `name`, provided that the module exists."""
         module = self.finder.find(module_name)
         if module is None or hops > MAX_HOPS:
             return None
@@ -96,7 +96,7 @@ class Names:
         return names
 
     def bindings(self, module: SourceModule) -> dict[str, list[ast.AST]]:
-        """Return what binds each name at the top level of a module; under a condition that fails, nothing."""
+        """Return the nodes that bind each name at the top level of a module, without those under a false condition."""
         if module.name not in self._bindings:
             bound: dict[str, list[ast.AST]] = {}
             for statement in self._iter_statements(module.tree.body if module.tree is not None else [], module):
@@ -106,7 +106,7 @@ class Names:
         return self._bindings[module.name]
 
     def lazy_submodule(self, module: SourceModule, name: str) -> str:
-        """Return the submodule from which a lazy package takes `name`, "" if it is not written out."""
+        """Return the submodule from which a lazy package takes `name`; "" if its structure is not explicit."""
         for key, names in lazy_structure(module).items():
             if name in names:
                 return module.name + "." + key
@@ -150,7 +150,7 @@ class Names:
         return None if "__getattr__" in self.bindings(module) else False
 
     def _collect_exports(self, folder: str) -> set[str]:
-        """Return what the files below a folder export."""
+        """Return the names that the files below a folder export."""
         if folder not in self._collected:
             exported: set[str] = set()
             for path in _iter_files(folder):
@@ -168,7 +168,7 @@ _MODULE_ATTRIBUTES = frozenset(("__version__", "__name__", "__file__", "__path__
 
 
 def _iter_files(folder: str) -> Iterator[str]:
-    top = os.path.join(folder, "models")  # of transformers itself: its own modules are written out
+    top = os.path.join(folder, "models")  # the other modules of transformers are listed explicitly
     count = 0
     for inner, folders, names in os.walk(top if os.path.isdir(top) else folder):
         folders.sort()
@@ -185,18 +185,18 @@ def _is_dynamic(module: SourceModule) -> bool:
 
 
 def _may_make_module(module: SourceModule, last: str) -> bool:
-    """Return whether a package may put a module called `last` into sys.modules, under that name or one with its suffix.
+    """Return whether a package may put a module called `last`, or one with its suffix, into sys.modules.
 
-    transformers 5 keeps its old modules so: "tokenization_utils_fast", "image_processing_*_fast".
+    transformers 5 keeps its old modules this way: "tokenization_utils_fast", "image_processing_*_fast".
     """
     if not _REPLACES_MODULES.search(module.text):
         return False
-    suffix = re.escape("_" + last.rpartition("_")[2])  # as "{name}_fast" and r"(\w+)_fast" write it
+    suffix = re.escape("_" + last.rpartition("_")[2])  # written as "{name}_fast" or r"(\w+)_fast"
     return re.search(r"\b%s\b|[})]%s[\"')]" % (re.escape(last), suffix), module.text) is not None
 
 
 def lazy_structure(module: SourceModule) -> dict[str, set[str]]:
-    """Return the `_import_structure` of a lazy package: submodule -> names, as far as it is written out."""
+    """Return the explicit part of a lazy package's `_import_structure`: submodule -> names."""
     if "structure" not in module.memory:
         module.memory["structure"] = _read_structure(module)
     structure: dict[str, set[str]] = module.memory["structure"]

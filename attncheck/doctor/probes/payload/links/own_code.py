@@ -1,4 +1,4 @@
-"""Links the user's own code: a model's files, or the script that a launch starts and what it imports next to it."""
+"""Links the user's own code: a model's files, or a launch's script and the neighbouring modules that it imports."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from typing import Any, Iterable, Iterator
 from .linker import Linker
 from .source import SourceModule
 
-PACKAGE = "own_code"  # the package that these files are taken for
+PACKAGE = "own_code"  # the package name assigned to these files
 MAX_FILES = 200
 LATE = "a function that imports it is called"
 
 
 class OwnCodeLinker:
-    """Links files against the packages of one environment; what was read of these serves every call."""
+    """Links files against the packages of one environment, whose parsed modules serve every call."""
 
     def __init__(self, installed: Iterable[dict[str, Any]], site_dirs: list[str]) -> None:
         versions = {str(d["name"]): str(d["version"]) for d in reversed(list(installed))}
         self.linker = Linker(site_dirs, versions)
 
     def link(self, consumer: str, paths: list[str], folders: list[str]) -> list[dict[str, Any]]:
-        """Return the records of `paths` and of the files that they import from next to them and from `folders`.
+        """Return the records of `paths` and of the files that they import from their own folder and from `folders`.
 
-        A package that is in one of those folders comes before the installed one, and is not judged.
+        A package in one of those folders takes precedence over the installed one, and is not judged.
         """
         own_files = list(_iter_files(paths, folders))
         modules = [module for module, _ in own_files]
-        beside = {os.path.dirname(path) for path in paths}
-        hidden = [name for name in self.linker.providers if any(_holds(folder, name) for folder in (*beside, *folders))]
+        siblings = {os.path.dirname(path) for path in paths}
+        hidden = [
+            name for name in self.linker.providers if any(_holds(folder, name) for folder in (*siblings, *folders))
+        ]
         for module in modules:
             self.linker.finder.add(module)
         self.linker.origins, self.linker.weakened = {}, {}
@@ -48,7 +50,7 @@ def _holds(folder: str, name: str) -> bool:
 
 
 def _iter_files(paths: list[str], folders: list[str]) -> Iterator[tuple[SourceModule, bool]]:
-    """Yield each file once, and whether only functions import it; what is imported with the script comes first."""
+    """Yield each file once, with whether only functions import it; files imported at the top level come first."""
     pending = [(path, False) for path in paths]
     seen: set[str] = set()
     while pending and len(seen) < MAX_FILES:
@@ -64,7 +66,7 @@ def _iter_files(paths: list[str], folders: list[str]) -> Iterator[tuple[SourceMo
 
 
 def _iter_imports(module: SourceModule) -> Iterator[tuple[ast.stmt, bool]]:
-    """Yield the import statements of a module, and whether each is in a function."""
+    """Yield the import statements of a module, each with whether it is in a function."""
     pending: list[tuple[Any, bool]] = [(module.tree, False)] if module.tree is not None else []
     while pending:
         node, is_inside = pending.pop()
@@ -76,16 +78,16 @@ def _iter_imports(module: SourceModule) -> Iterator[tuple[ast.stmt, bool]]:
 
 
 def _imported_paths(module: SourceModule, statement: ast.stmt, folders: list[str]) -> Iterator[str]:
-    """Yield the the user's own files that an import statement runs."""
-    beside = os.path.dirname(module.path)
+    """Yield the user's own files that an import statement runs."""
+    parent = os.path.dirname(module.path)
     if isinstance(statement, ast.Import):
-        names, tops = [alias.name for alias in statement.names], [beside, *folders]
+        names, tops = [alias.name for alias in statement.names], [parent, *folders]
     elif isinstance(statement, ast.ImportFrom):
         source = statement.module or ""
         names = [source] if source else []
         names += [(source + "." if source else "") + alias.name for alias in statement.names]
         up = [".."] * (statement.level - 1)
-        tops = [os.path.normpath(os.path.join(beside, *up))] if statement.level else [beside, *folders]
+        tops = [os.path.normpath(os.path.join(parent, *up))] if statement.level else [parent, *folders]
     else:
         return
     for name in names:

@@ -1,8 +1,8 @@
-"""The packages that are linked: whose names are taken, and who takes them."""
+"""The packages that are linked: those that provide names, and those that import them."""
 
 from __future__ import annotations
 
-# Import name -> distribution, of the packages whose names are taken.
+# Import name -> distribution, for packages that provide names.
 PROVIDERS = {
     "transformers": "transformers",
     "flash_attn": "flash-attn",
@@ -25,7 +25,7 @@ PROVIDERS = {
     "unsloth_zoo": "unsloth-zoo",
     "megatron": "megatron-core",
 }
-# Distribution -> the packages that are read, or one folder of them: of vLLM and SGLang what meets transformers.
+# Distribution -> the packages to read, or one folder in them: for vLLM and SGLang, the part that uses transformers.
 CONSUMERS: dict[str, tuple[str, ...]] = {
     "ring-flash-attn": ("ring_flash_attn",),
     "liger-kernel": ("liger_kernel",),
@@ -50,5 +50,5 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     "sglang": ("sglang/srt/utils",),
 }
 WATCHED = frozenset(PROVIDERS.values()) | frozenset(CONSUMERS) | {"flash-linear-attention"}
-# Importing these writes caches or changes other packages: what is read in them is not tried.
+# Importing these writes caches or changes other packages, so findings in them are not confirmed by an import.
 NOT_IMPORTED = frozenset(("deepspeed", "unsloth", "unsloth_zoo", "vllm", "sglang", "flash_attn", "xformers"))

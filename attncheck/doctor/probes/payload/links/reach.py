@@ -1,6 +1,6 @@
-"""Finds which modules cannot be imported because a module that they import cannot: from the broken file outwards.
+"""Finds modules that cannot be imported because a module that they import is broken, starting from the broken file.
 
-Only modules whose text names a broken one are looked at again, until nothing more breaks.
+Only modules whose text names a broken one are checked again, until no further module breaks.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ MAX_ROUNDS = 40
 
 
 class Broken(NamedTuple):
-    """A module whose import fails, and the module and take in which that begins."""
+    """A module whose import fails, with the module and take in which the failure begins."""
 
     origin: str
     failure: Failure
 
 
 class Spread:
-    """Spreads breaks from module to module.
+    """Propagates breaks from module to module.
 
-    `origins` fail by themselves; `weakened` go on without something, and may lack a name that depends on it.
+    A failure begins in each of `origins`. Modules in `weakened` continue after a failed import, but may lack a name
+    that depends on it.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Spread:
         self.conditions = conditions
 
     def run(self, modules: list[SourceModule]) -> dict[str, Broken]:
-        """Return every module among `modules` whose import fails, with where that begins."""
+        """Return every module among `modules` whose import fails, with the origin of the failure."""
         fresh = {*self.broken, *self.weakened}
         for _ in range(MAX_ROUNDS):
             if not fresh:
@@ -55,7 +56,7 @@ class Spread:
         return self.broken
 
     def _lazy_names(self, name: str) -> set[str]:
-        """Return the names that a lazy package takes from a module."""
+        """Return the names that a lazy package imports from a module."""
         package, _, last = name.rpartition(".")
         parent = self.names.finder.find(package) if package else None
         return set() if parent is None else lazy_structure(parent).get(last, set())
@@ -80,7 +81,7 @@ class Spread:
         return None
 
     def _broken_by(self, source: str, name: str) -> Broken | None:
-        """Return what `from source import name` (name "": `import source`) meets that is broken, None for nothing."""
+        """Return the broken module that `from source import name` reaches (name "": `import source`), or None."""
         parent = source if source in self.broken else _broken_parent(source, self.broken)
         if parent:
             return self.broken[parent]
@@ -100,7 +101,7 @@ class Spread:
 
 
 def _may_import(module: SourceModule, fresh: Container[str], lazy_names: Container[str], words: Iterable[str]) -> bool:
-    """Return whether a module's text seems to import one of the modules `fresh`, or a lazy name of one."""
+    """Return whether a module's text seems to import one of the modules `fresh`, or a lazy name from one."""
     if _broken_parent(module.name, fresh):
         return True
     return any(word in module.text for word in words) and any(
@@ -110,7 +111,7 @@ def _may_import(module: SourceModule, fresh: Container[str], lazy_names: Contain
 
 
 def _broken_parent(name: str, broken: Container[str]) -> str:
-    """Return the first of a module's packages that is broken, "" for none: they are imported before it."""
+    """Return the first broken parent package of a module, or ""; parents are imported first."""
     parts = name.split(".")
     parents = (".".join(parts[:end]) for end in range(1, len(parts)))
     return next((parent for parent in parents if parent in broken), "")

@@ -1,7 +1,7 @@
-"""Reads what a function or class of another package takes, from the text of its definition alone.
+"""Reads the parameters of another package's function or class, from the text of its definition alone.
 
-A decorator that is not known to keep the signature leaves it open: `deprecate_kwarg` of transformers takes the old
-name too. Classes take what the first `__init__` of their bases takes; data classes their fields, along all bases.
+An unknown decorator leaves the signature open: transformers' `deprecate_kwarg`, for example, also accepts the old name.
+A class accepts the parameters of the first `__init__` among its bases, a data class the fields of all its bases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .source import SourceModule
 
 MAX_HOPS = 8
-NEAR = 0.75  # of difflib, from which on a name may be the same under another spelling
+NEAR = 0.75  # difflib ratio above which a name may be another spelling of the same one
 _KEEPS_SIGNATURE = frozenset(
     (
         *(
@@ -44,7 +44,7 @@ _INDENTED = re.compile(r"[ \t]")
 
 
 class Signature(NamedTuple):
-    """What a call may pass."""
+    """The arguments that a call may pass."""
 
     positional: tuple[str, ...]  # names that may be passed by position, in order
     keywords: tuple[str, ...]  # names that may be passed by keyword
@@ -54,14 +54,14 @@ class Signature(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a call does not fit: the argument, and the reason in words."""
+    """Why a call does not fit: the argument, and the reason as text."""
 
     argument: str
     reason: str
 
 
 class Signatures:
-    """The signatures of what the modules of other packages define; None if the source leaves one open."""
+    """The signatures of definitions in other packages; None if the source leaves one open."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -69,10 +69,10 @@ class Signatures:
         self._known: dict[tuple[str, str], Signature | None] = {}
 
     def read(self, module_name: str, name: str, hops: int = 0) -> Signature | None:
-        """Return what `name` of a module takes."""
+        """Return the signature of `name` in a module."""
         key = module_name, name
         if key not in self._known:
-            self._known[key] = None  # for a class that comes back to itself
+            self._known[key] = None  # in case a class refers to itself
             definition = self.find_definition(module_name, name)
             if definition is not None and hops < MAX_HOPS:
                 module, node = definition
@@ -81,7 +81,7 @@ class Signatures:
         return self._known[key]
 
     def find_definition(self, module_name: str, name: str, hops: int = 0) -> tuple[SourceModule, ast.stmt] | None:
-        """Return the module that defines `name` and the definition, across re-exports; None if that is open."""
+        """Return the definition of `name` and the module that holds it, across re-exports; None if that is open."""
         key = module_name, name
         if key not in self._definitions:
             self._definitions[key] = self._look_up(module_name, name, hops)
@@ -152,7 +152,7 @@ class Signatures:
 
 
 def find_refusal(signature: Signature, call: ast.Call) -> Refusal | None:
-    """Return why `call` does not fit a signature, None if it does."""
+    """Return why `call` does not fit a signature; None if it fits."""
     has_star = any(isinstance(argument, ast.Starred) for argument in call.args)
     words = [word.arg for word in call.keywords]
     for word in words:
@@ -201,7 +201,7 @@ def _last_name(node: ast.expr) -> str:
 def _find_heads(text: str, name: str) -> list[ast.stmt]:
     """Return the top-level definitions of `name`: a function's head, or a class with the heads of its methods.
 
-    Parsing the few lines instead of the file is what makes this cheap: transformers' modules have thousands.
+    This is cheap because it parses a few lines instead of the file: transformers' modules have thousands.
     """
     heads = []
     for match in re.finditer(r"^(?:async )?(?:def|class)\s+%s\b" % re.escape(name), text, re.MULTILINE):
@@ -214,7 +214,7 @@ def _find_heads(text: str, name: str) -> list[ast.stmt]:
 
 
 def _decorators_start(text: str, start: int) -> int:
-    """Return where the decorators above a definition begin; those of several lines are closed by ")" at the margin."""
+    """Return where the decorators above a definition begin; a multi-line decorator ends with ")" in column 0."""
     while start > 0:
         previous = text.rfind("\n", 0, start - 1) + 1
         line = text[previous : start - 1]
@@ -236,7 +236,7 @@ def _is_inside_decorator(text: str, position: int) -> bool:
 
 
 def _top_level_block(text: str, start: int, end_of_name: int) -> str:
-    """Return the text from `start` to the next statement at the margin."""
+    """Return the text from `start` to the next statement in column 0."""
     for match in re.finditer(r"^[^\s)\]}#\"']", text[end_of_name:], re.MULTILINE):
         if match.start() > 0 and _is_balanced(text[start : end_of_name + match.start()]):
             return text[start : end_of_name + match.start()]

@@ -1,4 +1,4 @@
-"""Finds and parses the modules of packages below the folders of sys.path; nothing is imported."""
+"""Finds and parses the modules of packages in the folders of sys.path, without importing them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SKIPPED_FOLDERS = frozenset(("tests", "test", "testing", "examples", "__pycache
 
 
 class SourceModule:
-    """One module's file: its dotted name, its text and, once requested, its syntax tree (None: it does not parse)."""
+    """The file of one module: its dotted name, text and, on first use, syntax tree (None: it does not parse)."""
 
     def __init__(self, name: str, path: str, is_package: bool) -> None:
         self.name = name
@@ -28,18 +28,18 @@ class SourceModule:
         self._text: str | None = None
         self._tree: ast.Module | None = None
         self._parsed = False
-        self.memory: dict[str, Any] = {}  # what was worked out of it: each question is answered once
+        self.memory: dict[str, Any] = {}  # caches computed facts about the module
 
     @property
     def text(self) -> str:
-        """Its text, "" if it cannot be read."""
+        """The text; "" if it cannot be read."""
         if self._text is None:
             self._text = files.read_text(self.path, MAX_FILE_BYTES)
         return self._text
 
     @property
     def tree(self) -> ast.Module | None:
-        """Its syntax tree; None if it does not parse under this Python."""
+        """The syntax tree; None if it does not parse under this Python."""
         if not self._parsed:
             self._parsed = True
             self._tree = files.parse_source(self.text)
@@ -47,21 +47,21 @@ class SourceModule:
 
     @property
     def package(self) -> str:
-        """The package that its relative imports start from."""
+        """The package that relative imports start from."""
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
 
-# "from x import a, b as c", over several lines too, and "import x.y as z"; prose may look the same. Both begin with
-# plain letters: that makes the search fast.
+# "from x import a, b as c", possibly over several lines, and "import x.y as z"; prose may match too. Both patterns
+# begin with plain letters, which makes the search fast.
 _FROM = re.compile(r"from[ \t]+([\w.]+)[ \t]+import[ \t]*(\((?:[^()#]|#[^\n]*)*\)|(?:[^\n#;(\\]|\\\n)+)")
 _IMPORT = re.compile(r"import[ \t]+([\w.][^\n#;(]*)")
 _COMMENT = re.compile(r"#[^\n]*")
 
 
 def read_takes(module: SourceModule) -> list[tuple[str, str, str]]:
-    """Return (source, name, bound as) of what the text of a module seems to import; name "": the module itself.
+    """Return (source, name, bound as) of the apparent imports in a module's text; name "" means the module itself.
 
-    It finds every import, and may take a docstring's for one; nothing is parsed.
+    It finds every import, and may match text in a docstring; nothing is parsed.
     """
     if "takes" not in module.memory:
         takes = []
@@ -84,7 +84,7 @@ def read_takes(module: SourceModule) -> list[tuple[str, str, str]]:
 
 
 class ModuleFinder:
-    """The modules below some folders; the first folder that has a top-level name wins, as on sys.path."""
+    """The modules in some folders; the first folder that has a top-level name wins, as on sys.path."""
 
     def __init__(self, folders: list[str]) -> None:
         self.folders = folders
@@ -93,7 +93,7 @@ class ModuleFinder:
         self._listed: dict[str, list[str]] = {}
 
     def find(self, name: str) -> SourceModule | None:
-        """Return the module called `name`; None if no file of Python source has that name."""
+        """Return the module called `name`; None if no Python source file has that name."""
         if name not in self._modules:
             path = self._locate(name)
             is_source = path.endswith(".py")
@@ -101,7 +101,7 @@ class ModuleFinder:
         return self._modules[name]
 
     def kind(self, name: str) -> str:
-        """Return what is under `name`: "source", "extension", "folder" (without __init__.py) or "" for nothing."""
+        """Return the kind of `name`: "source", "extension", "folder" (without __init__.py), or "" if it is missing."""
         if name not in self._kinds:
             path = self._locate(name)
             self._kinds[name] = (
@@ -110,7 +110,7 @@ class ModuleFinder:
         return self._kinds[name]
 
     def add(self, module: SourceModule) -> None:
-        """Let a file that is in none of the folders be found: a script, a model's own code."""
+        """Register a file that is in none of the folders: a script, or a model's own code."""
         self._modules[module.name] = module
 
     def _locate(self, name: str) -> str:
@@ -168,12 +168,12 @@ class ModuleFinder:
 
 
 def import_source(module: SourceModule, node: ast.AST) -> str:
-    """Return the absolute name of the module that a `from … import` names."""
+    """Return the absolute name of the module in a `from … import`."""
     return make_absolute(module, "." * (getattr(node, "level", 0) or 0) + (getattr(node, "module", "") or ""))
 
 
 def make_absolute(module: SourceModule, source: str) -> str:
-    """Return the absolute name of "..models.llama" in a module."""
+    """Return the absolute name of a relative module name such as "..models.llama"."""
     name = source.lstrip(".")
     level = len(source) - len(name)
     if not level:
@@ -184,7 +184,7 @@ def make_absolute(module: SourceModule, source: str) -> str:
 
 
 def iter_statements(module: SourceModule) -> list[ast.stmt]:
-    """Return every statement of a module, those in functions and classes too, without looking into expressions."""
+    """Return every statement of a module, including those in functions and classes, but not expressions."""
     if "statements" not in module.memory:
         collected: list[Any] = []
         pending: list[Any] = list(module.tree.body) if module.tree is not None else []

@@ -1,7 +1,7 @@
-"""Keeps the linker's records between two looks: one small file for each environment, in attncheck's own folder.
+"""Caches the linker's records: one small file per environment, in attncheck's own folder.
 
-Its name is a digest of everything that was read: the versions, and size and time of change of every module, of the
-packages that take and of those that are taken from. torch alone, with its thousands, is known by its list of files.
+Its name is a digest of everything that was read: the versions, and size and modification time of every module of the
+consuming and the providing packages. torch, with its thousands of modules, is represented by its list of files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 8 << 20
 MAX_FILES = 64
-FORM = 1  # of what is kept; the version of attncheck is part of the key too
+FORM = 1  # version of the cached form; attncheck's own version is part of the key too
 
 
 def make_key(installed: Iterable[dict[str, Any]], watched: Iterable[str], release: str) -> str:
@@ -53,7 +53,7 @@ def _stamp(distribution: dict[str, Any]) -> str:
 
 
 def read_records(folder: str, key: str) -> Records | None:
-    """Return what is kept under `key`, None if nothing is or it cannot be read."""
+    """Return the records cached under `key`; None if there are none or they cannot be read."""
     if not key:
         return None
     try:
@@ -65,7 +65,7 @@ def read_records(folder: str, key: str) -> Records | None:
 
 
 def write_records(folder: str, key: str, records: Records) -> None:
-    """Keep `records`, put in place by a rename; if the disk does not let us, nothing is kept and nothing said."""
+    """Cache `records` with an atomic rename; if the disk does not allow that, nothing is cached or reported."""
     if not key:
         return
     temporary = "%s.%d" % (_path(folder, key), os.getpid())

@@ -1,4 +1,4 @@
-"""The modules that the linker takes for broken: which of them are really imported, and what that showed."""
+"""The modules that the linker considers broken: which of them are actually imported, and the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_SUSPECTS = 12
 
 
 def find_suspects(static: Mapping[str, Any]) -> list[str]:
-    """Return the modules to import, of each break the most public one that importing does not change anything."""
+    """Return the modules to import: for each break, the most public module that imports without side effects."""
     links = static.get("links", {}).get("known", ())
     suspects = [link["breaks"][0] for link in links if link["breaks"]]
     chosen = [name for name in dict.fromkeys(suspects) if name.partition(".")[0] not in NOT_IMPORTED]
@@ -19,7 +19,7 @@ def find_suspects(static: Mapping[str, Any]) -> list[str]:
 
 
 def confirm_links(document: dict[str, Any], answer: object) -> None:
-    """Write into each break how importing its module ended."""
+    """Write the result of importing its module into each break."""
     outcomes = answer.get("outcomes", ()) if isinstance(answer, dict) else ()
     outcome_by_module = {outcome["module"]: outcome for outcome in outcomes}
     for link in document.get("links", {}).get("known", ()):

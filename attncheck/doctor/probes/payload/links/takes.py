@@ -1,4 +1,4 @@
-"""What a statement takes from another package, and how taking it fails."""
+"""A take: something that a statement uses from another package, and how that fails."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from typing import NamedTuple
 
 
 class Take(NamedTuple):
-    """What a statement takes from another package's module; name "": the module itself."""
+    """Something that a statement uses from another package's module; name "": the module itself."""
 
     module: str
     name: str
     line: int
-    kind: str = "import"  # "attribute" of what was imported; "argument" of a call
+    kind: str = "import"  # also "attribute" of an imported object, "argument" of a call
     argument: str = ""
     reason: str = ""  # why a call does not fit
 
     @property
     def target(self) -> str:
-        """What is taken, as "module:name"."""
+        """The target of the take, as "module:name"."""
         return self.module + ":" + self.name if self.name else self.module
 
 
 class Failure(NamedTuple):
-    """A take that cannot be served: under which open conditions, in which function ("": at import), after what else."""
+    """A take that fails, with its undecided conditions, its function ("": at import), and alternatives tried before."""
 
     take: Take
     conditions: tuple[str, ...] = ()
     function: str = ""
-    tried: tuple[Take, ...] = ()  # the failed alternatives of a `try` before it
+    tried: tuple[Take, ...] = ()  # the alternatives of a `try` that failed before it
 
 
 class Fallback(NamedTuple):
-    """A take that cannot be served and is caught: the line where the module goes on."""
+    """A take that fails and is caught, with the line where the module continues."""
 
     take: Take
     line: int

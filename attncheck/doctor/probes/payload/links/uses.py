@@ -1,6 +1,6 @@
-"""Looks at what a module does with what it takes: attributes of modules and classes, and the arguments of calls.
+"""Checks how a module uses its imports: attributes of modules and classes, and the arguments of calls.
 
-A cheap look at the text proposes: only where something may be gone is the syntax tree walked.
+A cheap text search finds candidates; the syntax tree is walked only if something may be missing.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from .names import Names
     from .source import SourceModule
 
-MAX_CLASSES = 20  # of one chain of bases
+MAX_CLASSES = 20  # per chain of bases
 MAX_CALL = 4000  # characters between the brackets of one call
 _ASSIGNED = re.compile(r"^[ \t]*(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
-_NOT_FOLLOWED = ("torch", "triton")  # what they have is made at run time, in C++
-_FOLLOWED_CLASSES = "Cache"  # of packages: variables of DynamicCache and similar models; of the user's own code all
+_NOT_FOLLOWED = ("torch", "triton")  # their attributes are created at run time, in C++
+_FOLLOWED_CLASSES = "Cache"  # in packages, only variables of cache classes; in the user's own code, all classes
 
 
 class Bindings(NamedTuple):
-    """What names of a file represent in other packages."""
+    """The names in a file that refer to other packages."""
 
     modules: dict[str, str]  # alias -> module
     members: dict[str, tuple[str, str]]  # alias -> module, name
 
 
 class Scope(NamedTuple):
-    """What a function's own names are: parameters hide what is imported, and some have a class of another package."""
+    """The names inside a function: parameters shadow imports, and some variables have a class of another package."""
 
     hidden: frozenset[str]
     instances: dict[str, tuple[str, str]]
 
 
 class Uses:
-    """Judges the expressions of one module."""
+    """Checks the expressions of one module."""
 
     def __init__(self, module: SourceModule, providers: set[str], names: Names, signatures: Signatures) -> None:
         self.module = module
@@ -65,13 +65,13 @@ class Uses:
                 modules[alias or name] = source + "." + name
             else:
                 members[alias or name] = source, name
-        for alias in _ASSIGNED.findall(self.module.text):  # bound again: what it represents is open
+        for alias in _ASSIGNED.findall(self.module.text):  # bound again, so its meaning is open
             modules.pop(alias, None)
             members.pop(alias, None)
         return Bindings(modules, members)
 
     def is_suspect(self) -> bool:
-        """Return whether the text uses anything that may be gone."""
+        """Return whether the text uses anything that may be missing."""
         if self._suspect is None:
             self._suspect = self.follows_instances or self._uses_suspects(self.module.text)
         return self._suspect
@@ -90,7 +90,7 @@ class Uses:
         return self.tracks_instances
 
     def _is_instance_suspect(self, alias: str, text: str) -> bool:
-        """Return whether a variable that seems to be of a cache class uses an attribute that the class lacks."""
+        """Return whether a variable that seems to hold a cache object uses an attribute that its class lacks."""
         module, name = self.bindings.members[alias]
         if not alias.endswith(_FOLLOWED_CLASSES):
             return False
@@ -100,7 +100,7 @@ class Uses:
         return any(self._class_lacks(module, name, attribute, is_instance=True) for attribute in attributes)
 
     def iter_missing(self, node: ast.AST) -> Iterator[Take]:
-        """Yield what an expression or statement uses that is not there."""
+        """Yield the names that an expression or statement uses and that do not exist."""
         for inner in _walk_expressions(node):
             if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Load):
                 parts = _chain(inner)
@@ -115,7 +115,7 @@ class Uses:
                     yield take
 
     def enter_function(self, function: ast.AST) -> Scope:
-        """Note a function's parameters and the variables whose class is known; return the scope to go back to."""
+        """Record a function's parameters and the variables with a known class; return the scope to restore."""
         outer = self.scope
         if not self.tracks_instances:
             self.scope = Scope(outer.hidden.union(_parameter_names(function)), {})
@@ -142,7 +142,7 @@ class Uses:
         return outer
 
     def _find_class(self, node: ast.expr | None) -> tuple[str, str] | None:
-        """Return the class that an annotation or a constructor names; None if it is none of another package's."""
+        """Return the class that an annotation or a constructor names; None if it is not from another package."""
         named = [getattr(inner, "id", "") for inner in ast.walk(node)] if node is not None else []
         known = [name for name in named if name in self.bindings.members]
         others = [name for name in named if name and name not in known and name not in ("Optional", "None", "Union")]
@@ -172,8 +172,8 @@ class Uses:
         return None
 
     def _class_lacks(self, module: str, name: str, attribute: str, is_instance: bool) -> bool:
-        """Return whether a class, and everything it derives from, surely has no such attribute."""
-        if attribute.startswith("__") or attribute == "mro":  # Python's own: "__dataclass_fields__"
+        """Return whether a class and all its bases certainly lack the attribute."""
+        if attribute.startswith("__") or attribute == "mro":  # provided by Python: "__dataclass_fields__"
             return False
         pending, seen = [(module, name)], 0
         while pending:
@@ -203,7 +203,7 @@ class Uses:
         return Take(module, name, line, "argument", refusal.argument, refusal.reason)
 
     def _is_guarded(self, name: str) -> bool:
-        """Return whether the file asks first whether the name is there."""
+        """Return whether the file first checks that the name exists."""
         quoted = r"[\"']%s[\"']" % re.escape(name.rpartition(".")[2])
         asks = r"hasattr\([^()\n]*%s|getattr\([^()\n]*%s|%s\s+(?:not )?in\b" % (quoted, quoted, quoted)
         return re.search(asks, self.module.text) is not None
@@ -220,14 +220,14 @@ def _sets_attribute(text: str, attribute: str, is_instance: bool) -> bool:
 
 
 def _find_chains(text: str, names: list[str]) -> list[tuple[str, str]]:
-    """Return (name, ".attribute.attribute") of what comes after each of `names`."""
+    """Return (name, ".attribute.attribute") for the attribute chains that follow each of `names`."""
     if not names:
         return []
     return re.findall(r"(?<![\w.\"'])(%s)((?:\.[A-Za-z_]\w*)+)" % "|".join(map(re.escape, names)), text)
 
 
 def _iter_calls(text: str, names: list[str]) -> Iterator[ast.Call]:
-    """Yield the calls of `names` that are in a text, each parsed on its own."""
+    """Yield the calls of `names` in a text, each parsed separately."""
     if not names:
         return
     for match in re.finditer(r"(?<![\w.])(?:%s)\(" % "|".join(map(re.escape, names)), text):
@@ -244,7 +244,7 @@ def _iter_calls(text: str, names: list[str]) -> Iterator[ast.Call]:
 
 
 def _walk_expressions(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk a statement's own expressions: not the statements inside it, which are followed by themselves."""
+    """Walk a statement's own expressions, but not the statements inside it, which are visited separately."""
     pending = [node]
     while pending:
         current = pending.pop()

@@ -1,4 +1,4 @@
-"""Finds where names that are missed are now in the package that had them, and who puts them back."""
+"""Finds where missing names are now in the package that had them, and which module restores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_FILES = 8000
 
 
 def find_whereabouts(finder: ModuleFinder, package: str, names: set[str]) -> dict[str, list[str]]:
-    """Return the modules of `package` that define each of `names` now, the most public first."""
+    """Return the modules of `package` that now define each of `names`, the most public first."""
     root = finder.find(package)
     if root is None or not root.is_package or not names:
         return {}
@@ -32,7 +32,7 @@ def find_whereabouts(finder: ModuleFinder, package: str, names: set[str]) -> dic
 
 
 def find_patcher(modules: Iterable[SourceModule], name: str) -> str:
-    """Return the module that sets `name` on another module itself, "" for none: then only importing tells."""
+    """Return the module that sets `name` on another module, or ""; if there is one, only an import finds the name."""
     escaped = re.escape(name)
     pattern = re.compile(r"(?<!\bself)(?<!\bcls)\.%s\s*=(?!=)|setattr\([^()]*[\"']%s[\"']" % (escaped, escaped))
     return next((m.name for m in modules if name in m.text and pattern.search(m.text)), "")
@@ -50,7 +50,7 @@ def _iter_files(top: str) -> Iterable[str]:
     for folder, folders, names in os.walk(top):
         folders[:] = sorted(name for name in folders if name not in ("tests", "__pycache__"))
         for name in sorted(names):
-            if name.endswith(".py") and not name.startswith("dummy_") and count < MAX_FILES:  # stand-ins without torch
+            if name.endswith(".py") and not name.startswith("dummy_") and count < MAX_FILES:  # placeholders
                 count += 1
                 yield os.path.join(folder, name)
 

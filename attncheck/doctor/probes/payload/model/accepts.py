@@ -1,12 +1,12 @@
 """The installed transformers' view of a model: its resolved configuration, and the attention it accepts.
 
-Runs in its own child: it imports torch and transformers. A shrunken model is built, on the meta device and by
-transformers' own class; no weights, no remote code, no network, no attention kernel is loaded.
+Runs in its own child, because it imports torch and transformers. transformers' own class builds a shrunken model on the
+meta device. No weights, remote code or attention kernel is loaded, and the network is not used.
 
 Read in transformers 4.57.3, 5.17.0 and 5.23.0, `modeling_utils.py`: `_check_and_adjust_attn_implementation` (a missing
 flash-attn is replaced by a Hub kernel; `_compatible_flash_implementations` redirects), `_flash_attn_can_dispatch`
-(`ValueError` "… does not support Flash Attention" if the class refuses, `ImportError` if the package is
-missing), `_sdpa_can_dispatch`, `_flex_attn_can_dispatch`.
+(`ValueError` "… does not support Flash Attention" if the class refuses, `ImportError` if the package is missing),
+`_sdpa_can_dispatch`, `_flex_attn_can_dispatch`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _NOT_INSTALLED_MESSAGES = ("toggled on", "not installed", "requires the followin
 
 
 def query_attention_support(source: Any, documents: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return {"accepts": fact, "resolved": the configuration as the installed class fills it in}, and what was built.
+    """Return {"accepts": fact, "resolved": the configuration completed by the installed class}, and build facts.
 
-    "embedding_rows" is the number of rows of the class's input embedding, "build_failure" why it cannot be built,
-    "mask_calls" how the class's file makes its masks.
+    "embedding_rows" is the number of rows of the class's input embedding. "build_failure" says why it cannot be built,
+    and "mask_calls" how the class's file makes its masks.
 
-    `source` is a parsed config.json or what `config.collect_model` takes. The fact maps each attn_implementation to ""
-    (accepted) or a text that starts with "refused: " (the class), "not installed: " (a package or a device that is
+    `source` is a parsed config.json or an argument for `config.collect_model`. The fact maps each attn_implementation
+    to "" (accepted) or a text that starts with "refused: " (the class), "not installed: " (a package or device is
     missing here) or "error: " (anything else).
     """
     try:
@@ -38,15 +38,15 @@ def query_attention_support(source: Any, documents: dict[str, str] | None = None
         if "known" not in document:
             return {"accepts": unreadable("the model's config.json was not read"), "resolved": {}}
         return _query_transformers(as_object(document["known"]))
-    except Exception as error:  # transformers may raise anything for a configuration that it cannot handle
+    except Exception as error:  # transformers may raise any exception for an unsupported configuration
         return {"accepts": unreadable("querying transformers failed: " + describe_error(error)), "resolved": {}}
 
 
 def merge_resolved(answer: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     """Return `model`, derived from config.json, corrected by the answer of `query_attention_support`.
 
-    A fact that the resolved configuration leaves open keeps its first value, except if it is null: there the class
-    states that the model has no such thing.
+    A fact that the resolved configuration leaves open keeps its first value, unless the value there is null: then the
+    class states that the model lacks that feature.
     """
     merged = dict(model)
     for name in ("accepts", "embedding_rows", "build_failure", "mask_calls"):
@@ -78,7 +78,7 @@ def _overlay_known(merged: dict[str, Any], derived: dict[str, Any], name: str) -
 def _query_transformers(document: dict[str, Any]) -> dict[str, Any]:
     import os
 
-    os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: it is read once
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before the import, because it is read only once
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     import warnings
@@ -134,7 +134,7 @@ def _build_once(transformers: Any, model_class: Any, config_class: Any, document
         rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
         return {"embedding_rows": known(rows)} if type(rows) is int else {}
     if failed_with is None or isinstance(failed_with, ImportError):
-        return {}  # a package that the class itself asks for
+        return {}  # the class itself requires a missing package
     return {"build_failure": known(_find_cause(failed_with, transformers, config_class, document))}
 
 
@@ -211,7 +211,7 @@ def _find_model_class(transformers: Any, document: dict[str, Any], config: Any) 
         if isinstance(candidate, type) and issubclass(candidate, base):
             return candidate
     modeling_auto = _import_module("transformers.models.auto.modeling_auto")
-    # A composite model's causal class would want the text part alone.
+    # The causal class of a composite model would expect only the text part.
     composite = model_config.find_text_config(document) is not document
     preferred = ("IMAGE_TEXT_TO_TEXT", "CAUSAL_LM") if composite else ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
     for task in (*preferred, "SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM"):
@@ -247,7 +247,7 @@ def _offered_implementations(modeling_utils: Any) -> list[str]:
 
 
 def _block_kernel_loading(modeling_utils: Any) -> None:
-    """Keep transformers from importing flash-attn or fetching a Hub kernel: only its own answer counts."""
+    """Prevent transformers from importing flash-attn or fetching a Hub kernel, because only its own answer matters."""
 
     def refuse(name: str, *_: object, **__: object) -> None:
         if "/" in str(name):
@@ -289,7 +289,7 @@ def classify_error(error: Exception) -> str:
 
 
 def shrink_config(document: dict[str, Any], layers: int = 2) -> dict[str, Any]:
-    """Return `document` with few layers, experts and tokens: the answer depends on the class, not on the size."""
+    """Return `document` with few layers, experts and tokens; the answer depends on the class, not on the size."""
     shrunk: dict[str, Any] = {}
     counts = {document.get(name) for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "depth")}
     counts = {count for count in counts if type(count) is int and count > layers}

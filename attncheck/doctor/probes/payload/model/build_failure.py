@@ -1,6 +1,6 @@
-"""Finds the fields of a configuration that keep the installed class from being built, by building it without each.
+"""Finds the fields of a configuration that prevent the installed class from being built, by removing each in turn.
 
-A field is named if the class can be built with nothing but that field taken out (its class default then holds).
+A field is named if the class can be built without that one field, which then has its class default.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..facts import describe_error
 SECONDS = 8.0  # a build on the meta device takes tens of milliseconds
 MAX_FIELDS = 200
 _KEPT = ("model_type", "auto_map", "transformers_version")
-# Written by the same tool for every model, and of no influence on what is built.
+# Written by the same tool for every model, with no effect on the build.
 _UNINTERESTING = ("torch_dtype", "dtype", "use_cache", "_name_or_path")
 
 
@@ -35,7 +35,7 @@ def describe_build_failure(
 
 
 def _iter_paths(document: dict[str, Any]) -> Any:
-    """Yield the fields of `document`, those of nested configurations before the whole that holds them."""
+    """Yield the fields of `document`; fields of nested configurations come before the nested configuration itself."""
     for name in sorted(document, key=lambda name: name in _UNINTERESTING):
         if name in _KEPT:
             continue
@@ -59,6 +59,6 @@ def _without(document: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 def _builds(build: Callable[[dict[str, Any]], None], document: dict[str, Any]) -> bool:
     try:
         build(document)
-    except Exception:  # whatever it is: without this field alone it cannot be built either
+    except Exception:  # any exception: removing only this field does not make it buildable
         return False
     return True

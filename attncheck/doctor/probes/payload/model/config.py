@@ -1,7 +1,7 @@
-"""Reads a model's configuration files into the shape of `core.model.Model`: no weights, no code, no network.
+"""Reads a model's configuration files into the shape of `core.model.Model`, without weights, code or the network.
 
-`collect_model` never raises for the files it reads: a damaged one is a fact that says so. Fields that config.json
-leaves out take the class defaults of `defaults`; the import lane queries the installed class (`accepts`) and overrides
+`collect_model` never raises for the files it reads: a damaged file becomes a fact that says so. Fields that config.json
+leaves out take the class defaults of `defaults`. The import lane queries the installed class (`accepts`) and overrides
 them.
 """
 
@@ -32,13 +32,13 @@ _ENCODER_MODELS = """
 def collect_model(
     source: str, documents: dict[str, str] | None = None, cache_dirs: list[str] | None = None
 ) -> dict[str, Any]:
-    """Return the model `source` names (a folder, a config.json, a Hub name in the local cache) as a fact.
+    """Return the model that `source` names (a folder, a config.json, a Hub name in the local cache) as a fact.
 
-    `documents` are the text of its files by name, where they are already read; then nothing is read from disk.
+    `documents` maps the names of its files to their text, if already read; then nothing is read from disk.
     """
     try:
         return _collect_model(source, documents, cache_dirs)
-    except Exception as error:  # a damaged file must cost this fact alone
+    except Exception as error:  # a damaged file must affect only this fact
         return unreadable("reading the model failed: " + describe_error(error))
 
 
@@ -79,7 +79,7 @@ def read_config(
 def derive_model(document: dict[str, Any], complete: bool = False) -> dict[str, Any]:
     """Return the model fields that follow from a parsed configuration.
 
-    `complete`: the configuration's class has filled in every field, so no defaults are added."""
+    If `complete`, the configuration's class has filled in every field, so no defaults are added."""
     text_config = find_text_config(document)
     model_type = known_value(read_str(text_config, "model_type")) or known_value(read_str(document, "model_type")) or ""
     if not complete:
@@ -104,7 +104,7 @@ def derive_model(document: dict[str, Any], complete: bool = False) -> dict[str, 
 
 
 def find_text_config(document: dict[str, Any], depth: int = 3) -> dict[str, Any]:
-    """Return the configuration of the text part: `document` itself, or the nested one that holds the heads."""
+    """Return the configuration of the text part: `document` itself, or the nested one that states the heads."""
     for name in _TEXT_CONFIGS:
         nested = document.get(name)
         if isinstance(nested, dict) and nested and depth:
@@ -131,7 +131,7 @@ def _derive_settings(text_config: dict[str, Any], document: dict[str, Any]) -> d
 
 
 def _quantised_dtype(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the dtype in which bitsandbytes' 4-bit layers compute: float32 if it is left out."""
+    """Return the dtype in which bitsandbytes' 4-bit layers compute; float32 if it is not set."""
     if settings.get("load_in_4bit") is not True:
         return absent("config.json does not quantise in 4 bits")
     dtype = read_str(settings, "bnb_4bit_compute_dtype")

@@ -1,10 +1,10 @@
-"""The values that transformers' configuration classes fill in where config.json leaves them out.
+"""The values that transformers' configuration classes use for fields that config.json leaves out.
 
-Checkpoints are saved with the differences from the class only, so a missing field means the class default. The
-import lane queries the installed class itself; this table serves if it did not run.
+Checkpoints store only differences from the class, so a missing field means the class default. The import lane queries
+the installed class itself; this table is used if that lane did not run.
 
-Source: the `__init__` defaults of models/*/configuration_*.py in the transformers 4.57.3 and 5.23.0 wheels, which
-agree on every value below if both know the class (read 2026-11-21 by building each class without arguments).
+Source: the `__init__` defaults of models/*/configuration_*.py in the transformers 4.57.3 and 5.23.0 wheels, which agree
+on every value below if both have the class (read 2026-11-21 by building each class without arguments).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def fill_defaults(model_type: str, document: dict[str, Any]) -> dict[str, Any]:
-    """Return `document` with the fields that it leaves out set to the class defaults of `model_type`."""
+    """Return `document` with missing fields set to the class defaults of `model_type`."""
     complete = dict(DEFAULTS.get(model_type, {}))
     complete.update(document)
     return complete

@@ -13,12 +13,12 @@ from typing import Any
 from .. import files
 from ..facts import describe_error, known, unreadable
 
-FOLDER_VARIABLE = "ATTNCHECK_WORKING_FOLDER"  # where the user works; a child starts elsewhere
-MAX_BYTES = 20 << 20  # a model config is a few kB, a tokenizer config with its added tokens a few MB
+FOLDER_VARIABLE = "ATTNCHECK_WORKING_FOLDER"  # the user's working folder; a child starts elsewhere
+MAX_BYTES = 20 << 20  # a model config has a few kB, a tokenizer config with added tokens a few MB
 
 
 def find_model_folder(source: str, cache_dirs: list[str] | None = None) -> dict[str, Any]:
-    """Return the folder that holds the files of `source`, or why there is none, as a fact."""
+    """Return the folder with the files of `source` as a fact, or why there is none."""
     path = os.path.join(os.environ.get(FOLDER_VARIABLE, ""), os.path.expanduser(source))
     if "\0" in source or not source.strip():
         return unreadable("that is not a model's name")
@@ -56,7 +56,7 @@ def _cache_folders() -> list[str]:
 
 
 def read_json(folder: str, name: str, documents: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return the JSON object in the file `name`, as a fact; `documents` are texts already read, by file name."""
+    """Return the JSON object in the file `name` as a fact; `documents` maps file names to texts already read."""
     try:
         if documents is not None:
             if name not in documents:

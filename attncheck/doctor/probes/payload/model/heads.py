@@ -1,9 +1,9 @@
-"""Head counts and head sizes of a model, from the many names that configurations give them.
+"""Derives head counts and head sizes of a model from the many names that configurations use for them.
 
 Read in transformers 5.23.0: models/falcon (`new_decoder_architecture`, `multi_query`, `num_kv_heads`), gpt_bigcode
-(`multi_query`), deepseek_v3 (q and k: `qk_nope_head_dim + qk_rope_head_dim`; `head_dim` there is the rotary part
-alone), gemma4 (`global_head_dim` on its full_attention layers, kept as `per_layer_config` once loaded), t5 (`d_kv`),
-zamba (`attention_head_dim`). chatglm's names are those of its own code (`multi_query_group_num`, `kv_channels`).
+(`multi_query`), deepseek_v3 (q and k: `qk_nope_head_dim + qk_rope_head_dim`; `head_dim` there is only the rotary part),
+gemma4 (`global_head_dim` on its full_attention layers, kept as `per_layer_config` once loaded), t5 (`d_kv`), zamba
+(`attention_head_dim`). chatglm's names come from its own code (`multi_query_group_num`, `kv_channels`).
 """
 
 from __future__ import annotations

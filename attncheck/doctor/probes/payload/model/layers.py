@@ -1,11 +1,11 @@
-"""What each layer of a model attends to: everything, a window, a chunk, or a recurrent state.
+"""Determines what each layer of a model attends to: everything, a window, a chunk, or a recurrent state.
 
 Read in transformers 5.23.0 and 4.57.3, models/*/configuration_*.py: gemma2 and gpt_oss (odd layers full), gemma3 and
-cohere2 (`sliding_window_pattern`: every n-th layer full), qwen2 (`use_sliding_window`, from layer
-`max_window_layers` on), llama4 (`no_rope_layers`, `attention_chunk_size`), qwen3_next (`full_attention_interval`),
-jamba (`attn_layer_period`, `attn_layer_offset`), bamba (`attn_layer_indices`), nemotron_h
-(`hybrid_override_pattern`), kimi_linear (`linear_attn_config`), lfm2 (`full_attn_idxs`), recurrent_gemma
-(`block_types`), gpt_neo (`attention_layers`), minimax (`attn_type_list`).
+cohere2 (`sliding_window_pattern`: every n-th layer full), qwen2 (`use_sliding_window`, starting at layer
+`max_window_layers`), llama4 (`no_rope_layers`, `attention_chunk_size`), qwen3_next (`full_attention_interval`), jamba
+(`attn_layer_period`, `attn_layer_offset`), bamba (`attn_layer_indices`), nemotron_h (`hybrid_override_pattern`),
+kimi_linear (`linear_attn_config`), lfm2 (`full_attn_idxs`), recurrent_gemma (`block_types`), gpt_neo
+(`attention_layers`), minimax (`attn_type_list`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _layer_types(document: dict[str, Any], model_type: str, layers: int) -> list
 
 
 def _hybrid_layers(document: dict[str, Any], model_type: str, layers: int) -> list[str]:
-    """Return the layers of a model that mixes attention with recurrent layers, none if it does not."""
+    """Return the layers of a model that mixes attention with recurrent layers; empty for other models."""
     pattern = document.get("hybrid_override_pattern")
     if isinstance(pattern, str) and pattern:
         return [_PATTERN_LETTERS.get(letter, "mlp") for letter in pattern[:MAX_LAYERS]]
@@ -76,7 +76,7 @@ def _hybrid_layers(document: dict[str, Any], model_type: str, layers: int) -> li
 
 
 def _full_layers(document: dict[str, Any], model_type: str, layers: int) -> Any:
-    """Return the numbers of the layers with attention, or None if the configuration names none."""
+    """Return the numbers of the layers with attention; None if the configuration names none."""
     interval = known_value(read_int(document, "full_attention_interval"))
     if interval:
         return range(interval - 1, layers, interval)
@@ -100,7 +100,7 @@ def _repeat_block_types(document: dict[str, Any], layers: int) -> list[str]:
 
 
 def _windowed_layers(document: dict[str, Any], model_type: str, layers: int) -> list[str]:
-    """Return the layers of a model that has attention in each, some of it windowed or chunked."""
+    """Return the layers of a model with attention in every layer, some of it windowed or chunked."""
     chunked = as_int_list(document.get("no_rope_layers"))
     if "attention_chunk_size" in document and known_value(read_int(document, "attention_chunk_size")):
         return [

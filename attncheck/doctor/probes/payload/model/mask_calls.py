@@ -1,9 +1,9 @@
-"""How a modeling file of transformers makes its masks: each call of `create_*_mask`, with the arguments it names.
+"""Reads how a modelling file of transformers makes its masks: each call of `create_*_mask`, with its arguments.
 
-Read, never run: "create_causal_mask(attention_mask,config,position_ids)". A call that only some inputs reach has the
-condition before it: "if attention_mask is not None: create_causal_mask(…)". What the arguments hold is not followed,
-but for a `**kwargs` that is a dict display in the same function; a variable that holds one of two such functions counts
-as a call of both.
+The file is read, never run: "create_causal_mask(attention_mask,config,position_ids)". A call that only some inputs
+reach is preceded by its condition: "if attention_mask is not None: create_causal_mask(…)". The values of arguments are
+not followed, except a `**kwargs` that is a dict display in the same function. A variable that holds one of two such
+functions counts as a call of both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def find_mask_calls(text: str) -> list[str]:
-    """Return the calls of a file's text, sorted, each once. Raises `SyntaxError`."""
+    """Return the distinct calls in a file's text, sorted. Raises `SyntaxError`."""
     calls = set()
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef):
@@ -27,7 +27,7 @@ def _calls_under(
     node: ast.AST, condition: str, displays: dict[str, set[str]], aliases: dict[str, set[str]]
 ) -> set[str]:
     if isinstance(node, ast.FunctionDef):
-        return set()  # has its own turn
+        return set()  # visited separately
     calls = set()
     if isinstance(node, ast.Call):
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
@@ -51,7 +51,7 @@ def _makes_mask(name: str) -> bool:
 
 
 def _function_aliases(function: ast.FunctionDef) -> dict[str, set[str]]:
-    """Return the mask functions of each variable of a function that is set to one or another of them."""
+    """Return, for each variable of a function that is set to one of several mask functions, these functions."""
     aliases: dict[str, set[str]] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.value, (ast.IfExp, ast.Name)):
@@ -63,7 +63,7 @@ def _function_aliases(function: ast.FunctionDef) -> dict[str, set[str]]:
 
 
 def _is_about_the_mask(test: Any) -> bool:
-    """Return whether a condition is `attention_mask is not None`, the mask that the user gave."""
+    """Return whether a condition is `attention_mask is not None`, which tests for a mask from the user."""
     return (
         isinstance(test, ast.Compare)
         and getattr(test.left, "id", "") == "attention_mask"
@@ -82,7 +82,7 @@ def _argument_names(call: ast.Call, displays: dict[str, set[str]]) -> set[str]:
 
 
 def _dict_displays(function: ast.FunctionDef) -> dict[str, set[str]]:
-    """Return the keys of each variable of a function that is set to a dict display."""
+    """Return, for each variable of a function that is set to a dict display, its keys."""
     displays: dict[str, set[str]] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):

@@ -1,7 +1,7 @@
-"""Reads which attention functions Python code registers with transformers and makes no mask for, with ast.
+"""Reads which attention functions Python code registers with transformers without a mask function, using ast.
 
-Read in transformers 4.53.2, 5.17.0 and 5.23.0, masking_utils.py (`_preprocess_mask_arguments`): for an implementation
-that is not in ALL_MASK_ATTENTION_FUNCTIONS no mask is made, and every layer gets attention_mask=None.
+Read in transformers 4.53.2, 5.17.0 and 5.23.0, masking_utils.py (`_preprocess_mask_arguments`): no mask is made for an
+implementation that is not in ALL_MASK_ATTENTION_FUNCTIONS, and every layer gets attention_mask=None.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MASKED_BY_TRANSFORMERS = (
 
 
 def find_unmasked_attentions(*sources: str) -> dict[str, int]:
-    """Return the names that the sources register as attention and not as mask, with the line of each.
+    """Return the names that the sources register as attention but not as mask, with the line of each.
 
-    Nothing if a source registers a mask under a name that only running it tells.
+    Empty if a source registers a mask under a name that is known only at run time.
     """
     attentions: dict[str, int] = {}
     masks: set[str] = set()
@@ -59,6 +59,6 @@ def _last_name(node: ast.AST) -> str:
 
 
 def _literal(node: Any) -> str:
-    inner = getattr(node, "value", None)  # Python 3.8 wraps a subscript's index
+    inner = getattr(node, "value", None)  # Python 3.8 wraps the index of a subscript
     value = getattr(inner, "value", inner)
     return value if isinstance(value, str) else ""

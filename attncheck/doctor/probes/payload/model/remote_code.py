@@ -1,8 +1,8 @@
-"""Reads what a model's own code imports, with ast; the code is never executed.
+"""Reads what a model's own code imports, using ast; the code is never executed.
 
 It follows transformers' check (`dynamic_module_utils.get_imports`, read in 4.57.3 and 5.23.0): an import inside `try`
-or inside `if is_flash_attn…available()` is no requirement. For two packages whose changes break such code, it also
-keeps which names are imported from which module, as
+or inside `if is_flash_attn…available()` is not a requirement. For two packages whose changes break such code, it also
+records which names are imported from which module, such as
 "transformers.modeling_flash_attention_utils:_flash_supports_window_size".
 """
 
@@ -26,7 +26,7 @@ _WATCHED = ("transformers", "flash_attn")
 
 
 def collect_remote_imports(folder: str) -> list[str]:
-    """Return the packages that the *.py files in `folder` require, and the names taken from watched ones."""
+    """Return the packages that the *.py files in `folder` require, and the names imported from watched ones."""
     required: set[str] = set()
     for source in _read_sources(folder):
         required.update(required_imports(source))
@@ -73,7 +73,7 @@ def _read_sources(folder: str) -> list[str]:
 
 
 def required_imports(source: str) -> set[str]:
-    """Return what one file imports unconditionally; nothing if it cannot be parsed."""
+    """Return the unconditional imports of one file; empty if it cannot be parsed."""
     import ast
 
     required: set[str] = set()

@@ -1,8 +1,8 @@
-"""Reads which numbers a model's files give to tokens: its configuration's, and those of its tokenizer.
+"""Reads the token ids in a model's files: those of its configuration and those of its tokenizer.
 
 Read in transformers 5.17.0 (`tokenization_utils_base.py`, `configuration_utils.py`): a special token that the
 vocabulary lacks is appended when the tokenizer is loaded. tokenizer.json has "added_tokens" before its long vocabulary;
-that is parsed only where a special token is nowhere in the file.
+the vocabulary is parsed only if a special token is nowhere in the file.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from . import files
 from .values import as_object
 
 MAX_TOKENIZER_BYTES = 40 << 20
-MAX_HEAD_CHARACTERS = 4 << 20  # a tokenizer with thousands of added tokens
+MAX_HEAD_CHARACTERS = 4 << 20  # enough for a tokenizer with thousands of added tokens
 SPECIAL = ("pad_token", "eos_token", "bos_token")
 _ID_NAMES = ("pad_token_id", "eos_token_id", "bos_token_id")
 
 
 def collect_config_ids(document: dict[str, Any], text_config: dict[str, Any], generation: dict[str, Any]) -> Any:
-    """Return {"config.json: pad_token_id": [numbers]} of the configuration, its text part and the one of generation."""
+    """Return {"config.json: pad_token_id": [ids]} from the configuration, its text part and the generation config."""
     sources = [("config.json", document), ("generation_config.json", generation)]
     if text_config is not document:
         sources.insert(1, ("config.json text part", text_config))
@@ -41,7 +41,7 @@ def _as_ids(value: Any) -> list[int]:
 
 
 def collect_added_tokens(folder: str, config: dict[str, Any], documents: dict[str, str] | None) -> dict[str, int]:
-    """Return the added tokens of a tokenizer with their numbers, from every file that lists them."""
+    """Return the added tokens of a tokenizer with their ids, from every file that lists them."""
     added: dict[str, int] = {}
     for number, token in as_object(config.get("added_tokens_decoder")).items():
         content = as_object(token).get("content")
@@ -58,7 +58,7 @@ def collect_added_tokens(folder: str, config: dict[str, Any], documents: dict[st
 
 
 def _read_added_list(folder: str) -> Any:
-    """Return the list "added_tokens" of tokenizer.json, which comes before the vocabulary; [] if it does not."""
+    """Return the list "added_tokens" of tokenizer.json; [] if it does not precede the vocabulary."""
     head = any_files.read_text(os.path.join(folder, "tokenizer.json"), MAX_HEAD_CHARACTERS)
     start = head.find('"added_tokens"')
     start = head.find("[", start) if start >= 0 else -1
@@ -71,9 +71,9 @@ def _read_added_list(folder: str) -> Any:
 
 
 def number_appended_tokens(folder: str, special: dict[str, str], added: dict[str, int]) -> dict[str, int]:
-    """Return the numbers that loading gives to those `special` tokens that no vocabulary holds.
+    """Return the ids that loading assigns to the `special` tokens that no vocabulary contains.
 
-    Nothing if the vocabulary is not in tokenizer.json, or cannot be read whole.
+    Empty if the vocabulary is not in tokenizer.json, or cannot be read completely.
     """
     missing = {name: token for name, token in special.items() if token not in added}
     text = any_files.read_text(os.path.join(folder, "tokenizer.json"), MAX_TOKENIZER_BYTES + 1) if missing else ""

@@ -1,7 +1,7 @@
 """Reads the padding settings in a model's tokenizer files.
 
-Read in transformers 4.57.3 and 5.23.0 (`tokenization_utils_base.py`): tokenizer_config.json comes first and
-special_tokens_map.json fills what it leaves out; a token is a text or an object with its text in "content".
+Read in transformers 4.57.3 and 5.23.0 (`tokenization_utils_base.py`): tokenizer_config.json takes precedence and
+special_tokens_map.json supplies what it leaves out. A token is a text or an object with its text in "content".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Typed reading of a parsed configuration, in which anything may be of the wrong type.
+"""Typed access to a parsed configuration, in which any value may have the wrong type.
 
-The `read_…` functions return a fact: known, absent (no name is there, or its value is null), or unreadable
-with the reason.
+The `read_…` functions return a fact: known, absent (the name is missing or its value is null), or unreadable with the
+reason.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 from ..facts import absent, known, unreadable
 
-MAX_VALUE = 1 << 40  # no size in a model configuration comes near it
+MAX_VALUE = 1 << 40  # far above any size in a model configuration
 
 
 def known_value(fact: dict[str, Any], default: Any = None) -> Any:
-    """Return the value of `fact`, or `default` if it is not known."""
+    """Return the value of `fact`, or `default` if it is unknown."""
     return fact.get("known", default)
 
 
 def read_int(document: dict[str, Any], *names: str, minimum: int = 1) -> dict[str, Any]:
-    """Return as a fact the first of `names` that is present, if a whole number of at least `minimum`."""
+    """Return the first of `names` that is present as a fact; it must be a whole number of at least `minimum`."""
     for name in names:
         value = document.get(name)
         if value is None:
@@ -31,7 +31,7 @@ def read_int(document: dict[str, Any], *names: str, minimum: int = 1) -> dict[st
 
 
 def read_float(document: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return as a fact the first of `names` that is present, if a finite number that is not negative."""
+    """Return the first of `names` that is present as a fact; it must be a finite, non-negative number."""
     for name in names:
         value = document.get(name)
         if value is None:
@@ -43,7 +43,7 @@ def read_float(document: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def read_bool(document: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return as a fact the first of `names` that is present, if true or false."""
+    """Return the first of `names` that is present as a fact; it must be true or false."""
     for name in names:
         value = document.get(name)
         if value is None:
@@ -55,7 +55,7 @@ def read_bool(document: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def read_str(document: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return as a fact the first of `names` that is present and not empty, if a string."""
+    """Return the first of `names` that is present and not empty as a fact; it must be a string."""
     for name in names:
         value = document.get(name)
         if value is None or value == "":
@@ -67,21 +67,21 @@ def read_str(document: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def as_str_list(value: Any, max_length: int = 4096) -> list[str]:
-    """Return `value` if it is a list of at most `max_length` strings, else an empty list."""
+    """Return `value` if it is a list of at most `max_length` strings; otherwise an empty list."""
     if isinstance(value, list) and len(value) <= max_length and all(isinstance(item, str) for item in value):
         return [item[:100] for item in value]
     return []
 
 
 def as_int_list(value: Any, max_length: int = 4096) -> list[int]:
-    """Return `value` if it is a list of at most `max_length` whole numbers, else an empty list."""
+    """Return `value` if it is a list of at most `max_length` whole numbers; otherwise an empty list."""
     if isinstance(value, list) and len(value) <= max_length and all(type(item) is int for item in value):
         return list(value)
     return []
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return `value` if it is a JSON object, else an empty one."""
+    """Return `value` if it is a JSON object; otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
@@ -89,6 +89,6 @@ def describe_value(value: Any) -> str:
     """Return a value of the wrong type as a short text."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
-    if type(value) is int and abs(value) > MAX_VALUE:  # printing one of thousands of digits raises
+    if type(value) is int and abs(value) > MAX_VALUE:  # printing a number with thousands of digits raises
         return "a number beyond 2**40"
     return repr(value)[:40]

@@ -1,6 +1,7 @@
-"""Finds watched packages inside zip archives on sys.path, which are not examined further.
+"""Finds watched packages inside zip archives on sys.path; these packages are not examined further.
 
-An archive is on sys.path by a `.pth` file or PYTHONPATH; a folder inside it may be named (`packages.zip/lib`).
+An archive gets onto sys.path through a `.pth` file or PYTHONPATH; the entry may name a folder inside it
+(`packages.zip/lib`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from . import metadata, watched
 
 
 def find_archived() -> dict[str, str]:
-    """Return the archive of each watched module or distribution that one holds; the first on sys.path counts."""
+    """Return the archive that contains each watched module or distribution; the first on sys.path counts."""
     archived: dict[str, str] = {}
     for entry in sys.path:
         for name in _list_names(entry):
@@ -22,7 +23,7 @@ def find_archived() -> dict[str, str]:
 
 
 def _list_names(entry: str) -> Iterator[str]:
-    """Yield the watched names in the archive that an entry of sys.path is, or lies in."""
+    """Yield the watched names in the archive that an entry of sys.path names, or in the named folder of an archive."""
     archive, inside = entry, ""
     while archive and not os.path.exists(archive) and os.path.dirname(archive) != archive:
         inside, archive = os.path.join(os.path.basename(archive), inside), os.path.dirname(archive)

@@ -1,8 +1,8 @@
 """The tools that a source build of flash-attn would use: nvcc, ninja, g++, and how packages are installed here.
 
-CUDA is looked for where torch's `torch.utils.cpp_extension` looks (torch 2.13.0, `_find_cuda_home`): CUDA_HOME,
-CUDA_PATH, the nvcc on PATH, /usr/local/cuda. Versions are read from files; a program is run, with a deadline, only
-if no file gives them.
+CUDA is searched for in the same places as torch's `torch.utils.cpp_extension` (torch 2.13.0, `_find_cuda_home`):
+CUDA_HOME, CUDA_PATH, the nvcc on PATH, /usr/local/cuda. Versions are read from files; a program is run, with a
+deadline, only if no file states them.
 
 triton 3.2.0 and 3.6.0, `triton/runtime/build.py` (`_build`): CC, else gcc or clang on PATH; headers from sysconfig's
 "include".
@@ -22,7 +22,7 @@ from . import metadata, pip_config
 
 
 def find_c_compiler() -> dict[str, object]:
-    """Return the program that triton would call as a fact."""
+    """Return the compiler that triton would call, as a fact."""
     named = os.environ.get("CC", "")
     if named:
         program = named.split()[0] if named.split() else ""
@@ -32,9 +32,9 @@ def find_c_compiler() -> dict[str, object]:
 
 
 def find_python_headers() -> dict[str, object]:
-    """Return the folder that holds Python.h as a fact."""
+    """Return the folder that holds Python.h, as a fact."""
     scheme = sysconfig.get_default_scheme() if hasattr(sysconfig, "get_default_scheme") else ""
-    scheme = "posix_prefix" if scheme in ("", "posix_local") else scheme  # Debian's own scheme, which triton avoids too
+    scheme = "posix_prefix" if scheme in ("", "posix_local") else scheme  # Debian's own scheme, also avoided by triton
     folder = sysconfig.get_paths(scheme=scheme).get("include", "")
     if os.path.isfile(os.path.join(folder, "Python.h")):
         return known(folder)
@@ -46,7 +46,7 @@ UNREADABLE_TOOLS = {
     "pip_config": {},
     "externally_managed": False,
 }
-_VERSION_DEFINE = r"#define\s+(?:CUDART_VERSION|CUDA_VERSION)\s+(\d{4,5})\b"  # patterns are compiled on first use
+_VERSION_DEFINE = r"#define\s+(?:CUDART_VERSION|CUDA_VERSION)\s+(\d{4,5})\b"  # compiled on first use
 _NVCC_RELEASE = r"release (\d+\.\d+)"
 _COMPILER_NAME = r"-(\d+(?:\.\d+)*)\Z"
 
@@ -86,7 +86,7 @@ def find_cuda_home() -> dict[str, object]:
 
 
 def read_nvcc_version(home: dict[str, object]) -> dict[str, object]:
-    """Return the version of the nvcc in the toolkit `home` as a fact: "12.8"."""
+    """Return the version of the nvcc in the toolkit `home` as a fact, such as "12.8"."""
     folder = home.get("known")
     if not isinstance(folder, str):
         return absent("no CUDA toolkit")
@@ -126,7 +126,7 @@ def _version_from_header(folder: str) -> str:
 
 
 def read_gcc_version() -> dict[str, object]:
-    """Return the version of the g++ that a build would call as a fact, from file names if they give it."""
+    """Return the version of the g++ that a build would call, as a fact; from file names if they state it."""
     program = files.find_program("g++")
     if not program:
         return absent("gcc is on PATH but g++ is not" if files.find_program("gcc") else "g++ is not on PATH")

@@ -1,6 +1,7 @@
 """Finds what is installed: every `*.dist-info` and `*.egg-info` on sys.path; the watched ones are read in full.
 
-`importlib.metadata` would do some of it, for 27 ms of imports, and hides half-removed packages, which matter here.
+`importlib.metadata` could do part of this, but its imports take 27 ms and it hides half-removed packages, which matter
+here.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _EMPTY_LISTS = ("wheel_tags", "requires", "files_missing", "files_altered", "mis
 def collect_distributions(
     site_dirs: list[str], with_requirements: bool = False
 ) -> tuple[list[Distribution], list[dict[str, Any]], list[str]]:
-    """Return the distributions in sys.path order, the files that several claim, and the import names that none owns.
+    """Return the distributions in sys.path order, the files that several claim, and the import names without an owner.
 
-    A distribution has the fields of `core.environment.Distribution` and "_path": its metadata directory or file.
-    `with_requirements` reads Requires-Dist of those that are not watched too.
+    A distribution has the fields of `core.environment.Distribution` and "_path": its metadata directory or file. With
+    `with_requirements`, Requires-Dist of unwatched distributions is read too.
     """
     sites = _list_sites(site_dirs)
     installed = [distribution for site, names in sites for distribution in _read_site(site, names)]
@@ -59,7 +60,7 @@ def collect_distributions(
 
 
 def _list_sites(site_dirs: list[str]) -> list[tuple[str, list[str]]]:
-    """Return each directory once, however often and through whatever links it is on sys.path, with its entries."""
+    """Return each directory of sys.path once, with its entries; repeated entries and links are resolved."""
     sites: dict[tuple[int, int], tuple[str, list[str]]] = {}
     for site in site_dirs:
         try:
@@ -186,7 +187,7 @@ def _apply_headers(distribution: Distribution, path: str) -> None:
 
 
 def _read_requirements(distribution: Distribution) -> None:
-    """Read what a distribution requires, and nothing else of it; left empty if that cannot be read."""
+    """Read only the requirements of a distribution; they stay empty if they cannot be read."""
     for name in ("METADATA", "PKG-INFO"):
         try:
             data = files.read_bytes(os.path.join(distribution["_path"], name), _METADATA_LIMIT)
@@ -199,7 +200,7 @@ def _read_requirements(distribution: Distribution) -> None:
 
 
 def _mark_egg_links(sites: list[tuple[str, list[str]]], installed: list[Distribution]) -> None:
-    """Mark what `setup.py develop` installed as editable, and record links whose target is not on sys.path."""
+    """Mark distributions from `setup.py develop` as editable, and record links whose target is not on sys.path."""
     for site, names in sites:
         for name in names:
             if not name.endswith(".egg-link"):

@@ -1,4 +1,4 @@
-"""Faults of known releases, looked for in the installed files: who repaired a file by hand has the fault no more."""
+"""Looks for faults of known releases in the installed files: a file repaired by hand no longer has the fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Pattern
 from .. import files
 
 _LIMIT = 1 << 20
-# Distribution -> code of the rule about the fault, file, and the lines that make it up together.
+# Distribution -> code of the rule about the fault, file, and the lines that together make up the fault.
 _FAULTS: dict[str, tuple[str, str, tuple[Pattern[str], ...]]] = {
     "transformers": (
         "ATN457",
@@ -22,7 +22,7 @@ _FAULTS: dict[str, tuple[str, str, tuple[Pattern[str], ...]]] = {
 
 
 def find_faults(distribution: str, site: str) -> dict[str, bool]:
-    """Return by the code of its rule whether a fault is in the files of a distribution; nothing if none was read."""
+    """Return, by rule code, whether a fault is in the files of a distribution; empty if none was read."""
     if distribution not in _FAULTS:
         return {}
     code, path, lines = _FAULTS[distribution]

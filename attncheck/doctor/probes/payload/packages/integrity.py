@@ -16,13 +16,13 @@ else:
     RecordsBase = dict
 
 _RECORD_LIMIT = 1 << 24  # torch's RECORD is 1.5 MB
-_MAX_FILES = 200  # files named in one list
-_MAX_HASHED_FILE = 1 << 18  # larger files are compared by size alone
+_MAX_FILES = 200  # files per list
+_MAX_HASHED_FILE = 1 << 18  # larger files are compared only by size
 _MAX_HASHED_TOTAL = 1 << 24
 
 
 class Records(RecordsBase):
-    """RECORD by metadata directory, read on first use; empty if there is none."""
+    """RECORD by metadata directory, read on first use; empty if it does not exist."""
 
     def __missing__(self, path: str) -> bytes:
         """Read the RECORD in the metadata directory `path`."""
@@ -34,7 +34,7 @@ class Records(RecordsBase):
 
 
 def check_files(distribution: dict[str, Any], records: Records, names: frozenset[str]) -> None:
-    """Fill in "files_missing" and "files_altered" by size, and note a package whose files are all gone.
+    """Fill in "files_missing" and, by size, "files_altered", and note a package whose files are all missing.
 
     `names` are the entries of the site directory.
     """
@@ -69,7 +69,7 @@ def top_level_names(distribution: dict[str, Any], records: Records) -> set[str]:
 
 
 def package_files(record: bytes) -> list[tuple[str, str, int]]:
-    """Return RECORD's lines about the package's own files: no bytecode, no metadata, no script outside."""
+    """Return RECORD's lines about the package's own files: no bytecode, no metadata, no script outside the package."""
     return [
         row
         for row in metadata.parse_record(record)
@@ -82,10 +82,10 @@ def package_files(record: bytes) -> list[tuple[str, str, int]]:
 
 
 def hash_record(record: bytes) -> str:
-    """Return the sha256 of RECORD's lines about the package's own files, "" without any.
+    """Return the sha256 of RECORD's lines about the package's own files; "" if there are none.
 
-    What an installer adds (bytecode, INSTALLER, scripts that name the environment's Python) is left out: the same wheel
-    has the same hash in every environment.
+    Lines added by an installer (bytecode, INSTALLER, scripts that name the environment's Python) are left out, so that
+    the same wheel has the same hash in every environment.
     """
     lines = {
         line.strip()
@@ -99,7 +99,7 @@ def hash_record(record: bytes) -> str:
 
 
 def compare_contents(installed: list[dict[str, Any]], records: Records) -> None:
-    """Add to "files_altered" by hash, where flash-attn distributions share one directory and size may deceive."""
+    """Extend "files_altered" by hash if flash-attn distributions share a directory, where equal sizes prove nothing."""
     remaining = _MAX_HASHED_TOTAL
     suspects = [
         distribution
@@ -132,7 +132,7 @@ def _compare_sizes(distribution: dict[str, Any], record: bytes) -> None:
                 distribution["files_missing"].append(path)
             continue
         except (OSError, ValueError):
-            continue  # unreadable is not altered
+            continue  # an unreadable file does not count as altered
         if size >= 0 and actual != size and len(distribution["files_altered"]) < _MAX_FILES:
             distribution["files_altered"].append(path)
     if rows and missing == len(rows):

@@ -1,4 +1,4 @@
-"""The files of a `*.dist-info`, parsed without `email`, `csv` or `importlib.metadata`, which cost more than the rest.
+"""Parses the files of a `*.dist-info` without `email`, `csv` or `importlib.metadata`, which are slow to import.
 
 Formats: core metadata, RECORD and WHEEL as in the PyPA specifications (packaging.python.org, "Recording installed
 projects", "Binary distribution format", "Direct URL data structure").
@@ -13,8 +13,8 @@ from ..privacy import strip_url_secrets
 _KEYS = frozenset(("name", "version", "requires-dist", "requires-python"))
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 _SEPARATORS = re.compile(r"[-_.]+")
-_MAX_VALUE_LENGTH = 1000  # characters of one value
-_MAX_VALUES = 1000  # values of one list
+_MAX_VALUE_LENGTH = 1000  # characters per value
+_MAX_VALUES = 1000  # values per list
 
 
 def normalise_name(name: str) -> str:
@@ -23,24 +23,24 @@ def normalise_name(name: str) -> str:
 
 
 def is_valid_name(name: str) -> bool:
-    """Return whether `name` can be a distribution's name."""
+    """Return whether `name` is a valid distribution name."""
     return len(name) <= 200 and _NAME.match(name) is not None
 
 
 def split_stem(stem: str) -> tuple[str, str]:
-    """Return name and version from a directory's name without its suffix: "flash_attn-2.8.3"."""
+    """Return name and version from a directory's name without its suffix, such as "flash_attn-2.8.3"."""
     name, dash, version = stem.rpartition("-")
     return (name, version) if dash and name and version[:1].isdecimal() else (stem, "")
 
 
 def parse_headers(data: bytes) -> tuple[dict[str, list[str]], str]:
-    """Return the headers of METADATA that matter, by lower-case name, and what is wrong with the file ("" nothing)."""
+    """Return the relevant headers of METADATA, by lower-case name, and the problem with the file ("" if none)."""
     headers: dict[str, list[str]] = {}
     problem = ""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        # A read that stopped at its cap may have split the last character; that is no fault of the file.
+        # A read that stopped at its limit may have split the last character, which is not a fault of the file.
         problem = "" if error.start >= len(data) - 4 and error.reason.startswith("unexpected end") else "not UTF-8"
         text = data.decode("utf-8", "replace")
     text = text[: text.find("\n\n") + 1] or text
@@ -62,7 +62,7 @@ def parse_headers(data: bytes) -> tuple[dict[str, list[str]], str]:
 
 
 def parse_record(data: bytes) -> list[tuple[str, str, int]]:
-    """Return RECORD as (path, hash, size in bytes); hash "" and size -1 if the line does not give them."""
+    """Return RECORD as (path, hash, size in bytes); hash "" and size -1 if the line lacks them."""
     rows = []
     for line in data.decode("utf-8", "replace").split("\n"):
         path, digest, size = [*line.strip().rsplit(",", 2), "", ""][:3]

@@ -1,8 +1,8 @@
-"""Which distribution owns an import name, which files two of them claim, and which names none owns.
+"""Determines which distribution owns an import name, which files two of them claim, and which names have no owner.
 
-Why it matters: flash-attn 2.8.3 and flash-attn-4 4.0.0b36 both install flash_attn/cute/*; whichever came last wins,
-and removing either removes the other's files. A source checkout or a leftover directory on sys.path is imported
-instead of the installed package although the metadata looks fine.
+Why it matters: flash-attn 2.8.3 and flash-attn-4 4.0.0b36 both install flash_attn/cute/*. The one installed last wins,
+and removing either removes the other's files. A source checkout or a leftover directory on sys.path is imported instead
+of the installed package, although the metadata looks correct.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     Distribution = dict[str, Any]
 
-_MAX_FILES = 100  # files named for one set of owners
+_MAX_FILES = 100  # files listed per set of owners
 _SUFFIXES = (".py", ".abi3.so", ".so", ".pyd")
 
 
 def find_clashes(installed: list[Distribution], records: integrity.Records) -> list[dict[str, Any]]:
-    """Return {"path", "owners"} for each file that several RECORDs in one site directory claim with unlike content.
+    """Return {"path", "owners"} for each file that several RECORDs in one site directory claim with different content.
 
-    Files that are alike in every distribution, such as the empty nvidia/__init__.py, do no harm and are left out.
+    Files that are identical in every distribution, such as the empty nvidia/__init__.py, are harmless and left out.
     """
     claims: dict[tuple[str, str], dict[str, str]] = {}
     for distribution in _overlapping_distributions(installed, records):
@@ -65,7 +65,7 @@ def _overlapping_distributions(installed: list[Distribution], records: integrity
 def find_shadows(
     sites: list[tuple[str, frozenset[str]]], installed: list[Distribution], records: integrity.Records
 ) -> list[str]:
-    """Return "NAME at PATH" for each watched import name that Python would take from outside every distribution."""
+    """Return "NAME at PATH" for each watched import name that Python would load from outside every distribution."""
     shadows = []
     for name, providers in watched.IMPORT_PROVIDERS.items():
         for site, entry in _resolve_import(name, sites):
@@ -80,7 +80,7 @@ def find_shadows(
 
 
 def _resolve_import(name: str, sites: list[tuple[str, frozenset[str]]]) -> list[tuple[str, str]]:
-    """Return what `import name` loads, as (directory, entry): one package or module, or all parts of a namespace."""
+    """Return as (directory, entry) what `import name` loads: one package or module, or all parts of a namespace."""
     parts = []
     for site, names in sites:
         folder = name in names and os.path.isdir(os.path.join(site, name))
@@ -112,8 +112,7 @@ def _is_owned(
 
 
 def _claims_entry(distribution: Distribution, entry: str, records: integrity.Records) -> bool:
-    """Return whether a distribution's RECORD names `entry`; without a RECORD, whether its top_level.txt or name
-    does."""
+    """Return whether a distribution's RECORD names `entry`; without a RECORD, its top_level.txt or its name decides."""
     record = records[distribution["_path"]]
     if record:
         line_start = b"\n" + os.fsencode(entry)
@@ -126,7 +125,7 @@ def _claims_entry(distribution: Distribution, entry: str, records: integrity.Rec
 
 
 def _is_in_editable_source(distribution: Distribution, path: str) -> bool:
-    """Return whether `path` lies inside the source tree of an editable distribution."""
+    """Return whether `path` is inside the source tree of an editable distribution."""
     source = distribution["direct_url"]
     if not distribution["editable"] or not source.startswith("file://"):
         return False

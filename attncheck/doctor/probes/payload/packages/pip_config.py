@@ -1,8 +1,8 @@
-"""pip's effective settings, as far as they change what an install does.
+"""pip's effective settings, as far as they affect an installation.
 
-Read like pip does (pip 23.2.1, `_internal/configuration.py` and `_internal/cli/parser.py`): files in the order
-global, user, site (the environment's own), PIP_CONFIG_FILE, each over the one before; then section [install] over
-[global]; then PIP_* variables over all. An empty value counts as unset. uv reads none of it.
+They are read as pip does (pip 23.2.1, `_internal/configuration.py` and `_internal/cli/parser.py`): files in the order
+global, user, site (the environment's own), PIP_CONFIG_FILE, each overriding the previous one. Section [install]
+overrides [global], and PIP_* variables override everything. An empty value counts as unset. uv reads none of this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def collect_pip_settings() -> dict[str, str]:
 
 
 def compare_file_systems() -> dict[str, object]:
-    """Return as a fact whether pip's cache lies on another file system than where pip unpacks and builds.
+    """Return as a fact whether pip's cache is on another file system than the folder in which pip unpacks and builds.
 
     The cache: PIP_CACHE_DIR or the setting cache-dir, else XDG_CACHE_HOME, else ~/.cache (pip 25.3,
     `_internal/utils/appdirs.py`); the other: TMPDIR, TEMP, TMP or /tmp (tempfile.gettempdir, which would write there).
@@ -69,14 +69,14 @@ def _read_cache_setting() -> str:
 
 
 def _nearest_folder(path: str) -> str:
-    """Return `path`, or the nearest folder above it that exists: there pip would create it."""
+    """Return `path`, or the nearest existing folder above it, in which pip would create it."""
     while not os.path.isdir(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return path
 
 
 def config_paths() -> list[str]:
-    """Return where pip looks for its configuration, the weakest first."""
+    """Return the paths of pip's configuration files, lowest precedence first."""
     configured = os.environ.get("PIP_CONFIG_FILE", "")
     if configured == os.devnull:
         return []

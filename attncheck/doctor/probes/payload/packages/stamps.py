@@ -1,7 +1,7 @@
-"""Tells whether a module of the installed packages was changed since: a digest of all their sizes and times.
+"""Detects changes to modules of the installed packages, with a digest of all their sizes and modification times.
 
-What the interpreter runs when it starts is digested by its contents (`startup`). What else the static lane reads is
-small; a module that is edited where it lies changes neither RECORD nor its folder.
+Files that the interpreter runs at start-up are digested by content (`startup`). Other files of the static lane are
+small. Editing a module in place changes neither RECORD nor its folder.
 """
 
 from __future__ import annotations
@@ -12,28 +12,33 @@ from collections.abc import Iterator
 from . import integrity, startup, watched
 
 _SUFFIXES = (b".py", b".so", b".pyd")
-_MAX_TREE_FILES = 20000  # of one editable distribution
+_MAX_TREE_FILES = 20000  # per editable distribution
 
 
-def digest_stamps(installed: list[dict[str, object]], site_dirs: list[str]) -> str:
-    """Return a digest of path, size and time of change of every module of the watched ones among `installed`.
+def digest_stamps(installed: list[dict[str, object]], site_dirs: list[str], with_all: bool = False) -> str:
+    """Return a digest of path, size and modification time of every module of the watched distributions in `installed`.
 
-    What runs when the interpreter starts, and may change any of them, is part of it.
+    It includes the code that runs at interpreter start-up, which may change any of them. `with_all` takes every
+    distribution and all folders, which reveal modules that belong to none.
     """
     import hashlib
 
     stamps = [startup.digest_startup(site_dirs).encode()]
     records = integrity.Records()
+    folders = set(map(os.fsencode, site_dirs))
     for distribution in installed:
-        if watched.is_watched(str(distribution["name"])):
-            stamps += map(_stamp_file, _iter_modules(distribution, records))
+        if with_all or watched.is_watched(str(distribution["name"])):
+            modules = list(_iter_modules(distribution, records))
+            stamps += map(_stamp_file, modules)
+            folders.update(map(os.path.dirname, modules))
+    stamps += map(_stamp_file, sorted(folders) if with_all else ())
     return hashlib.sha256(b"\n".join(stamps)).hexdigest()
 
 
 def digest_distribution(distribution: dict[str, object]) -> str:
-    """Return a digest of path, size and time of change of every module of one distribution, and of their folders.
+    """Return a digest of path, size and modification time of one distribution's modules and their folders.
 
-    The folders tell of modules that came without the list of files.
+    The folders reveal modules that were added but are not in the list of files.
     """
     import hashlib
 

@@ -1,6 +1,6 @@
-"""Digests what an interpreter runs and reads when it starts, which may change any import.
+"""Digests what an interpreter runs and reads at start-up, which may affect any import.
 
-Those are sys.path itself, `pyvenv.cfg`, every `.pth` file, `sitecustomize`, `usercustomize`, and the modules that these
+That is sys.path itself, `pyvenv.cfg`, every `.pth` file, `sitecustomize`, `usercustomize`, and the modules that these
 import in turn, except the standard library's. Site: https://docs.python.org/3/library/site.html.
 """
 
@@ -17,11 +17,11 @@ _ROOTS = ("sitecustomize", "usercustomize")
 _SUFFIXES = (".py", ".pyc", ".so", ".pyd")
 _IMPORT = re.compile(r"(?:^|;)[ \t]*(?:import|from)[ \t]+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*)", re.MULTILINE)
 _MAX_MODULES = 200
-_MAX_BYTES = 1 << 20  # of one file; its size counts beyond that
+_MAX_BYTES = 1 << 20  # per file; only the size of larger files counts
 
 
 def digest_startup(site_dirs: list[str]) -> str:
-    """Return a digest of all that decides what `site` does in this interpreter."""
+    """Return a digest of everything that decides what `site` does in this interpreter."""
     import hashlib
 
     digest = hashlib.sha256(repr((site_dirs, sys.path, sys.prefix)).encode("utf-8", "surrogatepass"))
@@ -40,12 +40,12 @@ def _iter_files(site_dirs: list[str]) -> Iterator[str]:
 
 
 def _iter_modules(site_dirs: list[str], path_files: list[str]) -> Iterator[str]:
-    """Yield the files of modules that are imported at the start, and of those that they import."""
+    """Yield the files of modules that are imported at start-up, and of those that they import."""
     standard_library = os.path.dirname(os.__file__)
     own_dirs = [site for site in site_dirs if os.path.basename(site) != "lib-dynload" and site != standard_library]
     waiting = [name for path in path_files for name in _imported_names(path)]
     seen = {*_ROOTS}
-    for name in _ROOTS:  # a distribution of Linux may have one in the standard library
+    for name in _ROOTS:  # a Linux distribution may place one in the standard library
         waiting += [other for path in _find_module(site_dirs, name) for other in _imported_names(path)]
         yield from _find_module(site_dirs, name)
     while waiting and len(seen) < _MAX_MODULES:
@@ -58,7 +58,7 @@ def _iter_modules(site_dirs: list[str], path_files: list[str]) -> Iterator[str]:
 
 
 def _imported_names(path: str) -> list[str]:
-    """Return the modules that a file imports, as far as its text tells, with the packages that hold them."""
+    """Return the modules that a file's text seems to import, with their parent packages."""
     if not path.endswith((".py", ".pth")):
         return []
     names = [name.strip() for match in _IMPORT.findall(files.read_text(path, _MAX_BYTES)) for name in match.split(",")]
@@ -67,7 +67,7 @@ def _imported_names(path: str) -> list[str]:
 
 
 def _find_module(site_dirs: list[str], name: str) -> Iterator[str]:
-    """Yield the files that may be a module, in every folder of sys.path: which one counts may change."""
+    """Yield the files that may be the module, in every folder of sys.path, because the effective one may change."""
     relative = name.replace(".", os.sep)
     for site in site_dirs:
         for stem in (relative, os.path.join(relative, "__init__")):

@@ -21,10 +21,10 @@ _WATCHED_PREFIXES = (
     "nvidia-cutlass-dsl-",
     "flash-mla",
 )
-# Small enough, and broken often enough, that every file is compared with RECORD.
+# Small and often broken, so every file is compared with RECORD.
 _COMPARED = ("flash-attn", "flashattn-hopper", "ring-flash-attn", "liger-kernel")
 
-# Import name -> the distributions that are expected to bring it.
+# Import name -> the distributions that are expected to provide it.
 IMPORT_PROVIDERS = {
     "flash_attn": ("flash-attn", "flash-attn-4"),
     "torch": ("torch",),

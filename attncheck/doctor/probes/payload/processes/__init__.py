@@ -1,1 +1,1 @@
-"""Child processes with deadlines: forked jobs and external programs, none of which outlives its parent."""
+"""Child processes with deadlines: forked jobs and external programs; none outlives its parent."""

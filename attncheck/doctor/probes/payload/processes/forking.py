@@ -1,8 +1,9 @@
 """Forked child processes: pipes and messages, start-up, signals, reaping; no child outlives its parent.
 
-A child is made with `os.fork`, so it starts with everything its parent has already imported. It gets a session of
-its own (so that it can be killed with all it started), no terminal, an empty standard input, standard output thrown
-away and standard error on a pipe. On Linux the kernel kills it when its parent dies, even inside a C call.
+A child is made with `os.fork`, so it starts with everything that its parent has already imported. It gets its own
+session (so that it can be killed with all its children), no terminal, and an empty standard input. Its standard output
+is discarded, and its standard error goes to a pipe. On Linux the kernel kills it when its parent dies, even inside a C
+call.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     Message = Dict[str, Any]
     Send = Callable[[Message], None]
 
-MESSAGE_LIMIT = 4 << 20  # bytes; an answer is far smaller, a damaged length is not
+MESSAGE_LIMIT = 4 << 20  # bytes; answers are far smaller, a damaged length is not
 STDERR_TAIL = 16 << 10  # bytes kept of a child's standard error
 IS_LINUX = sys.platform.startswith("linux")
 DUMP_SIGNAL = getattr(
     signal, "SIGURG", None
-)  # its default is to be ignored: harmless in a process that does not handle it
+)  # ignored by default, so it is harmless in a process that does not handle it
 _PDEATHSIG, _SUBREAPER = 1, 36  # linux/prctl.h: PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 
@@ -82,7 +83,7 @@ def _parse_message(data: bytes) -> list[Message]:
 
 
 def make_sender(descriptor: int) -> Send:
-    """Return a function that writes one message to `descriptor`."""
+    """Return a function that sends one message to `descriptor`."""
 
     def send(message: Message) -> None:
         body = json.dumps(message).encode("ascii", "backslashreplace")
@@ -94,7 +95,7 @@ def make_sender(descriptor: int) -> Send:
 
 
 def fork() -> int:
-    """Return what `os.fork` returns, without its warning about the threads that some libraries start."""
+    """Return the result of `os.fork`, without its warning about threads that some libraries start."""
     import warnings
 
     with warnings.catch_warnings():
@@ -103,14 +104,14 @@ def fork() -> int:
 
 
 def prctl(option: int, value: int) -> None:
-    """Set one option of this process by Linux's prctl(2); elsewhere do nothing."""
+    """Set one option of this process with Linux's prctl(2); on other systems do nothing."""
     if not IS_LINUX:
         return
     try:
         import ctypes
 
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-    except Exception:  # a C library without prctl: the supervisor's pipes still notice a death, later
+    except Exception:  # the C library lacks prctl; the supervisor's pipes still detect a death, but later
         return
 
 
@@ -121,7 +122,7 @@ def adopt_orphans() -> None:
 
 @contextlib.contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Become, within the block, the parent of every descendant whose own parent dies, and kill those at its end."""
+    """Within the block, adopt every descendant whose own parent dies, and kill all of them at the end."""
     before = set(list_children())
     prctl(_SUBREAPER, 1)
     try:
@@ -146,7 +147,7 @@ def set_up_child(parent: int, pipes: Pipes, unneeded: Iterable[int]) -> None:
     """Set up a process that has just been forked: own session, own streams, killed when `parent` dies."""
     os.setsid()
     prctl(_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died between the fork and the line above
+    if os.getppid() != parent:  # the parent died between the fork and the line above
         os._exit(1)
     _reset_signals()
     close_descriptors(unneeded)
@@ -163,7 +164,7 @@ def _reset_signals() -> None:
 
 
 def _disable_core_dumps() -> None:
-    """Forbid core files: 1 byte stops both a file and a handler such as systemd-coredump (core(5))."""
+    """Prevent core dumps: a limit of 1 byte stops files and handlers such as systemd-coredump (core(5))."""
     try:
         import resource
 
@@ -189,7 +190,7 @@ def _open_stream(descriptor: int, mode: str) -> Any:
 
 
 def close_descriptors(descriptors: Iterable[int]) -> None:
-    """Close `descriptors`, open or not."""
+    """Close `descriptors`, ignoring those that are not open."""
     for descriptor in descriptors:
         try:
             os.close(descriptor)
@@ -220,13 +221,13 @@ def enable_crash_dumps(descriptor: int) -> None:
 
 
 def kill_process_group(pid: int) -> None:
-    """Kill a child and what it started in its session."""
+    """Kill a child and everything in its session."""
     send_signal(-pid, signal.SIGKILL)
     send_signal(pid, signal.SIGKILL)
 
 
 def send_signal(pid: int, signal_number: int) -> None:
-    """Send a signal to a process, or with a negative number to a group, that may be gone."""
+    """Send a signal to a process, or with a negative number to a group, which may no longer exist."""
     try:
         os.kill(pid, signal_number)
     except OSError:
@@ -234,16 +235,16 @@ def send_signal(pid: int, signal_number: int) -> None:
 
 
 def is_readable(descriptor: int, seconds: float) -> bool:
-    """Return whether `descriptor` can be read (or has ended) within `seconds`."""
-    poll = select.poll()  # not select(): descriptors may be numbered above 1023
+    """Return whether `descriptor` becomes readable (or has ended) within `seconds`."""
+    poll = select.poll()  # not select(), because descriptors may be above 1023
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
 def reap_child() -> tuple[int, int] | None:
-    """Reap a child of this process that has ended, kill its group, and return (pid, status); None if none has."""
+    """Reap a child of this process that has ended, kill its group, and return (pid, status); None if there is none."""
     try:
-        if hasattr(os, "waitid"):  # without reaping at first: until then no other process can get its process id
+        if hasattr(os, "waitid"):  # not reaped yet, so that no other process can get its process id
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return None
@@ -274,7 +275,7 @@ def kill_descendants(seconds: float = 2.0) -> None:
 
 
 def list_children() -> list[int]:
-    """Return the process ids of this process's children, if the system can say."""
+    """Return the process ids of this process's children, if the system provides them."""
     pid = os.getpid()
     try:
         with open("/proc/%d/task/%d/children" % (pid, pid)) as stream:

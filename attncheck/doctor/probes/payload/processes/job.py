@@ -18,7 +18,7 @@ POLL_SECONDS = 0.02  # between two checks for children that have ended
 
 
 class Job:
-    """One job for a child: `work(send)` sends its answers; a fork server's work returns whether it is ready."""
+    """One job for a child: `work(send)` sends its answers; for a fork server it returns whether the server is ready."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class Job:
     ) -> None:
         """Describe a job.
 
-        `deadline_share` is the part of the deadline that it may use; if a `vital` parent fails, its dependants are
-        skipped; `unfit_reason` says why a fork server cannot be forked from, "" if it can.
+        `deadline_share` is the part of the deadline that it may use. If a `vital` parent fails, its dependants are
+        skipped. `unfit_reason` returns why a fork server cannot be forked, "" if it can.
         """
         self.name, self.work, self.parent, self.is_fork_server = name, work, parent, is_fork_server
         self.deadline_share, self.vital, self.unfit_reason = deadline_share, vital, unfit_reason
         self.state = "waiting"  # then "running", "serving" (a fork server that is ready), "finished"
-        # "done", "died", "hung", "skipped" (something that it needs failed), "lost" (for want of a process or time)
+        # "done", "died", "hung", "skipped" (a prerequisite failed) or "lost" (no process or time was available)
         self.ending = ""
         self.skip_reason = ""
         self.answers: list[Message] = []
@@ -46,7 +46,7 @@ class Job:
         self.status = 0
         self.pid = 0
         self.started_at = self.stop_at = self.stopped_at = self.allowed_seconds = 0.0
-        self.forked_from: Job | None = None  # the fork server it was forked from; None: the supervisor
+        self.forked_from: Job | None = None  # the fork server that is its parent; None: the supervisor
         self.retried = False
         self.first_record: Message | None = None  # the record of the first try
         self.pipes: forking.Pipes | None = None
@@ -66,7 +66,7 @@ class Job:
 
 
 def restore_first_try(job: Job) -> None:
-    """Let the record of the first, longer try count, where the second ran out of time."""
+    """Use the record of the first, longer try if the second one ran out of time."""
     first_record: Any = job.first_record
     job.ending, job.skip_reason, job.answers, job.status = "hung", "", first_record["answers"], first_record["status"]
     job.stderr = first_record["errors"].encode("utf-8", "replace")
@@ -74,7 +74,7 @@ def restore_first_try(job: Job) -> None:
 
 
 def describe_failure(job: Job) -> str:
-    """Return in a few words how a job failed that others depend on."""
+    """Return a short text on how a job failed that others depend on."""
     for answer in job.answers:
         if "failed" in answer:
             return str(answer["failed"])
@@ -82,7 +82,7 @@ def describe_failure(job: Job) -> str:
 
 
 def is_fork_failure(job: Job) -> bool:
-    """Return whether `job` failed in a way that only a forked process can: CUDA cannot be started again in one."""
+    """Return whether `job` failed in a way that is specific to forked processes, in which CUDA cannot restart."""
     text = " ".join(str(answer) for answer in job.answers if "failed" in answer).lower()
     return job.forked_from is not None and ("fork" in text or "cuda error: initialization error" in text)
 
@@ -102,7 +102,7 @@ def run_job(job: Job, parent: int, jobs: dict[str, Job], unneeded: Iterable[int]
             send({"ready": job.unfit_reason() if job.unfit_reason is not None else ""})
             _serve_forks(job, jobs, send)
         send({"done": True})
-        while os.getppid() == parent:  # the supervisor kills this process with all that the import has started
+        while os.getppid() == parent:  # the supervisor kills this process and everything that the import has started
             time.sleep(0.2)
         status = 0
     finally:
@@ -111,13 +111,13 @@ def run_job(job: Job, parent: int, jobs: dict[str, Job], unneeded: Iterable[int]
 
 def _lower_priority() -> None:
     try:
-        os.nice(3)  # the fork servers, which others wait for, go first
+        os.nice(3)  # fork servers, which others wait for, get priority
     except OSError:
         return
 
 
 def _serve_forks(fork_server: Job, jobs: dict[str, Job], send: Send) -> None:
-    """Fork the jobs that the supervisor names and report how they end, as long as the parent lives."""
+    """Fork the jobs that the supervisor names and report how they end, while the parent lives."""
     assert fork_server.pipes is not None
     commands, decoder = fork_server.pipes.commands[0], forking.MessageDecoder()
     parent, own_pid = os.getppid(), os.getpid()

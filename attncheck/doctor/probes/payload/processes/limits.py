@@ -1,6 +1,6 @@
 """Runs programs that may hang, flood or fork, in parallel, under one deadline; none of them outlives it.
 
-A program stuck inside the kernel cannot be killed: it is sent SIGKILL and left to end when it can.
+A program that is stuck inside the kernel cannot be killed; it gets SIGKILL and ends when it can.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import time
 from ..facts import describe_error
 from . import forking
 
-OUTPUT_LIMIT = 4 << 20  # bytes; nvidia-smi on a machine of 16 GPUs writes less than 1 MiB
+OUTPUT_LIMIT = 4 << 20  # bytes; nvidia-smi on a machine with 16 GPUs writes less than 1 MiB
 GRACE_SECONDS = 1.0  # for a killed program to end
 _POLL_SECONDS = 0.05
 
 
 class ProgramRun:
-    """One running program: its output so far, and in the end `problem`, "" if it exited with status 0."""
+    """One running program: its output so far, and at the end `problem`, "" if it exited with status 0."""
 
     def __init__(self, command: list[str]) -> None:
-        """Start `command` in its own session, so that it can be killed with all that it started."""
+        """Start `command` in its own session, so that it can be killed with all its children."""
         self.text = ""
         self.problem = ""
-        self.is_partial = False  # stopped before it was done: its output may be cut off
+        self.is_partial = False  # stopped early, so its output may be cut off
         self.process = None
         self._chunks: list[bytes] = []
         self._size = 0
@@ -44,7 +44,7 @@ class ProgramRun:
             self.problem = "it cannot be started: " + describe_error(error)
 
     def read_output(self) -> bool:
-        """Read what is waiting in the pipe; return False if nothing more can come."""
+        """Read the available output from the pipe; return False if it has ended."""
         assert self.process is not None and self.process.stdout is not None
         chunk = os.read(self.process.stdout.fileno(), 1 << 16)
         self._size += len(chunk)
@@ -55,11 +55,11 @@ class ProgramRun:
         return bool(chunk)
 
     def give_up(self, problem: str) -> None:
-        """Note why it is not waited for any longer; `finish` kills it."""
+        """Record why the program is no longer waited for; `finish` kills it."""
         self.is_partial, self.problem = True, problem
 
     def has_ended(self) -> bool:
-        """Return whether the program itself has ended, without reaping it: its process group must stay ours."""
+        """Return whether the program itself has ended, without reaping it, so that its process group is not reused."""
         if self.process is None or not hasattr(os, "waitid"):
             return self.process is None
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -69,10 +69,10 @@ class ProgramRun:
             return True
 
     def finish(self) -> None:
-        """Kill what is left of it and decode its output."""
+        """Kill the remaining processes and decode the output."""
         if self.process is None:
             return
-        if not self.problem:  # its output has ended: the exit itself may be a moment behind
+        if not self.problem:  # its output has ended; its exit may follow a moment later
             _wait_until(self.has_ended, GRACE_SECONDS)
         forking.kill_process_group(self.process.pid)
         try:
@@ -87,7 +87,7 @@ class ProgramRun:
 
 
 def run_programs(commands: dict[str, list[str]], seconds: float) -> dict[str, ProgramRun]:
-    """Run `commands`, by name, in parallel; after `seconds` what still runs is killed, daemons that they left too."""
+    """Run `commands`, by name, in parallel; after `seconds`, kill all remaining processes, including daemons."""
     end_time = time.monotonic() + seconds
     with forking.adopting_orphans():
         runs = {name: ProgramRun(command) for name, command in commands.items()}
@@ -109,7 +109,7 @@ def _read_outputs(runs: list[ProgramRun], end_time: float, seconds: float) -> No
         if remaining <= 0:
             break
         ready = [descriptor for descriptor, _ in poll.poll(min(remaining, _POLL_SECONDS) * 1000)]
-        # A child that it left behind may hold the pipe open: then its own end counts.
+        # A child that it left behind may keep the pipe open, so the program's own end counts.
         done = [descriptor for descriptor in ready if not open_runs[descriptor].read_output()]
         if not ready:
             done = [descriptor for descriptor, run in open_runs.items() if run.has_ended()]

@@ -1,4 +1,4 @@
-"""Runs a supervisor and its jobs in their own process, and waits for the jobs' records."""
+"""Runs a supervisor and its jobs in a separate process, and waits for the jobs' records."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from .forking import Message
     from .job import Job
 
-FAILURE = "failure"  # in the place of the records: why there are none
+FAILURE = "failure"  # the key that, in place of the records, says why there are none
 
 
 def run_jobs(jobs: list[Job], deadline: float) -> dict[str, Message]:
-    """Return the records of `jobs` by name, after about `deadline` seconds at most; nothing they started is left.
+    """Return the records of `jobs` by name, after about `deadline` seconds at most; no process remains.
 
     Raises `OSError` if no process can be forked.
     """

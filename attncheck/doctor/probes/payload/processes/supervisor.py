@@ -1,13 +1,13 @@
 """Runs a tree of jobs in forked children, each with its own deadline, and leaves no process behind.
 
-A fork server (a job whose `is_fork_server` is true) stays alive after it has done its work: the jobs that depend on
-it are forked from it, so that what it imported is imported once. The supervisor is its own process that imports
-no examined package. It alone decides which job starts, and it kills; a fork server only forks the jobs that the
-supervisor names and reports how its children ended.
+A fork server (a job with `is_fork_server`) stays alive after its work. The jobs that depend on it are forked from it,
+so that its imports happen only once. The supervisor is a separate process that imports no examined package. It alone
+decides which job starts, and it kills jobs. A fork server only forks the jobs that the supervisor names and reports how
+its children ended.
 
-A fork is nearly, not quite, a fresh start. So a job that fails in a child of a fork server (it died, it hung, its
-error mentions forking) is tried once more in a child of the supervisor, which starts from nothing, and that answer is
-the one that counts.
+A fork differs slightly from a fresh start. Therefore a job that fails in a child of a fork server is tried again in a
+new child of the supervisor, and the second answer counts. Such a job died, hung, or raised an error that mentions
+forking.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .forking import Message
     from .job import Job
 
-MAX_RUNNING = 8  # children at work at the same time, not counting fork servers that are ready
-GRACE_SECONDS = 5.0  # beyond the common end time, for jobs that could only start late
+MAX_RUNNING = 8  # children that run at the same time, not counting fork servers that are ready
+GRACE_SECONDS = 5.0  # on top of the common end time, for jobs that could only start late
 
 
 class Supervisor:
@@ -71,7 +71,7 @@ class Supervisor:
                 self._launch_job(job)
 
     def _choose_parent_process(self, job: Job) -> tuple[str, str]:
-        """Return where to fork `job` from: "supervisor", "fork server", "wait", or "skip" with the reason."""
+        """Return where to fork `job`: "supervisor", "fork server", "wait", or "skip" with the reason."""
         job.forked_from = None
         parent = self.jobs.get(job.parent)
         while parent is not None:
@@ -119,12 +119,12 @@ class Supervisor:
     # Reading
 
     def _read_ready_pipes(self) -> bool:
-        """Read what the children wrote; return False if our own parent no longer exists."""
+        """Read what the children wrote; return False if the parent no longer exists."""
         owners: dict[int, Job] = {}
         for job in self.jobs.values():
             if job.pipes is not None and job.state in ("running", "serving"):
                 owners[job.pipes.answers[0]] = owners[job.pipes.stderr[0]] = job
-        poll = select.poll()  # not select: descriptors may be numbered above 1023
+        poll = select.poll()  # not select(), because descriptors may be above 1023
         for descriptor in (self.lifeline_reader, *owners):
             poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(POLL_SECONDS * 1000):
@@ -178,7 +178,7 @@ class Supervisor:
                     break
 
     def _handle_exit(self, job: Job, status: int, skip_reason: str) -> None:
-        """Record that the process of `job` ended, first reading what is left in its pipes."""
+        """Record that the process of `job` ended, after reading the remaining data in its pipes."""
         self._drain_pipes(job)
         job.pid = 0  # reaped: another process may have this id by now
         if job.state == "serving":
@@ -229,7 +229,7 @@ class Supervisor:
                 )
 
     def _retry(self, job: Job) -> bool:
-        """Start `job` once more, from nothing, if it was forked from a fork server and time is left."""
+        """Start `job` again in a new process, if it was forked from a fork server and time is left."""
         if job.forked_from is None or job.retried or self.end_time - time.monotonic() < 1.0:
             return False
         self._kill_job(job)

@@ -1,0 +1,69 @@
+"""Measures how much of each accumulated micro-batch a step of the installed DeepSpeed takes, on a CPU.
+
+It runs in a child of the examined interpreter, knows nothing of attncheck, and writes to a temporary folder alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+MICRO_BATCHES = 4  # two in the middle; a quarter is exact in bfloat16
+WIDTH = 4
+CONFIGURATIONS = ((1, ""), (2, ""), (2, "cpu"), (3, ""), (3, "cpu"))
+
+
+def measure_accumulation(folder: str) -> Iterator[dict[str, Any]]:
+    """Yield the weight of each micro-batch in one optimizer step, by ZeRO stage and place of the optimizer's state."""
+    os.environ.update(
+        DS_ACCELERATOR="cpu", TORCH_EXTENSIONS_DIR=folder, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1",
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_find_port()),
+    )  # fmt: skip
+    deepspeed = importlib.import_module("deepspeed")
+    vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: (
+        None
+    )  # it would compile C++, for several ranks of a host
+    for stage, offload in CONFIGURATIONS:
+        measurement: dict[str, Any] = {"stage": stage, "offload": offload}
+        try:
+            measurement["weights"] = measure_weights(deepspeed, stage, offload)
+        except Exception as error:  # a release may refuse a stage on a CPU
+            measurement["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        yield measurement
+
+
+def measure_weights(deepspeed: Any, stage: int, offload: str) -> list[float]:
+    """Return, for each micro-batch, the share of its gradient that the step took; 1 means all of it.
+
+    Micro-batch i reaches column i of a zero weight alone, with gradient -1 over the number of micro-batches: after one
+    step of SGD, column i is the weight of micro-batch i.
+    """
+    import torch
+
+    model = torch.nn.Linear(MICRO_BATCHES, WIDTH, bias=False, dtype=torch.bfloat16)
+    torch.nn.init.zeros_(model.weight)
+    zero: dict[str, Any] = {"stage": stage}
+    if offload:
+        zero["offload_optimizer"] = {"device": offload}
+    configuration = {
+        "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": MICRO_BATCHES, "bf16": {"enabled": True},
+        "zero_optimization": zero, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": 1 << 30,
+    }  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(MICRO_BATCHES))
+    engine = deepspeed.initialize(model=model, optimizer=optimizer, config=configuration)[0]
+    for rows in torch.eye(MICRO_BATCHES, dtype=torch.bfloat16):
+        engine.backward(-engine(rows[None]).sum())
+        engine.step()
+    weight = deepspeed.utils.safe_get_full_fp32_param(next(iter(engine.module.parameters())))
+    return [round(float(value), 4) for value in weight.float().mean(0)]
+
+
+def _find_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,260 @@
+"""Answers a script's imports of packages and names that are not installed, so that it can reach its training.
+
+A package that records, logs or measures gets calls that do nothing: a rehearsal sends nothing and evaluates nothing.
+Any other package or name can only be imported, annotated with and derived from: its use raises the error of the import.
+A function or class that the installed package defines elsewhere is taken from there.
+
+Only the script's own `import` is answered, and no import that it guards itself (`except ImportError`). Packages look
+around by `importlib.util.find_spec`, and see what is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, NoReturn
+
+from .modules import INSTALLED
+
+IDLE = (
+    *("wandb", "swanlab", "mlflow", "comet_ml", "clearml", "neptune", "aim", "trackio", "dvclive", "tensorboardX"),
+    *("IPython", "ipdb", "debugpy", "loguru", "coloredlogs", "icecream", "dotenv", "matplotlib", "seaborn", "plotly"),
+    *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil"),
+)
+GUARDS = ("ImportError", "ModuleNotFoundError")
+ANY_ERROR = ("Exception", "BaseException", "")
+MAX_NOTE = 120  # characters of a file's name
+MAX_FILES = 4000  # of a package that are searched for a name
+
+
+def install(folder: str) -> None:
+    """Answer the imports of this process, and note in `folder` what was absent."""
+    original = builtins.__import__
+
+    @functools.wraps(original)
+    def answer(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        try:
+            module = original(name, globals, locals, fromlist, level)
+        except ModuleNotFoundError as error:
+            is_foreign = error.name is None or not f"{name}.".startswith(f"{error.name}.")
+            if level or is_foreign or not _is_script(globals) or _is_guarded():
+                raise
+            return _make_absent(folder, name, fromlist or (), error)
+        if level or not fromlist or not _is_script(globals):
+            return module
+        missing = _list_missing(module, fromlist)
+        return _complete(folder, module, missing) if missing and not _is_guarded() else module
+
+    builtins.__import__ = answer
+
+
+def _make_absent(folder: str, name: str, names: Any, error: ModuleNotFoundError) -> Any:
+    """Return what represents a module that does not exist, or its package if no names are taken from it."""
+    package = name.partition(".")[0]
+    if package in IDLE:
+        _note(folder, "idle", package)
+        return _Idle()
+    unused = _Unused(ModuleNotFoundError(str(error), name=error.name))
+    found = {each: _find_elsewhere(package, each) for each in names if package in sys.modules}
+    moved = {each: getattr(module, each) for each, module in found.items() if module is not None}
+    for each in moved:
+        _note(folder, "moved", f"{name}.{each} {found[each].__name__}")
+    if len(moved) < max(len(names), 1):
+        _note(folder, "unused", str(error.name))
+    return _Completed(unused, moved)
+
+
+def _list_missing(module: Any, names: Any) -> list[str]:
+    """Return the names that an installed package does not have."""
+    path = getattr(module, "__file__", None) or ""
+    if not isinstance(module, ModuleType) or not any(f"{os.sep}{home}{os.sep}" in path for home in INSTALLED):
+        return []
+    return [name for name in names if name != "*" and not hasattr(module, name)]
+
+
+def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
+    """Return what has the names of a module and the missing ones, which IMPORT_FROM takes from it."""
+    found: dict[str, Any] = {}
+    for name in missing:
+        elsewhere = _find_elsewhere(module.__name__.partition(".")[0], name)
+        if elsewhere is not None:
+            found[name] = getattr(elsewhere, name)
+            _note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
+        else:
+            text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
+            found[name] = _Unused(ImportError(text, name=module.__name__))
+            _note(folder, "removed", f"{module.__name__}.{name}")
+    return _Completed(module, found)
+
+
+def _find_elsewhere(package: str, name: str) -> Any:
+    """Return the only module of an installed package that defines a name, None if there is none."""
+    root = os.path.dirname(getattr(sys.modules[package], "__file__", None) or "")
+    if os.path.basename(os.path.dirname(root)) not in INSTALLED:
+        return None
+    defines = re.compile(rf"^(?:class|def) {re.escape(name)}\b".encode(), re.MULTILINE)
+    paths = [path for path in _list_files(root) if _contains(path, defines)]
+    if len(paths) != 1:
+        return None
+    parts = os.path.relpath(paths[0], os.path.dirname(root)).removesuffix(".py").split(os.sep)
+    try:
+        elsewhere = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+    except Exception:
+        return None
+    return elsewhere if hasattr(elsewhere, name) else None
+
+
+def _list_files(root: str) -> list[str]:
+    walk = ((folder, names) for folder, _, names in os.walk(root) if f"{os.sep}tests" not in folder)
+    paths = (os.path.join(folder, name) for folder, names in walk for name in names if name.endswith(".py"))
+    return [path for path, _ in zip(paths, range(MAX_FILES))]
+
+
+def _contains(path: str, pattern: re.Pattern[bytes]) -> bool:
+    with open(path, "rb") as stream:
+        return pattern.search(stream.read()) is not None
+
+
+def _note(folder: str, kind: str, name: str) -> None:
+    with open(os.path.join(folder, f"absent-{kind}-{name[:MAX_NOTE]}"), "a"):
+        pass
+
+
+class _Completed:
+    """A module, and the names that it does not have."""
+
+    def __init__(self, module: Any, names: dict[str, Any]) -> None:
+        self.__dict__.update(names, __wrapped__=module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["__wrapped__"], name)
+
+
+class _Idle:
+    """A module, function, object and context that does nothing, whatever it is used as."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Idle()
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return arguments[0] if len(arguments) == 1 and not options and callable(arguments[0]) else _Idle()
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return ()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __getitem__(self, key: Any) -> Any:
+        return _Idle()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+class _Unused:
+    """A name that may be imported, named in annotations and derived from: any other use raises its error."""
+
+    def __init__(self, error: ImportError) -> None:
+        self.__dict__["__error__"] = error
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            self._fail()
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return (type("Absent", (), {"__new__": lambda cls, *arguments, **options: self._fail()}),)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return False
+
+    __subclasscheck__ = __instancecheck__
+
+    def __getitem__(self, key: Any) -> Any:  # of a type in an annotation
+        return self
+
+    def __or__(self, other: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+    def _fail(self, *arguments: Any, **options: Any) -> NoReturn:
+        error = self.__dict__["__error__"]
+        raise type(error)(str(error), name=error.name) from None
+
+    __call__ = __bool__ = __len__ = __iter__ = __enter__ = __str__ = __format__ = __int__ = __float__ = _fail
+    __add__ = __radd__ = __mod__ = __contains__ = __setattr__ = __setitem__ = _fail
+
+
+@functools.cache
+def _is_script_file(name: str) -> bool:
+    """Return whether a file belongs to no package, nor to Python's library or the watcher."""
+    path = os.path.realpath(name)
+    homes = (os.path.dirname(os.path.realpath(os.__file__)), os.path.dirname(os.path.realpath(__file__)))
+    return not path.startswith(homes) and not any(f"{os.sep}{folder}{os.sep}" in path for folder in INSTALLED)
+
+
+def _is_script(scope: Any) -> bool:
+    name = scope.get("__file__") if isinstance(scope, dict) else None
+    return isinstance(name, str) and not name.startswith("<") and _is_script_file(name)
+
+
+def _is_guarded() -> bool:
+    """Return whether the script catches an error of the import that it makes now, or of one around it."""
+    frame: Any = sys._getframe(2)
+    caught: tuple[str, ...] = (*GUARDS, *ANY_ERROR)
+    while frame is not None:
+        if _is_script(frame.f_globals):
+            guards = _list_guards(frame.f_code.co_filename)
+            if any(start <= frame.f_lineno <= end and name in caught for start, end, name in guards):
+                return True
+            caught = GUARDS  # a script may catch everything around its main function
+        frame = frame.f_back
+    return False
+
+
+@functools.cache
+def _list_guards(path: str) -> list[tuple[int, int, str]]:
+    """Return the lines of a file in which errors are caught, each with the error's name, "" for all."""
+    try:
+        with open(path, "rb") as stream:
+            tree = ast.parse(stream.read())
+    except (OSError, ValueError, SyntaxError):
+        return []
+    return list(_iter_guards(tree))
+
+
+def _iter_guards(tree: ast.AST) -> Iterator[tuple[int, int, str]]:
+    for node in ast.walk(tree):
+        caught: list[ast.expr | None] = []
+        if isinstance(node, ast.Try):
+            caught = [handler.type for handler in node.handlers]
+        elif isinstance(node, ast.With):
+            calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+            caught = [kind for call in calls if ast.unparse(call.func).endswith("suppress") for kind in call.args]
+        if caught and isinstance(node, (ast.Try, ast.With)):
+            start, end = node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
+            for kind in caught:
+                kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+                yield from ((start, end, ast.unparse(name) if name is not None else "") for name in kinds)

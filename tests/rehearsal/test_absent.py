@@ -1,0 +1,89 @@
+"""A script's imports of packages and names that are not installed: idle, unused, or defined elsewhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attncheck.rehearsal.execution import list_absent
+
+INSTALL = """
+import sys
+from attncheck.rehearsal.watcher import absent
+absent.install(sys.argv[1])
+"""
+SCRIPT = """
+import importlib.util
+import contextlib
+import neptune
+from neptune.integrations import Callback
+assert importlib.util.find_spec("neptune") is None  # how a package looks around
+assert __import__("os", fromlist=["path"], level=0).path and importlib.util.find_spec("xml.dom")
+run = neptune.init_run(project="p", config={"lr": 1})
+run["a/b"] = 1
+with neptune.new(x=1) as other:
+    other.log({"loss": 0.5})
+@neptune.watch
+def kept():
+    return 7
+assert kept() == 7 and not run and not list(run)
+Callback(run).stop()
+
+try:
+    import guarded_absence
+except ImportError:
+    fallback = True
+assert fallback
+with contextlib.suppress(ImportError):
+    from guarded_absence import name
+import deepspeed.absent as part, no_such_package.inner
+from no_such_package.inner import Base, Encoding
+class Derived(Base):
+    pass
+def encode(encoding: Encoding | None) -> no_such_package.Kind[int]:
+    assert not isinstance(encoding, (Encoding, Derived))
+encode(None)
+from packed import Moved, Removed, kept as other
+from packed.gone import Moved as again
+assert Moved is again and Moved().place == "here" and other == 3
+"""
+USES = {
+    "Derived()": "ModuleNotFoundError: No module named 'no_such_package'",
+    "Encoding.load('x')": "ModuleNotFoundError: No module named 'no_such_package'",
+    "f'{part.__version__}'": "ModuleNotFoundError: No module named 'deepspeed'",
+    "Removed": "ok",
+    "print(Removed)": "ImportError: cannot import name 'Removed' from 'packed'",
+    "if Removed: pass": "ImportError: cannot import name 'Removed' from 'packed'",
+    "import packed.broken": "ModuleNotFoundError: No module named 'another_package'",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a script and an installed package that has moved a class."""
+    folder = tmp_path_factory.mktemp("absent")
+    package = folder / "site-packages" / "packed"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("kept = 3\n")
+    (package / "elsewhere.py").write_text("class Moved:\n    place = 'here'\n")
+    (package / "broken.py").write_text("import another_package\n")
+    lines = "".join(f"if 'USE' == {use!r}:\n    {use}\n" for use in USES)
+    (folder / "train.py").write_text(INSTALL + SCRIPT + lines.replace("'USE'", "sys.argv[2]") + "print('ok')\n")
+    return folder
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_script_imports_what_is_not_installed(folder: Path, tmp_path: Path, use: str) -> None:
+    """It runs as long as it does not use it; then the error is that of the import."""
+    (tmp_path / "watch").mkdir()
+    command = [sys.executable, str(folder / "train.py"), str(tmp_path / "watch"), use]
+    environ = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{folder / 'site-packages'}"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    assert USES[use] in (ended.stdout if USES[use] == "ok" else ended.stderr.splitlines()[-1]), ended.stderr
+    lines = list_absent(str(tmp_path))
+    started = [line.split(" ")[0] for line in lines]
+    assert started == ["neptune", "packed.Moved", "packed.gone.Moved", "packed.Removed", "deepspeed", "no_such_package"]
+    assert lines[1].endswith("rehearsed with the one in packed.elsewhere")
