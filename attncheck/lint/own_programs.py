@@ -46,6 +46,7 @@ def _parse(source: Source) -> SourceModule | None:
 
 
 def _judge(main: SourceModule | None, tree: SourceTree) -> Iterator[Problem]:
-    if main is None or not any(word in ast.dump(main.body) for word in LIBRARIES):
+    text = ast.dump(main.body) if main is not None else ""
+    if main is None or not any(word in text for word in LIBRARIES):
         return
     yield from ring_calls.find_problems([main, *tree.list_imported(main, MAX_MODULES)])

@@ -32,9 +32,12 @@ class ChosenRelease:
 
 
 def choose_release(
-    framework: Framework, read: Callable[[str], Job], snapshot: Snapshot, requested: str
+    framework: Framework, read: Callable[[str], Job], snapshot: Snapshot, requested: str, may_be_fork: bool = False
 ) -> ChosenRelease:
-    """Return the release to read a launch with; `read(version)` reads it as that version does."""
+    """Return the release to read a launch with; `read(version)` reads it as that version does.
+
+    `may_be_fork`: the user's own program runs, and any state of the framework's source may be next to it.
+    """
     if not framework.distribution and not requested:
         remark = f"options were read as those of {framework.name} {framework.newest}, the newest known release"
         return ChosenRelease(framework.newest, False, remark=remark)
@@ -64,7 +67,10 @@ def choose_release(
     else:
         remark = f"{state}: read as {fitting}, the newest that has all of its names (--framework-version)"
     return ChosenRelease(
-        fitting, False, remark=remark, list_others=lambda: _iter_older_fits(framework, read, fitting, misfits)
+        fitting,
+        False,
+        remark=remark,
+        list_others=lambda: _iter_older_fits(framework, read, fitting, misfits, may_be_fork),
     )
 
 
@@ -83,8 +89,10 @@ def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
         yield from (*older[-1:], *newer[:3])
 
 
-def _iter_older_fits(framework: Framework, read: Callable[[str], Job], version: str, misfits: int) -> Iterator[str]:
-    """Yield some older releases that take as many names as the guessed one, and the last that takes fewer.
+def _iter_older_fits(
+    framework: Framework, read: Callable[[str], Job], version: str, misfits: int, may_be_fork: bool
+) -> Iterator[str]:
+    """Yield some older releases that take as many names as the guessed one, and for a fork the last that takes fewer.
 
     A conclusion about a launch must hold in each of them, because any of them may run. A tree between the last that
     takes fewer and the next, such as a fork or a pinned commit, has all names too.
@@ -103,10 +111,10 @@ def _iter_older_fits(framework: Framework, read: Callable[[str], Job], version: 
             break
         first_fit = index
         yield older[index]
-    while last_misfit >= 0 and first_fit - last_misfit > 1:
+    while may_be_fork and last_misfit >= 0 and first_fit - last_misfit > 1:
         middle = (first_fit + last_misfit) // 2
         first_fit, last_misfit = (middle, last_misfit) if is_fit(middle) else (first_fit, middle)
-    if last_misfit >= 0:
+    if last_misfit >= 0 and may_be_fork:
         yield older[last_misfit]
 
 

@@ -306,7 +306,9 @@ def _lint_launch(
     def read_as_written(version: str) -> Job:
         return found_launch.framework.read(found_launch.launch, version, model_snapshot)
 
-    release = choose_release(found_launch.framework, read_as_written, snapshot, request.version)
+    starts_own = proof.starts_one_of(found_launch.framework.own_programs, found_launch.launch)
+    may_be_fork = bool(found_launch.launch.words) and not starts_own
+    release = choose_release(found_launch.framework, read_as_written, snapshot, request.version, may_be_fork)
     release_remarks = (release.remark,) if release.remark else ()
     entries = found_launch.framework.entries(found_launch.launch)
     program = programs.read(found_launch.launch, entries, distribution, release.version)
@@ -329,7 +331,6 @@ def _lint_launch(
         job = add_clashes(job, launch, model_snapshot, read_others)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
-        starts_own = proof.starts_one_of(own_programs, launch)
         is_listed = starts_own and program is None and is_listed_in(distribution, stated)
         job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known), is_listed)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
