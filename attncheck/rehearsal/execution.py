@@ -37,6 +37,7 @@ ABSENT: Mapping[str, str] = {
 }
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} is on the CPU, because this machine has no GPU",
+    "rows": "{} is not here: the script reads the rehearsal's rows instead",
     "gpu": "{} needs a GPU, and this machine has none: left out",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")

@@ -65,6 +65,8 @@ STEPS = 30
 FULL_STEPS = 10  # of its own model size, which is slow, and whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, of the smallest parameters
 REPEATED_STEPS = 3  # of the second run of a launch that asks for reproducible training
+SUBSCRIPT = re.compile(r"""\w\[["']([a-z]\w*)["']\]""")
+MAX_COLUMNS = 200
 MAX_SCRIPTS = 200  # in addition to a launch's own
 DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
@@ -132,6 +134,17 @@ def runs_own_script(read: ReadLaunch) -> bool:
     return (
         program.endswith(".py") or os.path.sep in program or os.path.isdir(package) or os.path.isfile(f"{package}.py")
     )
+
+
+def list_columns(read: ReadLaunch) -> list[str]:
+    """Return the fields of its rows that a launch's script may read, and scripts next to it: string subscripts."""
+    program = read.recognised.launch.program
+    path = Path(program.path if program is not None else read.recognised.launch.source.name)
+    names: dict[str, None] = {}
+    for script in (path, *sorted(path.parent.glob("*.py"))[:MAX_SCRIPTS]):
+        if script.suffix == ".py" and script.is_file():
+            names |= dict.fromkeys(SUBSCRIPT.findall(script.read_text(errors="replace")))
+    return list(names)[:MAX_COLUMNS]
 
 
 def _read_source(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
@@ -241,6 +254,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
+        "columns": list_columns(stage.read) if cut.form == "every" else [],
         "takes_pictures": cut.takes_pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,

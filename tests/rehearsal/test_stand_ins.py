@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
-from attncheck.rehearsal.execution import WATCHER
+from attncheck.rehearsal.execution import WATCHER, list_replaced
+from attncheck.rehearsal.worker.materials import add_columns
 from tests.rehearsal.staging import make_materials
 
 DATASETS = "def load_dataset(path, *arguments, **options):\n    return path, options\n"
@@ -29,6 +30,7 @@ def simple_launcher(args):
     subprocess.run(command, env=environment)
 """
 SCRIPT = """
+import contextlib
 import json
 from datasets import load_dataset
 from transformers import AutoConfig, AutoTokenizer
@@ -36,6 +38,16 @@ from transformers import AutoConfig, AutoTokenizer
 config = AutoConfig.from_pretrained("own/model-that-is-not-here")
 tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w1", add_special_tokens=False)["input_ids"]
 own = load_dataset("json", data_files="{rows}")
+assert len(json.load(open("../gone/train_prompts.json"))) == len(open("gone.jsonl", "rb").readlines()) == 900
+try:
+    open("guarded.json")
+except OSError:
+    pass
+else:
+    raise SystemExit("guarded")
+for name, mode in (("ds_config.json", "r"), ("gone.txt", "r"), ("no/such/folder.json", "w")):
+    with contextlib.suppress(FileNotFoundError):
+        raise SystemExit(open(name, mode).name)
 print(json.dumps([config.model_type, tokens, load_dataset("a/b", "main", split="train[:9]"), load_dataset("a/b"), own]))
 """
 
@@ -65,7 +77,10 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 2  # "a/b" with and without a name
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 4  # "a/b" with and without a name, and two files
+    names = ("gone.jsonl", "train_prompts.json")
+    lines = [f"{name} is not here: the script reads the rehearsal's rows instead" for name in names]
+    assert list_replaced(str(tmp_path)) == lines
     assert set(whole[1]["data_files"]) == {"train", "validation", "test"} and own[1] == {"data_files": str(rows)}
 
 
@@ -90,6 +105,21 @@ def test_one_process_launches_and_trains(tmp_path: Path) -> None:
     place = str(tmp_path / "scripts" / "local_module.py")
     expected = [process.pid, [str(script), "--lr", "1"], "__main__", "bf16", place]
     assert json.loads(output.splitlines()[-1]) == expected and process.returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("read", "texts"),
+    [
+        (["document", "highlights", "input_ids"], {"document": "q", "highlights": "a"}),
+        (["context", "question", "Answer"], {"context": "", "Answer": ""}),
+        (["system", "conversations", "response_b", "role"], {"system": "", "response_b": ""}),
+        (["prompt", "labels"], {}),
+    ],
+)
+def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[str, str]) -> None:
+    """A text is there once: what a script reads in addition to the known fields is empty."""
+    row = {"prompt": "q", "question": "q", "completion": "a", "conversations": []}
+    assert add_columns([row], read) == [{**texts, **row}]
 
 
 @pytest.fixture

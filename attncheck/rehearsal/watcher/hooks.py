@@ -27,7 +27,7 @@ from .devices import keep_off_absent_devices, keep_on_cpu
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
-from .stand_ins import cut_settings, find_rows, find_small_model, use_gloo_without_gpu
+from .stand_ins import cut_settings, find_rows, find_small_model, open_rows, use_gloo_without_gpu
 from .takeover import do_not_start_ray, run_in_process, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
@@ -67,6 +67,7 @@ def install(folder: str) -> None:
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
         callbacks["datasets.load"] = find_rows
+        open_rows()
     if os.environ.get("ATTNCHECK_SETTINGS"):
         callbacks["transformers.training_args"] = cut_settings
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):

@@ -9,15 +9,22 @@ training_args.py (`TrainingArguments`, a dataclass as TRL's configurations are t
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import dataclasses
 import functools
 import json
 import os
+import re
 import sys
 import zlib
 from typing import Any
 
+from .absent import is_guarded, is_script, note
+
+# Files that are no data: a script that cannot read them ends as the launch would.
+NO_ROWS = re.compile(r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE)
+MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
 
 
@@ -48,15 +55,41 @@ def find_rows(load: Any) -> None:
     def load_dataset(path: Any, *arguments: Any, **options: Any) -> Any:
         if os.path.dirname(rows) in f"{path} {options.get('data_files')} {options.get('data_dir')}":
             return original(path, *arguments, **options)
-        source = json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str)
-        watch = os.environ["ATTNCHECK_WATCH"]
-        with open(os.path.join(watch, f"data-set-{zlib.crc32(source.encode())}"), "w"):
-            pass  # every other data set has the same rows
+        _note_data_set(json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str))
         split = options.get("split")
         files = dict.fromkeys(SPLITS if split is None else ("train",), rows)
         return original(kind, data_files=files, split=split and "train")
 
     load.load_dataset = load_dataset
+
+
+def open_rows() -> None:
+    """Let the script open the synthetic rows for a JSON file that is not here, unless it is a configuration."""
+    original, rows = builtins.open, os.environ["ATTNCHECK_ROWS"]
+    array = os.path.join(os.path.dirname(os.path.dirname(rows)), "array", "train.json")
+
+    @functools.wraps(original)
+    def open_file(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        try:
+            return original(file, mode, *arguments, **options)
+        except FileNotFoundError:
+            name = os.path.basename(str(file))
+            found = {".jsonl": rows, ".json": array}.get(os.path.splitext(name)[1])
+            is_read = mode in ("r", "rt", "rb") and is_script(sys._getframe(1).f_globals)
+            if found is None or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
+                raise
+            note(os.environ["ATTNCHECK_WATCH"], "rows", name)
+            _note_data_set(str(file))
+            return original(found, mode, *arguments, **options)
+
+    builtins.open = open_file
+
+
+def _note_data_set(source: str) -> None:
+    """Note one of the data sets that a script loads, all of which have the same rows."""
+    path = os.path.join(os.environ["ATTNCHECK_WATCH"], f"data-set-{zlib.crc32(source.encode())}")
+    with open(path, "w"):
+        pass
 
 
 def cut_settings(training_args: Any) -> None:
