@@ -33,6 +33,10 @@ ABSENT: Mapping[str, str] = {
     "idle": "{} is not installed, so the script ends at its import: rehearsed with calls that do nothing",
     "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
     "removed": "{} is not in the installed release, so the script ends at its import: rehearsed up to its first use",
+    "setting": (
+        "{} is not an argument in the installed release, so the script ends there: rehearsed by its new name or "
+        "without it"
+    ),
     "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
 }
 REPLACED: Mapping[str, str] = {

@@ -13,6 +13,7 @@ import builtins
 import contextlib
 import dataclasses
 import functools
+import inspect
 import json
 import os
 import re
@@ -24,6 +25,10 @@ from .absent import is_guarded, is_script, note
 
 # Files that are no data: a script that cannot read them ends as the launch would.
 NO_ROWS = re.compile(r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE)
+# Arguments that transformers 5 and TRL 0.20 renamed.
+NEW_NAMES = {"tokenizer": "processing_class", "max_seq_length": "max_length", "evaluation_strategy": "eval_strategy"}
+GPU_SETTINGS = ("fp16", "tf32", "deepspeed", "fsdp", "torch_compile", "use_liger_kernel")
+GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
 MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
 
@@ -99,6 +104,7 @@ def cut_settings(training_args: Any) -> None:
     Later assignments by transformers or TRL are unchanged.
     """
     cls, settings = training_args.TrainingArguments, json.loads(os.environ["ATTNCHECK_SETTINGS"])
+    settings |= {NEW_NAMES[name]: value for name, value in settings.items() if name in NEW_NAMES}
     original = cls.__setattr__
 
     def assign(self: Any, name: str, value: Any) -> None:
@@ -107,6 +113,55 @@ def cut_settings(training_args: Any) -> None:
         original(self, name, value)
 
     cls.__setattr__ = assign
+
+
+def take_known(base: Any) -> None:
+    """Let settings and trainers be made with arguments of other releases: a new name, a setting, or without them."""
+
+    def make(kind: Any, *arguments: Any, **options: Any) -> Any:
+        for owner in kind.__mro__[: kind.__mro__.index(base) + 1]:
+            if "__init__" in vars(owner) and not hasattr(vars(owner)["__init__"], "takes_known"):
+                owner.__init__ = _pass_known(owner.__init__, owner.__name__)
+        return object.__new__(kind)
+
+    base.__new__ = make
+
+
+def _pass_known(initialize: Any, kind: str) -> Any:
+    parameters = inspect.signature(initialize).parameters
+    takes_all = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
+
+    @functools.wraps(initialize)
+    def call(self: Any, *arguments: Any, **options: Any) -> None:
+        unknown = [] if takes_all else [name for name in options if name not in parameters]
+        for name in unknown:
+            value, new = options.pop(name), NEW_NAMES.get(name, name)
+            note(os.environ["ATTNCHECK_WATCH"], "setting", f"{kind}.{name}")
+            if new in parameters:
+                options.setdefault(new, value)
+            elif hasattr(options.get("args"), new):  # settings that trainers took before their configurations did
+                setattr(options["args"], new, value)
+        if "report_to" in parameters:
+            options["report_to"] = "none"
+        if "use_cpu" in parameters and os.environ.get("ATTNCHECK_WITHOUT_GPU"):
+            options = _fit_cpu(options)
+        initialize(self, *arguments, **options)
+
+    call.takes_known = True  # type: ignore[attr-defined]
+    return call
+
+
+def _fit_cpu(options: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments of TrainingArguments without those that need a GPU."""
+    watch, optimizer = os.environ["ATTNCHECK_WATCH"], str(options.get("optim", ""))
+    left_out = [name for name in GPU_SETTINGS if options.get(name)]
+    for name in left_out:
+        note(watch, "gpu", name)
+    fitted = {name: value for name, value in options.items() if name not in left_out} | {"use_cpu": True}
+    if any(word in optimizer for word in GPU_OPTIMIZERS):
+        note(watch, "gpu", optimizer)
+        fitted["optim"] = "adamw_torch"
+    return fitted
 
 
 def _parse(text: str) -> Any:

@@ -316,6 +316,8 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
 
     Otherwise the first such field has the question's text, and the first that is named like an answer has the answer.
     """
+    if "input" in names and "instruction" not in names:  # the question itself, not what follows an instruction
+        rows = [{**row, "input": row["prompt"]} for row in rows]
     own = [name for name in names if rows and name not in rows[0] and not NO_COLUMN.search(name)]
     answers = [name for name in own if ANSWER_NAME.search(name)]
     known = set(names) & {*PROMPT_COLUMNS, *ANSWER_COLUMNS, "messages", "text", "conversations", "output"}
