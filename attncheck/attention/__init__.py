@@ -1,14 +1,14 @@
-"""What computes attention, and what is right.
+"""The attention backends, and the exact results that they are compared with.
 
-Answers: how is each backend called, which kernels are its own, and what should come out? `backends/` holds a record
-for each; `calls/` how each package's functions are called; `reference/` the float64 reference, the rounding that an
-ideal kernel must make, and probes whose answers are known exactly.
+It answers how each backend is called, which kernels are its own, and what result is right. `backends/` has a record for
+each backend, and `calls/` the calls of each package's functions. `reference/` has the float64 reference, the rounding
+error of an ideal kernel, and probes with exactly known answers.
 
-To add a backend: a module in `backends/` with its record `BACKEND`. It refuses a case with a reason, or runs it, and
-never falls back to another kernel.
+To add a backend, add a module in `backends/` with its record `BACKEND`. It refuses a case with a reason, or runs it,
+and never falls back to another kernel.
 
 Read first: `backend.py` (the record), `backends/sdpa_math.py`, `calls/sdpa.py`, then `reference/oracle.py`.
 
-Imports: `workers`, `core`. Torch, only within functions that run in a worker: a backend's module is loaded before
-anything heavy is.
+Imports: `workers`, `core`. Torch is imported only in functions that run in a worker, because a backend's module is
+loaded before any heavy package.
 """

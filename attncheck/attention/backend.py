@@ -1,8 +1,8 @@
-"""The record of an attention backend; each module of `attncheck.attention.backends` holds one, frozen: `BACKEND`.
+"""The record of an attention backend; each module of `attncheck.attention.backends` has a frozen one: `BACKEND`.
 
-A backend refuses a case with a reason, or runs it. It never falls back to another kernel: the question is about this
-one, so it also names the kernels and operators that a trace shows when it runs. A backend's module imports neither
-torch nor its own package at its top: it is loaded before anything heavy is.
+A backend refuses a case with a reason, or runs it. It never falls back to another kernel, because only this kernel is
+tested. It therefore also names the kernels and operators that a trace shows when it runs. Its module imports neither
+torch nor its own package at the top, because it is loaded before any heavy package.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 MAX_MASK_SCORES = (
     1 << 28
-)  # memory per score of documents packed into a row, most of it for pairs in different documents
+)  # memory per score of documents packed into a row, most of it for pairs of different documents
 
 
 @dataclass(frozen=True)
 class Installed:
-    """What `Backend.installed` finds without importing anything heavy: a version, or why the package is missing."""
+    """The result of `Backend.installed`, without heavy imports: a version, or why the package is missing."""
 
     version: str = ""
     missing: str = ""
@@ -41,10 +41,10 @@ class Device:
     kind: Literal["cpu", "cuda"]
     name: str = "CPU"
     compute_capability: tuple[int, int] = (0, 0)
-    torch: tuple[int, int] = (0, 0)  # its release, (2, 11)
-    ranks: int = 0  # the context-parallel group that this device belongs to; 0: none
-    emulated: bool = False  # flash-attn's block functions are attncheck's own, in plain torch
-    builds: tuple[ExtensionBuild, ...] = ()  # how packages that record it were built
+    torch: tuple[int, int] = (0, 0)  # torch's release, (2, 11)
+    ranks: int = 0  # the size of the context-parallel group that this device belongs to; 0: none
+    emulated: bool = False  # whether flash-attn's block functions are attncheck's emulation in plain torch
+    builds: tuple[ExtensionBuild, ...] = ()  # how packages were built, if they record it
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Outputs:
     dk: Tensor | None = None
     dv: Tensor | None = None
     dsinks: Tensor | None = None
-    operators: tuple[str, ...] = ()  # operators that the backend itself knows to have run, such as an autograd node
+    operators: tuple[str, ...] = ()  # operators that the backend knows to have run, such as an autograd node
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def no_extra_roundings(case: Case, device: Device) -> tuple[float, float]:
 
 
 def unit_class_factor(case: Case) -> float:
-    """Return 1, the class factor of a single kernel: no legitimate rounding beyond the noise model's."""
+    """Return 1, the class factor of a single kernel, whose only rounding is that of the noise model."""
     return 1.0
 
 
@@ -84,8 +84,7 @@ class Refused(Exception):
 
 
 def refusal(backend: Backend, case: Case, device: Device) -> str:
-    """Return why `backend` cannot run `case` on `device`, or "": its own reason, or that of a whole class of
-    backends."""
+    """Return why `backend` cannot run `case` on `device`: its own reason, or its class's; "" if it can."""
     if case.mask and not backend.takes_mask:
         return "takes no mask tensor; the same lengths without a mask test it"
     if case.attention_chunk and not (backend.takes_mask or backend.takes_chunks):
@@ -102,10 +101,10 @@ class Backend:
     """One attention implementation.
 
     `run(inputs, deterministic)` computes forward and, if the case requests it, backward. It raises `Refused` for
-    reasons that only the call can reveal. `refuse(case, device)` returns why it cannot run a case, or "".
-    `kernel_pattern` is a regular expression for the names of its own kernels (GPU) and operators (CPU); if empty, any
-    kernel that belongs to no other backend will do. `noise` is the class of rounding error by which it is judged.
-    `script_lines(case)` returns the Python lines of a standalone script that call it on q, k, v, or None.
+    reasons that only the call shows. `refuse(case, device)` returns why it cannot run a case, or "". `kernel_pattern`
+    is a regular expression for the names of its kernels (GPU) and operators (CPU). If it is empty, any kernel is
+    accepted that belongs to no other backend. `noise` is its class of rounding error, which is used to judge it.
+    `script_lines(case)` returns the Python lines of a standalone script that calls it on q, k, v, or None.
     """
 
     name: str
@@ -118,18 +117,19 @@ class Backend:
     kernel_pattern: str = ""
     noise: Literal["fused", "eager"] = "fused"
     roundings: Callable[[Case, Device], tuple[float, float]] = (
-        no_extra_roundings  # further ones, while summing dq; dk and dv
+        no_extra_roundings  # additional roundings while summing dq, and while summing dk and dv
     )
-    rounded_bias: bool = False  # takes ALiBi as a mask in the case's dtype
-    takes_mask: bool = False  # as a tensor, whose form matters
-    takes_chunks: bool = False  # has attention chunks without a mask
-    bytes_per_score: float = 0.0  # bytes it holds per score entry, if it holds them
-    compiles: bool = False  # each new shape costs seconds: a suite gives it few
-    plans: bool = False  # each new shape costs parts of a second: its cases are spread over workers by their shapes
-    indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless
-    deterministic: str = ""  # what makes its backward reproducible, as one writes it; "" if nothing needs to
-    deterministic_switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` gets it
+    rounded_bias: bool = False  # whether it takes ALiBi as a mask in the case's dtype
+    takes_mask: bool = False  # whether it takes a mask tensor, whose form matters
+    takes_chunks: bool = False  # whether it supports attention chunks without a mask
+    bytes_per_score: float = 0.0  # bytes per score entry, if it stores them
+    compiles: bool = False  # whether each new shape costs seconds, so that a suite has few cases for it
+    # whether each new shape costs fractions of a second, so that its cases are spread over workers by shape
+    plans: bool = False
+    indexes_by_cu_seqlens: bool = False  # whether it never reads outside a document, so that NaN there is harmless
+    deterministic: str = ""  # the setting that makes its backward reproducible, as users write it; "" if none is needed
+    deterministic_switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` applies it
     sharding: Sharding | None = (
-        None  # context parallelism's: `run` gets a rank's shard and returns that shard's outputs
+        None  # for context parallelism: `run` gets a rank's shard and returns that shard's outputs
     )
-    class_factor: Callable[[Case], float] = unit_class_factor  # how much more it may legitimately round
+    class_factor: Callable[[Case], float] = unit_class_factor  # the factor of its legitimate additional rounding

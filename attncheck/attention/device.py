@@ -1,4 +1,4 @@
-"""The device that cases run on, opened in a worker or a rank, and what its exceptions mean."""
+"""Opens the device of the cases in a worker or a rank, and interprets its exceptions."""
 
 import os
 import re
@@ -11,8 +11,7 @@ from attncheck.attention.backend import Device
 
 
 def prepare_device(kind: str) -> Device:
-    """Return the device that cases run on, and turn off TF32 and 16-bit sums, which would make the reference
-    inexact."""
+    """Return the device of the cases, with TF32 and 16-bit sums off, which would make the reference inexact."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -28,7 +27,7 @@ def prepare_device(kind: str) -> Device:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, on the device or on the host: the machine's limit, not the backend's."""
+    """Return whether memory ran out, on the device or the host: the machine's limit, not the backend's."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)[:1000]
 
 
@@ -44,7 +43,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def open_device(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> Device:
-    """Open the device that `message` names ("auto", "cpu", "cuda") and send what it is.
+    """Open the device that `message` names ("auto", "cpu", "cuda") and send its description.
 
     Ends the process, after sending the reason, if there is no such device.
     """

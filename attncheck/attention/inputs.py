@@ -1,10 +1,10 @@
 """The inputs of a case, made on the device from its seed.
 
-The distributions are those of the numerical study behind the verdicts: normal; FlashAttention-3's outliers
-(arXiv 2407.08608, section 4.3); large logits; Student's t with 3 degrees of freedom; nearly constant v; a ramp of keys
-(block LSEs more than 100 apart); small (float16 subnormal gradients); negative (no logit is above -100: a maximum that
-starts at 0 leaves nothing of the softmax). Never `torch.rand`: all-positive values put dq into cancellation and rows of
-the output alike, so that a perfect kernel's rounding errors stop being independent.
+The distributions are those of the numerical study behind the verdicts: normal; FlashAttention-3's outliers (arXiv
+2407.08608, section 4.3); large logits; Student's t with 3 degrees of freedom; nearly constant v; a ramp of keys (block
+LSEs more than 100 apart); small (float16 subnormal gradients); negative (no logit is above -100, which empties the
+softmax if the maximum starts at 0). `torch.rand` is never used: with positive values dq cancels and the rows of the
+output are equal, so that the rounding errors of a perfect kernel are not independent.
 """
 
 import math
@@ -27,7 +27,7 @@ from attncheck.core.cases import (
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a backend is called on: q, k, v, dout in the case's dtype and layout; sinks and ALiBi slopes in float32."""
+    """The inputs of a backend: q, k, v, dout in the case's dtype and layout; sinks and ALiBi slopes in float32."""
 
     case: Case
     device: str
@@ -37,8 +37,8 @@ class Inputs:
     dout: Tensor
     sinks: Tensor | None = None
     slopes: Tensor | None = None
-    rank: int = 0  # the tensors are this rank's shard if the case is context-parallel…
-    group: Any = None  # …over this process group
+    rank: int = 0  # if the case is context-parallel, the tensors are this rank's shard…
+    group: Any = None  # …within this process group
 
 
 def make_inputs(case: Case, device: str) -> Inputs:
@@ -69,9 +69,9 @@ def make_inputs(case: Case, device: str) -> Inputs:
 
 
 def _draw_sinks(case: Case, normal: Tensor) -> Tensor:
-    """Return each head's sink, near its own level from -2 to 6: one near 0 has no weight in a long row.
+    """Return a sink per head, near the head's level from -2 to 6; a sink near 0 has no weight in a long row.
 
-    In float32, and the same in bfloat16, which is all that some kernels take.
+    In float32, with values that bfloat16 represents exactly, because some kernels accept only that.
     """
     levels = torch.tensor(SINK_LEVELS, device=normal.device).repeat(case.num_heads)[: case.num_heads]
     return (normal + levels).to(torch.bfloat16).float()
@@ -91,7 +91,7 @@ def _draw_values(case: Case, draw_normal: object, *shape: int) -> Tensor:
 
 
 def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, k, v scaled as the case's `values` name it."""
+    """Return q, k, v scaled as the case's `values` requires."""
     if case.values == "large":
         return q * 4.0, k * 2.0, v
     if case.values == "constant_v":
@@ -108,7 +108,7 @@ def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, 
 
 
 def zero_padding_dout(inputs: Inputs) -> Inputs:
-    """Return `inputs` with dout zero in padding and in rows that see no key: a loss ignores them.
+    """Return `inputs` with dout zero in padding and in rows without keys, which a loss ignores.
 
     The attention of a query without keys is a convention (0, NaN, or the mean of v), so no verdict depends on it.
     """
@@ -126,7 +126,7 @@ def negate_inputs(inputs: Inputs) -> Inputs:
 
 
 def _negate(x: Tensor) -> Tensor:
-    """Return -x; a dimension of stride 0 stays one."""
+    """Return -x; a dimension with stride 0 keeps it."""
     stored = x[tuple(slice(1) if stride == 0 else slice(None) for stride in x.stride())]
     return (-stored).expand_as(x)
 
@@ -138,9 +138,9 @@ def apply_strides(inputs: Inputs) -> Inputs:
         qkv = torch.cat((inputs.q, inputs.k, inputs.v), dim=2)
         q, k, v = qkv.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=2)
         return replace(inputs, q=q, k=k, v=v)
-    if case.strides == "scalar_dout":  # the gradient of out.sum(): one number viewed as all, every stride 0
+    if case.strides == "scalar_dout":  # the gradient of out.sum(): one expanded number, with every stride 0
         return replace(inputs, dout=inputs.dout.new_ones(()).expand_as(inputs.dout))
-    if case.strides == "expanded":  # one kv head viewed as many, and one head of dout as all
+    if case.strides == "expanded":  # one kv head expanded to many, and one head of dout to all
         k, v = (x[:, :, :1].expand(-1, -1, case.num_kv_heads, -1) for x in (inputs.k, inputs.v))
         return replace(inputs, k=k, v=v, dout=inputs.dout[:, :, :1].expand_as(inputs.dout))
     letters = STRIDE_LETTERS.get(case.strides, case.strides)
@@ -150,7 +150,7 @@ def apply_strides(inputs: Inputs) -> Inputs:
 
 def _lay_out(x: Tensor, letter: str) -> Tensor:
     """Return x in the memory layout of `letter`; memory between slices holds NaN."""
-    if letter == "t":  # (batch, heads, seqlen, head_dim) in memory, as SDPA callers have it
+    if letter == "t":  # (batch, heads, seqlen, head_dim) in memory, as for SDPA's callers
         return x.transpose(1, 2).contiguous().transpose(1, 2)
     if letter == "s":
         wider = x.new_full((*x.shape[:2], x.shape[2] + 1, x.shape[3]), math.nan)

@@ -1,4 +1,4 @@
-"""The kernels on a GPU or operators on the CPU that ran, and the backend that they belong to."""
+"""The GPU kernels or CPU operators that ran, and the backends that they belong to."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ class _OperatorRecorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: to be hidden from its compiler, torch would import it, for 2 s of each worker (2.6 to 2.13)."""
+        """Return False: otherwise torch would import its compiler, which takes 2 s in each worker (2.6 to 2.13)."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -34,13 +34,13 @@ class _OperatorRecorder(TorchDispatchMode):
 
 
 def trace_kernels(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...]]:
-    """Return what `call` returns, and the names of the kernels (CUDA) or operators (CPU) that it ran."""
+    """Return the result of `call`, and the names of the kernels (CUDA) or operators (CPU) that it ran."""
     if torch.device(device).type != "cuda":
         with _OperatorRecorder() as recorder:
             result = call()
         return result, tuple(sorted(recorder.names))
-    # The profiler below torch.profiler.profile, which imports torch._inductor, for seconds, to ask about CUDA graphs
-    # (torch 2.3 to 2.13, profiler/profiler.py); since 2.1 it takes use_device.
+    # The profiler below torch.profiler.profile, which would import torch._inductor, for seconds, because of CUDA graphs
+    # (torch 2.3 to 2.13, profiler/profiler.py); since 2.1 it accepts use_device.
     from torch.autograd.profiler import profile
 
     with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
@@ -53,8 +53,8 @@ def trace_kernels(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...
 def foreign_kernels(backend: Backend, names: Iterable[str], others: Iterable[Backend], complete: bool = True) -> str:
     """Return what ran instead of `backend`, or "": another backend's kernels ran, or its own did not.
 
-    A missing kernel proves something only if `names` is the `complete` trace and not just an autograd node. An empty
-    trace proves nothing. Backends of one package share their kernels.
+    A missing kernel is proof only if `names` is the `complete` trace and not just an autograd node. An empty trace
+    proves nothing. Backends of one package share their kernels.
     """
     kernel_names = tuple(names)
     if not kernel_names:
@@ -76,7 +76,7 @@ def foreign_kernels(backend: Backend, names: Iterable[str], others: Iterable[Bac
 
 
 def own_kernels(backend: Backend, names: Iterable[str]) -> tuple[str, ...]:
-    """Return up to four kernel names worth showing: the backend's own, or the first ones."""
+    """Return up to four kernel names to show: the backend's own, or the first ones."""
     kernel_names = tuple(names)
     matching = tuple(
         name for name in kernel_names if backend.kernel_pattern and re.search(backend.kernel_pattern, name)

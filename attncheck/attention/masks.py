@@ -11,11 +11,11 @@ from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, v
 
 P = ParamSpec("P")
 T = TypeVar("T", Tensor, "tuple[Tensor, ...]")
-watchers: list[Callable[[str, Tensor], None]] = []  # the arguments that calls are given
+watchers: list[Callable[[str, Tensor], None]] = []  # receive the arguments that are passed to calls
 
 
 def hand_over(name: str, x: Tensor) -> Tensor:
-    """Return `x`, an argument of a kernel built from a case's inputs. A guard of the call can store its bits."""
+    """Return `x`, an argument of a kernel built from a case's inputs. A guard of the call can record its bits."""
     for watch in watchers:
         watch(name, x)
     return x
@@ -38,8 +38,7 @@ def _hands_over(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
-    """Return whether each query in `rows` attends to keys first..last-1 of its document: bool `(rows, last -
-    first)`."""
+    """Return a bool mask `(rows, last - first)`: whether queries `rows` of a document attend to keys first..last-1."""
     low, high = visible_bounds(case, seqlen_q, seqlen_k)
     distance = torch.arange(first, last, dtype=torch.int32, device=rows.device)[None, :] - rows.to(torch.int32)[:, None]
     visible = (distance >= low) & (distance <= high)
@@ -50,8 +49,7 @@ def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: in
 
 
 def visible_spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a document's queries, and the first and one past the last key that each attends to, as indices in the
-    row."""
+    """Return a document's queries, and each query's first visible key and one past the last, as row indices."""
     q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
     low, high = visible_bounds(case, q, k)
     rows = torch.arange(q, device=device)
@@ -92,7 +90,7 @@ def build_mask(case: Case, device: str) -> Tensor:
 
 @_hands_over("mask")
 def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
-    """Return the mask of a case in the form that its `mask` names: bool, or of `dtype` to be added to the scores."""
+    """Return the mask of a case in the form of its `mask`: bool, or `dtype` values that are added to the scores."""
     mask = build_mask(case, device)
     if case.mask == "additive":
         return build_mask_bias(case, device).to(dtype).masked_fill(~mask, torch.finfo(dtype).min)
@@ -100,7 +98,7 @@ def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
 
 
 def build_mask_bias(case: Case, device: str) -> Tensor:
-    """Return the values that an additive mask adds to the scores of visible keys: float32 `(batch, heads or 1, …)`."""
+    """Return the values that an additive mask adds to visible keys' scores: float32 `(batch, heads or 1, …)`."""
     heads = case.num_heads if case.per_head else 1
     bias = torch.zeros(1 if case.layout == "dense" else case.batch, heads, case.seqlen_q, case.seqlen_k, device=device)
     for s in iter_segments(case):
@@ -115,8 +113,8 @@ def build_mask_bias(case: Case, device: str) -> Tensor:
 def mask_bias_block(case: Case, rows: Tensor, first: int, last: int) -> Tensor:
     """Return an additive mask's values for queries `rows` and keys first..last-1 of a document, in float32.
 
-    `(heads or 1, rows, last - first)`, from -2 to 2 in steps of 1/4, which every dtype holds exactly; other values for
-    each head if the case is `per_head`.
+    The shape is `(heads or 1, rows, last - first)`. Values are from -2 to 2 in steps of 1/4, which every dtype
+    represents exactly. If the case is `per_head`, each head has other values.
     """
     heads = torch.arange(case.num_heads if case.per_head else 1, device=rows.device)
     keys = torch.arange(first, last, device=rows.device)
@@ -125,7 +123,7 @@ def mask_bias_block(case: Case, rows: Tensor, first: int, last: int) -> Tensor:
 
 @_hands_over("cu_seqlens")
 def build_cu_seqlens(seqlens: tuple[int, ...], device: str) -> Tensor:
-    """Return int32 `(documents + 1,)`: where each document begins, and the total."""
+    """Return int32 `(documents + 1,)`: the start of each document, and the total."""
     lengths = torch.tensor((0, *seqlens), dtype=torch.int32)
     return lengths.cumsum(0, dtype=torch.int32).to(device)
 
@@ -134,9 +132,9 @@ def build_cu_seqlens(seqlens: tuple[int, ...], device: str) -> Tensor:
 def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return each token's document (-1 or -2: padding) and its position in it: int32 `(batch, seqlen)`, for q and k.
 
-    In the order q's document, q's position, k's document, k's position; positions are shifted so that one rule of
-    distance serves every document: a key is seen if low <= k's position - q's position <= high, with
-    `visible_bounds(case, 0, 0)`; chunks are those of these positions.
+    The order is q's document, q's position, k's document, k's position. Positions are shifted so that one rule of
+    distance serves every document: a key is visible if low <= k's position - q's position <= high, with
+    `visible_bounds(case, 0, 0)`. Chunks are those of these positions.
     """
     q_document = torch.full((case.batch, case.seqlen_q), -1, dtype=torch.int32)
     k_document = torch.full((case.batch, case.seqlen_k), -2, dtype=torch.int32)
@@ -154,7 +152,7 @@ def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor,
 def alibi_slopes(num_heads: int, device: str) -> Tensor:
     """Return ALiBi's slopes: float32 `(num_heads,)`, 2^(-8 h / heads), h from 1.
 
-    Those of Press et al. 2021 (arXiv 2108.12409) if the number of heads is a power of two.
+    They are those of Press et al. 2021 (arXiv 2108.12409) if the number of heads is a power of two.
     """
     return torch.tensor([2.0 ** (-8.0 * (head + 1) / num_heads) for head in range(num_heads)], device=device)
 

@@ -1,4 +1,4 @@
-"""How much memory a case needs, and how much is available."""
+"""The memory that a case needs, and the memory that is available."""
 
 import contextlib
 import fcntl
@@ -12,12 +12,12 @@ from attncheck.attention.backend import Backend
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case
 from attncheck.workers.inside.locks import acquire_lock
 
-CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 5 << 28}  # of the reference's chunks at most
-REFERENCE_BYTES = 8 + 4 + 8  # per element: the wide result, its sigma, and what comparing takes
+CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 5 << 28}  # the most for the reference's chunks
+REFERENCE_BYTES = 8 + 4 + 8  # per element: the wide result, its sigma, and temporary tensors of the comparison
 
 
 def estimate_bytes(case: Case, kind: str, backend: Backend) -> int:
-    """Return about how many bytes a case takes at its peak: inputs, results, reference, the kernel's own scores."""
+    """Return a case's approximate peak bytes: inputs, results, reference, the kernel's own scores."""
     q = case.batch * case.seqlen_q * case.num_heads * (case.head_dim + case.v_head_dim)
     k = case.batch * case.seqlen_k * case.num_kv_heads * (case.head_dim + case.v_head_dim)
     judged = (q if case.every_row else 0) + k
@@ -34,7 +34,7 @@ def estimate_bytes(case: Case, kind: str, backend: Backend) -> int:
 
 
 def free_bytes(kind: str) -> int:
-    """Return the bytes that can be allocated: on the GPU what the driver reports plus what torch has reserved."""
+    """Return the bytes that can be allocated; on a GPU, the driver's free memory plus torch's reserved one."""
     if kind == "cuda":
         unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(torch.cuda.mem_get_info()[0]) + unused
@@ -64,7 +64,7 @@ def _available_host_bytes() -> int:
 
 
 def _cgroup_free_bytes() -> int:
-    """Return the bytes that a container's limit (cgroup v2) leaves."""
+    """Return the remaining bytes of a container's limit (cgroup v2)."""
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())
@@ -79,11 +79,11 @@ def _cgroup_free_bytes() -> int:
 def wait_for_memory(
     folder: str, case: Case, kind: str, backend: Backend, slots: int, on_wait: Callable[[], None]
 ) -> Iterator[None]:
-    """Wait until a case may run alongside the other workers' cases, and hold its lock for the block.
+    """Wait until a case may run together with the other workers' cases, and hold its lock for the block.
 
-    `on_wait` is called every few seconds meanwhile. A case that needs more than its share of what is free runs alone.
-    The locks are the operating system's, so that a worker that dies releases them; every case passes the gate, so that
-    small cases cannot keep a large one out forever.
+    `on_wait` is called every few seconds meanwhile. A case that needs more than its share of the free memory runs
+    alone. The locks are the operating system's, so that a dead worker's lock is released. Every case passes the gate,
+    so that small cases cannot keep a large one out forever.
     """
     large = slots > 1 and estimate_bytes(case, kind, backend) > free_bytes(kind) / (2 * slots)
     with open(Path(folder) / "gate", "ab") as gate, open(Path(folder) / "turn", "ab") as stream:

@@ -31,7 +31,7 @@ class JudgedNodes:
 def judge_nodes(
     snapshots: Mapping[int, Snapshot], profile: Profile, select: Collection[str], ignore: Collection[str]
 ) -> JudgedNodes:
-    """Return the rules' findings on the nodes, of which there is at least one, judged for the needs of all together."""
+    """Return the rules' findings on all nodes together, with all of their needs; there is at least one node."""
     nodes_by_identity: dict[tuple[int, ...], list[int]] = {}
     for node, snapshot in snapshots.items():
         identity = tuple(id(value) for name, value in vars(snapshot).items() if name != "taken")

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from attncheck.core.plan import Precision
 
-EngineName = Literal["transformers", "vllm"]
+EngineName = Literal["transformers", "vllm", "sglang"]
 Layout = Literal["packed", "right", "left"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 Overrides = tuple[tuple[str, str], ...]  # the keys of a config.json, each with its value as JSON
@@ -46,7 +46,8 @@ class Scoring:
     `layout` is how documents share a batch: in one row without padding ("packed"), padded on the right, or with prompts
     padded on the left and responses on the right ("left"). `passes_positions` is whether the framework gives the model
     position_ids if it pads. The logits are divided by `temperature`, in float32 or in the dtype that the model returns
-    (`divides_float32`). `clip` is how far below and above 1 a ratio may be before the loss clips it.
+    (`divides_float32`). `clip` is how far below and above 1 a ratio may be before the loss clips it. `dropout` is
+    whether the model's dropout stays on.
     """
 
     precision: Precision = "bf16"
@@ -58,3 +59,4 @@ class Scoring:
     batch: int = 4
     clip: tuple[float, float] = (0.2, 0.2)
     overrides: Overrides = ()
+    dropout: bool = False

@@ -81,8 +81,8 @@ class Setting:
     name: str
     value: str
     location: SourceLocation
-    span: Span  # of the whole setting, with its name and values
-    value_span: Span = NOWHERE  # of the value alone
+    span: Span  # covers the whole setting, with its name and values
+    value_span: Span = NOWHERE  # covers only the value
     known: bool = True
 
 

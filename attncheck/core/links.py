@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-LAUNCH_CODE = "launch"  # as `consumer`: the scripts that a launch starts
+LAUNCH_CODE = "launch"  # the `consumer` that means the scripts that a launch starts
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ PreferenceLoss = Literal[
     "aot_unpaired",
     "apo_zero",
     "apo_down",
-    "kto",  # of single answers: trl 1.16.0 trainer/kto_trainer.py `_compute_loss`; so is the next
+    "kto",  # for single answers: trl 1.16.0 trainer/kto_trainer.py `_compute_loss`; the next is too
     "apo_zero_unpaired",
 ]
 PREFERENCE_LOSSES: tuple[PreferenceLoss, ...] = get_args(PreferenceLoss)
@@ -87,7 +87,7 @@ class Preference:
             "aot": (log(2), beta / 2 * (1 - 2 * smoothing)),
             "aot_unpaired": (log(2), beta / 2 * (1 - 2 * smoothing)),
             "apo_zero": (1.0, beta / 4),
-            "kto": (0.5, beta / 8),  # of a pair: half of each answer's
+            "kto": (0.5, beta / 8),  # for a pair: half of each answer's
             "apo_zero_unpaired": (0.5, beta / 8),
         }[self.loss]
         return Slopes(value, slope, -slope)

@@ -89,7 +89,7 @@ class Snapshot:
     # Names that packages or a launch's scripts use and that no longer exist.
     links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)
     runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not searched for
-    builds: tuple[ExtensionBuild, ...] = ()  # of packages that record how they were built
+    builds: tuple[ExtensionBuild, ...] = ()  # if packages record how they were built
     experiments: Fact[Experiments] = Absent(NOT_ASKED)  # with the installed trainers: doctor --deep
     gaps: PackageGaps = PackageGaps()  # what is not known about the packages if no environment was read
     schema_version: int = SCHEMA_VERSION

@@ -21,7 +21,7 @@ Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
 # "timed_out": it hung on any machine. "out_of_time": the machine may have been too busy, so the backend is not
 # blamed.
 Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out", "out_of_time"]
-Mode = Literal["default", "deterministic", "warn_only"]  # of a backend's call
+Mode = Literal["default", "deterministic", "warn_only"]  # how a backend is called
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 UNMEASURED: dict[Outcome, Answer] = {  # the answer for each outcome other than "ok"
     "refused": "refused",

@@ -9,8 +9,8 @@ the page that `attncheck explain` prints. Add snapshots to `tests/doctor/rules/`
 silent.
 
 Read first: `rules/environment_variables/triton_interpreter_left_on.py`, `engine.py`, then `probes/collect.py`.
-`queries/` holds questions about a snapshot that several rules share, `fixes/` what rules recommend, and `knowledge/`
-tables of releases with their sources, for facts that cannot be read or measured.
+`queries/` has questions about a snapshot that several rules share, and `fixes/` has what rules recommend. `knowledge/`
+has tables of releases with their sources, for facts that cannot be read or measured.
 
 Imports: `workers`, `core`. Rules import no probe, and the payload imports nothing of attncheck. No torch.
 """

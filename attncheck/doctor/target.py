@@ -155,8 +155,7 @@ def forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
 
 
 def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
-    """Return the snapshot as if it were taken on the target: the facts that `--target` names, otherwise those of this
-    machine.
+    """Return the snapshot as if taken on the target: the facts that `--target` names, else those of this machine.
 
     Packages that are neither named nor installed here are unknown. If a file lists packages, or this environment has no
     training stack, the packages installed here do not count.

@@ -42,7 +42,7 @@ def add_attention_problems(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
 
 
 def _check_float32(job: Job, launch: Launch) -> Iterator[SettingProblem]:
-    """Yield flash attention in float32, if the launch itself sets the precision and nothing else casts."""
+    """Yield the problem of flash attention in float32, if the launch sets the precision and nothing else casts."""
     location = job.locations.get("precision")
     implementation = job.plan.attn_implementation
     if location is None or job.plan.precision != "fp32" or not is_flash(implementation):
@@ -74,7 +74,7 @@ def _find_mixed_precision(launch: Launch) -> str:
 
 
 def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
-    """Yield eager attention whose scores alone exceed a GPU's memory, or a large part of any GPU's."""
+    """Yield the problem of eager attention with scores larger than a GPU's memory, or a large part of any GPU's."""
     location: SourceLocation | None = job.locations.get("max_length")
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     if not _runs_eager(job, model) or location is None:

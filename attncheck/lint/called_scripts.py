@@ -60,9 +60,7 @@ def _find_top(here: str) -> str:
 
 
 def resolve_word(word: Word, script: Source) -> Word:
-    """Return a word that names a path in the script's folder, or a program, with the path resolved; keep its shell
-    text.
-    """
+    """Return a word with its path in the script's folder, or its program, resolved; its shell text is kept."""
     program = None if word.known else FOUND_PROGRAM.fullmatch(word.text)
     if program:  # "$(which swift)": its location does not matter
         return replace(word, text=program[1], known=True)
@@ -110,5 +108,5 @@ def _skip_shell_options(words: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] 
 
 
 def mark_uneditable(file: Source) -> Source:
-    """Return a script that was not itself given to lint, so that nothing is written into it."""
+    """Return a script marked as not given to lint, so that nothing is written into it."""
     return replace(file, editable=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from packaging.requirements import Requirement
@@ -17,16 +17,27 @@ from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.fields.written import TRUE_WORDS
 
+# Before, use_liger_kernel patches the model alone, and use_liger_loss is the loss: trl 0.24.0, 0.25.0 grpo_trainer.py.
+KERNEL_IS_LOSS = Constraint("trl 0.25.0 trainer/grpo_trainer.py:397", since="0.25")
 PRESET = re.compile(r"zero([0-3])(_offload)?")  # ms-swift's own files, and those shipped with TRL
 
 
-def add_clashes(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
-    """Return the job with the problems of settings that fail together."""
+def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, read_others: Callable[[], Sequence[Job]] = tuple) -> Job:
+    """Return the job with the problems of settings that fail together, in each release that may run."""
     candidates = [clash for clash in load_clashes() if re.fullmatch(clash.framework, job.framework)]
-    written = _collect_written(job, launch) if candidates else {}
-    facts = _collect_facts(job, written) if candidates else {}
+    problems = _find_problems(candidates, job, launch, snapshot) if candidates else []
+    for other in read_others() if problems else ():
+        messages = {problem.message for problem in _find_problems(candidates, other, launch, snapshot)}
+        problems = [problem for problem in problems if problem.message in messages]
+    return replace(job, problems=(*job.problems, *problems))
+
+
+def _find_problems(candidates: Sequence[Clash], job: Job, launch: Launch, snapshot: Snapshot) -> list[SettingProblem]:
+    """Return the problems of the rows that hold of a job."""
+    written = _collect_written(job, launch)
+    facts = _collect_facts(job, written)
     problems = (_make_problem(clash, job, snapshot, written, facts) for clash in candidates)
-    return replace(job, problems=(*job.problems, *(problem for problem in problems if problem is not None)))
+    return [problem for problem in problems if problem is not None]
 
 
 def _make_problem(
@@ -98,13 +109,17 @@ def _read_value(setting: Setting | None) -> str:
 
 def _collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
     """Return the facts of the job, besides its settings, that a row may use."""
+    is_no_loss = job.framework == "trl" and job.trainer in ("grpo", "dpo", "kto")
     return {
+        **({"use_liger_kernel": ""} if is_no_loss and not KERNEL_IS_LOSS.holds_in(job.version) else {}),
         "trainer": job.trainer,
+        "precision": job.plan.precision,
         "accumulation": str(job.plan.accumulation),
         "ranks": str(job.world_size.value) if isinstance(job.world_size, Known) else "",
         "zero": _find_zero_stage(written),
         "offload": _find_offload(written),
         "fsdp": _find_fsdp_version(written),
+        "uneven_generation": _has_uneven_generation(job, written),
     }
 
 
@@ -130,3 +145,10 @@ def _find_fsdp_version(written: Mapping[str, Setting]) -> str:
     if not (is_in_file or "use_fsdp" in written or _read_value(written.get("fsdp"))):
         return ""
     return _find_value("fsdp_version|fsdp_config.fsdp_version|fsdp_config.version", written, {}) or "1"
+
+
+def _has_uneven_generation(job: Job, written: Mapping[str, Setting]) -> str:
+    """Return "true" if completions are generated for another number of micro-batches than an optimizer step takes."""
+    accumulation, steps = written.get("gradient_accumulation_steps"), _read_value(written.get("steps_per_generation"))
+    is_known = accumulation is None or accumulation.known
+    return "true" if is_known and steps.isdecimal() and int(steps[:9]) != job.plan.accumulation else ""

@@ -48,7 +48,9 @@ REFUSED_BESIDE_FILE = frozenset(
 OTHER_ENGINES = frozenset({"--multi_gpu", "--cpu", "--use_fsdp", "--use_megatron_lm", "--tpu"})
 MISMATCH = "transformers 5.23.0 integrations/deepspeed.py:131, 258-263: Please correct the following DeepSpeed config"
 BOTH = "deepspeed 0.19.8 runtime/config.py:511: bfloat16 and fp16 modes cannot be simultaneously enabled"
-BESIDE = "accelerate 1.15.0 utils/dataclasses.py:1525: the following accelerate config variables will be ignored"
+IGNORED_WITH_FILE = (
+    "accelerate 1.15.0 utils/dataclasses.py:1525: the following accelerate config variables will be ignored"
+)
 
 
 def attach_config(launch: Launch, read_file: Callable[[str], Source | None]) -> Launch:
@@ -210,7 +212,7 @@ def _iter_number_mismatches(contents: _Contents, written: Mapping[str, Setting])
 
 
 def _iter_switch_mismatches(contents: _Contents, written: Mapping[str, Setting]) -> Iterator[Mismatch]:
-    """Yield bf16 and fp16: if one is on, the other must be off, because transformers refuses both."""
+    """Yield mismatches of bf16 and fp16: if one is on, the other must be off, because transformers refuses both."""
     switches = {name: _parse_switch(written.get(name)) for name in ("bf16", "fp16")}
     for name, other in (("bf16", "fp16"), ("fp16", "bf16")):
         if f"{name}_full_eval" in written:
@@ -225,7 +227,7 @@ def _iter_switch_mismatches(contents: _Contents, written: Mapping[str, Setting])
 
 
 def _iter_global_mismatches(launch: Launch, contents: _Contents, written: Mapping[str, Setting]) -> Iterator[Mismatch]:
-    """Yield train_batch_size, if the launch writes both of its factors and its launcher the number of ranks."""
+    """Yield a mismatch of train_batch_size, if the launch sets both of its factors and the number of ranks."""
     ours, nodes, processes = contents.get_number("train_batch_size"), launch.nodes, launch.processes
     rows, steps = written.get("per_device_train_batch_size"), written.get("gradient_accumulation_steps")
     if ours is None or rows is None or steps is None:
@@ -260,7 +262,7 @@ def _parse_switch(setting: Setting | None) -> bool | None:
 
 
 def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
-    """Yield accelerate's refusal of a DeepSpeed file together with the same settings in accelerate's configuration."""
+    """Yield the problem that accelerate refuses a DeepSpeed file and the same settings given to accelerate."""
     entries = {entry.name: entry for entry in launch.launcher_entries if entry.known}
     before = set(_list_launcher_options(launch))
     is_deepspeed = "distributed_type" in entries and entries["distributed_type"].value.upper() == "DEEPSPEED"
@@ -275,7 +277,7 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
         own = ", ".join(name.rpartition(".")[2] for name in names)
         text = f"{file} sets {own} alongside a DeepSpeed file: ValueError"
         advice = f"set them in the DeepSpeed file only, not in {file}"
-        yield SettingProblem("refuses", text, (BESIDE,), entries[names[0]].location, advice=advice)
+        yield SettingProblem("refuses", text, (IGNORED_WITH_FILE,), entries[names[0]].location, advice=advice)
 
 
 def _list_launcher_options(launch: Launch) -> list[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from attncheck.doctor.probes.interpreter import Interpreter
 
 
-NOT_HERE = "it is not installed here, and the job may have it if no GPU trains (--target, --python)"
+NOT_HERE = "not installed here, but the job may run elsewhere: this machine has no GPU (--target, --python)"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def collect_lint_snapshot(
 
 
 def _has_gpu_build(snapshot: Snapshot) -> bool:
-    """Return whether torch here can compute on GPUs; an environment that cannot is not that of a GPU job."""
+    """Return whether torch can compute on GPUs here; a GPU job needs an environment in which it can."""
     torch = snapshot.torch.value if isinstance(snapshot.torch, Known) else None
     return torch is not None and not (isinstance(torch.cuda, Absent) and isinstance(torch.hip, Absent))
 

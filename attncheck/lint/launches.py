@@ -144,7 +144,7 @@ class _LaunchFinder:
                     is_remote=any(number < 0 for number in command.shell),
                 )
                 launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
-                launch = attach_trainers(launch)  # settings of trainers that the script does not write out itself
+                launch = attach_trainers(launch)  # settings of trainers that are not in the script itself
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):
@@ -184,8 +184,7 @@ class _LaunchFinder:
 
 
 def _find_lost_words(source: Source, command: commands.Command, following: commands.Command | None) -> tuple[Word, ...]:
-    """Return the words of the next command if they belong to this one: the backslash is missing, or has spaces after
-    it.
+    """Return the next command's words if they belong to this one: its backslash is missing or has spaces after it.
 
     The next command must begin with an option, or with an override that is not an assignment, on the next line that is
     not a comment.
@@ -223,9 +222,7 @@ def _find_lost_assignments(source: Source, command: commands.Command) -> tuple[W
 
 
 def _enclosing_folder(folders: Mapping[tuple[int, ...], PurePosixPath], shell: tuple[int, ...]) -> PurePosixPath:
-    """Return the folder in which a shell starts: its parent shell's, unless it runs on another machine or in a
-    container.
-    """
+    """Return the folder in which a shell starts: its parent's, unless it is on another machine or in a container."""
     for length in range(len(shell) - 1, -1, -1):
         if shell[length] < 0:  # on another machine, or in a container
             return PurePosixPath()
@@ -323,9 +320,7 @@ def _parse_launchers(words: tuple[Word, ...]) -> tuple[tuple[str, ...], list[Par
 def _combine_counts(
     names: Sequence[str], parsed: Sequence[ParsedLauncher], environ: Mapping[str, str]
 ) -> tuple[Fact[int], Fact[int]]:
-    """Return nodes and processes per node from the innermost launcher that states them, because it starts the
-    processes.
-    """
+    """Return nodes and processes per node from the innermost launcher that states them: it starts the processes."""
     nodes = _choose_innermost([launcher.nodes for launcher in parsed], "no launcher sets the number of nodes")
     processes = _choose_innermost(
         [launcher.processes for launcher in parsed], "no launcher says how many processes a node"

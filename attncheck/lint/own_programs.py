@@ -48,28 +48,4 @@ def _parse(source: Source) -> SourceModule | None:
 def _judge(main: SourceModule | None, tree: SourceTree) -> Iterator[Problem]:
     if main is None or not any(word in ast.dump(main.body) for word in LIBRARIES):
         return
-    yield from ring_calls.find_problems([main, *_list_own_modules(main, tree)])
-
-
-def _list_own_modules(main: SourceModule, tree: SourceTree) -> list[SourceModule]:
-    """Return the modules next to the program that it imports, directly or indirectly."""
-    modules: dict[Path, SourceModule] = {}
-    waiting = [main]
-    while waiting and len(modules) < MAX_MODULES:
-        for name in _imported_names(waiting.pop()):
-            module = tree.find_module(name)
-            if module is not None and module.path not in modules:
-                modules[module.path] = module
-                waiting.append(module)
-    return list(modules.values())
-
-
-def _imported_names(module: SourceModule) -> Iterator[str]:
-    package = module.name if module.is_package else module.name.rpartition(".")[0]
-    for node in ast.walk(module.body):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(filter(None, (package if node.level else "", node.module or "")))
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+    yield from ring_calls.find_problems([main, *tree.list_imported(main, MAX_MODULES)])

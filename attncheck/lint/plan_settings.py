@@ -7,8 +7,7 @@ from attncheck.lint.fields.plan_writing import make_version_check
 
 
 def format_plan_settings(plan: Plan, framework: str, version: str = "") -> str:
-    """Return the settings of `plan` in the option names of a framework's version, ready to paste ("": the newest known
-    one).
+    """Return the settings of `plan` in the option names of a framework's version ("": the newest known one).
 
     Raises `BadUsage` for an unknown framework.
     """

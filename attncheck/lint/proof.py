@@ -1,5 +1,4 @@
-"""Determines which unknown names of a launch are proven to be refused: by the program's own source, or a release's
-table.
+"""Determines which unknown names of a launch are proven to be refused, by the program's source or a release's table.
 
 The program that will run decides. If its source was read (attncheck.lint.programs), a name that it takes is valid in
 any case, and one that it does not take is refused; if the source has gaps, this is unknown. Without a source, a
@@ -8,7 +7,7 @@ framework's own program, and every unknown name was known to some release. A nam
 modified tree.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -28,12 +27,14 @@ CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start use
 LIBRARIES = ("trl", "transformers", "unsloth")
 
 
-def keep_certain_problems(job: Job, launch: Launch, others: Sequence[Job]) -> Job:
+def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Sequence[Job]]) -> Job:
     """Return the job with the problems that it has with every candidate release and every trainer of the program.
 
-    `others` are the job as read by other releases, if the release is a guess.
+    `read_others` returns the job as other releases read it, if the release is a guess.
     """
-    seen = [{(problem.consequence, problem.location) for problem in other.problems} for other in others]
+    if all(problem.universal for problem in job.problems):
+        return job
+    seen = [{(problem.consequence, problem.location) for problem in other.problems} for other in read_others()]
     is_open = job.framework in CHOOSING_FRAMEWORKS and _may_train_otherwise(job.framework, launch)
 
     def is_certain(problem: SettingProblem) -> bool:
@@ -43,13 +44,12 @@ def keep_certain_problems(job: Job, launch: Launch, others: Sequence[Job]) -> Jo
     kept = tuple(problem for problem in job.problems if is_certain(problem))
     left_out = len(job.problems) - len(kept)
     reason = "trainer of its program" if is_open else f"release of {job.framework}"
-    remark = f"{left_out} conclusions were left out: they depend on which {reason} runs"
+    remark = f"conclusions that depend on which {reason} runs were left out: {left_out}"
     return replace(job, problems=kept, remarks=(*job.remarks, remark)) if left_out else job
 
 
 def _may_train_otherwise(framework: str, launch: Launch) -> bool:
-    """Return whether the program has several library trainers, or uses transformers' own trainer with TRL's
-    configuration.
+    """Return whether the program has several trainers, or transformers' trainer with TRL's configuration.
 
     In the second case the loss is a different one.
     """
@@ -90,23 +90,33 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     )
 
 
-def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool) -> Job:
+def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool) -> Job:
     """Return the job without the names that are unknown only by a guess; a remark lists them.
 
-    A name that no release ever had may be the script's own. A name that transformers removed is kept if its version is
-    known.
+    A name that no release ever had may be the script's own, unless the framework's own program runs and the tree lists
+    the framework as a requirement (`is_listed`). A name that transformers removed is kept if its version is known.
     """
 
     def is_kept(unknown: UnknownSetting) -> bool:
         if unknown.proof or unknown.dropped or unknown.near:
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
-        return is_sure and bool(unknown.now or unknown.since)
+        return is_sure and not _came_later(unknown, job.version) if unknown.now or unknown.since else is_listed
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
-    remark = f"not judged, because the script may define them itself or another release may have them: {names}"
+    remark = f"not judged, because the script or another release may define them: {names}"
     return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job
+
+
+def _came_later(unknown: UnknownSetting, version: str) -> bool:
+    """Return whether a name changed after the release that a development version is counted as, so that it may be in
+    the tree already: verl's "0.2.0.dev" lasted until after 0.3.0."""
+    try:
+        parsed, since = Version(version), Version(unknown.since.rpartition(" ")[2])
+    except InvalidVersion:
+        return False
+    return parsed.is_devrelease and since > parsed
 
 
 def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
@@ -280,9 +290,7 @@ def takes_name(program: Program, written: str) -> bool:
 
 
 def _is_in_open_table(options: Mapping[str, ProgramOption], key: str) -> bool:
-    """Return whether a dotted key is inside a field that is not a scalar; OmegaConf takes any key in a `dict[str,
-    Any]`.
-    """
+    """Return whether a dotted key is inside a field that is not a scalar; OmegaConf accepts any key in such a field."""
     parts = key.split(".")
     parents = (".".join(parts[:count]) for count in range(1, len(parts)))
     return any(parent in options and not options[parent].kind for parent in parents)

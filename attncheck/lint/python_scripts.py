@@ -19,7 +19,7 @@ COMMAND_CALLS = {
     *("run", "call", "check_call", "check_output", "Popen", "getoutput", "getstatusoutput"),
     *("system", "popen", "create_subprocess_shell"),
 }
-EXEC_CALLS = {"execv", "execvp", "execve", "execvpe"}  # with the program, then its argument list
+EXEC_CALLS = {"execv", "execvp", "execve", "execvpe"}  # these take the program, then its argument list
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 MAX_CHARACTERS = 1 << 18
 MAX_NODES = 40_000

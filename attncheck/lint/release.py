@@ -5,7 +5,7 @@ unknown, the launch was most likely written for the newest release that takes al
 reported as one, and proves nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
@@ -26,9 +26,9 @@ class ChosenRelease:
 
     version: str
     is_known: bool  # installed or requested, and in the tables, so that they describe the code that will run
-    is_older: bool = False  # than every release in the tables, which therefore do not describe it
+    is_older: bool = False  # older than every release in the tables, which therefore do not describe it
     remark: str = ""  # about a choice that is not the user's
-    others: tuple[str, ...] = ()  # for a guess: some older releases that also take all names
+    list_others: Callable[[], Iterable[str]] = tuple  # releases that may run instead: a conclusion must hold in each
 
 
 def choose_release(
@@ -36,7 +36,7 @@ def choose_release(
 ) -> ChosenRelease:
     """Return the release to read a launch with; `read(version)` reads it as that version does."""
     if not framework.distribution and not requested:
-        remark = f"read with the names of {framework.name} {framework.newest}, the newest known release"
+        remark = f"options were read as those of {framework.name} {framework.newest}, the newest known release"
         return ChosenRelease(framework.newest, False, remark=remark)
     installed = snapshot.package(framework.distribution) if framework.distribution else Absent()
     version = requested or (installed.value.version if isinstance(installed, Known) else "")
@@ -47,36 +47,67 @@ def choose_release(
         )
         return ChosenRelease(version, False, True, remark)
     if version:
-        return ChosenRelease(version, True)
+        return ChosenRelease(version, True, list_others=lambda: _iter_neighbours(framework, version))
     is_missing = isinstance(installed, Absent)
     state = (
         f"{framework.distribution} is not installed"
         if is_missing
         else f"the version of {framework.distribution} is unknown"
     )
-    version, misfits = find_fitting_release(framework, read)
-    others = tuple(_iter_older_fits(framework, read, version, misfits))
+    fitting, misfits = find_fitting_release(framework, read)
     if misfits:
-        remark = f"{state}, and no single release has all names: read as {version} (--framework-version)"
+        remark = f"{state}, and no single release has all names: read as {fitting} (--framework-version)"
     elif not framework.releases():
-        remark = f"{state}: read as written, with the defaults of {version}"
-    elif version == framework.newest:
-        remark = f"{state}: read with the names of {version}, the newest known"
+        remark = f"{state}: read as written, with the defaults of {fitting}"
+    elif fitting == framework.newest:
+        remark = f"{state}: options were read as those of {fitting}, the newest known release"
     else:
-        remark = f"{state}: read as {version}, the newest that has all of its names (--framework-version)"
-    return ChosenRelease(version, False, remark=remark, others=others)
+        remark = f"{state}: read as {fitting}, the newest that has all of its names (--framework-version)"
+    return ChosenRelease(
+        fitting, False, remark=remark, list_others=lambda: _iter_older_fits(framework, read, fitting, misfits)
+    )
+
+
+def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
+    """Yield the releases between which a tree of a development version was cut, none of a release.
+
+    "0.2.0.dev" of verl lasted until after 0.3.0: what changed in one of the next releases may be in the tree or not.
+    """
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return
+    if parsed.is_devrelease:
+        older = [release for release in framework.releases() if Version(release) < parsed]
+        newer = [release for release in framework.releases() if Version(release) > parsed]
+        yield from (*older[-1:], *newer[:3])
 
 
 def _iter_older_fits(framework: Framework, read: Callable[[str], Job], version: str, misfits: int) -> Iterator[str]:
-    """Yield some releases older than a guessed one that take as many names: the oldest, and others spread over the
-    range.
+    """Yield some older releases that take as many names as the guessed one, and the last that takes fewer.
 
-    A conclusion about a launch must hold in each of them, because any of them may run.
+    A conclusion about a launch must hold in each of them, because any of them may run. A tree between the last that
+    takes fewer and the next, such as a fork or a pinned commit, has all names too.
     """
     older = [release for release in framework.releases() if Version(release) < Version(version)]
-    for release in dict.fromkeys(older[len(older) * part // OLDER_READINGS] for part in range(OLDER_READINGS) if older):
-        if len(_list_dated(read(release))) <= misfits:
-            yield release
+
+    def is_fit(index: int) -> bool:
+        return len(_list_dated(read(older[index]))) <= misfits
+
+    first_fit, last_misfit = len(older), -1
+    for index in dict.fromkeys(
+        len(older) * part // OLDER_READINGS for part in reversed(range(OLDER_READINGS)) if older
+    ):
+        if not is_fit(index):
+            last_misfit = index
+            break
+        first_fit = index
+        yield older[index]
+    while last_misfit >= 0 and first_fit - last_misfit > 1:
+        middle = (first_fit + last_misfit) // 2
+        first_fit, last_misfit = (middle, last_misfit) if is_fit(middle) else (first_fit, middle)
+    if last_misfit >= 0:
+        yield older[last_misfit]
 
 
 def _list_dated(job: Job) -> list[UnknownSetting]:

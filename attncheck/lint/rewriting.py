@@ -23,7 +23,7 @@ class ReadLaunch:
 
     recognised: lint.FoundLaunch
     job: Job
-    snapshot: Snapshot  # with the launch's model
+    snapshot: Snapshot  # includes the launch's model
     read_file: lint.ReadFile
     corrections: tuple[UnknownSetting, ...] = ()  # names that the running program refuses, each with any new name
 

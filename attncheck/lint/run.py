@@ -35,13 +35,13 @@ from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.lost_words import add_lost_words
-from attncheck.lint.own_attention import add_own_attention
+from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
-from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_own_source
+from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_listed_in, is_own_source
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
@@ -52,6 +52,7 @@ FILE_SECONDS = 10.0  # for one file in a folder
 PROGRESS_STEP = 50  # files between two progress messages
 MAX_ROUNDS = 4  # a corrected launch may need correction again, such as a renamed flag with an invalid value
 NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # would end or change a string that holds a script
+OTHER_DEVICES = re.compile(r"^ASCEND_|(?:^|_)NPU_")  # of machines without GPUs: PYTORCH_NPU_ALLOC_CONF
 ReadModel = Callable[[str], Fact[Model]]
 ReadFile = Callable[[str], "Source | None"]
 
@@ -62,7 +63,7 @@ class Request:
 
     sources: tuple[Source, ...]
     framework: str = ""  # "": detected
-    version: str = ""  # of the framework; "": the installed one, or else the newest known one
+    version: str = ""  # the framework's version; "": the installed one, or else the newest known one
     model: str = ""  # "": the launch's model
     skip_unknown: bool = False  # do not report sources that start no training
     select: tuple[str, ...] = ()
@@ -79,7 +80,7 @@ class FoundLaunch:
 
     launch: Launch
     framework: Framework
-    number: int  # of the launch within `given`
+    number: int  # the launch's number within `given`
     given: Source  # what was given to lint: it contains the launch, or runs the script that does
 
 
@@ -200,8 +201,7 @@ def run(
 def _lint_folders(
     linter: Linter, make_reader: Callable[[Source], ReadFile], report_progress: Callable[[str], None]
 ) -> tuple[list[Report], LintSection]:
-    """Return the reports on the launches in folders, and the files not read there; an error in one does not stop the
-    others.
+    """Return the reports on launches in folders, and the files not read there; an error in one stops no other.
 
     Scripts come first: a configuration file that one of them names is read with it, and not again separately.
     """
@@ -317,19 +317,28 @@ def _lint_launch(
         else:
             launch = replace(launch, program=program)
             job = found_launch.framework.read(launch, release.version, model_snapshot)
-        others = [found_launch.framework.read(launch, version, model_snapshot) for version in release.others]
-        job = proof.keep_certain_problems(job, launch, others)
-        job = add_attention_problems(job, launch, model_snapshot)
+
+        @cache
+        def read_others() -> list[Job]:
+            """Return the job as the other releases read it that may run."""
+            return [found_launch.framework.read(launch, version, model_snapshot) for version in release.list_others()]
+
+        job = proof.keep_certain_problems(job, launch, read_others)
+        job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
-        job = add_clashes(job, launch, model_snapshot)
+        job = add_clashes(job, launch, model_snapshot, read_others)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
-        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known))
-        job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))
+        starts_own = proof.starts_one_of(own_programs, launch)
+        is_listed = starts_own and program is None and is_listed_in(distribution, stated)
+        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known), is_listed)
+        job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
+        if any(OTHER_DEVICES.search(variable) for variable in launch.environ):
+            job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
         job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))
         if not request.version and is_own_source(distribution, stated.get(distribution, "")):
             job = replace(job, requires=())  # the tree's own requirements count, not its release's
@@ -468,8 +477,7 @@ def _unknown_model_remarks(model: Fact[Model]) -> tuple[str, ...]:
 
 
 def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that fix the findings; settled settings are kept, and the most severe finding takes
-    precedence.
+    """Return the settings that fix the findings; settled ones are kept, and the most severe finding decides.
 
     Only the first fix of a finding is used, and for a warning only if it does not change what is trained.
     """

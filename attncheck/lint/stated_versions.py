@@ -66,6 +66,12 @@ def is_own_source(distribution: str, file: str) -> bool:
     return any(file.endswith(path) for path in OWN_FILES.get(distribution, ()))
 
 
+def is_listed_in(distribution: str, stated: Mapping[str, str]) -> bool:
+    """Return whether a tree names a distribution among its requirements, and does not contain its source."""
+    file = stated.get(distribution, "")
+    return bool(file) and not is_own_source(distribution, file)
+
+
 def find_stated_versions(source: Source) -> StatedVersions:
     """Return what the tree of a launch states, from its own folder up to its repository or the current folder."""
     here = Path.cwd() if source.name in (COMMAND, "-") else Path(source.name).absolute().parent
@@ -76,18 +82,24 @@ def find_stated_versions(source: Source) -> StatedVersions:
     return _read_folders(tuple(folders))
 
 
-@lru_cache(maxsize=256)
 def _read_folders(folders: tuple[Path, ...]) -> StatedVersions:
     versions: dict[str, str] = {}
     allowed: dict[str, str] = {}
     files: dict[str, str] = {}
     for folder in folders:
-        for name, version, range_allowed, file in (*_iter_own(folder), *_iter_listed(folder)):
-            if name in RELEVANT_DISTRIBUTIONS and name not in files:
+        for name, version, range_allowed, file in _list_folder(folder):
+            if name not in files:
                 files[name] = file
                 versions |= {name: version} if version else {}
                 allowed |= {name: range_allowed} if range_allowed else {}
     return StatedVersions(versions, allowed, files)
+
+
+@lru_cache(maxsize=1024)
+def _list_folder(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
+    """Return each distribution that a folder states: its name, its version, the versions allowed, and the file."""
+    rows = (*_iter_own(folder), *_iter_listed(folder))
+    return tuple(row for row in rows if row[0] in RELEVANT_DISTRIBUTIONS)
 
 
 def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:

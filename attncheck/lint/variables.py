@@ -17,7 +17,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.gpus import VISIBLE_DEVICES
 
 UNKNOWN_SHELL = "the launch does not set it, and the shell that will start it is not known"
-VALUE = r"""(?:\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|[^\s,}"']+)"""  # of a key in JSON, with or without escaped quotes
+VALUE = r"""(?:\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|[^\s,}"']+)"""  # value of a JSON key, perhaps with escaped quotes
 
 
 def locate_words(source: Source, environ: Mapping[str, str], words: Sequence[Word]) -> dict[str, Setting]:

@@ -63,5 +63,5 @@ class WrittenFiles:
 
 
 def _spell_path(path: str, folder: str) -> set[str]:
-    """Return the paths by which a command in `folder`, and one outside it, may name a file."""
+    """Return the paths by which a command may name a file, from `folder` and from outside it."""
     return {posixpath.normpath(path), posixpath.normpath(posixpath.join(folder, path))}

@@ -1,4 +1,4 @@
-"""What may fix a launch that trains wrongly: settings of its framework, the likeliest first."""
+"""Possible fixes of a launch that trains wrongly: settings of its framework, the likeliest first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +14,13 @@ MAX_CORRECTIONS = 4  # each is a run of the launch
 
 @dataclass(frozen=True)
 class Correction:
-    """What may fix a launch: settings as `Framework.write` takes them, or the user's own line code.
+    """A possible fix: settings in the form of `Framework.write`, or a line for the user's own code.
 
     The watcher applies the line if `environ` is set.
     """
 
     sets: Mapping[str, str] = field(default_factory=dict)
-    title: str = ""  # of the line
+    title: str = ""  # the line's title
     line: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ def _changes_something(read: ReadLaunch, sets: Mapping[str, str]) -> bool:
 
 
 def describe(read: ReadLaunch, correction: Correction) -> str:
-    """Return a fix's line, or its settings as the launch's framework writes them: the new lines, joined."""
+    """Return a fix's line, or its settings in the form of the launch's framework: the new lines, joined."""
     if correction.line:
         return correction.line
     sets = correction.sets

@@ -1,4 +1,4 @@
-"""Scales a launch down: the framework's own settings of size, and its launcher's processes to those available here."""
+"""Scales a launch down: its framework's settings of size, and its launcher's processes to those available here."""
 
 import contextlib
 import json
@@ -17,6 +17,7 @@ from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
+from attncheck.lint.fields.hugging_face import is_multimodal
 from attncheck.lint.fields.rehearsing import edit_options, edit_word
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
@@ -26,14 +27,14 @@ from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
 MAX_LENGTH = 256  # tokens of a row
-MAX_REAL_LENGTH = 512  # for the user's own data, whose rows are longer
+MAX_REAL_LENGTH = 512  # for the user's own data, which have longer rows
 MAX_BATCH = 3  # documents: losses after the second row of a batch become visible
-MAX_PAIRED_BATCH = 2  # pairs, and prompts for which two answers are generated
+MAX_PAIRED_BATCH = 2  # pairs, and prompts with two generated answers each
 PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
-STAND_IN_HEADS = 2  # kv heads of the shapes that replace an unavailable model, which Ulysses splits
-ARGUMENT = re.compile(r"\$\{?[1-9@]")  # of the script
-PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
+STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which Ulysses splits
+ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
+PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
@@ -44,8 +45,8 @@ HOST_OPTIONS = (
     "-hostfile",
     "--machinefile",
     "-machinefile",
-)  # mpirun's, deepspeed's
-# For a model that is trained from its own weights: at the small model's rate it would lose what it knows.
+)  # options of mpirun and deepspeed
+# For a pretrained model: at the small model's rate it would lose what it learned.
 RATES = ("learning_rate", "lr", "max_lr", "optim.lr", "adam.lr")
 
 
@@ -61,7 +62,7 @@ class CutLaunch:
     files: Mapping[str, str]  # path to text
     diff: str
     cut: JobCut
-    folders: tuple[str, ...] = ()  # that it may look up
+    folders: tuple[str, ...] = ()  # that it may read
 
 
 def make_materials(
@@ -74,7 +75,7 @@ def make_materials(
     real_data: bool = False,
     trusts_remote_code: bool = False,
 ) -> Materials:
-    """Return where a launch's model, data and output are, and the sizes to which it is scaled down."""
+    """Return the locations of a launch's model, data and output, and the sizes to which it is scaled down."""
     plan = read.job.plan
     ring_size = _choose_ring_size(read, processes)
     is_of_documents = read.recognised.framework.general or read.job.trainer in ("sft", "pt")
@@ -84,7 +85,7 @@ def make_materials(
         os.path.join(folder, "data"),
         os.path.join(folder, JOB_FOLDER, "output"),
         steps,
-        length - length % (2 * ring_size),  # zigzag cuts a row into two chunks for each rank
+        length - length % (2 * ring_size),  # zigzag cuts a row into two chunks per rank
         min(plan.batch, MAX_BATCH if is_of_documents else MAX_PAIRED_BATCH),
         min(plan.accumulation, MAX_ACCUMULATION),
         uses_gpu,
@@ -93,11 +94,12 @@ def make_materials(
         full_model,
         real_data,
         trusts_remote_code,
+        is_multimodal(read.snapshot),
     )
 
 
 def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
-    """Return the number of ranks of a row here: as many as the launch says, or a divisor for which there is room."""
+    """Return the number of ranks of a row here: the launch's number, or a divisor that fits the available processes."""
     plan = read.job.plan
     is_stand_in = not isinstance(read.snapshot.model, Known)  # never with --full-model
     limit = min(processes, STAND_IN_HEADS) if plan.scheme == "ulysses" and is_stand_in else processes
@@ -105,7 +107,7 @@ def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
 
 
 def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
-    """Return how the framework scales its launch down. Raises `NothingToRehearse` if it cannot."""
+    """Return the framework's settings that scale its launch down. Raises `NothingToRehearse` if it cannot."""
     framework = read.recognised.framework
     if framework.cut is None:
         raise NothingToRehearse(f"{read.job.location}: launches of {framework.name} are not rehearsed yet, only linted")
@@ -128,8 +130,10 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
 
 
 def lay_files(cut: JobCut, materials: Materials) -> None:
-    """Create the data's folder, the model's other path, and the files next to the data that the scaled-down launch
-    reads."""
+    """Create the data's folder, the model's other path, and the files next to the data.
+
+    The scaled-down launch reads all of these.
+    """
     os.makedirs(materials.data, exist_ok=True)
     if cut.model_alias:
         os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
@@ -140,7 +144,7 @@ def lay_files(cut: JobCut, materials: Materials) -> None:
 
 
 def find_data(read: ReadLaunch, cut: JobCut) -> str:
-    """Return the data that a launch names, relative to the folder into which it changes, if they exist."""
+    """Return the data that a launch names, relative to its working folder, if they exist."""
     path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
     return path if os.path.exists(path) else cut.data
 
@@ -153,7 +157,7 @@ def _holds_lines(read: ReadLaunch, cut: JobCut) -> bool:
 
 
 def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
-    """Return the cut of a launch that uses its own rows: their labels say which tokens are learned."""
+    """Return the cut of a launch with its own rows: their labels mark the learned tokens."""
     name = read.recognised.framework.name
     if not cut.data:
         raise NothingToRehearse(
@@ -168,7 +172,7 @@ def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
 
 
 def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
-    """Return the cut of a launch that uses its own model: it is trained at the launch's own rate."""
+    """Return the cut of a launch with its own model, which is trained at the launch's own rate."""
     if cut.driver:
         raise NothingToRehearse(
             f"{read.job.location}: {read.recognised.framework.name}'s {read.job.trainer} is rehearsed "
@@ -181,7 +185,7 @@ def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
 
 
 def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
-    """Return a cut whose rows are split over as many ranks as the launch says and this machine has processes for."""
+    """Return a cut with rows split across as many ranks as the launch says and this machine allows."""
     kept = 1 if cut.whole_rows else materials.ring_size
     if kept == ring_size:
         return replace(cut, ring_size=kept)
@@ -203,11 +207,11 @@ def cut_launch(
     materials: Materials,
     runs_substitutions: bool = False,
 ) -> CutLaunch:
-    """Return a launch scaled down, with `sets` on top: settings of the job to try.
+    """Return a launch scaled down, with the settings `sets` added: the ones to try.
 
-    In any framework, settings that write elsewhere, send, delete or load are removed. Raises `Unanswered` for a
-    launch that cannot be changed, that needs variables which only its script sets, or that needs a command
-    substitution while `runs_substitutions` is not set.
+    For every framework, settings that write elsewhere, send, delete or load are removed. Raises `Unanswered` for a
+    launch that cannot be changed, that needs variables which only its script sets, or that needs a command substitution
+    while `runs_substitutions` is not set.
     """
     launch, processes = read.recognised.launch, materials.processes
     if launch.starts_written_script:
@@ -265,7 +269,7 @@ def cut_launch(
 
 
 def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
-    """Return the cut of a launch whose framework is next to it, which runs instead of the installed one.
+    """Return the cut of a launch with its framework's source next to it, which runs instead of the installed one.
 
     LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
     """
@@ -291,7 +295,7 @@ def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
-    """Return a launch in which absolute paths of another machine are replaced by files of the same name nearby."""
+    """Return a launch with absolute paths of another machine replaced by nearby files of the same name."""
     places = dict.fromkeys((os.getcwd(), os.path.dirname(os.path.abspath(launch.source.name))))
 
     def find(word: Word) -> Word:
@@ -307,9 +311,9 @@ def _find_files_here(launch: Launch, folder: str) -> Launch:
 
 
 def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...]:
-    """Return the names to correct: those that the program refuses, if the framework's own program does not know them.
+    """Return the option names to correct: those that the program refuses and its framework does not know.
 
-    A script runs as written.
+    A script runs unchanged.
     """
     if read.recognised.launch.starts_written_script:
         return ()
@@ -330,7 +334,7 @@ def _rename_sets(sets: Mapping[str, str], corrections: Iterable[UnknownSetting])
 
 
 def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
-    """Return the corrections, "" if there is none."""
+    """Return the corrections in words, "" if there are none."""
     corrections = list_corrections(read, cut)
     names = [f"{name.name} is {name.now[0]}" if name.now else f"without {name.name}" for name in corrections]
     if not names:
@@ -362,10 +366,10 @@ def _add_remarks(cut: JobCut, remarks: tuple[str, ...]) -> JobCut:
 
 
 def _run_here(launch: Launch, location: SourceLocation) -> Launch:
-    """Return a launch that starts its processes here: with srun and `ray job submit`, a service would start them.
+    """Return a launch that starts its processes here, not through a service as with srun and `ray job submit`.
 
-    Processes of such a service would not be in the sandbox. Hosts are removed too. Raises `Unanswered` for a
-    container, because its image has a different environment from the examined one.
+    A service's processes would not be in the sandbox. Hosts are removed too. Raises `Unanswered` for a container,
+    because its image has a different environment from the examined one.
     """
     whole = launch.whole
     place = 0
@@ -380,7 +384,7 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
         name, equals, _ = whole[place].text.partition("=")
         if parsed is not None:
             whole = (*whole[:place], *parsed.words)
-        elif runner is not None:  # of another environment than the one that is examined
+        elif runner is not None:  # of an environment other than the examined one
             options = {word.text for word in whole[place : len(whole) - len(runner.words)]}
             texts = ["python", "-m"] if {"-m", "--module"} & options else ["python"]
             is_program = len(texts) == 1 and not runner.words[0].text.endswith(".py")
@@ -394,7 +398,7 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
 
 
 def _enter_folder(launch: Launch) -> Launch:
-    """Return a launch that starts in its script's folder, if what it starts is there and not where the user works."""
+    """Return a launch that starts in its script's folder, if its program is only there."""
     folder, program = os.path.dirname(launch.source.name), launch.words[0].text if launch.words else ""
     if not program.endswith(".py") or os.path.isabs(program) or not folder:
         return launch
@@ -404,9 +408,9 @@ def _enter_folder(launch: Launch) -> Launch:
 
 
 def _import_project(launch: Launch, cut: JobCut) -> JobCut:
-    """Return the cut of a script whose project is to be imported as after `pip install -e .`: the watcher does so.
+    """Return the cut of a script with its project importable as after `pip install -e .`, through the watcher.
 
-    Python itself looks in the folder of the script alone.
+    Python itself searches only the script's folder.
     """
     program = launch.words[0].text if launch.words else ""
     is_project = any(map(os.path.isfile, ("pyproject.toml", "setup.py")))
@@ -418,7 +422,7 @@ def _import_project(launch: Launch, cut: JobCut) -> JobCut:
 
 
 def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launch:
-    """Return a launch whose release takes its configuration file as the first argument alone: ms-swift since 4.1."""
+    """Return a launch with its configuration file as the first argument, which ms-swift requires since 4.1."""
     places = [place for place, word in enumerate(launch.whole) if word.text == FILE_OPTION]
     if not places or launch.file is None or all(unknown.name != FILE_OPTION for unknown in refused):
         return launch
@@ -429,12 +433,12 @@ def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launc
 
 
 def _run_without_deepspeed(launch: Launch, cut: JobCut, job: Job, processes: int) -> tuple[Launch, JobCut]:
-    """Return a launch, and its cut, whose processes torchrun starts if its launcher needs DeepSpeed.
+    """Return a launch and its cut, started by torchrun if the launcher needs DeepSpeed.
 
-    accelerate 1.15.0 utils/launch.py gives its file's precision to the processes by this variable.
+    accelerate 1.15.0 utils/launch.py passes its file's precision to the processes by this variable.
     """
     own, whole = "deepspeed" in launch.launchers, launch.whole
-    if job.framework not in (*TRAINER_FRAMEWORKS, "script"):  # others import it
+    if job.framework not in (*TRAINER_FRAMEWORKS, "script"):  # the others import it
         return launch, cut
     if not own and not ("accelerate" in launch.launchers and uses_deepspeed(job, launch) == Known(True)):
         return launch, cut
@@ -456,7 +460,7 @@ def _run_without_deepspeed(launch: Launch, cut: JobCut, job: Job, processes: int
 
 
 def _make_word(place: Word, text: str) -> Word:
-    """Return a word that represents what is at a place of a command."""
+    """Return a word with this text for a place in a command."""
     return replace(place, text=text, shell="", known=True)
 
 
@@ -472,7 +476,7 @@ def _limit_processes(command: str, processes: int) -> str:
 
 
 def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
-    """Yield the edits that leave one node, and no more processes than possible."""
+    """Yield the edits that limit a launch to one node and the possible number of processes."""
     words = launch.launcher_words
     for index, word in enumerate(words):
         name, equals, text = word.text.lstrip("-").partition("=")
@@ -491,7 +495,7 @@ def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
 
 
 def _edit_accelerate(launch: Launch, processes: int) -> Iterator[Edit]:
-    """Yield the edits that make accelerate start no more processes than possible.
+    """Yield the edits that limit accelerate to the possible number of processes.
 
     Its own configuration file may set them, and options override it. --multi_gpu refuses to start a single process:
     accelerate 1.15.0 commands/launch.py:1208.

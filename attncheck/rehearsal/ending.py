@@ -1,4 +1,4 @@
-"""How a scaled-down launch ended: well, with its own error, or because of a restriction of the rehearsal."""
+"""How a scaled-down launch ended: successfully, with its own error, or because of a restriction of the rehearsal."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.execution import Execution
 
 ERROR_LINES = 4
-# The last line of a trainer's traceback, or argparse's; not a launcher's message that its child failed.
+# The last line of a trainer's or argparse's error, not a launcher's message that its child failed.
 ERROR_LINE = re.compile(
     r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: |: can't open file "
     r"|: No module named "
@@ -25,7 +25,7 @@ CUDA_ERROR = "Error 304: OS call failed"
 
 
 def judge_end(ended: Execution, remark: str = "") -> CheckResult:
-    """Return how the launch ended, with what may explain an error."""
+    """Return how the launch ended, with a possible explanation of an error."""
     if ended.returncode == 0:
         return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
     if ended.returncode is None:
@@ -50,7 +50,7 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
 
 
 def explain_refusal(ended: Execution, lines: Sequence[str]) -> str:
-    """Return what the launch could not do because it is rehearsed, if its error lines show that, else ""."""
+    """Return the action that the rehearsal denied the launch, if its error lines show one, otherwise ""."""
     text = "\n".join(lines)
     if any(word in text for word in NETWORK_ERRORS):
         return "the launch needs the network, which a rehearsal does not have"

@@ -1,4 +1,4 @@
-"""Runs a scaled-down launch with the watcher in its processes, in a sandbox that leaves nothing behind."""
+"""Runs a scaled-down launch with the watcher in its processes, in a sandbox that leaves nothing running."""
 
 import contextlib
 import json
@@ -45,12 +45,12 @@ REPLACED: Mapping[str, str] = {
     "gpu": "{} needs a GPU, and this machine has none: left out",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
-LAST_LINES = 200  # of the launch's output: torchrun prints tens of lines after a rank's own error
+LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
 MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows
 MAX_NOTE_BYTES = 64 << 10
-MAX_DENIED = 100  # number of paths, and bytes of each, that are read from the watcher's notes
+MAX_DENIED = 100  # the most paths, and bytes of each, that are read from the watcher's notes
 MAX_PATH_BYTES = 4096
 
 
@@ -67,10 +67,10 @@ class Execution:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What to run, and how.
+    """The command to run, and its environment.
 
     `environ` is the launch's own. `needs_files`: it starts only if the user's files are protected.
-    `emulates_flash_attn`: its processes find flash-attn in plain torch. It is stopped after `seconds`.
+    `emulates_flash_attn`: its processes import flash-attn in plain torch. It is stopped after `seconds`.
     """
 
     command: str
@@ -80,7 +80,7 @@ class RunRequest:
     seconds: float
     needs_files: bool = False
     trusts_remote_code: bool = False
-    folders: tuple[str, ...] = ()  # inside its own folder, which it may look for
+    folders: tuple[str, ...] = ()  # inside its own folder, which it may read
 
 
 def run_launch(request: RunRequest, folder: str, python: str, report_progress: Callable[[str], None]) -> Execution:
@@ -124,7 +124,7 @@ def _follow(
         if count_steps(watch) != taken:
             taken = count_steps(watch)
             report_progress(f"step {taken} of {request.steps}")
-        if taken >= request.steps:  # a script without a setting that stops it
+        if taken >= request.steps:  # a script without a setting for the number of steps
             return Execution(0, taken, (), time.monotonic() - began)
         if time.monotonic() - began > request.seconds:
             return Execution(None, count_steps(watch), (), request.seconds)
@@ -137,7 +137,7 @@ def keep_watcher(command: str, entry: str) -> str:
 
 
 def count_steps(watch: str) -> int:
-    """Return how many steps every rank that reports has taken."""
+    """Return the number of steps that every reporting rank has taken."""
     counts = []
     for path in Path(watch).glob("steps-*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, CannotRead):
@@ -146,7 +146,7 @@ def count_steps(watch: str) -> int:
 
 
 def count_ranks(folder: str) -> int:
-    """Return how many ranks wrote the record of a first step."""
+    """Return the number of ranks that wrote the record of a first step."""
     return len(list((Path(folder) / "watch").glob("rank-*.pt")))
 
 
@@ -190,14 +190,14 @@ def describe_data_parallel(folder: str) -> str:
 
 
 def _read_note(path: Path) -> str:
-    """Return a text that the watcher wrote, "" if there is no readable one: the launch can write there too."""
+    """Return a text of the watcher, "" if it is not readable, because the launch can write there too."""
     with contextlib.suppress(CannotRead):
         return read_bounded(path, MAX_NOTE_BYTES).decode("utf-8", "replace")
     return ""
 
 
 def _lay_folders(folder: str) -> str:
-    """Put the watcher where the launch's processes find it; return the only folder that they may write to, empty."""
+    """Put the watcher into the launch's processes; return the only folder that they may write to, empty."""
     job, entry = os.path.join(folder, JOB_FOLDER), os.path.join(folder, "entry")
     for path in (job, entry, os.path.join(folder, "sandbox")):
         remove_folder(path)
@@ -238,7 +238,7 @@ def _read_denied(watch: str) -> tuple[str, ...]:
 
 
 def lay_flash_attn(entry: Path) -> None:
-    """Put an emulated flash-attn where the processes find it first."""
+    """Put an emulated flash-attn where the processes import from first."""
     package, distribution = entry / "flash_attn", entry / "flash_attn-2.8.3.dist-info"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(EMULATION, package / "emulation", ignore=ignored)

@@ -1,8 +1,8 @@
-"""C++ and CUDA extensions that the user's processes built before: a rehearsal uses a copy instead of building.
+"""C++ and CUDA extensions that the user's processes built before: a rehearsal copies them instead of building.
 
 Source: torch 2.13.0 utils/cpp_extension.py. `_get_build_directory` (2482): a folder for each extension, under
-TORCH_EXTENSIONS_DIR, else under torch_extensions/py312_cu130 of the user's cache; `_jit_compile`: ninja decides by
-times and commands whether there is anything to build, and a lock file that a killed build left is waited for, forever.
+TORCH_EXTENSIONS_DIR, otherwise under torch_extensions/py312_cu130 of the user's cache. `_jit_compile`: ninja decides by
+times and commands whether to build, and waits forever for the lock file of a killed build.
 """
 
 import contextlib
@@ -15,12 +15,11 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.snapshot import Snapshot
 
 LOCK = "lock"
-FOLDER = "extensions"  # in a rehearsal's folder, where its processes look for them
+FOLDER = "extensions"  # in a rehearsal's folder, where its processes search
 
 
 def find_built(snapshot: Snapshot, environ: Mapping[str, str]) -> Path | None:
-    """Return the folder in which the examined environment's torch looks for built extensions, None if it does not
-    exist."""
+    """Return the folder of the examined torch's built extensions, None if it does not exist."""
     if environ.get("TORCH_EXTENSIONS_DIR"):
         folder = Path(environ["TORCH_EXTENSIONS_DIR"])
     elif isinstance(snapshot.torch, Known):

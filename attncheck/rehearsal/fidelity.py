@@ -1,7 +1,7 @@
-"""How the rehearsed job differs from the launch, and which questions that leaves unanswered.
+"""How the rehearsed job differs from the launch, and which questions therefore stay unanswered.
 
-A check that depends on a replaced part would answer for the replacement. A failure under other ranks or accumulation
-also holds for the launch, so these only make passes unknown.
+A check that depends on a replaced part would judge the replacement. A failure with other ranks or accumulation also
+holds for the launch, so these differences only turn passes into "unknown".
 """
 
 import json
@@ -43,7 +43,7 @@ DIMENSIONS = {
 
 
 def list_differences(read: ReadLaunch, cut: JobCut, materials: Materials, ranks: int) -> tuple[Difference, ...]:
-    """Return how the job that ran over `ranks` processes differs from the launch."""
+    """Return how the job that ran on `ranks` processes differs from the launch."""
     return tuple(
         Difference(dimension, written, ran)
         for dimension, written, ran in _iter_differences(read, cut, materials, ranks)
@@ -77,7 +77,7 @@ def _iter_differences(
 
 
 def _read_class(materials: Materials) -> str:
-    """Return the class of the model that was trained, "" if its folder does not say."""
+    """Return the class of the trained model, "" if its folder does not name one."""
     path = Path(materials.model) / "config.json"
     names = json.loads(path.read_text()).get("architectures") if path.exists() else None
     return str(names[0]) if names else ""

@@ -1,9 +1,8 @@
-"""The environment of a rehearsed launch: variables that keep it offline, silent and in its folder, and override its
-own.
+"""The environment of a rehearsed launch: variables that keep it offline, silent and in its folder.
 
-Each name was read in its package: huggingface_hub constants.py and transformers 5.17.0 utils/hub.py and
-integrations/integration_utils.py; wandb 0.31.0, swanlab 0.10.3, mlflow-skinny 3.17.2, comet_ml 3.58.8, clearml 2.1.12,
-neptune 1.14.0, opentelemetry-sdk 1.45.2, trackio 0.43.0, modelscope 1.40.2.
+They override the launch's own. Each name was read in its package: huggingface_hub constants.py and transformers 5.17.0
+utils/hub.py and integrations/integration_utils.py; wandb 0.31.0, swanlab 0.10.3, mlflow-skinny 3.17.2, comet_ml 3.58.8,
+clearml 2.1.12, neptune 1.14.0, opentelemetry-sdk 1.45.2, trackio 0.43.0, modelscope 1.40.2.
 """
 
 import os
@@ -24,24 +23,24 @@ QUIET: Mapping[str, str] = {
     "MLFLOW_TRACKING_URI": "",
     "COMET_MODE": "disabled",
     "CLEARML_OFFLINE_MODE": "1",
-    "NEPTUNE_MODE": "debug",  # which keeps everything to itself
+    "NEPTUNE_MODE": "debug",  # which sends nothing
     "OTEL_SDK_DISABLED": "true",
     "AXOLOTL_DO_NOT_TRACK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-# Where packages write their files, each a folder of the rehearsal.
+# Where packages write their files; each is a folder of the rehearsal.
 CACHES = (
     *("XDG_CACHE_HOME", "HF_DATASETS_CACHE", "HF_MODULES_CACHE", "HF_ASSETS_CACHE", "MODELSCOPE_CACHE", "WANDB_DIR"),
     *("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "SWANLAB_SAVE_DIR", "SWANLAB_LOG_DIR", "TRACKIO_DIR"),
     *("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR", "MPLCONFIGDIR"),
     *("VLLM_CACHE_ROOT", "RAY_TMPDIR", "COMET_OFFLINE_DIRECTORY", "CLEARML_CACHE_DIR"),
 )
-# Read unchanged: models, tokenizers and data sets that were downloaded before.
+# Unchanged: downloaded models, tokenizers and data sets are read from there.
 STORES = {"HF_HOME": "huggingface", "TORCH_HOME": "torch"}
 TEMPORARY = ("TMPDIR", "TMP", "TEMP")
-# They tell the watcher what to do, and close the network if there is no network namespace.
+# Instructions to the watcher, and proxies that close the network without a network namespace.
 OURS = tuple(
     f"ATTNCHECK_{name}"
     for name in (
@@ -54,7 +53,7 @@ PROXIES = tuple(case(f"{kind}_proxy") for kind in ("http", "https", "all", "no")
 GUARDED = frozenset((*QUIET, *CACHES, *STORES, *TEMPORARY, *OURS, *PROXIES, "TORCH_EXTENSIONS_DIR", "HF_HUB_CACHE")) | {
     "HUGGINGFACE_HUB_CACHE"
 }
-ASSIGNMENT = re.compile(rf"(?<![\w.])({'|'.join(sorted(GUARDED))})=[^\s,]*")  # of `env`, mpirun's -x, srun's --export
+ASSIGNMENT = re.compile(rf"(?<![\w.])({'|'.join(sorted(GUARDED))})=[^\s,]*")  # for `env`, mpirun's -x, srun's --export
 
 
 def make_environment(job: str, environ: Mapping[str, str], trusts_remote_code: bool = False) -> dict[str, str]:
@@ -72,7 +71,7 @@ def make_environment(job: str, environ: Mapping[str, str], trusts_remote_code: b
 
 
 def drop_guarded(launch: Launch) -> Launch:
-    """Return a launch that does not set the variables that guard it: neither by exports nor in front of its command."""
+    """Return a launch without settings of the guarded variables, in exports or in front of its command."""
     launchers = len(launch.launcher_words)
     whole = tuple(_keep_guards(word) if place < launchers else word for place, word in enumerate(launch.whole))
     exports = tuple(assignment for assignment in launch.exports if assignment.name not in GUARDED)
@@ -82,8 +81,7 @@ def drop_guarded(launch: Launch) -> Launch:
 
 
 def _keep_guards(word: Word) -> Word:
-    """Return a launcher's word that passes guarded variables on unchanged: `env HF_HOME=x` becomes
-    HF_HOME="$HF_HOME"."""
+    """Return a launcher's word with the guarded variables unchanged: `env HF_HOME=x` becomes HF_HOME="$HF_HOME"."""
     text = word.shell or word.text
     kept = ASSIGNMENT.sub(lambda match: f'{match[1]}="${match[1]}"', text)
     return word if kept == text else replace(word, shell=kept)

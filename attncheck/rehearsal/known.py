@@ -1,4 +1,4 @@
-"""What doctor's rules know about a fault that a rehearsal measured: the release or setting that causes it."""
+"""Doctor's knowledge about a fault that a rehearsal measured: the release or setting that causes it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
 
 
 def list_known_causes(read: ReadLaunch, check: str) -> tuple[str, ...]:
-    """Return, one line each, what the rules say about the launch's job that explains a failed check.
+    """Return the rules' findings on the launch's job that explain a failed check, one line each.
 
     They read the launch as written, so an error of the scaled-down launch may have another cause.
     """

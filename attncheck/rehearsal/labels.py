@@ -25,10 +25,10 @@ from attncheck.workers.pool import Event
 from attncheck.workers.scratch import scratch_folder
 
 CODE = "ATN439"
-CONVERSATIONS = 120  # more than a step's rows contain, also packed ones
-SMALL = "qwen2"  # the model's shape, which does not affect its labels
+CONVERSATIONS = 120  # more than the rows of a step contain, even packed ones
+SMALL = "qwen2"  # the model's architecture, which does not affect its labels
 MAX_LINES = 6
-# Frameworks that render a row by the tokenizer's chat template, its fields of thoughts and tool calls too.
+# Frameworks that render a row with the tokenizer's chat template, including its fields for thoughts and tool calls.
 RENDERED = ("trl", "axolotl")
 TARGET_TEXTS = {
     "all": "every token of a document",
@@ -40,9 +40,9 @@ TARGET_TEXTS = {
 
 @dataclass(frozen=True)
 class LabelsRequest:
-    """The launches whose labels are read, each from its source.
+    """The launches with labels to read, each with its source.
 
-    `template` is a folder or model whose tokenizer and chat template are used, "" for the launch's own model's.
+    `template` is a folder or model with the tokenizer and chat template to use, "" for the launch's own model's.
     """
 
     sources: tuple[Source, ...]
@@ -59,7 +59,7 @@ def run(
 ) -> Report:
     """Return the report on the labels of every launch of the request.
 
-    Raises `NothingToRehearse` if no launch can be cut, `Unanswered` if one cannot be run here.
+    Raises `NothingToRehearse` if no launch can be scaled down, `Unanswered` if one cannot run here.
     """
     launches = [
         read
@@ -85,7 +85,7 @@ def _read_labels(
         cut = cutting.cut_job(read, materials)
         if cut.form in PAIRED_FORMS or cut.driver:
             raise NothingToRehearse(f"{job.location}: {job.trainer} does not train on labels of its data set")
-        # What a script sets in code may not be read: that it sets nothing is no reason to expect every token.
+        # A script's settings in code may not be readable: without settings, not every token need be learned.
         targets = (
             "labelled"
             if read.recognised.launch.starts_written_script and cut.objective.targets == "all"
@@ -123,7 +123,7 @@ def _read_labels(
 
 
 def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tuple[str, ...]]:
-    """Return whose tokenizer is used ("": a synthetic one), and remarks. Raises `Unanswered` for a bad template."""
+    """Return the model of the tokenizer ("": a synthetic one), and remarks. Raises `Unanswered` for a bad template."""
     if request.template:
         if "known" not in files.find_model_folder(request.template):
             raise Unanswered(f"--template {request.template}: no such folder, and no model of this name in the cache")
@@ -153,6 +153,7 @@ def _prepare(
         "stage": folder,
         "documents": CONVERSATIONS,
         "form": cut.form,
+        "pictures": cut.pictures,
         "seed": request.seed,
         "dtype": "float32",
         "tokenizer": tokenizer,
@@ -181,7 +182,7 @@ def _run_step(
     target: ExecutionTarget,
     report_progress: Callable[[str], None],
 ) -> str:
-    """Run the launch for one step; return why it took none, "" if it did."""
+    """Run the launch for one step; return why it took none, "" if it took one."""
     location = read.job.location
     cut_launch = cutting.cut_launch(read, cut, {}, folder, materials, request.runs_substitutions)
     ended = run_cut(
@@ -206,6 +207,6 @@ def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:
     name = " ".join(filter(None, (launch.framework, launch.trainer)))
     counts = tuple(f"{count.role}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts)
     for problem in launch.problems:
-        evidence = (f"the launch is meant to learn {launch.targets}", *counts)[:MAX_LINES]
+        evidence = (f"the launch should learn {launch.targets}", *counts)[:MAX_LINES]
         fix = Fix("look at the marked rows", "advice", "attncheck labels -v LAUNCH")
         yield engine.make_finding_by_code(CODE, Problem(problem, evidence, (fix,), f"{name}: {problem.split(':')[0]}"))

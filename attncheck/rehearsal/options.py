@@ -1,8 +1,8 @@
-"""Options of a launch that replace -log p by another loss per token: part of what the framework documents.
+"""Options of a launch that replace -log p by another loss per token, as documented by the framework.
 
 Sources: transformers 5.17.0 trainer_pt_utils.py (`LabelSmoother`); trl 1.16.0 trainer/sft_trainer.py (`loss_type`);
 LLaMA-Factory 0.9.5 hparams/finetuning_args.py (`use_dft_loss`, `use_asft_loss`, `use_eaft_loss`); ms-swift 4.6.0
-arguments/sft_args.py (`enable_dft_loss`). Noise of NEFTune is switched off by the watcher.
+arguments/sft_args.py (`enable_dft_loss`). The watcher turns off NEFTune's noise.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ def add_options(objective: Objective, job: Job) -> Objective:
     smoothing = float(factor) if is_number(factor) and not is_dft else 0.0
     is_known = kind in KNOWN_LOSSES and is_number(factor) and not any(is_on(job, name) for name in UNKNOWN)
     normalisations = objective.normalisations
-    if smoothing:  # whose mean was over each batch before transformers 5.15
+    if smoothing:  # before transformers 5.15 its mean was over each batch
         normalisations = tuple(dict.fromkeys((*normalisations, "batch_tokens")))
     return replace(
         objective,

@@ -39,7 +39,8 @@ from attncheck.workers.processors import thread_environment
 from attncheck.workers.sandboxed import NOT_STARTED
 from attncheck.workers.scratch import scratch_folder
 
-CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")  # attncheck.rehearsal.worker.judging's
+# same names as in attncheck.rehearsal.worker.judging
+CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
 CODES = {
     "batch": "ATN431",
     "documents": "ATN432",
@@ -60,11 +61,11 @@ MESSAGES = {
     "repeat": "two runs of the launch differ",
     "update": "the weights do not follow the gradients",
 }
-OTHER_TARGETS = "the loss does not predict the next token"  # if nothing documents what it is
+OTHER_TARGETS = "the loss does not predict the next token"  # for targets that no document explains
 STEPS = 30
-FULL_STEPS = 10  # of its own model size, which is slow, and whose learning is not judged
-MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, of the smallest parameters
-REPEATED_STEPS = 3  # of the second run of a launch that asks for reproducible training
+FULL_STEPS = 10  # for the job's own model size, which is slow, and whose learning is not judged
+MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, smallest parameters first
+REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible training
 SUBSCRIPT = re.compile(r"""\w\[["']([a-z]\w*)["']\]""")
 IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\.*)([\w.]*)", re.MULTILINE)
 MAX_COLUMNS = 200
@@ -72,14 +73,14 @@ MAX_SCRIPTS = 200  # in addition to a launch's own
 DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
 CPU_PROCESSES = 2
-MAX_LINES = 6  # of a finding's evidence
-FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
+MAX_LINES = 6  # in a finding's evidence
+FOLDER = "REHEARSAL"  # the throwaway folder's name in the report
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 
 
 @dataclass(frozen=True)
 class Request:
-    """The launches to rehearse, each from its source; what may be tried; the seed of documents and weights."""
+    """The launches to rehearse, each with its source; the permitted fixes; the seed of documents and weights."""
 
     sources: tuple[Source, ...]
     read_model: lint.ReadModel
@@ -87,18 +88,18 @@ class Request:
     fix: bool = True
     seed: int = 0
     steps: int = 0  # 0: as many as needed
-    full_model: bool = False  # the user's own full-size model instead of a small one of its architecture
-    real_data: bool = False  # the first rows of the user's own data instead of synthetic documents
-    own_loops: bool = True  # also scripts with their own training loop, whose other effects are unknown
-    trusts_script: bool = False  # run the user's own script even if nothing protects their files from it
-    trusts_remote_code: bool = False  # run code of model repositories if the launch requests it
-    runs_substitutions: bool = False  # commands in the launch's options and exports, `$(…)`
+    full_model: bool = False  # whether to use the user's own full-size model instead of a small one of its architecture
+    real_data: bool = False  # whether to use the first rows of the user's data instead of synthetic documents
+    own_loops: bool = True  # whether to run scripts with their own training loop, whose other effects are unknown
+    trusts_script: bool = False  # whether to run the user's own script even if nothing protects their files from it
+    trusts_remote_code: bool = False  # whether to run code of model repositories if the launch requests it
+    runs_substitutions: bool = False  # whether to run commands in the launch's options and exports, `$(…)`
     only: tuple[str, ...] = ()  # the checks to answer; (): all
 
 
 @dataclass
 class _Stage:
-    """Where a launch is rehearsed: its folder, and what is run in it."""
+    """Where a launch is rehearsed: its folder, and the launch itself."""
 
     read: ReadLaunch
     folder: str
@@ -112,17 +113,17 @@ class _Stage:
 
 
 def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
-    """Return the Python files that a source's launches start, and those next to them, which they may import."""
+    """Return the Python files that a source's launches start, and files next to them that they may import."""
     launches = _read_source(snapshot, request, source)
     words = [word.text for read in launches for word in read.recognised.launch.words[:1]]
     scripts = [word for word in words if word.endswith(".py") and os.path.isfile(word)]
-    beside = [
+    siblings = [
         os.path.join(os.path.dirname(script), name)
         for script in scripts
         for name in sorted(os.listdir(os.path.dirname(script) or "."))[:MAX_SCRIPTS]
         if name.endswith(".py")
     ]
-    return list(dict.fromkeys((*scripts, *beside)))
+    return list(dict.fromkeys((*scripts, *siblings)))
 
 
 def runs_own_script(read: ReadLaunch) -> bool:
@@ -168,7 +169,7 @@ def run(
 ) -> Report:
     """Return the report on every launch of the request.
 
-    Raises `NothingToRehearse` if there is none that can be cut, `Unanswered` if none can be run here.
+    Raises `NothingToRehearse` if none can be scaled down, `Unanswered` if none can run here.
     """
     unknown = [name for name in request.only if name not in MESSAGES]
     if unknown:
@@ -203,7 +204,7 @@ def run(
 
 
 def _make_refused(read: ReadLaunch, reason: str) -> RehearsalSection:
-    """Return the section of a launch that cannot be run, among other launches."""
+    """Return the section of a launch that cannot run, among other launches."""
     job = read.job
     result = CheckResult("run", "skipped", reason.removeprefix(f"{job.location}: "))
     names = (str(job.location), job.framework, job.version, job.trainer, job.model)
@@ -243,13 +244,13 @@ def _rehearse(
 
 
 def _keep_requested(launch: RehearsedLaunch, only: tuple[str, ...]) -> RehearsedLaunch:
-    """Return a launch with the requested results, and a note that it did not run if there are none."""
+    """Return a launch with only the requested results, and a note that it did not run if there are none."""
     results = (r for r in launch.results if r.check in only or (r.check == "run" and judge_result(r) != "pass"))
     return replace(launch, results=tuple(results)) if only else launch
 
 
 def _make_materials(stage: _Stage, cut: JobCut) -> None:
-    """Fill the stage's folder with the model, its tokenizer, the documents, extensions. Raises `Unanswered`."""
+    """Fill the stage's folder with the model, its tokenizer, documents and extensions. Raises `Unanswered`."""
     cutting.lay_files(cut, stage.materials)
     built = extensions.find_built(stage.read.snapshot, os.environ)
     if built is not None:
@@ -267,7 +268,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "documents": DOCUMENTS,
         "form": cut.form,
         "columns": _list_columns(stage.read) if cut.form == "every" else [],
-        "takes_pictures": cut.takes_pictures,
+        "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,
         "dtype": "float32",
@@ -286,7 +287,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
 
 
 def _name_model(read: ReadLaunch) -> str:
-    """Return the name or folder of the launch's model. Raises `Unanswered` if it has none that can be read."""
+    """Return the name or folder of the launch's model. Raises `Unanswered` if it has no readable one."""
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if not name:
         raise Unanswered(f"{read.job.location}: cannot tell from the launch which model and tokenizer it trains")
@@ -294,7 +295,7 @@ def _name_model(read: ReadLaunch) -> str:
 
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
-    """Return the small model or shape to train, and a remark if it replaces another."""
+    """Return the small model or stand-in to train, and a remark if it replaces another."""
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
@@ -311,7 +312,7 @@ def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...
 def ask_worker(
     target: ExecutionTarget, message: Mapping[str, Any], items: tuple[str, ...]
 ) -> tuple[dict[str, Event], Mapping[str, Any]]:
-    """Return the last event of each item that a worker reached, and the device that it named."""
+    """Return the last event of each item that a worker reached, and the worker's device."""
     events: dict[str, Event] = {}
 
     def on_event(event: Event) -> None:
@@ -324,7 +325,7 @@ def ask_worker(
 
 
 def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> RehearsedLaunch:
-    """Run a launch scaled down, with `sets` on top, and judge its first step."""
+    """Run a launch scaled down, with the settings `sets` added, and judge its first step."""
     cut_launch = cutting.cut_launch(
         stage.read, cut, sets, stage.folder, stage.materials, stage.request.runs_substitutions
     )
@@ -414,7 +415,7 @@ def run_cut(
     trusts_script: bool,
     trusts_remote_code: bool = False,
 ) -> execution.Execution:
-    """Return how a scaled-down launch ended, with `environ` on top; its lines contain no secrets.
+    """Return how a scaled-down launch ended, with `environ` added; its lines contain no secrets.
 
     Raises `Unanswered` if nothing can protect the user's files from their own script.
     """
@@ -443,7 +444,7 @@ def run_cut(
 
 
 def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
-    """Run a launch once more, and return whether it is bitwise identical."""
+    """Run a launch a second time, and return whether it is bitwise identical."""
     watch, first = (os.path.join(stage.folder, name) for name in ("watch", "watch-first"))
     shutil.rmtree(first, ignore_errors=True)
     os.rename(watch, first)
@@ -536,7 +537,7 @@ def _try_corrections(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list
 
 
 def _format_corrected(read: ReadLaunch, correction: corrections.Correction) -> tuple[str, ...]:
-    """Return the user's own launch with the settings that fix it: the change, and the command; () for their code."""
+    """Return the user's own launch with the settings that fix it: the change and the command; () for a fix in code."""
     if correction.line:
         return ()
     rewritten = rewrite(read, correction.sets)
@@ -563,7 +564,7 @@ def _make_verdict(launch: RehearsedLaunch, result: CheckResult) -> Verdict:
 def _iter_findings(
     read: ReadLaunch, cut: JobCut, first: RehearsedLaunch, trials: Sequence[_Trial]
 ) -> Iterator[Finding]:
-    """Yield a finding for each check that the launch fails, with what fixes it, and what is known of its cause."""
+    """Yield a finding for each failed check of the launch, with its fix and its known cause."""
     failed = failed_checks(first)
     for result in first.results:
         if result.check not in failed:

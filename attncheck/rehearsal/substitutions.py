@@ -1,9 +1,8 @@
-"""Parts of a launch that only its script knows: commands in its options and exports, and variables that it does not
-set.
+"""The parts of a launch that only its script knows: commands in its options and exports, unset variables.
 
 `$(pwd)`, `$(dirname X)`, `$(cd X && pwd)` and similar are computed here without a shell. Options, exports and folders
-with other commands are left out, because the cut has already set what a rehearsal needs. The program, and the
-configuration that it reads, are required; for those the user is asked.
+with other commands are left out, because the scaled-down launch already sets what a rehearsal needs. The program and
+its configuration file are required; if they contain a command, the user must provide the value.
 """
 
 import os
@@ -21,27 +20,29 @@ Compute = Callable[[str], str]
 INNERMOST = re.compile(r"\$\(([^()`$]*)\)|`([^`$()]*)`")
 PLAIN = re.compile(r"[\w@%+=:,./-]+")  # a path that needs no quotes
 SINGLE_QUOTED = re.compile(r"\\.|\"(?:[^\"\\]|\\.)*\"|\$?'[^']*'", re.DOTALL)
-# `$(`, a backquote, `<(`, `>(`, `${X@P}`, which runs the contents of X. Arithmetic runs commands in array indices.
+# `$(`, a backquote, `<(`, `>(`, and `${X@P}`, which runs the contents of X. Arithmetic runs commands in array indices.
 RUNS = re.compile(r"`|\$\((?!\()|[<>]\(|@P\}")
 ARITHMETIC = re.compile(r"\$\(\(|\$\[")
 # Expressions that expand a variable's value again: arithmetic, `${!X}`, and the numbers of `${X:Y}` and `${X[Y]}`.
 EXPANDS_AGAIN = re.compile(rf"{ARITHMETIC.pattern}|\$\{{!|\$\{{\w+(?:\[|:(?![-=?+]))")
 TERMS = r"[\w\s+*/%<>=!&|^~?:,${}.-]"
-PLAIN_ARITHMETIC = re.compile(rf"\$\(\((?:{TERMS}|\({TERMS}*\))*\)\)|\$\[{TERMS}*\]")  # unbalanced, it is a command
+# with unbalanced parentheses it is a command
+PLAIN_ARITHMETIC = re.compile(rf"\$\(\((?:{TERMS}|\({TERMS}*\))*\)\)|\$\[{TERMS}*\]")
 REFERENCE = re.compile(r"\$(?:\{[#!]?)?(\w+)(?!\w*:?[-=+])")  # not `${X:-1}`, which has a default
-# Variables that every shell holds.
+# Variables of every shell.
 HELD = frozenset(("HOME", "PWD", "USER", "PATH", "HOSTNAME", "RANDOM", "SHELL", "UID", "OLDPWD", "LANG", "0"))
-NEEDED = ("config", "config_file", "config_path", "config_name")  # options of a program that say what it trains
+NEEDED = ("config", "config_file", "config_path", "config_name")  # a program's options that decide what it trains
 # A file of an installed package, `$(python -c "import swift; print(swift.__path__[0])")/cli/sft.py`.
 INSTALLED_FILE = re.compile(r"\bimport\s+(\w+).*?((?:/\w+)+)\.py\b", re.DOTALL)
-ARGUMENTS = re.compile(r"\$\{?\w*(ARG|OPT|FLAG|EXTRA)\w*(\[@\])?\}?", re.IGNORECASE)  # behind an option, not its value
-# Exports that programs look up, with any value.
+# whole arguments, not an option's value
+ARGUMENTS = re.compile(r"\$\{?\w*(ARG|OPT|FLAG|EXTRA)\w*(\[@\])?\}?", re.IGNORECASE)
+# Exports that programs search, with any value.
 WANTED = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|NAME|PROJECT|ENTITY|USER")
 
 
 @dataclass(frozen=True)
 class PlainLaunch:
-    """A launch that contains only known text; what was left out of it, and what cannot be."""
+    """A launch with only known text, the parts that were left out, and those that cannot be left out."""
 
     launch: Launch
     left_out: tuple[str, ...] = ()
@@ -49,13 +50,13 @@ class PlainLaunch:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The report's text about what was left out."""
+        """The report's text about the parts that were left out."""
         names = ", ".join(dict.fromkeys(self.left_out))
         return (f"left out, because the value is unknown: {names}",) if names else ()
 
 
 class _Unknown:
-    """Tells whether a shell's text can be expanded here."""
+    """Decides whether a shell's text cannot be expanded here."""
 
     def __init__(self, held: Collection[str], runs_commands: bool) -> None:
         self.held, self.runs_commands = {*held, *HELD}, runs_commands
@@ -84,7 +85,7 @@ def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = 
     if not runs_commands:
         needed += [text for text in texts if runs_command(text)]
         values = (*(export.shell for export in launch.exports), *launch.environ.values())
-        if any(map(RUNS.search, values)):  # in single quotes too
+        if any(map(RUNS.search, values)):  # also in single quotes
             needed += [text for text in texts if EXPANDS_AGAIN.search(text)]
     environ = {name: value for name, value in launch.environ.items() if name in is_unknown.held}
     changed = replace(launch, whole=(*launcher, *words), exports=exports, directories=directories, environ=environ)
@@ -92,7 +93,7 @@ def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = 
 
 
 def _start_module(words: Sequence[Word]) -> Sequence[Word]:
-    """Return a program's words, a file of an installed package, which Python prints, as its module."""
+    """Return a program's words, with an installed package's file, which Python prints, as its module."""
     match = INSTALLED_FILE.search(words[0].text) if words and not words[0].known else None
     if match is None:
         return words
@@ -101,13 +102,13 @@ def _start_module(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def _keep_exports(launch: Launch, known: Compute, is_unknown: _Unknown) -> tuple[tuple[Assignment, ...], list[str]]:
-    """Return the exports whose values are known, and the names of the others, which the shell then does not have."""
+    """Return the exports with known values, and the names of the others, which the shell then lacks."""
     kept: list[Assignment] = []
     left_out: list[str] = []
     for export in launch.exports:
         shell = known(export.shell)
         was_held = export.name in is_unknown.held
-        is_unknown.held.add(export.name)  # `PYTHONPATH=$PYTHONPATH:x` needs none before
+        is_unknown.held.add(export.name)  # `PYTHONPATH=$PYTHONPATH:x` works without an earlier value
         if not is_unknown(shell) and (was_held or shell.strip('"{}$') != export.name):
             kept.append(replace(export, shell=shell))
             continue
@@ -160,8 +161,7 @@ def runs_command(shell: str) -> bool:
 
 
 def _drop_literals(shell: str) -> str:
-    """Return a shell's text without the parts that it does not expand: single quotes, and characters after a
-    backslash."""
+    """Return a shell's text without unexpanded parts: single quotes, and characters after a backslash."""
     text = SINGLE_QUOTED.sub(lambda match: match[0] if match[0].startswith('"') else " ", shell)
     return re.sub(r"\\.", " ", text)
 
@@ -186,7 +186,7 @@ def _compute_one(match: re.Match[str]) -> str:
 
 
 def _run(words: list[str]) -> str:
-    """Return what a command that only computes a path prints, "" for any other."""
+    """Return the output of a command that only computes a path, "" for any other."""
     match [word for word in words if word not in ("2>/dev/null", ">/dev/null", "2>&1", "--")]:
         case ["pwd"] | ["pwd", "-P"]:
             return os.getcwd()

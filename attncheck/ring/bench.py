@@ -7,7 +7,7 @@ recommended.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from attncheck.core import codec
@@ -41,14 +41,23 @@ from attncheck.workers.pool import Event
 from attncheck.workers.ranks import RankJob, RankRunner
 
 SCHEMES: dict[Table, dict[str, roofline.Scheme]] = {
-    "batch": {"ring_flash_attn": "ring", "zigzag_ring_flash_attn": "balanced", "stripe_flash_attn": "balanced"},
+    "batch": {
+        "ring_flash_attn": "ring",
+        "zigzag_ring_flash_attn": "balanced",
+        "stripe_flash_attn": "balanced",
+        "torch_context_parallel": "balanced",
+        "ulysses_flash_attn": "ulysses",
+        "yunchang_usp": "hybrid",
+    },
     "varlen": {
         "ring_flash_attn_varlen": "ring",
         "zigzag_ring_flash_attn_varlen": "balanced",
         "llama3_flash_attn_varlen": "llama3",
+        "ulysses_flash_attn": "ulysses",
     },
 }
 LLAMA3 = "llama3_flash_attn_varlen"
+RING_PACKAGE = "ring-flash-attn"  # is called with k and v in one tensor, as its benchmark does
 SEQLEN = 8192  # tokens per rank; with the packings below, from ring-flash-attention's benchmark_varlen_kvpacked_func.py
 PACKINGS = ((8192,), (256, 7392, 544), (4096, 4096), (3104, 3200, 1600, 160, 128))
 HEADS_K_STRIDE = 4  # heads_k_stride in that benchmark
@@ -194,16 +203,16 @@ def run(
     timed_schemes = {name for schemes in SCHEMES.values() for name in schemes}
     chosen_states = [state for state in chosen_states if state.name in timed_schemes]
     if not chosen_states:
-        raise Unanswered("none of ring-flash-attn's schemes can be timed here")
+        raise Unanswered("none of the context-parallel schemes can be timed here")
     communication_report = check_communication("bench", snapshot, ring, target, report_progress)
     if cannot_communicate(communication_report):
         return communication_report
     runner = RankRunner(target.python, read_rank_env(os.environ))
     measured = _Measured()
     interrupted = False
-    names = [state.name for state in chosen_states]
+    operands = {state.name: "kvpacked" if state.package == RING_PACKAGE else "split" for state in chosen_states}
     try:
-        _measure(workload, ring, target, names, runner, report_progress, on_timing, measured)
+        _measure(workload, ring, target, operands, runner, report_progress, on_timing, measured)
     except KeyboardInterrupt:
         if not measured.timings:
             raise
@@ -252,7 +261,7 @@ def _measure(
     workload: Workload,
     ring: Ring,
     target: ExecutionTarget,
-    schemes: Sequence[str],
+    operands: Mapping[str, str],
     runner: RankRunner,
     report_progress: Callable[[str], None],
     on_timing: Callable[[RingTiming, Progress], None] | None,
@@ -266,10 +275,14 @@ def _measure(
     by_item = {
         (item[0], _item_name(item)): item
         for item in choose_items(workload, target.uses_gpu)
-        if item[0] in (LOCAL_FLASH, LOCAL_FLASH_FULL, *schemes)
+        if item[0] in (LOCAL_FLASH, LOCAL_FLASH_FULL, *operands)
     }
+    tables: dict[str, Table] = {"dense": "batch", "packed": "varlen"}
     parity_items = [
-        (name, case) for name in schemes for case in by_case if by_case[case].layout == _scheme_layout(name)
+        (name, item)
+        for name, called_with in operands.items()
+        for item, case in by_case.items()
+        if name in SCHEMES[tables[case.layout]] and case.operands == called_with
     ]
     job = _make_job(workload, ring, target, [*parity_items, ("rates", "rates"), *by_item], cases)
     measured.total = len(job.items)
@@ -293,10 +306,6 @@ def _measure(
     runner.run(job, on_event)
 
 
-def _scheme_layout(backend: str) -> str:
-    return "packed" if backend in SCHEMES["varlen"] else "dense"
-
-
 def _make_job(
     workload: Workload, ring: Ring, target: ExecutionTarget, items: Sequence[tuple[str, str]], cases: tuple[Case, ...]
 ) -> RankJob:
@@ -318,6 +327,8 @@ def _item_name(item: Item) -> str:
 def _read_timing(item: Item, event: Event, ring_size: int) -> RingTiming:
     backend, table, passes, seqlen, stride = item
     timing = RingTiming(backend, table, passes, ring_size, seqlen, stride)
+    if isinstance(event.answer, str):
+        return replace(timing, outcome="skipped", reason=event.answer)
     if event.kind == "answer":
         watch = codec.read(Stopwatch, event.answer)
         return replace(timing, stopwatch=watch, iterations_per_s=round(1e3 / watch.ms, 4))
@@ -369,7 +380,8 @@ def _with_bound(timing: RingTiming, timings: Sequence[RingTiming], rates: RingRa
         return timing
     reached = efficiency / bound.efficiency
     exposed_ms = max(0.0, timing.stopwatch.ms - timing.stopwatch.silent_ms) if timing.stopwatch.silent_ms else 0.0
-    overlapped = 1.0 - min(1.0, exposed_ms / bound.communication_ms) if bound.communication_ms else 0.0
+    is_measured = bool(bound.communication_ms and timing.stopwatch.silent_ms)
+    overlapped = 1.0 - min(1.0, exposed_ms / bound.communication_ms) if is_measured else 0.0
     return replace(
         timing,
         achievable=round(bound.efficiency, 4),
@@ -413,6 +425,8 @@ def _compute_pass_bound(
     if backward:
         call_ms, full_ms = call_ms - forward_ms[0], full_ms - forward_ms[1]
     scheme = SCHEMES[table][timing.backend]
+    if scheme == "hybrid":
+        return None, 0.0
     packings = scale_packings(seqlen)
     block_share = roofline.document_block_share(packings) if table == "varlen" else 1.0
     roofline_rates = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)

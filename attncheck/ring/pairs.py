@@ -7,9 +7,9 @@ pairs are measured; the report counts the pairs that were.
 import re
 from collections.abc import Iterator, Mapping
 
-MAX_ALL_PAIRS_RANKS = 8  # with at most so many ranks every pair is tried
-MAX_STAR_RANKS = 64  # with at most so many ranks rank 0 is paired with all; each pair costs it a communicator's memory
-MAX_NODE_PAIRS = 120  # at most so many exchanges between nodes, which covers every pair of sixteen nodes
+MAX_ALL_PAIRS_RANKS = 8  # with more ranks not every pair is tried
+MAX_STAR_RANKS = 64  # with more ranks rank 0 is not paired with all; each pair costs it a communicator's memory
+MAX_NODE_PAIRS = 120  # the most exchanges between nodes: enough for every pair of sixteen nodes
 MIN_NODE_OFFSETS = 2  # with more nodes, each exchanges data with at least twice as many others
 SLURM_TASKS = re.compile(r"(\d+)(?:\(x\d+\))?")  # "8(x4)"; "8(x3),4" if nodes differ
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Scheme = Literal["ring", "balanced", "llama3"]
+Scheme = Literal["ring", "balanced", "llama3", "ulysses", "hybrid"]  # "hybrid" has no bound
 FIRST_MERGE_BYTES, FURTHER_MERGE_BYTES = 12.0, 10.0  # bytes per element that fused merging moves
 
 
@@ -44,7 +44,7 @@ class Bound:
 
     efficiency: float
     compute_ms: float
-    communication_ms: float  # of all steps, hidden or not
+    communication_ms: float  # total of all steps, hidden or not
     exposed_ms: float  # the part that computing cannot hide
     merge_ms: float
     balance: float  # the efficiency if only uneven work reduced it
@@ -78,6 +78,8 @@ def compute_bound(
 
     `busiest_ms` is the computing time of llama3's busiest rank, which depends on the documents' positions.
     """
+    if scheme == "ulysses":
+        return _compute_all_to_all_bound(shape, ring_size, call_ms, rates)
     if scheme == "llama3":
         return _compute_gathered_bound(shape, ring_size, call_ms, backward, rates, busiest_ms)
     further_ms = full_ms if scheme == "ring" else full_ms / 2.0
@@ -97,6 +99,17 @@ def _compute_gathered_bound(
     sent_ms = _transfer_ms(sent_bytes, rates.link_gb_per_s) if ring_size > 1 else 0.0
     exposed_ms = max(0.0, sent_ms - busiest_ms) + (sent_ms / 2 if backward else 0.0)  # the scatter waits for gradients
     return _make_bound(ring_size * call_ms, busiest_ms, sent_ms, exposed_ms, 0.0)
+
+
+def _compute_all_to_all_bound(shape: Shape, ring_size: int, call_ms: float, rates: Rates) -> Bound:
+    """Return Ulysses' bound: a rank attends whole rows with its heads, and waits for each all-to-all.
+
+    q, k and v go, out comes back; in backward dout goes, and dq, dk and dv come back. A rank keeps its own n-th.
+    """
+    heads = 2 * (shape.num_heads + shape.num_kv_heads)
+    sent_bytes = shape.seqlen * heads * shape.head_dim * shape.bytes * (ring_size - 1) / ring_size
+    sent_ms = _transfer_ms(sent_bytes, rates.link_gb_per_s) if ring_size > 1 else 0.0
+    return _make_bound(ring_size * call_ms, ring_size * call_ms, sent_ms, sent_ms, 0.0)
 
 
 def _make_bound(

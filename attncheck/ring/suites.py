@@ -40,11 +40,12 @@ def make_model_cases(
 def make_bench_cases(
     num_heads: int, num_kv_heads: int, head_dim: int, dtype: Dtype, ring_size: int
 ) -> tuple[Case, ...]:
-    """Return a dense and a packed case of a timed shape, called as the benchmark calls it."""
+    """Return a dense and a packed case of a timed shape, with k and v in one tensor and apart, as schemes are timed."""
     shape: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    shape |= {"dtype": dtype, "operands": "kvpacked"}
-    packed = _packed_case("bench", make_packings(ring_size)["many_documents"], **shape)
-    return _finish_cases(ring_size, iter((_dense_case("bench", _row_length(ring_size), **shape), packed)), 0)
+    packed = _packed_case("bench", make_packings(ring_size)["many_documents"], dtype=dtype, **shape)
+    cases = (_dense_case("bench", _row_length(ring_size), dtype=dtype, **shape), packed)
+    together = (replace(case, operands="kvpacked") for case in cases)
+    return _finish_cases(ring_size, iter((*together, *cases)), 0)
 
 
 def _finish_cases(ring_size: int, cases: Iterator[Case], seed: int) -> tuple[Case, ...]:

@@ -1,7 +1,7 @@
-"""Searches changes that fix a failing plan by running them: each is judged by the check that it was proposed for.
+"""Searches changes that fix a failing plan by running them; each is judged by the check that proposed it.
 
-A change that fixes one check is accepted, and every check is run again under it; then the next check that fails is
-taken up. The plan that the search ends with has been run with all checks.
+A change that fixes one check is accepted, and every check is run again with it; then the next failing check follows.
+The final plan has been run with all checks.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,18 +12,18 @@ from attncheck.core.results.smoke import PlanRun, judge_result
 from attncheck.smoke import checks
 from attncheck.smoke.trials import failed_checks, find_result
 
-MAX_CHANGES = 8  # changes tried for one check
-MAX_ROUNDS = 4  # searches one after another, each for one failed check
+MAX_CHANGES = 8  # the most changes tried for one check
+MAX_ROUNDS = 4  # the most searches one after another, each for one failed check
 
-# Tries changes of a plan: each with the checks of these names, or with all of them if none is named.
+# Tries changes of a plan, each with the named checks, or with all of them.
 RunChanges = Callable[[PlanRun, Sequence[Change], tuple[str, ...]], list[PlanRun]]
 
 
 @dataclass(frozen=True)
 class AcceptedChange:
-    """A change that was run, and the check that failed without it and passes with it.
+    """A change that was run, and the check that fails without it and passes with it.
 
-    Where it shows a kernel to be at fault, `alternative` is another implementation that passes too, as it was run.
+    If it shows that a kernel is at fault, `alternative` is another implementation that also passes, with its run.
     """
 
     check_name: str
@@ -33,11 +33,11 @@ class AcceptedChange:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The outcome of a search on one model: the changes that fix a failed check, in order, and those that do not."""
+    """The result of a search on one model: the changes that fix a failed check, in order, and the rejected ones."""
 
     accepted: tuple[AcceptedChange, ...]
     rejected: tuple[tuple[str, str], ...]  # (name of a check, title of a change that does not fix it)
-    final_run: PlanRun  # all checks under all accepted changes; the first run if none is accepted
+    final_run: PlanRun  # all checks with all accepted changes; the first run if none is accepted
 
     @property
     def titles(self) -> str:
@@ -74,7 +74,7 @@ def _propose_changes(plan_run: PlanRun, check_name: str) -> list[Change]:
     plans = {plan_run.plan}
     changes = []
     for change in checks.load()[0][check_name].changes(plan_run.plan, result):
-        if change.plan not in plans:  # two ways to write one plan are tried once
+        if change.plan not in plans:  # two changes to the same plan are tried once
             plans.add(change.plan)
             changes.append(change)
     return changes[:MAX_CHANGES]
@@ -83,7 +83,7 @@ def _propose_changes(plan_run: PlanRun, check_name: str) -> list[Change]:
 def _find_alternative(
     accepted: Change, later: Iterable[tuple[Change, PlanRun]], check_name: str
 ) -> tuple[Change, PlanRun] | None:
-    """Return the first other implementation that passes the check, if the accepted change names a culprit."""
+    """Return the first other implementation that passes the check, if the accepted change shows a faulty kernel."""
     if not accepted.culprit:
         return None
     implementation = accepted.plan.attn_implementation
@@ -92,6 +92,6 @@ def _find_alternative(
 
 
 def passes_check(plan_run: PlanRun, check_name: str) -> bool:
-    """Return whether a check no longer fails; one that does not apply any more, as without packing, passes too."""
+    """Return whether a check no longer fails, including one that no longer applies, as without packing."""
     result = find_result(plan_run, check_name)
     return result is None or judge_result(result) in ("pass", "warn")

@@ -1,5 +1,4 @@
-"""Runs smoke's check that takes a group of ranks: model, plan -> ranks -> does training across ranks equal one
-rank's."""
+"""Runs smoke's check on a group of ranks: whether training across ranks equals training on one rank."""
 
 import os
 import time
@@ -23,9 +22,9 @@ from attncheck.workers.ranks import RankJob, RankRunner
 def run_parallel_check(
     model: str, plan: Plan, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> CheckResult:
-    """Return the result of the check across ranks; where ranks did not start or meet, it is lost, with the reason.
+    """Return the result of the check across ranks; if ranks did not start or meet, it is lost, with the reason.
 
-    Raises `Following` on every rank but the first of an outside launcher.
+    Raises `Following` on every rank but the first of an external launcher.
     """
     report_progress(f"{model}: {plan.ring_size} ranks against one")
     began = time.monotonic()
@@ -38,7 +37,7 @@ def run_parallel_check(
     ranks = RankRunner(target.python, read_rank_env(os.environ))
     try:
         ranks.run(make_rank_job(model, plan, ring, target), on_event)
-    except Unanswered as error:  # the results of other checks are not lost over it
+    except Unanswered as error:  # an error here must not lose the other checks' results
         results.append(CheckResult(PARALLEL_CHECK, "died", str(error)))
     group.raise_if_follower(ranks)
     return replace(results[0], seconds=round(time.monotonic() - began, 3))
@@ -53,7 +52,7 @@ def make_rank_job(model: str, plan: Plan, ring: Ring, target: ExecutionTarget) -
 
 
 def read_result(event: Event) -> CheckResult:
-    """Return the result that an event holds: the check's own, or how the item was lost."""
+    """Return the result in an event: the check's own, or how the item was lost."""
     if event.kind == "answer":
         return codec.read(CheckResult, event.answer)
     return CheckResult(PARALLEL_CHECK, execution.unmeasured_outcome(event), event.reason)

@@ -1,6 +1,6 @@
-"""Tries other versions of packages on the checks that a plan fails: doctor's own fixes, in a temporary folder.
+"""Tries other versions of packages on the checks that a plan fails: doctor's fixes, in a temporary folder.
 
-Workers find that folder before the environment's packages; the environment itself is never touched.
+Workers import from that folder before the environment's packages; the environment itself is never changed.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from attncheck.smoke import fix_search
 from attncheck.smoke.trials import failed_checks, find_result
 from attncheck.workers.overlay import parse_fix_requirements
 
-MAX_FIXES = 4  # sets of packages tried
+MAX_FIXES = 4  # the most sets of packages tried
 
 # Runs checks of a run's plan again, with a folder of packages first on sys.path.
 RunWithPackages = Callable[[PlanRun, tuple[str, ...], str], PlanRun]
@@ -30,14 +30,14 @@ RunWithPackages = Callable[[PlanRun, tuple[str, ...], str], PlanRun]
 
 @dataclass(frozen=True)
 class PackageTrial:
-    """A fix that installs packages, and the plan run with them; or the reason why it could not be tried."""
+    """A fix that installs packages, and the plan run with them, or the reason why it could not be tried."""
 
     fix: Fix
     plan_run: PlanRun | None
     reason: str = ""
 
     def fixes_check(self, check_name: str) -> bool:
-        """Return whether a check that failed passes with these packages."""
+        """Return whether a failed check passes with these packages."""
         was_run = self.plan_run is not None and find_result(self.plan_run, check_name) is not None
         return was_run and self.plan_run is not None and fix_search.passes_check(self.plan_run, check_name)
 
@@ -61,7 +61,7 @@ def try_packages(
 
 
 def list_package_fixes(snapshot: Snapshot) -> list[Fix]:
-    """Return the repair of all of doctor's findings, then its single fixes, if an overlay can hold their packages.
+    """Return the repair of all of doctor's findings, then its single fixes, if a folder can hold their packages.
 
     Each set of packages is listed once.
     """
@@ -86,7 +86,7 @@ def _try_fix(
     run_in_overlay: Callable[[str], PlanRun],
     report_progress: Callable[[str], None],
 ) -> PackageTrial:
-    """Return the trial of one fix: its packages, and what these require that the environment lacks."""
+    """Return the trial of one fix: its packages, and their requirements that the environment lacks."""
     packages = parse_fix_requirements(fix)
     try:
         with complete_overlay(python, packages, snapshot, report_progress) as folder:
@@ -96,7 +96,7 @@ def _try_fix(
 
 
 def describe_failed_trials(trials: tuple[PackageTrial, ...], check_name: str) -> Iterator[str]:
-    """Yield, as evidence, a line for each package trial that does not fix the check."""
+    """Yield a line of evidence for each package trial that does not fix the check."""
     for trial in trials:
         if not trial.fixes_check(check_name):
             yield f"{trial.fix.title}, in a temporary folder: {trial.reason or _describe_failure(trial, check_name)}"

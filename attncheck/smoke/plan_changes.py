@@ -1,4 +1,4 @@
-"""Changes of a plan that several checks propose, as a user writes them."""
+"""Changes of a plan that several checks propose, in the form that users write."""
 
 import math
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ def propose_implementations(
 
 
 def propose_without_cudnn(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield SDPA without cuDNN's kernels if there was NaN or infinity: a run without any then proves the cause.
+    """Yield SDPA without cuDNN's kernels if there was NaN or infinity: a run without them then proves the cause.
 
-    Under a bool mask with rows that see nothing cuDNN 9.19 makes NaN of dq below 128 tokens, in bfloat16.
+    With a bool mask that has rows without keys, cuDNN 9.19 computes NaN for dq below 128 tokens, in bfloat16.
     """
     if plan.attn_implementation in ("", "sdpa") and NO_CUDNN_SDPA not in plan.shims and _shows_nonfinite(result):
         text = "torch.backends.cuda.enable_cudnn_sdp(False)"
@@ -36,7 +36,7 @@ def propose_without_cudnn(plan: Plan, result: CheckResult) -> Iterator[Change]:
 
 
 def _shows_nonfinite(result: CheckResult) -> bool:
-    """Return whether a check met NaN or infinity: in a measure, in a step, or in what it says."""
+    """Return whether a check found NaN or infinity: in a measure, in a step, or in its text."""
     values = [measure.value for measure in result.measures]
     values += [value for step in result.steps for value in (step.loss, step.grad_norm)]
     if any(not math.isfinite(value) or value >= HUGE for value in values):
@@ -45,7 +45,7 @@ def _shows_nonfinite(result: CheckResult) -> bool:
 
 
 def propose_collator_changes(plan: Plan) -> Iterator[Change]:
-    """Yield the changes of the tensors that a collator gives to the model, one by one and then together."""
+    """Yield changes of the tensors from a collator to the model, one by one and then together."""
     changes = []
     if plan.use_cache:
         text = "model.config.use_cache = False"
@@ -67,7 +67,7 @@ def propose_collator_changes(plan: Plan) -> Iterator[Change]:
 
 
 def propose_multimodal_positions(plan: Plan) -> Change:
-    """Return the change to position_ids in which transformers' multimodal models find documents: (4, batch, seqlen)."""
+    """Return the change to the position_ids of transformers' multimodal models: (4, batch, seqlen)."""
     text = (
         "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each "
         "restarting in every document"
@@ -76,7 +76,7 @@ def propose_multimodal_positions(plan: Plan) -> Change:
 
 
 def propose_packing(plan: Plan) -> Change:
-    """Return the change to the way of packing that `plan` names."""
+    """Return the change to the packing that `plan` names."""
     if plan.packing == "cu_seqlens":
         text = "DataCollatorWithFlattening(return_flash_attn_kwargs=True)  # cu_seq_lens_q, cu_seq_lens_k, max_length_*"
         return Change("pass document boundaries as cu_seqlens", "setting", text, plan)
@@ -85,6 +85,6 @@ def propose_packing(plan: Plan) -> Change:
 
 
 def propose_no_packing(plan: Plan) -> Change:
-    """Return the change to no packing at all."""
+    """Return the change to no packing."""
     text = "packing = False  # a document a row, padded, with its mask"
     return Change("no packing", "setting", text, replace(plan, packing="padding", positions="reset", use_cache=False))

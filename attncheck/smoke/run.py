@@ -1,7 +1,7 @@
-"""Trains small models the way the job will, searches changes of the plan that fix failed checks, and reports both.
+"""Trains small models the way the job will, searches changes that fix failed checks, and reports both.
 
-First every check is run under the plan as given; then, for each check that fails, changes of the plan are run; then
-every check again under the plan with all accepted changes. The report ends with that plan, ready to paste.
+First every check is run with the plan as given. Then, for each failed check, changes of the plan are run. Finally every
+check is run with all accepted changes. The report ends with that plan, ready to paste.
 """
 
 import os
@@ -47,13 +47,14 @@ from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 DOES_NOT_RUN = "ATN347"  # the code of errors that prevent every check
-DEFAULT_MODELS = ("llama", "qwen2")  # shapes trained if no model is named
-SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # by a part of a model's name
+DEFAULT_MODELS = ("llama", "qwen2")  # the models to train without a named one
+# names of stand-ins that are found within a model's name
+SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to run: the plan, the models or shapes, the names of the checks, and what may be tried to fix the plan."""
+    """The request: the plan, the models, the names of the checks, and the fixes that may be tried."""
 
     plan: Plan = Plan()
     models: tuple[str, ...] = DEFAULT_MODELS
@@ -74,7 +75,7 @@ def parse_check_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def validate_request(request: Request) -> None:
-    """Raise `BadUsage` for options that do not go together."""
+    """Raise `BadUsage` for options that do not fit together."""
     if request.full and request.models == DEFAULT_MODELS:
         raise BadUsage("--full trains the real weights of a MODEL; name one")
     if request.plan.learning_rate <= 0:
@@ -84,7 +85,7 @@ def validate_request(request: Request) -> None:
 def run(
     snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
-    """Run the request and return its report. Raises `Unanswered` if nothing can be run."""
+    """Return the report of the request. Raises `Unanswered` if nothing can be run."""
     began = time.monotonic()
     request = restrict_to_rank(request, read_rank_env(os.environ))
     plan = choose_implementation(request.plan, snapshot, target)
@@ -132,15 +133,15 @@ def _make_measured_on(request: Request, plan: Plan, runner: TrialRunner, began: 
 
 
 def find_shape(name: str) -> str:
-    """Return the small architecture whose name is part of a model's name, "" if there is none."""
+    """Return the small architecture whose name is in a model's name, "" if there is none."""
     text = name.lower().replace("-", "").replace("_", "").replace(".", "")
     return next((shape for shape in SHAPES if shape.replace("_", "") in text), "")
 
 
 def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:
-    """Return what a rank of an outside launcher runs: one model over ranks, once; rank 0 also the checks of one device.
+    """Return the request for a rank of an external launcher: one model, once; rank 0 also runs other checks.
 
-    A second group of ranks cannot be had there, so nothing that needs one is tried. Raises `BadUsage` without a ring.
+    A second group of ranks is impossible there, so nothing that needs one is tried. Raises `BadUsage` without a ring.
     """
     if rank_env is None:
         return request
@@ -151,7 +152,7 @@ def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:
 
 
 def choose_implementation(plan: Plan, snapshot: Snapshot, target: ExecutionTarget) -> Plan:
-    """Return the plan with an implementation if none was named: flash-attn where it is, else transformers' own.
+    """Return the plan with an implementation: the named one, flash-attn if installed, or transformers' default.
 
     A ring needs flash_attention_2, which the adapter replaces.
     """
@@ -166,7 +167,7 @@ def choose_implementation(plan: Plan, snapshot: Snapshot, target: ExecutionTarge
 def _run_trials(request: Request, runner: TrialRunner, trials: Sequence[Trial]) -> list[PlanRun]:
     """Return the plan run of each trial, on one device and across ranks.
 
-    If flash-attn is emulated for the ranks, one device does not have it: it runs transformers' own choice.
+    If flash-attn is emulated for the ranks, one device does not have it and runs transformers' default.
     """
     emulated = request.ring is not None and request.ring.is_emulated(runner.target)
     local_trials = [
@@ -178,9 +179,9 @@ def _run_trials(request: Request, runner: TrialRunner, trials: Sequence[Trial]) 
 
 
 def _add_parallel_check(plan_run: PlanRun, request: Request, runner: TrialRunner) -> PlanRun:
-    """Return a plan run with the result of the check across ranks added, if that applies and is requested.
+    """Return a plan run with the result of the check across ranks, if that applies and is requested.
 
-    Ranks are started once for a plan: the run of all checks under a change takes the result that proved the change.
+    Ranks are started once per plan: the run of all checks with a change reuses the result that proved the change.
     """
     check = checks.load()[0].get(PARALLEL_CHECK)
     if check is None or request.ring is None or check.applies(plan_run.plan):
@@ -244,7 +245,7 @@ def make_report(
     measured_on: MeasuredOn,
     package_trials_per_model: Sequence[tuple[PackageTrial, ...]] = (),
 ) -> Report:
-    """Return the report by judging alone. The sequences have one item for each model."""
+    """Return the report from the results alone. The sequences have one item for each model."""
     final_runs = [search.final_run for search in searches if search.accepted]
     plan_runs = (*first_runs, *final_runs)
     final_plan = next(iter(final_runs), first_runs[0]).plan
@@ -270,7 +271,7 @@ def _make_verdict(plan_run: PlanRun, result: CheckResult) -> Verdict:
 
 
 def collect_evidence(result: CheckResult) -> tuple[str, ...]:
-    """Return the lines that support a result's answer, the most severe first."""
+    """Return the lines of evidence for a result's answer, the most severe first."""
     beyond_limit = [describe_measure(measure) for measure in worst_first(result) if measure.beyond]
     undecided = map(describe_undecided, find_undecided(result))
     return tuple(dict.fromkeys((*result.violations, *beyond_limit, *result.warnings, *undecided, *result.notes)))
@@ -278,7 +279,7 @@ def collect_evidence(result: CheckResult) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _FailedCheck:
-    """A check that a model's first run fails or lost, and what was tried to fix it."""
+    """A check that failed or was lost in a model's first run, and the attempts to fix it."""
 
     check: checks.SmokeCheck
     plan_run: PlanRun
@@ -297,7 +298,7 @@ def _iter_findings(
     searches: Sequence[SearchResult],
     package_trials_per_model: Sequence[tuple[PackageTrial, ...]],
 ) -> Iterator[Finding]:
-    """Yield one finding for each check that fails, and one for all that got no numbers, over all models."""
+    """Yield one finding for each failed check, and one for all checks without numbers, over all models."""
     failed = [
         _FailedCheck(check, plan_run, result, search, trials)
         for check in checks.load()[0].values()
@@ -314,7 +315,7 @@ def _iter_findings(
 
 
 def _make_finding(code: str, message: str, failed: Sequence[_FailedCheck]) -> Finding:
-    """Return the finding on these checks, whose fixes are those of the first model that fails them."""
+    """Return the finding for these checks, with the fixes of the first model that fails them."""
     first = failed[0]
     lines = dict.fromkeys(line for item in failed for line in _evidence_lines(item))
     names = {item.check.name for item in failed}
@@ -338,9 +339,9 @@ def _evidence_lines(item: _FailedCheck) -> Iterator[str]:
 
 
 def _change_fixes(check_name: str, search: SearchResult) -> Iterator[Fix]:
-    """Yield as fixes the changes that fix a check, with what the run under all of them showed.
+    """Yield the changes that fix a check as fixes, with the result of the run with all of them.
 
-    A check that was fixed along with another has the changes accepted for that one.
+    A check that was fixed together with another has that one's accepted changes.
     """
     if not search.accepted or not fix_search.passes_check(search.final_run, check_name):
         return
@@ -353,13 +354,13 @@ def _change_fixes(check_name: str, search: SearchResult) -> Iterator[Fix]:
 
 
 def _accepted_for(check_name: str, search: SearchResult) -> list[AcceptedChange]:
-    """Return the changes accepted for a check; if that was fixed along with others, all of them."""
+    """Return the changes accepted for a check; if it was fixed together with others, all of them."""
     own_changes = [accepted for accepted in search.accepted if accepted.check_name == check_name]
     return own_changes or list(search.accepted)
 
 
 def _name_culprit(check_name: str, search: SearchResult) -> str:
-    """Return the cause shown by a change that alone repairs a check, as the end of a message, or ""."""
+    """Return the cause, as the end of a message, if one change alone fixes a check; otherwise ""."""
     if not search.accepted or not fix_search.passes_check(search.final_run, check_name):
         return ""
     accepted = _accepted_for(check_name, search)
@@ -374,7 +375,7 @@ def _package_fixes(item: _FailedCheck) -> Iterator[Fix]:
 
 
 def _describe_proof(check_name: str, plan_run: PlanRun) -> str:
-    """Return what showed that a check passes: its number, and the training run under the same plan."""
+    """Return the proof that a check passes: its number, and the training run with the same plan."""
     result, training = find_result(plan_run, check_name), find_result(plan_run, "training")
     reason = "the check no longer applies" if result is None else deciding_reason(result)
     if training is None or not training.steps or result is training:
@@ -389,7 +390,7 @@ def summarize_training(result: CheckResult) -> str:
 
 
 def _iter_settings(snapshot: Snapshot, plan: Plan) -> Iterator[Settings]:
-    """Yield the plan's settings as plain transformers and each installed framework write them."""
+    """Yield the plan's settings in the form of plain transformers and of each installed framework."""
     yield Settings("transformers", plan_settings.format_plan_settings(plan, "transformers"))
     for framework in frameworks.load():
         if not framework.general and snapshot.has(framework.distribution):

@@ -1,4 +1,4 @@
-"""Runs checks of plans in workers: trials (model, plan) -> plan runs with a result for each check."""
+"""Runs checks of plans in workers: each trial (model, plan) gives a plan run with a result for each check."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,14 +14,14 @@ from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 
-DEADLINE_FACTOR = 3.0  # times a case's deadline: a check builds several models, and a compiler may have to work
+DEADLINE_FACTOR = 3.0  # times a case's deadline: a check builds several models, and may compile
 NOT_REACHED = "it was not reached"
-PARALLEL_CHECK = "parallel"  # the check that a worker, which has one device, cannot run
+PARALLEL_CHECK = "parallel"  # the check that a worker with one device cannot run
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A plan to run on a model, and the names of the checks to run; all applicable ones if none is named."""
+    """A plan to run on a model, and the names of the checks to run; without names, all applicable ones."""
 
     model: str
     plan: Plan
@@ -29,7 +29,7 @@ class Trial:
     check_names: tuple[str, ...] = ()
 
     def select_checks(self) -> tuple[checks.SmokeCheck, ...]:
-        """Return the checks that one worker runs, in order: applicable named ones, without the one across ranks."""
+        """Return the checks that one worker runs, in order: the applicable named ones, without the one across ranks."""
         all_checks = checks.load()[0].values()
         local_checks = [check for check in all_checks if check.name != PARALLEL_CHECK]
         requested = [check for check in local_checks if not self.check_names or check.name in self.check_names]
@@ -42,14 +42,15 @@ class TrialRunner:
 
     target: ExecutionTarget
     report_progress: Callable[[str], None]
-    message_fields: dict[str, Any] = field(default_factory=dict)  # of each job's message: --full, --data
+    message_fields: dict[str, Any] = field(default_factory=dict)  # for each job's message: --full, --data
     extra_path: str = ""  # a folder put first on the workers' sys.path
     device: dict[str, Any] = field(default_factory=dict)
-    finished: tuple[PlanRun, ...] = ()  # of the last trials, as far as they were run
-    over_ranks: dict[tuple[str, Plan, Ring], CheckResult] = field(default_factory=dict)  # of the check across ranks
+    finished: tuple[PlanRun, ...] = ()  # results of the last trials, as far as they ran
+    # the results of the check across ranks
+    over_ranks: dict[tuple[str, Plan, Ring], CheckResult] = field(default_factory=dict)
 
     def run(self, trials: Sequence[Trial]) -> tuple[PlanRun, ...]:
-        """Return the plan run of each trial. Raises `Unanswered` if the device or torch cannot be had."""
+        """Return the plan run of each trial. Raises `Unanswered` if the device or torch is unavailable."""
         results: dict[tuple[int, str], CheckResult] = {}
         try:
             for indices in _group_by_environment(trials):
@@ -64,7 +65,7 @@ class TrialRunner:
     def _run_in_worker(
         self, trials: Sequence[Trial], indices: Sequence[int], results: dict[tuple[int, str], CheckResult]
     ) -> None:
-        """Run the trials of these indices, which share their environment variables, in one worker; fill `results`."""
+        """Run the trials of these indices, with the same environment variables, in one worker; fill `results`."""
         worker_trials = [trials[index] for index in indices]
         items = tuple(
             f"{position}:{check.name}"
@@ -116,7 +117,7 @@ def _read_result(event: Event, check_name: str) -> CheckResult:
 
 
 def _collect_results(trial: Trial, index: int, measured: dict[tuple[int, str], CheckResult]) -> tuple[CheckResult, ...]:
-    """Return a trial's results in order; a check that raised what an earlier one did becomes a skip that says so.
+    """Return a trial's results in order; a check that raised the same error as an earlier one becomes a skip.
 
     A result that is skipped without a reason is left out: the check does not apply to this model.
     """
@@ -141,7 +142,7 @@ def failed_checks(plan_run: PlanRun) -> tuple[str, ...]:
 
 
 def find_result(plan_run: PlanRun, check_name: str) -> CheckResult | None:
-    """Return a plan run's result of the check of this name, None if it was not run."""
+    """Return the result of the check of this name in a plan run, None if it was not run."""
     return next((result for result in plan_run.results if result.check == check_name), None)
 
 

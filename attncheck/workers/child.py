@@ -1,4 +1,4 @@
-"""Runs attncheck's payload under a Python interpreter: a child process with a deadline that leaves nothing behind."""
+"""Runs attncheck's payload in a Python interpreter: a child process with a deadline that leaves nothing running."""
 
 import contextlib
 import json
@@ -14,9 +14,9 @@ from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
 from attncheck.workers.scratch import empty_folder
 
-STDOUT_LIMIT = 64 << 20  # bytes; a document is far smaller, a runaway program is not
-POLL_SECONDS = 0.25  # between two looks for an interrupt
-# Python 2 must be able to parse this much, so that it can report that it is too old.
+STDOUT_LIMIT = 64 << 20  # bytes; every document is far smaller, the output of a runaway program is not
+POLL_SECONDS = 0.25  # between two checks for an interrupt
+# Python 2 must be able to parse this part, so that it can report that it is too old.
 BOOTSTRAP = """\
 import sys
 if sys.version_info < (3, 8):
@@ -57,7 +57,7 @@ class ChildResult:
     stderr: str = ""
 
     def describe_failure(self) -> str:
-        """Return in a few words why there is no answer."""
+        """Return, in a few words, why there is no answer."""
         if self.outcome == "timed_out":
             return "it did not answer before its deadline and was stopped"
         return describe_exit(self.returncode, self.stderr)
@@ -128,7 +128,7 @@ def _make_environment(call: str) -> dict[str, str]:
 
 
 def wait_for_children(children: Sequence[Child], deadline: float) -> dict[str, ChildResult]:
-    """Wait for `children` and return their results by call; none of them outlives this function, however it ends."""
+    """Wait for `children` and return their results by call; all have ended when this function ends in any way."""
     try:
         return {child.call: child.wait(deadline) for child in children}
     finally:

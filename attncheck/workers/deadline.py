@@ -1,4 +1,4 @@
-"""A deadline for work that has none: it interrupts the work like Ctrl-C, so that no child is left behind."""
+"""A deadline for work without one: it interrupts the work like Ctrl-C, so that no child is left running."""
 
 import os
 import signal
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from attncheck.core.io import interrupts
 from attncheck.core.report import InterruptedRun, Report
 
-GRACE_SECONDS = 5.0  # beyond the deadline, for work that keeps to it on its own and returns what it has by then
-RESEND_SECONDS = 30.0  # until SIGINT is sent again to work that did not end
+GRACE_SECONDS = 5.0  # extra time for work that keeps the deadline itself and returns its partial results
+RESEND_SECONDS = 30.0  # before SIGINT is sent again to work that has not ended
 
 
 class OutOfTime(Exception):
-    """The deadline passed; `reports` holds what was measured by then."""
+    """The deadline passed; `reports` holds the results so far."""
 
     def __init__(self, reports: tuple[Report, ...] = ()) -> None:
         super().__init__()
@@ -23,9 +23,9 @@ class OutOfTime(Exception):
 
 @contextmanager
 def interrupt_after(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` from the block after `seconds`; without a bound, and outside the main thread, never.
+    """Raise `OutOfTime` from the block after `seconds`; never without a limit, or outside the main thread.
 
-    The alarm sends SIGINT to this process: it is held back while a child is being started, and ends every wait.
+    The alarm sends SIGINT to this process: it is delayed while a child is being started, and ends every wait.
     """
     if seconds == float("inf") or threading.current_thread() is not threading.main_thread():
         yield
@@ -46,7 +46,7 @@ def interrupt_after(seconds: float) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         if not alarms:
             raise
-        interrupts.forget_interrupt()  # it was our own
+        interrupts.forget_interrupt()  # the alarm sent it
         raise OutOfTime((interrupt.report,) if isinstance(interrupt, InterruptedRun) else ()) from None
     finally:
         signal.signal(signal.SIGALRM, previous_handler)

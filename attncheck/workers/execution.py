@@ -1,4 +1,4 @@
-"""What every measuring command shares: the target interpreter and device, progress, and the record of the machine."""
+"""Common parts of all measuring commands: the target interpreter and device, progress, the machine's record."""
 
 import glob
 import os
@@ -14,26 +14,26 @@ from attncheck.workers.processors import share_cores
 
 @dataclass(frozen=True)
 class ExecutionTarget:
-    """Where cases run: the interpreter, the requested device ("auto", "cpu", "cuda"), the seconds for each case."""
+    """Where cases run: the interpreter, the requested device ("auto", "cpu", "cuda"), the seconds per case."""
 
     python: str
     device: str = "auto"
     seconds: float = 60.0
-    selection: Selection = Selection()  # why it is this interpreter
-    extra_path: str = ""  # a folder of packages that its workers find before the environment's
+    selection: Selection = Selection()  # why this interpreter was selected
+    extra_path: str = ""  # a folder of packages that its workers import from before the environment's own
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether a GPU is likely to be used, judging by the device files; none is opened."""
+        """Whether a GPU is likely to be used, by the device files; none is opened."""
         return self.device == "cuda" or (self.device == "auto" and bool(glob.glob("/dev/nvidia[0-9]*")))
 
     def threads_per_worker(self, slots: int, spare: int = 0) -> int:
-        """Return how many CPU threads each of `slots` workers gets, if `spare` cores stay free."""
+        """Return the number of CPU threads for each of `slots` workers, with `spare` cores left free."""
         return share_cores(slots, os.environ, spare)
 
 
 def unmeasured_outcome(event: Event) -> Outcome:
-    """Return the outcome of an item that was not measured; a rank out of memory raises, and is not at fault."""
+    """Return the outcome of an item without a measurement; a rank without memory raises, and is not at fault."""
     if event.kind == "raised" and "out of memory" in event.reason.lower():
         return "out_of_memory"
     outcomes: dict[EventKind, Outcome] = {
@@ -57,13 +57,13 @@ def make_measured_on(
 
 @dataclass
 class Progress:
-    """Reports how many cases are done, and how long the rest will take."""
+    """Reports the number of finished cases, and the remaining time."""
 
     report_progress: Callable[[str], None]
     total: int
     done: int = 0
     began: float = field(default_factory=time.monotonic)
-    first_done_at: float = 0.0  # when the first case was done: the time before was start-up
+    first_done_at: float = 0.0  # when the first case was finished; the time before was start-up
 
     def on_event(self, event: Event) -> None:
         """Count an event of the pool and report the progress."""

@@ -1,4 +1,4 @@
-"""The rank that an outside launcher assigned to this process: rank, world size and master address (torchrun, srun)."""
+"""The rank of this process in an external launcher's group (torchrun, srun): rank, world size and master address."""
 
 import re
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from attncheck.core.io.errors import BadUsage
 
-PORT_RANGE = 20000  # since 10000: what a Slurm job's number is folded into, as its users do by hand
+PORT_RANGE = 20000  # Slurm job numbers are mapped into this range above port 10000, as users do by hand
 
 
 @dataclass(frozen=True)
 class RankEnv:
-    """One rank of a group that an outside launcher started; `environment` is what torch.distributed's env:// reads."""
+    """One rank of an external launcher's group; `environment` is what torch.distributed's env:// reads."""
 
     rank: int
     world_size: int
@@ -21,9 +21,9 @@ class RankEnv:
 def read_rank_env(environ: Mapping[str, str]) -> RankEnv | None:
     """Return our rank, None if no launcher started us. Raises `BadUsage` if only some variables are set.
 
-    torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; srun sets SLURM_PROCID, SLURM_NTASKS,
-    SLURM_LOCALID and the list of nodes, whose first is taken as the master address. SLURM_STEP_NUM_TASKS distinguishes
-    srun from a batch script, where one process runs whatever the job's size.
+    torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT. srun sets SLURM_PROCID, SLURM_NTASKS,
+    SLURM_LOCALID and the list of nodes; the first node is used as the master address. SLURM_STEP_NUM_TASKS
+    distinguishes srun from a batch script, which runs one process for any size of the job.
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:
         required = ("MASTER_ADDR", "MASTER_PORT")

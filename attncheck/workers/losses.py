@@ -1,9 +1,9 @@
-"""What the items that crashed a worker have in common, so that no more of that kind are tried and all others are.
+"""Finds the features that crashed items share, so that similar items are skipped and all others are run.
 
-An item is known by its features, in the order in which they explain best ("head_dim 160", "dtype bf16", …); what they
-mean is the business of whoever makes the job. A feature explains a loss if at least two lost items have it and no
-item that has it survived; if no single one does, two together are looked for. Several may explain the same losses:
-then only an item that has them all is held back, and what happens to the others decides between them.
+An item has features, in the order in which they explain best ("head_dim 160", "dtype bf16", …); only the job's author
+knows their meaning. A feature explains a loss if at least two lost items and no survivor have it. If no single feature
+does, pairs of features are tried. If several explain the same losses, only an item with all of them is skipped, and the
+results of the others decide between them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,16 +12,16 @@ from itertools import combinations
 
 Features = tuple[str, ...]
 
-MAX_LOSSES = 3  # the number after which remaining items are given up if none survived, or nothing is known about them
-# A worker that dies costs another start (some seconds), and one that hangs its whole deadline. Two losses show a
-# feature, so three features may be found before a backend that dies often is given up.
+MAX_LOSSES = 3  # after this many losses, remaining items are given up if none survived or their features are unknown
+# A dead worker costs another start (some seconds), and a hung one its whole deadline. Two losses show a feature, so
+# three features may be found before a backend that dies often is given up.
 COST_OF_DEATH, COST_OF_HANG, MAX_COST = 1, 2, 6
-MIN_LOST = 2  # number of items that must be lost to a shared feature: one alone proves nothing
+MIN_LOST = 2  # the fewest items lost to a shared feature: one alone proves nothing
 
 
 @dataclass(frozen=True)
 class SharedFeature:
-    """What `lost` items share and no survivor has: `name` in words, and every feature that could be the reason."""
+    """Features that `lost` items share and no survivor has; `name` describes them in words."""
 
     name: str
     features: frozenset[str]
@@ -29,7 +29,7 @@ class SharedFeature:
 
 
 def explain_losses(lost: Sequence[Features], survived: Sequence[Features]) -> tuple[SharedFeature, ...]:
-    """Return what explains the losses, the feature of the most losses first; nothing before an item survived."""
+    """Return the explanations of the losses, the feature of most losses first; nothing before an item survived."""
     survivors = [frozenset(features) for features in survived]
     unexplained = list(lost)
     shared: list[SharedFeature] = []
@@ -43,7 +43,7 @@ def explain_losses(lost: Sequence[Features], survived: Sequence[Features]) -> tu
 
 
 def _find_shared(lost: Sequence[Features], survivors: Sequence[frozenset[str]]) -> SharedFeature | None:
-    """Return what the most of the lost share and no survivor has: one feature, else two."""
+    """Return the feature that most lost items share and no survivor has, otherwise such a pair of features."""
     for size in (1, 2):
         counts: dict[frozenset[str], int] = {}
         names: dict[frozenset[str], str] = {}
@@ -59,7 +59,7 @@ def _find_shared(lost: Sequence[Features], survivors: Sequence[frozenset[str]]) 
         }
         if candidates:
             most = max(candidates.values())
-            # Those of the first one's losses only: another one's may be other items altogether.
+            # Only those of the first item's losses: another loss may concern entirely different items.
             first = next(key for key in names if candidates.get(key) == most)
             group = [frozenset(features) for features in lost if first <= set(features)]
             equal = [key for key in candidates if all(key <= features for features in group)]
@@ -69,21 +69,21 @@ def _find_shared(lost: Sequence[Features], survivors: Sequence[frozenset[str]]) 
 
 @dataclass
 class Losses:
-    """Lost and surviving items of all jobs of one name; `features` are those of their items."""
+    """Lost and surviving items of all jobs with one name; `features` are the features of their items."""
 
     features: dict[str, Features] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)  # how: "died", "hung"
+    lost: dict[str, str] = field(default_factory=dict)  # how each was lost: "died", "hung"
     survived: list[str] = field(default_factory=list)
-    workers: int = 0  # lost ones
+    workers: int = 0  # number of lost workers
     cost: int = 0
     shared: tuple[SharedFeature, ...] = ()
 
     def add_job(self, features: Mapping[str, Features]) -> None:
-        """Take in a job's items."""
+        """Add a job's items."""
         self.features.update(features)
 
     def record_loss(self, item: str, how: str) -> None:
-        """Take in that a worker was lost, with the item it worked on, if any."""
+        """Add a lost worker, with the item that it was running, if any."""
         self.workers += 1
         self.cost += COST_OF_HANG if how == "hung" else COST_OF_DEATH
         if item:
@@ -91,23 +91,23 @@ class Losses:
         self.update()
 
     def forgive(self) -> None:
-        """Start counting again: the following items run alone, without the cause of the delays."""
+        """Count losses from zero again, because the next items run alone, without the cause of the delays."""
         self.workers = self.cost = 0
 
     def update(self) -> None:
-        """Explain the losses again, by all that is known by now."""
+        """Explain the losses again, from all results so far."""
         self.shared = explain_losses(
             [self.features.get(item, ()) for item in self.lost], [self.features.get(item, ()) for item in self.survived]
         )
 
     @property
     def is_over(self) -> bool:
-        """Whether too much was lost to go on."""
+        """Return whether too many items were lost to continue."""
         is_hopeless = not self.survived or not any(self.features.values())
         return self.workers >= MAX_LOSSES if is_hopeless else self.cost >= MAX_COST
 
     def reason_to_skip(self, item: str) -> str:
-        """Return why an item is not to be tried, "" if it is."""
+        """Return why an item must be skipped, "" if it need not."""
         for shared in self.shared:
             if shared.features <= set(self.features.get(item, ())):
                 how = self._describe_how(shared)
@@ -120,9 +120,9 @@ class Losses:
         return hows.pop() if len(hows) == 1 else "was lost"
 
     def order(self, items: Iterable[str]) -> list[str]:
-        """Return items in the order to try them: where all were lost so far, the ones that are least like them first.
+        """Return items in the order to run them: if all were lost so far, those least like the lost ones first.
 
-        So that an item may survive that has the features of the lost ones, however many of those come first.
+        An item may thus survive that has the features of lost ones, even if many lost ones come first.
         """
         items = list(items)
         if self.survived or not self.lost:

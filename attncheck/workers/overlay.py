@@ -1,4 +1,4 @@
-"""Packages alongside an environment: installed into a temporary folder that workers import from first, then removed.
+"""Packages in addition to an environment: installed into a temporary folder that workers import from first.
 
 The environment itself is never written to: the installer gets a folder (`--target`), no dependencies and no build.
 """
@@ -24,8 +24,8 @@ from attncheck.workers.process import Process, closing_stream, defer_signals
 from attncheck.workers.scratch import make_folder, remove_folder, scratch_folder
 
 INSTALL_SECONDS = 900.0  # torch's wheels are gigabytes
-POLL_SECONDS = 0.2  # between two looks for an interrupt
-# `--target` is refused alongside `--user`, and a user's pip.conf may ask for either that or a virtual environment.
+POLL_SECONDS = 0.2  # between two checks for an interrupt
+# `--target` is refused together with `--user`, and a user's pip.conf may require that or a virtual environment.
 INSTALLER_ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONNOUSERSITE": "1",
@@ -37,7 +37,7 @@ INSTALLER_ENVIRONMENT = {
     "NO_COLOR": "1",
 }
 INSTALL_OPTIONS = ["--no-deps", "--only-binary", ":all:"]
-# Starts any program as `Process` starts an interpreter: the same process becomes it.
+# Starts any program as `Process` starts an interpreter: the same process becomes the program.
 EXEC_SCRIPT = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 QUIET_OPTIONS = {"--no-deps", "--force-reinstall", "--upgrade", "-U", "--quiet", "-q", "--no-cache-dir"}
 _INDEX_UNREACHABLE = re.compile(
@@ -58,11 +58,11 @@ def package_overlay(
     seconds: float = INSTALL_SECONDS,
     options: Sequence[str] = (),
 ) -> Iterator[Path]:
-    """Yield a folder that holds exactly `packages` as `python` can import them; afterwards it is always removed.
+    """Yield a folder with exactly `packages`, which `python` can import; it is always removed afterwards.
 
     `options` are the installer's: "--no-index", "--find-links". uv installs if it is on PATH; if it fails or is
-    missing, the interpreter's own pip does. `report_progress` gets a line of text at each poll. Raises `Unanswered`
-    if the packages cannot be installed.
+    missing, the interpreter's own pip does. `report_progress` gets a line of text at each poll. Raises `Unanswered` if
+    the packages cannot be installed.
     """
     folder: Path | None = None
     try:
@@ -104,14 +104,14 @@ def _install_packages(
 
 
 def _describe_package(text: str) -> str:
-    """Return a package as messages name it: of a wheel's path, the file."""
+    """Return a package's name for messages: for a wheel's path, the file name."""
     return os.path.basename(text) if text.endswith(".whl") and "://" not in text else text
 
 
 def resolve_with_uv(
     python: str, requirements: Sequence[str], report_progress: Callable[[str], None], seconds: float = 120.0
 ) -> str:
-    """Return what `uv pip install --dry-run` says of installing `requirements` together; "" if uv is not on PATH.
+    """Return the output of `uv pip install --dry-run` for all `requirements`; "" if uv is not on PATH.
 
     It contacts the package index, builds nothing and changes nothing. Raises `Unanswered` if there is no answer in
     time.
@@ -120,7 +120,7 @@ def resolve_with_uv(
     if not uv or not os.path.isabs(uv):
         return ""
     command = [uv, "pip", "install", "--dry-run", "--python", python, "--no-progress", "--only-binary", ":all:"]
-    lock = Path(python).parent.parent / ".lock"  # uv leaves one in a virtual environment, of a dry run too
+    lock = Path(python).parent.parent / ".lock"  # uv leaves a lock file in a virtual environment, even after a dry run
     had_lock = lock.exists()
     arguments = ["-c", EXEC_SCRIPT, *command, *requirements]
     try:
@@ -163,10 +163,10 @@ def resolve_with_pip(
     options: Sequence[str] = (),
     seconds: float = 300.0,
 ) -> tuple[ResolvedPackage, ...]:
-    """Return all that the interpreter's pip would install for `requirements` (`pip install --dry-run --report`).
+    """Return the packages that the interpreter's pip would install (`pip install --dry-run --report`).
 
-    It contacts the package index unless `options` forbid it, builds nothing and changes nothing. Raises `Unanswered`
-    if pip finds no solution, is missing or older than 22.2, or gives no answer in time.
+    It contacts the package index unless `options` forbid it, builds nothing and changes nothing. Raises `Unanswered` if
+    pip finds no solution, is missing or older than 22.2, or gives no answer in time.
     """
     names = " ".join(map(_describe_package, requirements))
     with scratch_folder() as scratch:
@@ -190,8 +190,10 @@ def resolve_with_pip(
 
 
 def _read_pip_report(path: Path) -> tuple[ResolvedPackage, ...]:
-    """Return the packages of pip's installation report
-    (https://pip.pypa.io/en/stable/reference/installation-report/)."""
+    """Return the packages in pip's installation report.
+
+    Format: https://pip.pypa.io/en/stable/reference/installation-report/.
+    """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         return tuple(
@@ -203,9 +205,9 @@ def _read_pip_report(path: Path) -> tuple[ResolvedPackage, ...]:
 
 
 def _iter_installers(python: str) -> Iterator[list[str]]:
-    """Yield what follows `python -B` for each installer, the better one first."""
+    """Yield the arguments after `python -B` for each installer, the better one first."""
     uv = shutil.which("uv")
-    if uv and os.path.isabs(uv):  # an empty entry of PATH is the folder that the user works in
+    if uv and os.path.isabs(uv):  # an empty entry of PATH means the user's working folder
         # Copies: a hard link would let a worker write into uv's cache.
         options = ["--python", python, "--link-mode", "copy", "--no-progress"]
         yield ["-c", EXEC_SCRIPT, uv, "pip", "install", *options]
@@ -218,7 +220,7 @@ class _Installer(Process):
     def __init__(
         self, python: str, arguments: Sequence[str], scratch: Path, variables: Mapping[str, str] | None = None
     ) -> None:
-        # Files that a killed pip leaves are removed with our folder.
+        # Files of a killed pip are removed with our folder.
         environment = {**INSTALLER_ENVIRONMENT, **(variables or {}), "TMPDIR": str(scratch)}
         super().__init__(python, arguments, environment)
 
@@ -260,7 +262,7 @@ def _run_installer(
 
 
 def _explain_failure(stderr: str) -> str:
-    """Return in one line why an installer failed, from what it wrote to standard error."""
+    """Return in one line why an installer failed, from its standard error."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     if "No module named pip" in stderr:
         return "there is neither uv on PATH nor pip in the environment; install uv"
@@ -277,9 +279,9 @@ def _explain_failure(stderr: str) -> str:
 def parse_fix_requirements(fix: Fix) -> tuple[str, ...]:
     """Return the requirements that a fix installs, () if an overlay cannot replace its command.
 
-    Taken are `pip install`, `python -m pip install` and `uv pip install` of requirements that are pinned or have an
-    upper bound, and of wheels by their address. Not taken: anything from another index, from a file or from source,
-    and commands that do something else too.
+    It accepts `pip install`, `python -m pip install` and `uv pip install` of requirements that are pinned or have an
+    upper bound, and of wheels by their address. It rejects packages from another index, from a file or from source, and
+    commands that do anything else too.
     """
     if fix.kind != "command":
         return ()
@@ -294,8 +296,8 @@ def parse_fix_requirements(fix: Fix) -> tuple[str, ...]:
 
 
 def _pip_install_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return what follows "pip install", without uv's choice of an interpreter; empty for another command."""
-    for position in (1, 2, 3):  # pip; uv pip; python -m pip
+    """Return the arguments after "pip install", without uv's choice of an interpreter; empty for other commands."""
+    for position in (1, 2, 3):  # the positions after: pip; uv pip; python -m pip
         program, subcommand = arguments[: position - 1], arguments[position - 1 : position + 1]
         if subcommand in (["pip", "install"], ["pip3", "install"]) and _is_pip_program(program):
             install_arguments = list(arguments[position + 1 :])

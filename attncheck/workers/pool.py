@@ -1,9 +1,9 @@
 """A pool of workers: interpreters that measure one item after another, each item with its own deadline.
 
-A worker that dies or hangs costs the item it was working on; another is started for the rest, less the items that share
-what the lost ones do, until that has happened too often (`losses.py`). An item that ran out of time while its worker
-was awake may only have lacked the machine: it is tried once more when all others are done, alone and with more time.
-Workers send messages as lines of JSON; their pool is the one loop that reads them.
+A worker that dies or hangs loses only its current item. Another worker is started for the rest, except the items with
+the features of the lost ones, until too many are lost (`losses.py`). If an item ran out of time while its worker was
+active, the machine may have been too busy: it is tried once more after all others, alone and with more time. Workers
+send messages as lines of JSON; only the pool's loop reads them.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from attncheck.workers.processors import count_cores, thread_environment
 from attncheck.workers.scratch import scratch_folder
 
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
-POLL_SECONDS = 0.2  # between two looks at deadlines and interrupts
-START_SECONDS = 180.0  # importing torch and opening the device, on a cold disk
-RETRY_FACTOR = 3.0  # times its seconds that an item gets which ran out of time and is tried again
+POLL_SECONDS = 0.2  # between two checks of deadlines and interrupts
+START_SECONDS = 180.0  # for importing torch and opening the device, from a cold disk
+RETRY_FACTOR = 3.0  # factor on the seconds of an item that is tried again after it ran out of time
 NO_TIME_LEFT = "ran out of time, and none was left for another try: not judged"
 LINE_LIMIT = 64 << 20
-# Only attncheck is imported from our folder; other packages next to it do not belong to the examined environment.
+# Only attncheck is imported from our folder; packages next to it do not belong to the examined environment.
 BOOTSTRAP = """\
 import os, sys
 out = os.dup(1)
@@ -51,11 +51,12 @@ main(out)
 
 @dataclass(frozen=True)
 class Job:
-    """The work of one worker: its name, the message it starts with, its items by name, and the seconds for each item.
+    """The work of one worker: its name, start message, items by name, and the seconds for each item.
 
-    `extra_path` is a folder of packages that its interpreter, and all that it starts, finds before the environment's.
-    If it `spins` its threads spin while they wait, as a job's do: for what is timed. Jobs of one name do the same
-    work; `features` says of each item by which words it may be recognised if others like it are lost.
+    `extra_path` is a folder of packages that its interpreter and its child processes import from before the
+    environment's own. If it `spins`, its threads spin while they wait, as in a training job, which timings need. Jobs
+    with one name do the same work. `features` names each item's features, by which it is skipped if similar items are
+    lost.
     """
 
     name: str
@@ -72,11 +73,11 @@ EventKind = Literal["started", "step", "answer", "raised", "died", "timed_out", 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to an item of a job; `answer` is a document if it was measured, else `reason` is set.
+    """An event of a job's item; `answer` is a document if it was measured, otherwise `reason` is set.
 
-    A "step" holds in `answer` the progress of a long item. "timed_out": it hung on any machine. "out_of_time": twice
-    the machine may have been too busy. "skipped": it shares a feature with lost items. "given_up": there were too
-    many losses.
+    The `answer` of a "step" is the progress of a long item. "timed_out": it hung on any machine. "out_of_time": twice
+    the machine may have been too busy. "skipped": it shares a feature with lost items. "given_up": there were too many
+    losses.
     """
 
     job: str
@@ -102,7 +103,7 @@ class Worker(Process):
         return [self._send_job, self._read_messages, *super()._stream_handlers()]
 
     def _send_job(self) -> None:
-        """Send the job's message, and keep standard input open: its end shows the worker that we no longer exist."""
+        """Send the job's message, and keep standard input open: its end shows the worker that we have ended."""
         line = json.dumps({**self.job.message, "items": self.job.items}).encode() + b"\n"
         with contextlib.suppress(OSError, ValueError):
             assert self._process.stdin is not None
@@ -131,7 +132,7 @@ class Worker(Process):
 
 @dataclass(eq=False)
 class _Work:
-    """The rest of a job; `retries` of its items ran out of time before."""
+    """The rest of a job; `retries` are those of its items that ran out of time before."""
 
     job: Job
     items: list[str]
@@ -140,17 +141,17 @@ class _Work:
 
 @dataclass
 class _RunningWorker:
-    """A worker with its work, and until when it may go on with what it does."""
+    """A worker with its work, and the deadline of its current step."""
 
     worker: Worker
     work: _Work
-    items: tuple[str, ...]  # those of its work that it was given
+    items: tuple[str, ...]  # the items that it was given
     allowed: float  # seconds
     current_item: str = ""
-    is_spoiled: bool = False  # an item cost it its device, after which it ends
+    is_spoiled: bool = False  # whether an item lost its device, so that it must end
     ready: bool = False
     began: float = field(default_factory=time.monotonic)
-    sample: CpuSample | None = None  # of the moment when half of the time had passed
+    sample: CpuSample | None = None  # taken after half of the time
 
     @property
     def deadline(self) -> float:
@@ -161,14 +162,14 @@ class _RunningWorker:
         self.began, self.allowed, self.sample = time.monotonic(), seconds, None
 
     def sample_halfway(self) -> None:
-        """Look at its processor time once, when half of its time has passed."""
+        """Read its processor time once, after half of its time."""
         if self.sample is None and time.monotonic() > self.began + self.allowed / 2:
             self.sample = sample_cpu([self.worker.pid])
 
 
 @dataclass
 class Pool:
-    """Runs jobs, up to `slots` workers at once. `device` is what the first ready worker reports of its device."""
+    """Runs jobs with up to `slots` workers at once; `device` is the first ready worker's description of it."""
 
     python: str
     slots: int
@@ -179,8 +180,8 @@ class Pool:
     ) -> tuple[str, ...]:
         """Run every job, passing each event to `on_event`, and return the items not reached at `until`.
 
-        `until` is a time.monotonic() value; an item is named "job item". Whatever stops us, no worker outlives this
-        function. Raises `Unanswered` if a worker finds no device to work on.
+        `until` is a time.monotonic() value; an item is named "job item". No worker outlives this function, even after
+        an interrupt. Raises `Unanswered` if a worker finds no device.
         """
         with scratch_folder() as folder:
             try:
@@ -190,7 +191,7 @@ class Pool:
 
 
 class _PoolRun:
-    """One run of a pool: the work that waits, that is being done, and that is tried again afterwards."""
+    """One run of a pool: the waiting work, the current work, and the work to try again afterwards."""
 
     def __init__(
         self, pool: Pool, jobs: Sequence[Job], on_event: Callable[[Event], None], until: float | None, folder: str
@@ -198,8 +199,8 @@ class _PoolRun:
         self.pool, self.on_event, self.until, self.folder = pool, on_event, until, folder
         self.waiting = [_Work(job, list(job.items)) for job in jobs if job.items]
         self.running: list[_RunningWorker] = []
-        self.parked: list[_Work] = []  # all of whose remaining items will be skipped, as far as is known
-        self.losses: dict[str, Losses] = {}  # by the jobs' name
+        self.parked: list[_Work] = []  # work of which all remaining items will be skipped, as far as known
+        self.losses: dict[str, Losses] = {}  # by the job's name
         for job in jobs:
             self.losses.setdefault(job.name, Losses()).add_job(job.features)
         self.late: dict[int, _Work] = {}  # by the job's id
@@ -222,10 +223,10 @@ class _PoolRun:
             if self.running:
                 self._poll_workers()
             else:
-                self._unpark()  # what survived since may have cleared some of them
+                self._unpark()  # later survivors may rule out some explanations
 
     def _unpark(self) -> None:
-        """Queue parked work again if one of its items should be tried after all."""
+        """Queue parked work again if one of its items should be run after all."""
         for losses in self.losses.values():
             losses.update()
         revived = [work for work in self.parked if self._choose_items(work)]
@@ -233,17 +234,17 @@ class _PoolRun:
         self.waiting += revived
 
     def _choose_items(self, work: _Work) -> tuple[str, ...]:
-        """Return the items of a work to try, in order: all but those that share what lost items do."""
+        """Return the items of a work to run, in order, without those that share the lost items' features."""
         losses = self.losses[work.job.name]
         return tuple(losses.order(item for item in work.items if not losses.reason_to_skip(item)))
 
     def _skip_parked(self) -> None:
-        """Report the items that are skipped for good."""
+        """Report the items that are finally skipped."""
         for work in self.parked:
             for item in list(work.items):
                 if reason := self.losses[work.job.name].reason_to_skip(item):
                     self._report(work, [item], "skipped", f"skipped: {reason}")
-        self.waiting += self.parked  # without what was reported: items that no time was left to try after all
+        self.waiting += self.parked  # except reported items: no time was left for them after all
         self.parked = []
 
     def _is_over(self) -> bool:
@@ -318,19 +319,19 @@ class _PoolRun:
             self.on_event(Event(job.name, document["item"], "answer", document["answer"]))
 
     def _record_death(self, lost: _RunningWorker) -> None:
-        """Report the item that was lost with its worker, and put the others back in the queue."""
+        """Report the item that was lost with its worker, and queue the others again."""
         reason = self._stop(lost)
         if not lost.ready:
             self._report(lost.work, list(lost.work.items), "died", f"the worker did not start: {reason}")
             return
-        if not lost.is_spoiled:  # else the loss is recorded
+        if not lost.is_spoiled:  # otherwise the loss is already recorded
             self.losses[lost.work.job.name].record_loss(lost.current_item, "died")
-        if lost.current_item:  # else it ended between two items, by its own decision, and none is at fault
+        if lost.current_item:  # otherwise it ended between two items on its own, and no item is at fault
             self._report(lost.work, [lost.current_item], "died", reason)
         self._go_on(lost.work, reason)
 
     def _record_timeout(self, lost: _RunningWorker) -> None:
-        """Report the item whose time ran out if it hangs or ran out of time before; else try it again later."""
+        """Report an item that hangs or ran out of time twice; otherwise plan to try it again."""
         use = compare_samples(lost.sample, sample_cpu([lost.worker.pid]))
         self._stop(lost)
         work = lost.work
@@ -345,7 +346,7 @@ class _PoolRun:
         kind, reason = describe_timeout(use, lost.allowed, bool(work.retries))
         losses.record_loss(lost.current_item if kind == "timed_out" else "", "hung")
         self._report(work, items, kind, reason if lost.ready else f"the worker did not start: {reason}")
-        if work.retries and items:  # a backend that never ends costs this much and no more
+        if work.retries and items:  # a backend that never ends costs at most this much
             self._report(work, list(work.items), "out_of_time", f"not tried again: {items[0]} ran out of time twice")
         elif work.items:
             self._go_on(work, reason)
@@ -361,7 +362,7 @@ class _PoolRun:
             self.on_event(Event(work.job.name, item, kind, reason=reason))
 
     def _try_later(self, work: _Work, items: Sequence[str]) -> None:
-        """Put items that ran out of time aside, to be tried again with more time when all others are done."""
+        """Set aside items that ran out of time, to try them with more time after all others."""
         slower = replace(work.job, seconds=work.job.seconds * RETRY_FACTOR)
         late = self.late.setdefault(id(work.job), _Work(slower, []))
         late.items += items
@@ -369,13 +370,13 @@ class _PoolRun:
         work.items[:] = [item for item in work.items if item not in items]
 
     def _queue(self, work: _Work) -> None:
-        """Queue what is left of work first, with all of its name that its losses explain otherwise by now."""
+        """Queue the rest of a work first, with all works of its name whose losses have a new explanation."""
         if work.items:
             self.waiting.insert(0, work)
         self._unpark()
 
     def _go_on(self, work: _Work, reason: str) -> None:
-        """Queue the rest of work that lost an item; after too many losses give it up, or try it later."""
+        """Queue the rest of a work that lost an item; after too many losses give it up, or try it later."""
         losses = self.losses[work.job.name]
         if not losses.is_over:
             self._queue(work)
@@ -385,7 +386,7 @@ class _PoolRun:
             self._give_up(work.job.name, work, f"given up after {losses.workers} lost workers: {reason}")
 
     def _give_up(self, name: str, work: _Work, reason: str) -> None:
-        """Report the items of a work, and of the others of its name that no worker has."""
+        """Report the items of a work, and of the waiting works of the same name, as given up."""
         others = [other for other in (*self.waiting, *self.parked) if other.job.name == name]
         self.waiting = [other for other in self.waiting if other not in others]
         self.parked = [other for other in self.parked if other not in others]
@@ -397,8 +398,7 @@ class _PoolRun:
 
 
 def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[EventKind, str]:
-    """Return the outcome of an item without an answer within `seconds`, and the reason: it hangs, or the cause is
-    unknown."""
+    """Return the outcome of an item without an answer within `seconds`, and the reason: it hangs, or unknown."""
     activity = f"; {use.describe()}" if use.describe() else ""
     if use.activity == "asleep" or (use.activity == "computing" and is_retry):
         alone = " when it ran alone" if is_retry else ""
@@ -408,10 +408,10 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
 
 
 def cache_environment(folder: str) -> dict[str, str]:
-    """Return where compilers keep compiled files: in the run's own `folder`, not in the user's folders.
+    """Return where compilers cache compiled files: in the run's own `folder`, not in the user's folders.
 
-    All workers of a run share it, so that one finds what another compiled. It is removed with the folder.
-    Compiling the C++ headers beforehand takes 7 s and gains nothing for the few kernels of a run.
+    All workers of a run share it, so that each finds what another compiled. It is removed with the folder. Compiling
+    the C++ headers in advance takes 7 s and gains nothing for the few kernels of a run.
     """
     folders = {
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
@@ -422,12 +422,12 @@ def cache_environment(folder: str) -> dict[str, str]:
 
 
 def overlay_environment(extra_path: str) -> dict[str, str]:
-    """Return the variables with which a Python imports from `extra_path` first; empty without one."""
+    """Return the variables that make a Python import from `extra_path` first; empty without one."""
     if not extra_path:
         return {}
     return {"PYTHONPATH": os.pathsep.join(filter(None, (extra_path, os.environ.get("PYTHONPATH"))))}
 
 
 def default_slots(gpu: bool) -> int:
-    """Return how many workers run at once, one per core: up to 16 share a GPU, up to eight the CPU."""
+    """Return the number of workers at once, one per core: up to 16 share a GPU, up to eight the CPU."""
     return min(16 if gpu else 8, count_cores())

@@ -1,4 +1,4 @@
-"""A child process in its own process group, which no interrupt and no error of ours leaves behind."""
+"""A child process in its own process group, which no interrupt and no error leaves running."""
 
 import contextlib
 import errno
@@ -25,12 +25,12 @@ CHILD_ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
     "VLLM_NO_USAGE_STATS": "1",
 }
-# The folder that the user works in, for names of files that a child is given: it does not start there.
+# The user's working folder, for file names that a child is given, because it does not start there.
 FOLDER_VARIABLE = "ATTNCHECK_WORKING_FOLDER"
-# Errors with which the system refuses for lack of resources, for any program.
+# The system's errors for a lack of resources, which concern any program.
 _EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
 PR_SET_PDEATHSIG = 1
-UNCAUGHT = 1  # exit status of a Python that an error ended
+UNCAUGHT = 1  # exit status of a Python that ended with an uncaught error
 ERROR_LINE = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
 _started: "list[Process]" = []
 
@@ -57,7 +57,7 @@ def defer_signals() -> Iterator[None]:
 
 
 def kill_all() -> None:
-    """Kill every child that was started and may still run."""
+    """Kill every started child that may still run."""
     with defer_signals():
         while _started:
             _started.pop().kill()
@@ -66,12 +66,12 @@ def kill_all() -> None:
 class Process:
     """A running interpreter; its process group is killed with it, at the latest by `kill_all`."""
 
-    options: Sequence[str] = ("-B",)  # of the program: write no byte code into the environment
+    options: Sequence[str] = ("-B",)  # do not write byte code into the environment
 
     def __init__(
         self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None = None
     ) -> None:
-        """Start `python` with `arguments` in `folder` (default: an empty one, so that nothing is imported from here).
+        """Start `python` with `arguments` in `folder`, by default an empty one that shadows no import.
 
         Raises `BadUsage` if it cannot be started, `Unanswered` if no program can.
         """
@@ -104,7 +104,7 @@ class Process:
             thread.start()
 
     def _stream_handlers(self) -> list[Callable[[], None]]:
-        """Return what handles the child's streams, each in its own thread; the last one reads standard error."""
+        """Return the functions that handle the child's streams, one thread each; the last reads standard error."""
         return [self._read_stderr]
 
     def _close_stdin(self) -> None:
@@ -114,7 +114,7 @@ class Process:
 
     @property
     def stderr(self) -> str:
-        """The end of what the child wrote to standard error."""
+        """The end of the child's standard error."""
         return self._stderr.decode("utf-8", "replace")
 
     @property
@@ -154,7 +154,7 @@ class Process:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """Return a child's action before it becomes its program: on Linux it requests to be killed with us (prctl(2))."""
+    """Return an action for a child before it starts its program: on Linux it will be killed with us (prctl(2))."""
     if sys.platform != "linux":
         return None
     import ctypes
@@ -163,14 +163,14 @@ def _end_with_parent() -> Callable[[], object] | None:
 
 
 def absolute_program(program: str) -> str:
-    """Return a program's path in a form that is valid in another folder; a bare name is looked up on PATH."""
+    """Return a program's path so that it is valid in another folder; a bare name is searched on PATH."""
     return os.path.abspath(program) if os.path.dirname(program) else program
 
 
 def _isolated_environment() -> dict[str, str]:
-    """Return our environment for a child that starts in another folder: relative names in PYTHONPATH made absolute.
+    """Return our environment for a child in another folder: relative names in PYTHONPATH become absolute.
 
-    An empty entry, and ".", represent the folder that Python is started in: they stay, and mean the child's empty one.
+    An empty entry, and ".", mean the folder that Python starts in: they are kept, and mean the child's empty one.
     """
     environment = dict(os.environ)
     with contextlib.suppress(OSError):  # the working folder no longer exists
@@ -186,7 +186,7 @@ def _absolute_entry(entry: str) -> str:
 
 
 def describe_exit(returncode: int, stderr: str) -> str:
-    """Return in a few words how a child ended: signal or exit status, where it was, its standard error's last line.
+    """Return in a few words how a child ended: signal or exit status, place, the last line of standard error.
 
     For an uncaught error it is the error's own line; notes may follow it, such as those of Python 3.14's json.
     """
@@ -204,7 +204,7 @@ def describe_exit(returncode: int, stderr: str) -> str:
 
 @contextlib.contextmanager
 def closing_stream(stream: IO[bytes] | None) -> Iterator[IO[bytes]]:
-    """Yield a child's stream, which was opened as a pipe, and close it."""
+    """Yield a child's stream, opened as a pipe, and close it."""
     assert stream is not None
     with stream:
         yield stream

@@ -1,7 +1,7 @@
-"""Tells a process that hangs from one that the machine has no time for: by the processor time that it used.
+"""Distinguishes a hanging process from one on a busy machine, by the processor time that it used.
 
-Linux's /proc shows it (proc_pid_stat(5)): a process that sleeps and used no processor time does not compute, no
-matter how busy the machine is; one that wants to run and gets little time is starved. On other systems it is unknown.
+Linux's /proc shows it (proc_pid_stat(5)). A process that sleeps and used no processor time does not compute, even on a
+busy machine. One that is ready to run and gets little time is starved. On other systems this is unknown.
 """
 
 import os
@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-ASLEEP_SHARE = 0.02  # of the time that passed: below it, a process does not compute
-COMPUTING_SHARE = 0.8  # from here on it had what one thread can use
-WAITS_FOR_MACHINE = "RD"  # states: runs or waits for a processor; waits for a disk
+ASLEEP_SHARE = 0.02  # share of the elapsed time below which a process does not compute
+COMPUTING_SHARE = 0.8  # share from which it had as much time as one thread can use
+WAITS_FOR_MACHINE = "RD"  # states: running or waiting for a processor; waiting for a disk
 
 Activity = Literal["asleep", "computing", "starved", "unknown"]
 
@@ -24,19 +24,19 @@ class CpuSample:
 
     at: float
     seconds: float
-    waits_for_machine: bool  # one of their threads runs, or waits for a processor or a disk
+    waits_for_machine: bool  # whether one of their threads runs, or waits for a processor or a disk
 
 
 @dataclass(frozen=True)
 class CpuUse:
-    """What some processes did between two samples."""
+    """The activity of some processes between two samples."""
 
     activity: Activity
     seconds: float = 0.0
     elapsed: float = 0.0
 
     def describe(self) -> str:
-        """Return in words what they did, "" if that is not known."""
+        """Return their activity in words, "" if unknown."""
         if self.activity == "unknown":
             return ""
         texts = {"asleep": "it slept: ", "computing": "it computed without an end: ", "starved": ""}
@@ -44,7 +44,7 @@ class CpuUse:
 
 
 def sample_cpu(pids: Iterable[int]) -> CpuSample | None:
-    """Return the processor time of processes and their descendants, None if the system does not say."""
+    """Return the processor time of processes and their descendants, None if the system does not report it."""
     stats = _read_stats()
     members = {pid for pid in pids if pid in stats}
     if not members:
@@ -57,13 +57,13 @@ def sample_cpu(pids: Iterable[int]) -> CpuSample | None:
         new_members = [pid for pid in children.get(queue.pop(), ()) if pid not in members]
         members.update(new_members)
         queue += new_members
-    ticks = sum(sum(map(int, stats[pid][11:15])) for pid in members)  # its own, and of children that ended
+    ticks = sum(sum(map(int, stats[pid][11:15])) for pid in members)  # its own, and that of children that ended
     waits = any(state in WAITS_FOR_MACHINE for pid in members for state in _thread_states(pid))
     return CpuSample(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), waits)
 
 
 def compare_samples(first: CpuSample | None, last: CpuSample | None) -> CpuUse:
-    """Return what happened between two samples of the same processes."""
+    """Return the activity between two samples of the same processes."""
     if first is None or last is None or last.at <= first.at:
         return CpuUse("unknown")
     seconds, elapsed = max(0.0, last.seconds - first.seconds), last.at - first.at
@@ -77,7 +77,7 @@ def compare_samples(first: CpuSample | None, last: CpuSample | None) -> CpuUse:
 
 
 def read_process_state(pid: int) -> str:
-    """Return the letter of a process's state (proc_pid_stat(5)), X if there is none, ? if /proc does not show."""
+    """Return the letter of a process's state (proc_pid_stat(5)); X if it has ended, ? if /proc does not show it."""
     if not os.path.exists("/proc/self"):
         return "?"
     try:
@@ -87,7 +87,7 @@ def read_process_state(pid: int) -> str:
 
 
 def _read_stats() -> dict[int, list[str]]:
-    """Return the fields of every process's /proc/PID/stat from its state on, by pid."""
+    """Return the fields of every process's /proc/PID/stat, from its state onwards, by pid."""
     stats: dict[int, list[str]] = {}
     with suppress(OSError), os.scandir("/proc") as entries:
         for entry in entries:

@@ -1,11 +1,11 @@
-"""How many processors this process may use, and the variables that keep a worker's threads within its share of them.
+"""The processors that this process may use, and the variables that limit a worker's threads to its share.
 
-The processors are those of the affinity mask and the control group's quota, the lesser of both, as joblib counts them
-(loky at 001deca, loky/backend/context.py, `_cpu_count_cgroup`; https://github.com/joblib/loky).
+The number of processors is the lower of the affinity mask and the control group's quota, as joblib counts them (loky at
+001deca, loky/backend/context.py, `_cpu_count_cgroup`; https://github.com/joblib/loky).
 
-Threads of OpenMP spin while they wait for one another. On a busy machine one of them has usually lost its processor,
-and spinning costs several times the work itself; passive threads sleep instead (OpenMP 5.2, 21.7, OMP_WAIT_POLICY).
-The user's own settings are unchanged.
+OpenMP threads spin while they wait for each other. On a busy machine one of them has usually lost its processor, and
+spinning takes several times as long as the work. Passive threads sleep instead (OpenMP 5.2, 21.7, OMP_WAIT_POLICY). The
+user's own settings are unchanged.
 """
 
 import math
@@ -27,27 +27,27 @@ WAITING_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_
 
 
 def count_cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = read_quota(CONTROL_GROUPS)
     return max(1, min(allowed, math.ceil(quota))) if quota else allowed
 
 
 def read_quota(folder: Path) -> float:
-    """Return the processors that the control group at `folder` may use at a time, 0 if it has no bound."""
+    """Return the number of processors that the control group at `folder` may use, 0 without a limit."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         limit, period = (folder / "cpu.max").read_text().split()
         return 0.0 if limit == "max" else int(limit) / int(period)
     with suppress(OSError, ValueError, ZeroDivisionError):
         limit, period = ((folder / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        return max(0.0, int(limit) / int(period))  # -1: no bound
+        return max(0.0, int(limit) / int(period))  # -1: no limit
     return 0.0
 
 
 def share_cores(workers: int, environ: Mapping[str, str], spare: int = 0) -> int:
-    """Return how many threads each of so many workers gets: the user's OMP_NUM_THREADS, else its share of the cores.
+    """Return the number of threads per worker: the user's OMP_NUM_THREADS, otherwise its share of the cores.
 
-    `spare` cores are left to others.
+    `spare` cores are left free.
     """
     setting = environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is for nested regions
     if setting.isdecimal() and int(setting):
@@ -56,7 +56,7 @@ def share_cores(workers: int, environ: Mapping[str, str], spare: int = 0) -> int
 
 
 def thread_environment(threads: int, spins: bool, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that bound a worker's threads; they sleep while they wait unless it `spins`."""
+    """Return the variables that limit a worker's threads; they sleep while they wait unless it `spins`."""
     variables = {name: str(threads) for name in THREAD_VARIABLES if name not in environ}
     if not spins and not any(name in environ for name in WAITING_VARIABLES):
         variables["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -1,12 +1,12 @@
-"""Groups of ranks that measure many items together, under PyTorch's elastic launcher or inside an outside launcher.
+"""Groups of ranks that measure many items together, under PyTorch's elastic launcher or an external one.
 
-Where no one started us as a rank, we start the ranks of this host ourselves: `python -m torch.distributed.run`, whose
-own store picks a free port. Under torchrun or srun we are one rank of a group already, and start our one child.
+If no launcher started us as a rank, we start the ranks of this host: `python -m torch.distributed.run`, whose own store
+picks a free port. Under torchrun or srun we are already one rank of a group, and start one child.
 
-Ranks answer by files, written under another name and renamed: the item they work on, its answer, what went wrong.
-Every item has a deadline. When one rank raises, dies or hangs, its peers wait in a collective for good: the whole
-group is stopped, the first rank at fault is named with its last line on standard error, and another group takes up the
-rest. An item that ran out of time while its ranks were awake is tried once more with more time, after all others.
+Ranks answer with files, written under another name and renamed: the current item, its answer, errors. Every item has a
+deadline. If one rank raises, dies or hangs, its peers wait in a collective forever. The whole group is therefore
+stopped, the first rank at fault is named with its last line on standard error, and another group continues. If an item
+ran out of time while its ranks were active, it is tried once more with more time, after all others.
 """
 
 import contextlib
@@ -42,13 +42,13 @@ from attncheck.workers.processors import thread_environment
 from attncheck.workers.scratch import scratch_folder
 from attncheck.workers.stacks import collect_stacks, describe_crash, innermost_frame, is_waiting_for_peers
 
-POLL_SECONDS = 0.05  # between two looks at the folder
-RENDEZVOUS_SECONDS = 120.0  # never NCCL's ten or gloo's thirty minutes
-IMPORT_SECONDS = 120.0  # importing torch on every rank at once, from a cold disk, before they meet
-MEETING_GRACE_SECONDS = 5.0  # in which ranks that did not meet say so themselves
-GRACE_SECONDS = 1.5  # in which the other ranks' faults, and the launcher's log line of a death, are awaited
+POLL_SECONDS = 0.05  # between two checks of the folder
+RENDEZVOUS_SECONDS = 120.0  # instead of NCCL's ten or gloo's thirty minutes
+IMPORT_SECONDS = 120.0  # for importing torch on all ranks at once, from a cold disk, before they meet
+MEETING_GRACE_SECONDS = 5.0  # for ranks that did not meet to report it themselves
+GRACE_SECONDS = 1.5  # for the faults of other ranks, and the launcher's log line about a death
 STDERR_TAIL = 32 << 10  # bytes
-POLLING_SHARE = 0.2  # of a processor: what a rank uses at most that waits for its peers
+POLLING_SHARE = 0.2  # a rank that waits for its peers uses at most this share of a processor
 RANK_SCRIPT = """\
 import os, sys
 sys.path[:] = [entry for entry in sys.path if entry and entry != os.path.dirname(os.path.abspath(__file__))]
@@ -67,17 +67,17 @@ load_task(entry)(folder)
 _AGENT_FAILURE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _ROOT_CAUSE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+)")
 
-# What gloo and NCCL say to a rank whose peer no longer exists: no fault of its own.
+# gloo's and NCCL's errors on a rank after its peer has ended; the rank is not at fault.
 _PEER_GONE = re.compile(r"closed by peer|reset by peer|remote process exited|ncclRemoteError|connection was closed")
 
-_sequence = itertools.count()  # of the groups that this process starts
+_sequence = itertools.count()  # numbers the groups that this process starts
 
 
 @dataclass(frozen=True)
 class RankJob:
-    """Work for a group: the message it starts with, its items as (backend, name), the seconds for each item.
+    """Work for a group: its start message, its items as (backend, name), the seconds for each item.
 
-    `entry` is the "module:function" that a rank runs on its folder; the message's "task" is what that calls in turn.
+    `entry` is the "module:function" that a rank runs on its folder; it calls the function in the message's "task".
     """
 
     world_size: int
@@ -86,13 +86,13 @@ class RankJob:
     items: tuple[tuple[str, str], ...]
     seconds: float
     rendezvous_seconds: float = RENDEZVOUS_SECONDS
-    extra_path: str = ""  # a folder of packages that its interpreters find before the environment's
-    spins: bool = False  # its threads spin while they wait, as a job's do: for what is timed
+    extra_path: str = ""  # a folder of packages that its interpreters import from before the environment's own
+    spins: bool = False  # whether its threads spin while they wait, as in a training job, which timings need
 
 
 @dataclass
 class RankRunner:
-    """Runs jobs one after another. `device` is what rank 0 reports of its device, `facts` what each rank reports."""
+    """Runs jobs one after another; `device` is rank 0's description of its device, `facts` those of every rank."""
 
     python: str
     rank_env: RankEnv | None = None
@@ -127,7 +127,7 @@ class RankRunner:
         on_event: Callable[[Event], None],
         until: float | None,
     ) -> tuple[str, ...]:
-        """Run items in one group after another; those that ran out of time are added to `late`, if it is given."""
+        """Run items in one group after another; items that ran out of time are added to `late`, if given."""
         losses = Counter[str]()
         while remaining and (until is None or time.monotonic() < until):
             with scratch_folder() as folder:
@@ -147,7 +147,7 @@ class RankRunner:
 
     @property
     def is_follower(self) -> bool:
-        """Whether we are a rank of an outside launcher that does not report: rank 0 does."""
+        """Whether we are a rank of an external launcher other than rank 0, which reports for all."""
         return self.rank_env is not None and self.rank_env.rank > 0
 
     def _give_up_items(
@@ -158,7 +158,7 @@ class RankRunner:
         on_event: Callable[[Event], None],
         late: list[tuple[str, str]] | None,
     ) -> None:
-        """Report items that are not tried any more: their backend lost too many, or the group cannot be restarted.
+        """Report items that are given up: their backend lost too many, or the group cannot be restarted.
 
         If some of those losses only ran out of time, the rest of the backend's items is tried later with them.
         """
@@ -178,7 +178,7 @@ class RankRunner:
 
 
 class _RankGroup:
-    """One group of rank processes, from start to end, as seen by its parent."""
+    """One group of rank processes, from start to end, from its parent's view."""
 
     def __init__(
         self,
@@ -195,13 +195,13 @@ class _RankGroup:
         self.began, self.samples = (
             time.monotonic(),
             dict[int, CpuSample](),
-        )  # of ranks, when half of the time had passed
+        )  # of ranks, taken after half of the time
         self.folder = Path(folder)
-        # Ranks whose files are written to our folder.
+        # Ranks with files in our folder.
         self.local_ranks = job.world_size if runner.rank_env is None else 1
         self.current_item: tuple[str, str] | None = None
         self.ready = False
-        self.meeting_ranks = 0  # of this host, those that have imported torch and wait for the others
+        self.meeting_ranks = 0  # ranks of this host that have imported torch and wait for the others
         self.handled_files: set[str] = set()
         self.deadline = time.monotonic() + IMPORT_SECONDS + job.rendezvous_seconds
         self.process = self._start_process()
@@ -232,16 +232,16 @@ class _RankGroup:
         return Process(self.runner.python, [*launcher, *arguments], environment, str(self.folder))
 
     def wait_as_follower(self) -> None:
-        """Let our single rank work until it ends. Raises `Following` with the reason if it fails.
+        """Wait while our single rank works. Raises `Following` with the reason if it fails.
 
-        Not an error of ours: a launcher ends every rank when one ends with an error, and rank 0 has yet to report.
+        This is not our error: a launcher ends every rank when one ends with an error, and rank 0 must still report.
         """
         while self.process.returncode is None:
             time.sleep(POLL_SECONDS)
             interrupts.raise_if_interrupted()
             faults = self._read_faults()
             if faults:
-                # Rank 0 reads it from the store, before its connection breaks.
+                # Rank 0 reads it from the store before its connection breaks.
                 self.process.wait_for_exit(GRACE_SECONDS)
                 raise Following(self._describe_fault(faults)[1])
             if self.until is not None and time.monotonic() > self.until + self.job.seconds:
@@ -250,7 +250,7 @@ class _RankGroup:
             raise Following(self._describe_fault({})[1])
 
     def collect_answers(self) -> str | None:
-        """Handle messages until all items are answered or time is up; return the backend of an item that was lost."""
+        """Handle messages until all items are answered or time is up; return the backend of a lost item."""
         while self.remaining:
             time.sleep(POLL_SECONDS)
             interrupts.raise_if_interrupted()
@@ -269,11 +269,11 @@ class _RankGroup:
         return None
 
     def _wait_for_exit(self) -> None:
-        """Give the ranks a few seconds to end by themselves."""
+        """Wait a few seconds for the ranks to end on their own."""
         self.process.wait_for_exit(5.0)
 
     def _read_messages(self) -> None:
-        """Handle the messages that rank 0, or our one rank, has written since the last poll."""
+        """Handle the new messages of rank 0, or of our only rank."""
         for path in sorted(self.folder.glob("said-*.json")):
             if path.name in self.handled_files:
                 continue
@@ -329,7 +329,7 @@ class _RankGroup:
         self.process.kill()
         if not self.ready:
             raise Unanswered(f"the ring of {self.job.world_size} did not start: {reason}")
-        if self.current_item is None:  # lost between two items: the next one is the one that was being begun
+        if self.current_item is None:  # lost between two items: the next one had just been started
             self.current_item = self.remaining[0]
         item = self.current_item
         self.remaining.remove(item)
@@ -340,7 +340,7 @@ class _RankGroup:
         return item[0]
 
     def _describe_fault(self, faults: dict[int, dict[str, Any]]) -> tuple[EventKind, str]:
-        """Return what happened to the first rank at fault, and the last line it wrote."""
+        """Return the kind of event of the first rank at fault, and its last line on standard error."""
         died = {rank: code for rank, code in self._exit_statuses().items() if rank not in faults}
         if died:
             rank = min(died)
@@ -369,7 +369,7 @@ class _RankGroup:
         return statuses or {int(rank): int(code) for code, rank in _AGENT_FAILURE.findall(text)[:1]}
 
     def _sample_halfway(self) -> None:
-        """Look at the ranks' processor time once, when half of the time has passed."""
+        """Read the ranks' processor time once, after half of the time."""
         if not self.samples and self.ready and time.monotonic() > (self.began + self.deadline) / 2:
             self.samples = self._sample_ranks()
 
@@ -379,7 +379,7 @@ class _RankGroup:
         return {rank: sample for rank, sample in samples.items() if sample is not None}
 
     def _describe_timeout(self) -> tuple[EventKind, str]:
-        """Return what to call an item whose time ran out, and why: which rank hangs, or that it may be the machine."""
+        """Return the outcome of an item that ran out of time, and why: which rank hangs, or a busy machine."""
         ended = self._ended_ranks()
         if ended:
             last_line = self._last_stderr_line(ended[0])
@@ -392,13 +392,13 @@ class _RankGroup:
         use = self._find_busiest_use(latest, stacks)
         is_retry = self.late is None
         kind, reason = describe_timeout(use, self.job.seconds, is_retry)
-        # Under an outside launcher only our own rank is visible, and there is no second try.
+        # Under an external launcher only our own rank is visible, and there is no second attempt.
         if kind == "timed_out" or self.runner.rank_env is not None or not self.ready:
             return "timed_out", self._describe_hang(stacks)
         return kind, reason
 
     def _find_busiest_use(self, latest: dict[int, CpuSample], stacks: dict[int, str]) -> CpuUse:
-        """Return what the busiest rank did; one that only polls for its peers is asleep."""
+        """Return the activity of the busiest rank; one that only polls for its peers counts as asleep."""
         uses = []
         for rank, sample in latest.items():
             use = compare_samples(self.samples.get(rank), sample)
@@ -412,7 +412,7 @@ class _RankGroup:
         return max(uses, key=lambda use: (by_grade[use.activity], use.seconds))
 
     def _describe_hang(self, stacks: dict[int, str]) -> str:
-        """Return which rank hangs, judging by the stacks."""
+        """Return which rank hangs, by the stacks."""
         seconds = self.job.seconds if self.ready else self.job.rendezvous_seconds
         if not self.ready and self.meeting_ranks < self.local_ranks:
             seconds += IMPORT_SECONDS
@@ -436,7 +436,7 @@ class _RankGroup:
         return [int(state["rank"]) for state in states if state and _has_ended(int(state["pid"]))]
 
     def _last_stderr_line(self, rank: int) -> str:
-        """Return the last line that a rank wrote to standard error."""
+        """Return a rank's last line on standard error."""
         paths = sorted(self.folder.glob(f"logs/*/attempt_0/{rank}/stderr.log"))
         if not paths:
             return _last_line(self.process.stderr)
@@ -446,7 +446,7 @@ class _RankGroup:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether a process no longer exists, or a zombie that waits to be reaped."""
+    """Return whether a process has ended; a zombie that is not yet reaped counts as ended."""
     return read_process_state(pid) in "ZX"
 
 
@@ -459,6 +459,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line, with the place where Python was when a fatal signal hit."""
+    """Return the last line, with Python's position when a fatal signal hit."""
     where, last_line = describe_crash(text)
     return ", ".join(filter(None, (f"died in {where}" if where else "", last_line))) or "no message"

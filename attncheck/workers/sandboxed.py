@@ -1,7 +1,7 @@
-"""A shell command in a sandbox: it writes only to its own folders, has no network, and leaves no process behind.
+"""A shell command in a sandbox: it writes only to its folders, has no network, and leaves no process running.
 
-What can be had of that depends on the kernel (`sandbox/supervisor.py` tries); `read_isolation` returns what it was.
-`ATTNCHECK_ISOLATION` in our own environment limits what is tried: "landlock" without namespaces, "none".
+How much of that is possible depends on the kernel (`sandbox/supervisor.py` tries); `read_isolation` returns the result.
+The variable `ATTNCHECK_ISOLATION` limits what is tried: "landlock" uses no namespaces, "none" nothing.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from attncheck.workers.process import Process
 
 LIMIT_VARIABLE = "ATTNCHECK_ISOLATION"
 MEANS: Mapping[str, tuple[str, ...]] = {"": ("namespaces", "landlock"), "landlock": ("landlock",), "none": ()}
-NOT_STARTED = 125  # attncheck.workers.sandbox.supervisor's
-END_SECONDS = 20.0  # more than the supervisor takes to end what it started
+NOT_STARTED = 125  # same value as in attncheck.workers.sandbox.supervisor
+END_SECONDS = 20.0  # more than the supervisor needs to end its processes
 MAX_REPORT_BYTES = 4 << 20
-# By which the loader runs a library's code in every program that starts, the supervisor among them (ld.so(8)).
+# Variables that make the loader run a library's code in every program, including the supervisor (ld.so(8)).
 OF_LOADER = ("LD_", "GLIBC_TUNABLES")
 START = "import sys; sys.path.append(sys.argv.pop()); from sandbox.supervisor import main; main()"
 
@@ -38,8 +38,8 @@ def _read_means() -> tuple[str, ...]:
 class Sandbox:
     """A command's permissions: `writable` are its folders, `overlaid` those with an overlay.
 
-    `folder` is an empty one, which the command cannot write to. With `needs_files` the command is not started unless
-    files are protected.
+    `folder` is an empty one, which the command cannot write to. With `needs_files` the command starts only if files are
+    protected.
     """
 
     folder: str
@@ -50,12 +50,12 @@ class Sandbox:
 
     @property
     def report(self) -> str:
-        """The file in which the supervisor reports."""
+        """The file for the supervisor's report."""
         return os.path.join(self.folder, "report.json")
 
 
 class SandboxedProcess(Process):
-    """A shell that runs a command under the sandbox's supervisor. Its standard input is the supervisor's lifeline."""
+    """A shell that runs a command under the sandbox's supervisor; its standard input is the supervisor's lifeline."""
 
     options: Sequence[str] = ("-I", "-S", "-B")
 
@@ -84,7 +84,7 @@ class SandboxedProcess(Process):
         super().__init__(sys.executable, arguments, outside, folder)
 
     def kill(self) -> None:
-        """Ask the supervisor to end the command and all that it started; kill it if it does not answer."""
+        """Request the supervisor to end the command and its processes; kill it if it does not respond."""
         stdin = self._process.stdin
         if self._process.poll() is None and stdin is not None:
             with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Temporary folders of this process: private, named after it, and removed even if it was killed.
+"""Temporary folders of this process: private, named after it, and removed even if it is killed.
 
-A folder is named `attncheck-MACHINE-PID-START-…`: MACHINE tells this boot of this machine, and this container on it,
-from all others that may share the folder above; START is when the kernel started the process. So whoever starts next
-can tell the folders of processes that no longer exist from those of processes that still run, and removes them.
+A folder is named `attncheck-MACHINE-PID-START-…`. MACHINE distinguishes this boot and this container from all others
+that may share the parent folder. START is when the kernel started the process. A later process can thus tell folders of
+ended processes from those of running ones, and removes the former.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _NAME = re.compile(r"attncheck-([0-9a-f]{8})-(\d+)-(\d+)-\w+")
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Yield our own folder, and remove it with all that is in it. Raises `Unanswered` if there can be none."""
+    """Yield our own folder, and remove it with its content. Raises `Unanswered` if none can be created."""
     folder = make_folder()
     try:
         yield folder
@@ -32,7 +32,7 @@ def scratch_folder() -> Iterator[str]:
 
 
 def make_folder() -> str:
-    """Return a new private folder, and remove what earlier processes left. Raises `Unanswered`."""
+    """Return a new private folder, and remove those of ended processes. Raises `Unanswered`."""
     try:
         _sweep(tempfile.gettempdir())
         return tempfile.mkdtemp(prefix=f"attncheck-{_machine_digest()}-{os.getpid()}-{_start_time(os.getpid())}-")
@@ -41,10 +41,10 @@ def make_folder() -> str:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder of ours, or whatever replaced it, as far as possible."""
+    """Remove a folder of ours, or anything in its place, as far as possible."""
     try:
         _remove(folder)
-    except RecursionError:  # it is deeper than Python's own functions go
+    except RecursionError:  # it is deeper than Python's own functions support
         with contextlib.suppress(OSError):
             subprocess.run(["rm", "-rf", "--", folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -55,7 +55,7 @@ def _remove(folder: str) -> None:
             os.remove(folder)
         return
     shutil.rmtree(folder, ignore_errors=True)
-    if os.path.isdir(folder):  # in it are folders that their owner may not enter
+    if os.path.isdir(folder):  # it contains folders that their owner may not enter
         for path, _, _ in os.walk(folder, topdown=True):
             for name in _list_folders(path):
                 with contextlib.suppress(OSError):
@@ -71,10 +71,10 @@ def _list_folders(path: str) -> list[str]:
 
 @cache
 def empty_folder() -> str:
-    """Return the folder that children start in: our own empty one, else the file system's root.
+    """Return the folder in which children start: our own empty one, otherwise the file system's root.
 
-    Python looks for modules in its starting folder (`python -c`, `-m`), so a child must not start in the user's
-    folder: a `json.py` there would shadow the library's.
+    Python searches modules in its starting folder (`python -c`, `-m`), so a child must not start in the user's folder:
+    a `json.py` there would shadow the standard library's.
     """
     try:
         return make_folder()
@@ -83,7 +83,7 @@ def empty_folder() -> str:
 
 
 def remove_empty_folder() -> None:
-    """Remove the folder of `empty_folder`, once no child is left in it."""
+    """Remove the folder of `empty_folder`, after the last child has ended."""
     if empty_folder.cache_info().currsize:
         folder = empty_folder()
         empty_folder.cache_clear()
@@ -93,7 +93,7 @@ def remove_empty_folder() -> None:
 
 @cache
 def _sweep(parent: str) -> None:
-    """Remove the folders of processes of this user that were killed."""
+    """Remove the folders of this user's killed processes."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             match = _NAME.fullmatch(entry.name)
@@ -107,7 +107,7 @@ def _sweep(parent: str) -> None:
 
 @cache
 def _machine_digest() -> str:
-    """Return eight hex digits that distinguish the process numbers of this boot and this container from others."""
+    """Return eight hex digits that distinguish this boot's and container's process numbers from others."""
     parts = []
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_bytes())
@@ -116,8 +116,7 @@ def _machine_digest() -> str:
 
 
 def _start_time(pid: int) -> int:
-    """Return when a process was started, in ticks since boot; 0 if it no longer exists, or the system does not report
-    it."""
+    """Return a process's start time in ticks since boot; 0 if it has ended, or the system does not report it."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Reads stacks printed by faulthandler: where a process died, or whether a rank is stuck or waits for others."""
+"""Reads faulthandler's stacks: where a process died, or whether a rank hangs or waits for others."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Any
 
 from attncheck.workers.processor_time import read_process_state
 
-SETTLED_SECONDS = 0.3  # without a change after which a stack is held to be whole
-STACK_SECONDS = 5.0  # in which a rank writes its stack, on a busy machine too
+SETTLED_SECONDS = 0.3  # a stack is complete after this long without a change
+STACK_SECONDS = 5.0  # for a rank to write its stack, even on a busy machine
 FATAL = "Fatal Python error: "
 NEVER_WRITES = "TtZX"  # states: stopped, traced, ended
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
@@ -24,7 +24,7 @@ def collect_stacks(folder: Path) -> dict[int, str]:
     """Return the stack of each rank's main thread, as faulthandler prints it, by rank.
 
     The ranks' `rank-N.json` in `folder` name their process and thread; on SIGUSR1 each writes `stack-N.txt`. A rank
-    that is stopped, or stuck in the kernel, writes none; one that gets little of the machine takes a while.
+    that is stopped, or stuck in the kernel, writes none; one with little processor time needs a while.
     """
     ranks = [document for path in folder.glob("rank-*.json") if (document := _read_rank(path))]
     for rank in ranks:
@@ -47,7 +47,7 @@ def is_waiting_for_peers(stack: str) -> bool:
 
 
 def innermost_frame(stack: str) -> str:
-    """Return the function that ran, its file and its line: "_flash_attn_forward (flash_attn/interface.py:91)"."""
+    """Return the running function, its file and line: "_flash_attn_forward (flash_attn/interface.py:91)"."""
     frames = _FRAME.findall(stack)
     return _describe_frame(*frames[0]) if frames else "a place unknown"
 
@@ -55,13 +55,14 @@ def innermost_frame(stack: str) -> str:
 def describe_crash(stderr: str) -> tuple[str, str]:
     """Return where a fatal signal hit, "" if faulthandler wrote nothing, and the last line before it.
 
-    torch's own frames are left out if others are known: every compiled operator is called through `torch/_ops.py`.
+    torch's own frames are left out if there are others, because every compiled operator is called through
+    `torch/_ops.py`.
     """
     before, fatal, rest = stderr.partition(FATAL)
     frames = _FRAME.findall(rest)
     known = [frame for frame in frames if "/torch/" not in frame[0]] or frames
     lines = before.strip().splitlines()
-    if fatal and not frames:  # Python did not start running anything
+    if fatal and not frames:  # Python had not started to run anything
         lines = lines or [fatal + rest.partition("\n")[0]]
     return _describe_frame(*known[0]) if known else "", lines[-1][:300] if lines else ""
 
@@ -85,7 +86,7 @@ def _read_stack(folder: Path, rank: dict[str, Any]) -> str:
 
 
 def _extract_thread(text: str, ident: int) -> str:
-    """Return the frames of one thread out of faulthandler's dump, innermost first."""
+    """Return the frames of one thread from faulthandler's dump, innermost first."""
     for part in re.split(r"\n(?=(?:Current thread|Thread) 0x)", "\n" + text):
         heading = re.match(r"\s*(?:Current thread|Thread) 0x([0-9a-f]+)", part)
         if heading and int(heading[1], 16) == ident:

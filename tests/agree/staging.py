@@ -31,13 +31,14 @@ def compare(
     change_prompts: Callable[[list[int]], list[int]] | None = None,
     change_output: Callable[[models.Sample], models.Sample] | None = None,
     score: Callable[[models.Sample], Iterable[float]] | None = None,
+    make_engine: Callable[[str, Rollout, str], Any] = engines.TransformersEngine,
 ) -> AgreedModel:
     """Return the comparison; the changes are of the engine's weights, the prompts that it gets, what it returns.
 
     `score` is the trainer's own code, if there is any.
     """
     prompts = models.make_prompts(model, True, 0)
-    engine = engines.TransformersEngine(str(engine_model or model), rollout, "cpu")
+    engine = make_engine(str(engine_model or model), rollout, "cpu")
     if change_engine is not None:
         change_engine(engine.model)
     given = [change_prompts(prompt) for prompt in prompts] if change_prompts else prompts
@@ -56,3 +57,8 @@ def compare(
             values = tuple(score(sample))
             own[number] = RolloutRecord(number, 0.0, values, sample.prompt, sample.response)
     return judging.judge(str(model), other, generated, own, rollout, scoring, "cpu", lambda text: None)
+
+
+def names(result: AgreedModel) -> list[tuple[str, str]]:
+    """Return the side and the name of each cause."""
+    return [(cause.side, cause.name) for cause in result.causes]

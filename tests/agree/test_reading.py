@@ -135,14 +135,6 @@ def test_bad_usage(attncheck: Run) -> None:
 
 
 @pytest.mark.nightly
-def test_an_engine_that_is_not_installed_is_exit_3_with_its_own_error(attncheck: Run) -> None:
-    pytest.importorskip("transformers")
-    done = attncheck("agree", "llama", "--engine", "vllm")
-    assert done.returncode == 3
-    assert "vllm" in done.stderr
-
-
-@pytest.mark.nightly
 def test_an_engine_in_the_place_of_another_has_every_feature(attncheck: Run, tmp_path: Path) -> None:
     """transformers' sdpa drops gemma2's soft-cap, which vLLM applies: that would be no fault of the launch."""
     pytest.importorskip("transformers")

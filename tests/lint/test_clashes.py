@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -11,8 +12,10 @@ from attncheck.core.experiments import AccumulationMeasurement, Experiments
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
 from attncheck.core.launch import Kind, Source
+from attncheck.core.report import Report
 from attncheck.doctor.knowledge import clashes
 from attncheck.lint import frameworks, run
+from attncheck.report.sections.lint import launch_rows
 from tests import snapshots as s
 from tests.lint import launches
 
@@ -44,7 +47,7 @@ class Case:
 
 CASES = [
     Case("PR #5891", ZERO3 + GRPO + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
-    Case("PR #6372", ZERO3 + TRL.format("dpo") + "--use_liger_kernel true", ("--zero_stage 3", "--zero_stage 2")),
+    Case("PR #6372", ZERO3 + TRL.format("dpo") + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
     Case("PR #5873", ZERO3 + TRL.format("sft") + "--loss_type chunked_nll", ("chunked_nll", "nll")),
     Case("PR #6065", FSDP2 + TRL.format("sft") + "--loss_type chunked_nll --use_peft", (" --use_peft", "")),
     Case("PR #6403", ZERO3 + TRL.format("dpo") + "--precompute_ref_log_probs true", ("probs true", "probs false")),
@@ -107,6 +110,15 @@ CASES = [
          ("--use_vllm true", "--use_vllm true --vllm_importance_sampling_correction false")),
     Case("issue #7837", ZERO3.replace("stage 3", "stage 0") + "--mixed_precision bf16 " + TRL.format("sft"),
          ("--zero_stage 0", "--zero_stage 1")),
+    Case("issue #46731", "llamafactory-cli train --stage sft --do_train --model_name_or_path m --dataset d "
+         "--template qwen --output_dir o --label_smoothing_factor 0.1 --gradient_accumulation_steps 4",
+         ("steps 4", "steps 1"), {"transformers": "5.14.1"}),
+    Case("transformers issue #46731", SWIFT.format("sft") + "--label_smoothing_factor 0.1 "
+         "--gradient_accumulation_steps 4", ("factor 0.1", "factor 0")),
+    Case("PR #6024", "python " + GRPO + "--steps_per_generation 4 --gradient_accumulation_steps 2",
+         ("generation 4", "generation 2")),
+    Case("PR #5331", "accelerate launch --num_processes 8 --parallelism_config_tp_size 2 " + TRL.format("sft"),
+         ("tp_size 2", "tp_size 1")),
     Case("issue #7493", VERL + "actor_rollout_ref.actor.fsdp_config.fsdp_size=1",
          ("fsdp_size=1", "fsdp_size=1 actor_rollout_ref.actor.strategy=fsdp2")),
     Case("issue #9973", SWIFT.format("sft") + "--enable_channel_loss true --sequence_parallel_size 2",
@@ -122,6 +134,18 @@ def find_row(case: Case) -> clashes.Clash:
 def lint(case: Case, text: str, version: str, experiments: Experiments | None = None) -> list[Finding]:
     """Lint a launch where the row's package is of `version`; return what is said by the row."""
     row = find_row(case)
+    report = make_report(case, text, version, experiments=experiments)
+    return [finding for finding in report.findings if any(row.source in line for line in finding.evidence)]
+
+
+def make_report(
+    case: Case,
+    text: str,
+    version: str,
+    read_file: Callable[[str], Source | None] = launches.read_no_file,
+    experiments: Experiments | None = None,
+) -> Report:
+    row = find_row(case)
     framework = next(f for f in frameworks.load() if f.name == row.framework.split("|")[0])
     snapshot = launches.without_imports(s.with_gpus(s.h200(), *[launches.H200] * 8, name="NVIDIA H200"))
     for name, number in {**case.versions, row.package or framework.distribution: version}.items():
@@ -130,8 +154,7 @@ def lint(case: Case, text: str, version: str, experiments: Experiments | None = 
     snapshot = replace(snapshot, experiments=Known(experiments) if experiments else Absent("not asked"))
     name = "run.sh" if case.kind == "shell" else "run.yaml"
     request = run.Request((Source(name, text, case.kind),), framework=framework.name)
-    report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
-    return [finding for finding in report.findings if any(row.source in line for line in finding.evidence)]
+    return run.run(snapshot, request, launches.read_model, read_file)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.thread} {find_row(case).framework}")
@@ -163,3 +186,34 @@ def test_every_row_has_a_case_and_a_sound_range() -> None:
     for row in clashes.load_clashes():
         assert not row.until or Version(row.since) < Version(row.until), row
         assert not row.message.endswith(".") and bool(row.package) == bool(row.alone), row
+
+
+@pytest.mark.parametrize(("stage", "mark"), [(0, "warning"), (1, "ok")])
+def test_a_launch_is_not_ok_because_its_problem_is_in_another_file(stage: int, mark: str) -> None:
+    case = next(case for case in CASES if case.thread == "issue #7837")
+    text = f"distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: {stage}\nmixed_precision: bf16\n"
+    command = "accelerate launch --num_processes 8 --config_file zero.yaml " + TRL.format("sft")
+    report = make_report(case, command, "0.18.5", {"zero.yaml": Source("zero.yaml", text, "yaml")}.get)
+    report = replace(report, findings=tuple(f for f in report.findings if f.locations))  # the environment's apart
+    [(shown, place, _)] = launch_rows(report, report.sections["lint"])  # type: ignore[arg-type]
+    assert (shown, place.split(":")[0]) == (mark, "run.sh")
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.24.0", 0), ("0.25.0", 1)])
+def test_use_liger_kernel_is_the_loss_since_a_release(version: str, count: int) -> None:
+    assert len(lint(CASES[0], CASES[0].text.replace("liger_loss", "liger_kernel"), version)) == count
+
+
+@pytest.mark.parametrize(
+    ("preset", "precision", "is_faulty"),
+    [("zero0", "bfloat16", True), ("zero1", "bfloat16", False), ("zero0", "float32", False)],
+)
+def test_a_preset_has_the_precision_of_the_job(preset: str, precision: str, is_faulty: bool) -> None:
+    """ms-swift's own DeepSpeed files have `auto`, and are not read with the launch (modelscope/ms-swift#6815)."""
+    case = next(case for case in CASES if case.thread == "issue #7837")
+    text = SWIFT.format("sft") + f"--torch_dtype {precision} --deepspeed {preset}"
+    snapshot = s.with_package(s.with_package(s.h200(), "deepspeed", "0.17.6"), "ms-swift", "3.10.2")
+    request = run.Request((Source("run.sh", text, "shell"),), framework="ms-swift")
+    report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
+    row = find_row(case)
+    assert any(row.source in line for finding in report.findings for line in finding.evidence) == is_faulty

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from attncheck.core.findings import Finding
 from attncheck.core.launch import Source
 from attncheck.lint import run
+from attncheck.lint.sources import read_source
 from tests import snapshots as s
 from tests.lint import launches
 
@@ -40,3 +43,42 @@ def test_an_attention_without_masks_is_named_with_its_line() -> None:
 )
 def test_another_attention_and_one_with_masks_are_let_be(name: str, script: str) -> None:
     assert lint(name, script) == []
+
+
+LOADS = """
+from verl.utils import kernels
+class Trainer:
+    def build(self):
+        self.model = AutoModelForCausalLM.from_pretrained(self.config.model.path, {})
+"""
+FIXED = 'torch_dtype=torch.float32, attn_implementation="flash_attention_2"'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "elsewhere", "ignored"),
+    [
+        (FIXED, "", ["model.attn_implementation=sdpa", "model.torch_dtype=bfloat16"]),
+        (FIXED, "A = Model.from_pretrained(p, attn_implementation=a)", ["model.torch_dtype=bfloat16"]),
+        (FIXED + ", **self.options", "", []),
+        ('torch_dtype=torch.bfloat16, attn_implementation="sdpa"', "", []),
+        ("attn_implementation=chosen", "", []),
+    ],
+)
+def test_a_setting_that_the_source_fixes_is_ignored(
+    tmp_path: Path, arguments: str, elsewhere: str, ignored: list[str]
+) -> None:
+    for name, text in [
+        ("verl/trainer/fsdp_sft_trainer.py", LOADS.format(arguments)),
+        ("verl/utils/kernels.py", elsewhere),
+        (
+            "run.sh",
+            "torchrun -m verl.trainer.fsdp_sft_trainer +model.attn_implementation=sdpa +model.torch_dtype=bfloat16",
+        ),
+    ]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    request = run.Request((read_source(str(tmp_path / "run.sh")),))
+    report = run.run(s.h200(), request, launches.read_model, launches.read_no_file)
+    messages = [finding.message for finding in report.findings if finding.code == "ATN443"]
+    assert sorted(message.partition(" is ignored")[0] for message in messages) == ignored
+    assert not [finding for finding in report.findings if finding.code == "ATN440"]

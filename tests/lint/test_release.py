@@ -92,3 +92,27 @@ def test_development_versions_are_the_next_release() -> None:
     findings = [finding for finding in lint(text, "0.4.0.dev0").findings if finding.code == "ATN440"]
     assert findings == []
     assert [finding.severity for finding in lint(text, "0.3.0.post1").findings if finding.code == "ATN440"] == ["error"]
+
+
+UNUSED_REFERENCE = (
+    "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1 critic.ppo_micro_batch_size_per_gpu=1"
+)
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.3.0.post1", 1), ("0.2.0.dev", 0)])
+def test_a_development_tree_is_judged_by_what_holds_in_the_releases_around_it(version: str, count: int) -> None:
+    findings = [finding for finding in lint(UNUSED_REFERENCE, version).findings if finding.code == "ATN441"]
+    assert len([finding for finding in findings if "ref.log_prob_micro_batch_size" in finding.message]) == count
+
+
+UNEVEN = (
+    "python3 -m own.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=64 trainer.n_gpus_per_node=4 trainer.nnodes=1 "
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64 data.train_batch_size=256 trainer.log_val_generations=4"
+)
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.4.0", 1), ("", 0)])
+def test_a_guess_is_also_judged_by_the_release_before_it(version: str, count: int) -> None:
+    findings = [finding for finding in lint(UNEVEN, version).findings if finding.code == "ATN441"]
+    assert len([finding for finding in findings if "do not divide" in finding.message]) == count

@@ -467,6 +467,7 @@ def test_a_value_that_the_tree_s_own_class_takes_is_no_finding(tmp_path: Path) -
         ("torchrun /a/verl/verl/trainer/fsdp_sft_trainer.py model.partial_pretrain=m data.train_batch_size=32", 0),
         ("python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16", 1),
         ("python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16 trainer.device=npu", 0),
+        ("ASCEND_RT_VISIBLE_DEVICES=0 python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16", 0),
     ],
 )
 def test_what_a_launch_of_verl_needs(tmp_path: Path, command: str, count: int) -> None:
@@ -474,3 +475,50 @@ def test_what_a_launch_of_verl_needs(tmp_path: Path, command: str, count: int) -
     assert len([finding for finding in report.findings if finding.code == "ATN447"]) == count
     if "sft" in command:
         assert not [finding for finding in report.findings if "ppo" in finding.message]
+
+
+def test_a_configuration_that_a_program_completes_is_no_launch(tmp_path: Path) -> None:
+    (tmp_path / "verl/trainer/config").mkdir(parents=True)
+    keys = "actor_rollout_ref:\n  model: {path: m}\n"
+    for name, text in [
+        ("verl/trainer/config/ppo_trainer.yaml", keys),
+        ("own.yaml", "model: m\nper_device_train_batch_size: 2\nsave_steps: 5\n"),
+    ]:
+        (tmp_path / name).write_text(text)
+        source = read_source(str(tmp_path / name))
+        report = run.run(ENVIRONMENT, run.Request((source,)), launches.read_model, launches.read_no_file)
+        assert find_jobs(report) == []
+
+
+def test_a_project_in_a_folder_of_its_name_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "tools/tools").mkdir(parents=True)
+    (tmp_path / "tools/tools/own.py").write_text("import transformers\nclass Own(transformers.Trainer): pass\n")
+    report = lint_text(tmp_path, "from tools.own import Own\nOwn(None)\n", "python train.py --output_dir o")
+    assert find_jobs(report) == ["transformers trainer"]
+
+
+@pytest.mark.parametrize(("listed", "count"), [("openrlhf\n", 1), ("", 0)])
+def test_a_name_of_no_release_in_a_program_that_the_tree_lists(tmp_path: Path, listed: str, count: int) -> None:
+    (tmp_path / "requirements.txt").write_text(listed)
+    (tmp_path / "train.sh").write_text("deepspeed --module openrlhf.cli.train_sft --pretrain m --no_such_name x\n")
+    request = run.Request((read_source(str(tmp_path / "train.sh")),), stated="missing")
+    report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
+    assert len([finding for finding in report.findings if finding.code == "ATN440"]) == count
+
+
+def test_a_configuration_that_a_command_completes_lacks_nothing(tmp_path: Path) -> None:
+    text = "actor_rollout_ref:\n  actor:\n    ppo_micro_batch_size: null\n    ppo_micro_batch_size_per_gpu: null\n"
+    (tmp_path / "own.yaml").write_text(text + "data:\n  filter_overlong_prompts: true\n")
+    for name, command in [("own.yaml", ""), ("run.sh", "python -m verl.trainer.main_ppo data.max_response_length=1\n")]:
+        if command:
+            (tmp_path / name).write_text(command)
+        source = read_source(str(tmp_path / name))
+        request = run.Request((source,), version="0.2.0.post2")
+        report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
+        assert find_jobs(report) and bool([item for item in report.findings if item.code == "ATN441"]) is bool(command)
+        assert not [finding for finding in report.findings if finding.code == "ATN440"]
+
+
+def test_the_rest_of_a_broken_command_is_no_launch(tmp_path: Path) -> None:
+    command = "python -m verl.trainer.main_ppo data.shuffle=True \\ \n  data.seed=1 actor_rollout_ref.model.path=m"
+    assert len(find_jobs(lint_text(tmp_path, "", command, "h100x8,verl=0.5.0"))) == 1

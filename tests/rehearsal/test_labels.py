@@ -141,6 +141,10 @@ FAULTS: dict[str, tuple[Callable[[Row, int], int], str]] = {
         "the mask is one token early",
     ),
     "the last turn alone": (keep_if(is_last_answer), "only the last assistant turn"),
+    "the end of a row is not learned": (
+        keep_if(lambda row, place: place <= row.turns[-1][1] or row.roles[place] != "end"),
+        "the end of 6 of 6 rows' last answers is not learned",
+    ),
     "other tokens": (
         lambda row, place: (row.labels[place] + 1) % 40 if row.labels[place] != IGNORED else IGNORED,
         "labels differ from the token at their position",
@@ -191,6 +195,53 @@ def test_two_beginnings_are_named_and_one_is_not(stage: Stage) -> None:
     for count in (1, 2):
         rows = [stage.read([begin] * count + row.tokens, [IGNORED] * count + row.labels) for row in stage.rows]
         assert bool(stage.judge(rows)) == (count == 2)
+
+
+def test_a_beginning_that_is_learned_in_an_answer_is_named(stage: Stage) -> None:
+    begin, rows = stage.tokenizer.bos_token_id, []
+    for row in stage.rows:
+        start = row.turns[-1][1]
+        rows.append(
+            stage.read(
+                [*row.tokens[:start], begin, *row.tokens[start:]], [*row.labels[:start], begin, *row.labels[start:]]
+            )
+        )
+    assert stage.judge(rows) == ["BOS is learned: 6 of 6 have a label"]
+    assert stage.judge(rows, "all") != stage.judge(rows)
+
+
+def test_answers_of_other_conversations_are_named(stage: Stage) -> None:
+    rows = []
+    for row, other in zip(stage.rows, [*stage.rows[1:], stage.rows[0]]):
+        start, following = row.turns[-1][1], other.turns[-1][1]
+        rows.append(
+            stage.read(row.tokens[:start] + other.tokens[following:], row.labels[:start] + other.labels[following:])
+        )
+    assert stage.judge(rows) == ["6 answers follow the prompt of another conversation"]
+
+
+@pytest.mark.parametrize(
+    ("former", "change"),
+    [
+        ("{% for m in messages %}", "{% for m in messages[:2] %}"),
+        ("{% generation %}{{ m.content }}", "{% generation %}{{ m.content.split(' ')[1:] | join(' ') }}"),
+    ],
+)
+def test_turns_that_a_template_drops_or_changes_are_named(tmp_path: Path, former: str, change: str) -> None:
+    tokenizer = make_byte_tokenizer(*TEMPLATES["chatml"])
+    assert former in tokenizer.chat_template
+    tokenizer.chat_template = tokenizer.chat_template.replace(former, change)
+    stage = Stage(tmp_path, tokenizer, PARTS, tuple(NOUNS.split()))
+    assert any("turns are not in the rows as the data has them" in problem for problem in stage.judge(stage.rows))
+
+
+def test_markup_and_ends_of_given_turns_that_are_learned_are_noted(tmp_path: Path) -> None:
+    tokenizer = make_byte_tokenizer(*TEMPLATES["chatml"])
+    tokenizer.chat_template = tokenizer.chat_template.replace("{{ m.content }}", "{{ m.content | tojson }}")
+    stage = Stage(tmp_path, tokenizer, PARTS, tuple(NOUNS.split()))
+    _, notes = judge_rows(relabel(stage, keep_roles("other_end")), tokenizer, "assistant")
+    assert any("learned: '\"' in 24 of 24 places" in note for note in notes), notes
+    assert any("14 of 14 special tokens after other turns are learned" in note for note in notes), notes
 
 
 def test_the_first_token_of_a_packed_document_is_named(stage: Stage) -> None:
@@ -267,14 +318,11 @@ def test_the_last_answer_alone_may_be_what_a_launch_asks_for(stage: Stage) -> No
 
 
 def test_an_end_that_is_predicted_where_the_next_turn_begins_is_no_other_token(stage: Stage) -> None:
-    end = stage.tokenizer.eos_token_id
-
-    def label(row: Row, place: int) -> int:
-        begins_turn = place and row.roles[place] == "template" and row.labels[place - 1] != IGNORED
-        return end if begins_turn else row.labels[place]
-
-    rows = relabel(stage, label)
-    assert any(IGNORED != label != token for row in rows for label, token in zip(row.labels, row.tokens))
+    end, rows = stage.tokenizer.eos_token_id, []
+    for row in stage.rows:  # as LLaMA-Factory makes them with `efficient_eos`, and with `mask_history` the first label
+        first = row.roles.index("end")
+        tokens = [*row.tokens[:first], *row.tokens[first + 1 :]]
+        rows.append(stage.read(tokens, [end, *row.labels[1:first], end, *row.labels[first + 2 :]]))
     assert stage.judge(rows) == []
 
 

@@ -153,7 +153,6 @@ def test_the_report_has_every_scheme_stride_and_ring_size_and_one_line_that_answ
     assert ring.limited_by == "uneven causal work" and 0.4 < ring.efficiency < 0.6
     fastest = min((row for row in largest if row.passes == "forward_backward"), key=lambda row: row.ms)
     assert section.conclusions[0].startswith(f"131072 tokens over 16 GPUs: {fastest.title} is the fastest")
-    assert "not yet been compared with a measured ring" in section.conclusions[-1], "ulysses is predicted without proof"
     assert any("faster than one GPU from about" in line for line in section.conclusions)
     assert any("heads_k_stride" in line for line in section.conclusions)
     assert any("fits into one GPU" in line for line in section.conclusions)

@@ -83,3 +83,12 @@ def test_the_busiest_rank_of_contiguous_shards() -> None:
 def test_a_later_step_of_packed_documents_is_less_than_a_full_block() -> None:
     assert document_block_share([(100,)]) == 1.0
     assert document_block_share([(50, 50)]) == 0.5
+
+
+def test_ulysses_computes_evenly_and_waits_for_its_all_to_alls() -> None:
+    alone = to_ms(618.3)
+    bound = compute_bound("ulysses", SHAPE, 8, alone, 2 * alone, False, H200)
+    sent = 2 * (32 + 8) * 8192 * 128 * 2 * 7 / 8  # bytes of q, k, v and out that leave a rank
+    assert bound.balance == pytest.approx(1.0) and bound.exposed_ms == pytest.approx(sent / 360.0 / 1e6)
+    assert bound.efficiency == pytest.approx(8 * alone / (8 * alone + bound.exposed_ms))
+    assert compute_bound("ulysses", SHAPE, 1, alone, 2 * alone, False, H200).efficiency == pytest.approx(1.0)

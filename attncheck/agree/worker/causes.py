@@ -6,6 +6,7 @@ with the side's values. The simplest one that leaves only rounding error is the 
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -15,8 +16,11 @@ from attncheck.agree.worker.models import Sample, rms
 from attncheck.agree.worker.transforms import fit_temperature, list_transforms
 from attncheck.agree.worker.variants import iter_variants
 from attncheck.core.results.agree import Cause, Side
+from attncheck.smoke.worker.models.randomness import find_rates
 
-NAMED_SHARE = 0.9  # share of the squared difference that an incomplete explanation must explain
+DRAWS = 16  # random draws of dropout
+NORMAL_MEDIAN = 0.6745  # median absolute value of a normal variable of variance 1
+DRAWN_FACTOR = 1.6  # draws may be this many times smaller or larger than the difference they explain
 CLOSED_SHARE = 0.7  # share of the error that may be left, if it is within rounding
 
 
@@ -28,11 +32,16 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     base = Variant("", "", "", lambda: context.exact)
     transforms = [transform for transform in list_transforms(context) if side in transform.sides]
     plain = transforms[0]
-    error = rms(observed - _join(plain, context.exact, context.samples))
+    exact = _join(plain, context.exact, context.samples)
+    error = rms(observed - exact)
     of_base = [*transforms, fit_temperature(context, observed)]  # the fitted one is last: named ones come first
     best: tuple[float, Variant, Transform] | None = None
     tried = 0
-    for variant in (base, *(v for v in iter_variants(context) if side in v.sides)):
+    sizes = [len(sample.response) for sample in context.samples]
+    off = [rms(part) > limit for part in torch.split(observed - exact, sizes)]
+    for variant in chain((base,), iter_variants(context, off)):
+        if side not in variant.sides:
+            continue
         logits = _compute(context, variant)
         if logits is None:
             continue
@@ -40,7 +49,8 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
             if variant is base and transform is plain:
                 continue
             tried += 1
-            rest = rms(observed - _join(transform, logits, context.samples))
+            expected = _join(transform, logits, context.samples)
+            rest = rms(torch.where(expected.isnan(), 0.0, observed - expected))
             if best is None or rest < best[0] * (0.9 if transform is of_base[-1] else 0.999):
                 best = (rest, variant, transform)
         if best is not None and best[0] <= limit and best[0] <= CLOSED_SHARE * error:
@@ -50,8 +60,8 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     rest, variant, transform = best
     explained = 1.0 - (rest / error) ** 2
     closes = rest <= limit and rest <= CLOSED_SHARE * error
-    if not closes and explained < NAMED_SHARE:
-        return None, tried
+    if not closes and explained < variant.named_share:
+        return (_find_dropout(context, plain, observed, exact) if side == "trainer" else None), tried
     parts = [part for part in (variant, transform) if part.name]
     return (
         Cause(
@@ -63,6 +73,29 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
             closes,
         ),
         tried,
+    )
+
+
+def _find_dropout(context: Context, plain: Transform, observed: Tensor, exact: Tensor) -> Cause | None:
+    """Return dropout as the cause if drawing it again and again changes each token by as much as is observed."""
+    rates = {f"{name} {rate:g}" for (_, name), rate in find_rates(context.model.config).items()}
+    if not rates:
+        return None
+    torch.manual_seed(0)
+    context.model.train()
+    draws = torch.stack([_join(plain, context.score(), context.samples) for _ in range(DRAWS)])
+    context.model.eval()
+    typical = float(((observed - draws.mean(0)) / draws.std(0).clamp_min(1e-12)).abs().median()) / NORMAL_MEDIAN
+    share = rms(draws - exact) / rms(observed - exact)
+    if not all(1 / DRAWN_FACTOR < number < DRAWN_FACTOR for number in (typical, share)):
+        return None
+    return Cause(
+        "trainer",
+        "dropout",
+        f"dropout is on while the trainer scores: {', '.join(sorted(rates))}",
+        min(1.0, share**2),
+        "switch dropout off: set these rates of config.json to 0",
+        closes=False,
     )
 
 

@@ -2,12 +2,15 @@
 
 Sources: transformers 5.17.0 generation/utils.py (`generate`: `scores` are the processed logits that it samples from,
 `logits` the model's own) and generation/continuous_batching/model_runner.py (`_sample`: log-probabilities of processed
-scores); vllm 0.32.0 config/model.py (`logprobs_mode`), sampling_params.py, outputs.py.
+scores); vllm 0.32.0 config/model.py (`logprobs_mode`), sampling_params.py, outputs.py; sglang 0.5.23
+srt/entrypoints/engine.py (`Engine`), srt/layers/sampler.py (log-probabilities of the distribution before top_p, top_k
+and min_p, divided by the temperature unless `SGLANG_RETURN_ORIGINAL_LOGPROB` is set) and
+srt/managers/tokenizer_manager.py (`output_ids`, and triples of log-probability, token and text).
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,11 +19,15 @@ from torch import Tensor
 
 from attncheck.agree.worker.models import NEW_TOKENS, Sample, computing, gather, load_model
 from attncheck.agree.worker.routes import RouteWatch
-from attncheck.core.agreement import Rollout
+from attncheck.core.agreement import EngineName, Rollout
+from attncheck.core.plan import Precision
 from attncheck.smoke.worker.testbed import DTYPES
 
 FLOOR_PROMPTS = 4
 CACHE_BYTES = 1 << 28  # for vLLM's KV cache on a CPU; these prompts need a fraction of it
+CACHE_TOKENS = 4096  # in SGLang's KV cache
+CONTEXT = 512  # tokens, if the launch sets no limit
+SERVED_DTYPES: dict[Precision, str] = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True)
@@ -188,9 +195,9 @@ class VllmEngine:
         self.llm = vllm.LLM(
             model=folder,
             skip_tokenizer_init=True,
-            dtype={"bf16": "bfloat16", "fp16": "float16"}.get(rollout.precision, "float32"),
+            dtype=SERVED_DTYPES.get(rollout.precision, "float32"),
             enforce_eager=True,
-            max_model_len=rollout.max_model_len or 512,
+            max_model_len=rollout.max_model_len or CONTEXT,
             max_num_seqs=16,
             seed=rollout.seed,
             logprobs_mode=f"{rollout.log_probabilities}_logprobs",
@@ -223,7 +230,51 @@ class VllmEngine:
         return Generated(tuple(samples), self.version)
 
 
-ENGINES: dict[str, type[TransformersEngine] | type[VllmEngine]] = {
+class SglangEngine:
+    """SGLang; its processes are in this one's group, and end with it."""
+
+    def __init__(self, folder: str, rollout: Rollout, device: str) -> None:
+        """Start the engine. Raises whatever SGLang raises if it cannot."""
+        os.environ["SGLANG_RETURN_ORIGINAL_LOGPROB"] = str(rollout.log_probabilities == "raw").lower()
+        import sglang  # type: ignore[import-not-found]
+
+        self.rollout = rollout
+        self.version = f"sglang {sglang.__version__}"
+        self.engine = sglang.Engine(
+            model_path=folder,
+            skip_tokenizer_init=True,
+            dtype=SERVED_DTYPES.get(rollout.precision, "float32"),
+            device=device,
+            disable_cuda_graph=True,
+            context_length=rollout.max_model_len or CONTEXT,
+            max_total_tokens=CACHE_TOKENS,
+            mem_fraction_static=0.3,
+            random_seed=rollout.seed,
+            json_model_override_args=json.dumps({key: json.loads(text) for key, text in rollout.overrides}),
+        )
+
+    def generate(self, prompts: Sequence[list[int]]) -> Generated:
+        """Return responses to the prompts."""
+        rollout = self.rollout
+        parameters = {
+            "temperature": rollout.temperature,
+            "top_p": rollout.top_p,
+            "top_k": rollout.top_k or -1,
+            "min_p": rollout.min_p,
+            "max_new_tokens": NEW_TOKENS,
+        }
+        outputs = self.engine.generate(
+            input_ids=[list(prompt) for prompt in prompts], sampling_params=parameters, return_logprob=True
+        )
+        samples = []
+        for prompt, output in zip(prompts, outputs, strict=True):
+            given = tuple(triple[0] for triple in output["meta_info"]["output_token_logprobs"])
+            samples.append(Sample(tuple(prompt), tuple(output["output_ids"]), given))
+        return Generated(tuple(samples), self.version)
+
+
+ENGINES: dict[EngineName, Callable[[str, Rollout, str], Engine]] = {
     "transformers": TransformersEngine,
     "vllm": VllmEngine,
+    "sglang": SglangEngine,
 }

@@ -25,6 +25,7 @@ class Variant:
     remedy: str
     compute: Callable[[], list[Tensor]]
     sides: tuple[Side, ...] = ("engine", "trainer")
+    named_share: float = 0.99  # share of the squared difference that an incomplete explanation must explain
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import json
 import math
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,20 @@ from torch import Tensor
 
 from attncheck.core.agreement import Overrides
 from attncheck.core.plan import Precision
+from attncheck.doctor.probes.payload.model import files
 from attncheck.rehearsal.worker import materials, own_model
 from attncheck.rehearsal.worker.vocabulary import WordsNotFound
 from attncheck.smoke.worker.data.language import Language
 from attncheck.smoke.worker.models.build import Unbuildable
+from attncheck.smoke.worker.models.randomness import find_rates
 
 PROMPTS = 10
 PROMPT_TOKENS = (4, 56)  # the longest prompt exceeds the window of small models
 NEW_TOKENS = 40
 GENERATION = "generation_config.json"
 NORM_SPREAD = 0.3
+VISIBLE_ROPE = ("llama3", "yarn")  # its scaling shows only at frequencies that are slow for the trained length
+TRAINED_LENGTH = 32
 VISIBLE_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 8.0}  # released models have 50 and 30
 SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # in the user's generation config
 
@@ -50,7 +54,7 @@ def prepare_small(name: str, folder: Path, seed: int) -> int:
     )
     if folder.name != "model":
         shutil.move(str(folder.parent / "model"), folder)
-    _copy_sampling(name, folder)
+    _copy_own(name, folder)
     _make_visible(folder, seed)
     return parameters
 
@@ -71,19 +75,28 @@ def _make_visible(folder: Path, seed: int) -> None:
                 tensors[name] = tensor + NORM_SPREAD * torch.randn(len(tensor), generator=generator)
         save_file(tensors, path, metadata={"format": "pt"})
     config = json.loads(config_path.read_text())
-    capped = {name: cap for name, cap in VISIBLE_CAPS.items() if config.get(name)}
-    if capped:
-        config_path.write_text(json.dumps({**config, **capped}))
+    visible: dict[str, Any] = {name: cap for name, cap in VISIBLE_CAPS.items() if config.get(name)}
+    for name in ("rope_parameters", "rope_scaling"):
+        table = config.get(name) or {}
+        if table.get("rope_type", table.get("type")) in VISIBLE_ROPE:
+            visible[name] = {**table, "original_max_position_embeddings": TRAINED_LENGTH}
+    _update(config_path, visible)
 
 
-def _copy_sampling(name: str, folder: Path) -> None:
-    """Copy the sampling fields of the user's generation_config.json: engines use them as defaults."""
-    with contextlib.suppress(Unbuildable, OSError, ValueError):
-        fields = json.loads((own_model.find_folder(name) / GENERATION).read_text())
-        kept = {key: fields[key] for key in SAMPLING_FIELDS if key in fields}
-        path = folder / GENERATION
-        own = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**own, **kept}))
+def _copy_own(name: str, folder: Path) -> None:
+    """Copy the sampling fields of the user's generation_config.json, which engines use as defaults, and the rates of
+    dropout, with which a trainer may score."""
+    source = Path(str(files.find_model_folder(name).get("known") or ""))
+    with contextlib.suppress(OSError, ValueError):
+        fields = json.loads((source / GENERATION).read_text())
+        _update(folder / GENERATION, {key: fields[key] for key in SAMPLING_FIELDS if key in fields})
+    with contextlib.suppress(OSError, ValueError):
+        _update(folder / "config.json", {rate: own for (_, rate), own in find_rates(read_config(source)).items()})
+
+
+def _update(path: Path, fields: Mapping[str, Any]) -> None:
+    own = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**own, **fields}))
 
 
 def make_prompts(folder: Path, is_small: bool, seed: int) -> list[list[int]]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attncheck.agree.worker.hypotheses import Context, Transform
-from attncheck.agree.worker.models import GENERATION, Sample, gather, rms
+from attncheck.agree.worker.models import GENERATION, Sample, gather, read_config, rms
 
 TEMPERATURES = math.log(8)  # the logarithm of the largest fitted temperature, and of the inverse of the smallest
 FITTED = 16  # steps of the search, each of which nearly halves that range
@@ -52,6 +52,12 @@ def list_transforms(context: Context) -> list[Transform]:
                 "divide by the temperature once: in the engine's log-probabilities or in the scorer",
                 scale(temperature**2),
             ),
+            Transform(
+                "log-probabilities-scaled",
+                f"log-probabilities are divided by the temperature of {temperature:g} instead of the logits",
+                "divide the logits, and normalise after it",
+                lambda logits, sample: gather(logits, sample.response) / temperature,
+            ),
         ]
     transforms += _list_truncations(context)
     size = context.exact[0].shape[-1]
@@ -72,10 +78,46 @@ def list_transforms(context: Context) -> list[Transform]:
                 "one-token-off",
                 f"each token has the log-probability of {text}",
                 "align log-probabilities with the tokens that they are of",
-                lambda logits, sample, shift=shift: right(logits, sample).roll(-shift),  # type: ignore[misc]
+                lambda logits, sample, shift=shift: _shift(right(logits, sample), shift),  # type: ignore[misc]
             )
         )
+    end = read_config(context.folder).eos_token_id
+    ends = end if isinstance(end, list) else [end]
+    for place, text, is_masked in (
+        ("last", "the last token of each response", lambda place, sample: place == len(sample.response) - 1),
+        ("first", "the first token of each response", lambda place, sample: place == 0),
+        ("end", "each EOS token", lambda place, sample: sample.response[place] in ends),
+    ):
+        transforms.append(
+            Transform(
+                f"token-masked:{place}",
+                f"{text} has the log-probability 0: it is masked",
+                "let the mask of the response include every token that was sampled",
+                lambda logits, sample, is_masked=is_masked: right(logits, sample).masked_fill(  # type: ignore[misc]
+                    torch.tensor([is_masked(place, sample) for place in range(len(sample.response))]), 0.0
+                ),
+            )
+        )
+    transforms.append(
+        Transform(
+            "softmax-in-bf16",
+            "the softmax over the vocabulary is computed in bfloat16",
+            "convert logits to float32 before the softmax",
+            lambda logits, sample: _pick((logits / temperature).bfloat16().log_softmax(-1), sample),
+        )
+    )
     return transforms
+
+
+def _pick(scores: Tensor, sample: Sample) -> Tensor:
+    return scores.gather(-1, torch.tensor(sample.response)[:, None])[:, 0].double()
+
+
+def _shift(values: Tensor, shift: int) -> Tensor:
+    """Return values moved by one place; what comes in from outside is not known: NaN."""
+    shifted = values.roll(-shift)
+    shifted[-1 if shift > 0 else 0] = math.nan
+    return shifted
 
 
 def fit_temperature(context: Context, observed: Tensor) -> Transform:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -13,21 +17,29 @@ from torch import Tensor
 
 from attncheck.agree.worker import scoring
 from attncheck.agree.worker.hypotheses import Context, Variant
-from attncheck.agree.worker.models import Sample, read_config
+from attncheck.agree.worker.models import Sample, apply_override, read_config
 from attncheck.agree.worker.routes import score_shifted
 from attncheck.agree.worker.weights import load_from, name_differences
 
-KEPT_PROMPTS = (8, 16, 24, 32, 48)  # tokens that a truncated prompt may keep
+ENDINGS = range(1, 7)  # tokens of a generation prompt
 ROPE_FACTORS = (2.0, 4.0, 8.0)
+ROPE_BASES = (1e4, 5e5, 1e6)
+TRAINED_LENGTH = 32768  # positions of many models before YaRN extends them
+GELUS = ("gelu", "gelu_pytorch_tanh")
+EPSILONS = (1e-5, 1e-6)  # of norms
 FP8_MAX = 448.0  # the largest float8_e4m3fn
+QUANTISED_SHARE = 0.9  # that must be explained: scales and groups of engines vary
+TESTED_KEYS = 8  # keys of a large model that are tried: each takes long
 NO_SINK = -1e4  # an attention sink without weight
 
 
-def iter_variants(context: Context) -> Iterator[Variant]:
-    """Yield the possible variants of a side's model, the cheapest first."""
+def iter_variants(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
+    """Yield the possible variants of a side's model, the cheapest first; `off` marks samples that it gets wrong."""
     yield from _iter_folder_variants(context)
     yield from _iter_layouts(context)
     yield from _iter_inputs(context)
+    yield from _iter_shifts(context)
+    yield from _iter_truncations(context, off)
     yield from _iter_configurations(context)
     yield from _iter_weights(context)
     yield from _iter_quantised(context)
@@ -96,6 +108,19 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
         return scoring.Batch({**batch.inputs, "position_ids": positions}, batch.places)
 
     yield from _iter_routes(context)
+    yield from _iter_masks(context)
+    yield Variant(
+        "not-causal",
+        "tokens attend to those after them: the mask is not causal",
+        "use causal attention",
+        lambda: context.score_batches(_make_full),
+    )
+    yield Variant(
+        "positions-shifted",
+        "positions begin at 1 instead of 0",
+        "let each prompt's position_ids begin at 0",
+        lambda: context.score_batches(_make_shifted),
+    )
     if layout == "left":
         yield Variant(
             "padding-counted-as-positions",
@@ -152,6 +177,27 @@ def _iter_routes(context: Context) -> Iterator[Variant]:
         )
 
 
+def _iter_masks(context: Context) -> Iterator[Variant]:
+    """Yield masks that are made from the tokens: content that has the padding token's id is masked as well."""
+    token = read_config(context.folder).pad_token_id
+    if not any(token in sample.tokens for sample in context.samples):
+        return
+
+    def make(samples: Sequence[Sample], counts: bool) -> scoring.Batch:
+        batch = scoring.make_batch(samples, "right", False)
+        mask = batch.inputs["attention_mask"] * (batch.inputs["input_ids"] != token)
+        positions = {} if counts else {"position_ids": (mask.cumsum(-1) - 1).clamp_min(0)}
+        return scoring.Batch({**batch.inputs, "attention_mask": mask, **positions}, batch.places)
+
+    for counts, text in ((True, "masked"), (False, "masked, and its positions are not counted")):
+        yield Variant(
+            f"mask-from-tokens:{'positions' if counts else 'no-positions'}",
+            f"each token {token}, the padding token, is {text}: it occurs in prompts or responses",
+            "make the attention mask from lengths, not by comparing tokens with pad_token_id",
+            lambda counts=counts: context.score_batches(partial(make, counts=counts)),  # type: ignore[misc]
+        )
+
+
 def _make_attended(layout: Any) -> Callable[[Sequence[Sample]], scoring.Batch]:
     def make(samples: Sequence[Sample]) -> scoring.Batch:
         batch = scoring.make_batch(samples, layout, True)
@@ -159,6 +205,18 @@ def _make_attended(layout: Any) -> Callable[[Sequence[Sample]], scoring.Batch]:
         return scoring.Batch({**batch.inputs, "attention_mask": mask}, batch.places)
 
     return make
+
+
+def _make_full(samples: Sequence[Sample]) -> scoring.Batch:
+    batch = scoring.make_batch(samples, "right", False)
+    mask = torch.log(batch.inputs["attention_mask"].double())[:, None, None]
+    rows, width = batch.inputs["input_ids"].shape
+    return scoring.Batch({**batch.inputs, "attention_mask": mask.expand(rows, 1, width, width)}, batch.places)
+
+
+def _make_shifted(samples: Sequence[Sample]) -> scoring.Batch:
+    batch = scoring.make_batch(samples, "right", True)
+    return scoring.Batch({**batch.inputs, "position_ids": batch.inputs["position_ids"] + 1}, batch.places)
 
 
 def _make_leaking(samples: Sequence[Sample]) -> scoring.Batch:
@@ -194,15 +252,68 @@ def _iter_inputs(context: Context) -> Iterator[Variant]:
         "apply the chat template once",
         lambda: context.score(samples=[replace(own, prompt=own.prompt + own.prompt[skipped:]) for own in samples]),
     )
-    longest = max(len(sample.prompt) for sample in samples)
-    for kept in KEPT_PROMPTS:
-        if kept < longest:
-            cut = [replace(sample, prompt=sample.prompt[-kept:]) for sample in samples]
+    for count in ENDINGS:
+        for name, text, is_doubled in (("doubled", "given twice", True), ("missing", "left out", False)):
+            changed = [
+                replace(own, prompt=own.prompt + own.prompt[-count:] if is_doubled else own.prompt[:-count])
+                for own in samples
+            ]
+            if all(own.prompt for own in changed):
+                yield Variant(
+                    f"prompt-end-{name}:{count}",
+                    f"the last {count} tokens of each prompt are {text}",
+                    "apply the chat template once, and let it add the generation prompt on both sides",
+                    lambda changed=changed: context.score(samples=changed),  # type: ignore[misc]
+                )
+
+
+def _iter_shifts(context: Context) -> Iterator[Variant]:
+    """Yield logits of other places than those that predict the tokens."""
+
+    def score_later() -> list[Tensor]:
+        longer = [replace(own, response=(*own.response, own.response[-1])) for own in context.samples]
+        return [logits[1:] for logits in context.score(samples=longer)]
+
+    def score_earlier() -> list[Tensor]:
+        tokens = [(own.prompt, own.response) for own in context.samples]
+        return context.score(
+            samples=[Sample(prompt[:-1], (*prompt[-1:], *response[:-1])) for prompt, response in tokens]
+        )
+
+    for place, compute in (("after", score_later), ("before", score_earlier)):
+        yield Variant(
+            f"logits-shifted:{place}",
+            f"each token is looked up in the logits of the place {place} the one that predicts it",
+            "shift logits and tokens by one place against each other, once",
+            compute,
+        )
+
+
+def _iter_truncations(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
+    """Yield truncated prompts, if only prompts above some length are computed wrongly: which length is then known."""
+    lengths = [len(sample.prompt) for sample in context.samples]
+    shortest = min((length for length, is_off in zip(lengths, off, strict=True) if is_off), default=0)
+    kept = max((length for length, is_off in zip(lengths, off, strict=True) if not is_off), default=1)
+    for size in range(kept, shortest):
+        for name, text, cut in (
+            ("left", "last", lambda prompt, size: prompt[-size:]),
+            ("right", "first", lambda prompt, size: prompt[:size]),
+            ("middle", "first and last", lambda prompt, size: prompt[: size // 2] + prompt[size // 2 - size :]),
+        ):
+
+            def compute(size: int = size, cut: Callable[[Any, int], Any] = cut) -> list[Tensor]:
+                return context.score(
+                    samples=[
+                        replace(own, prompt=cut(own.prompt, size) if len(own.prompt) > size else own.prompt)
+                        for own in context.samples
+                    ]
+                )
+
             yield Variant(
-                f"prompt-truncated:{kept}",
-                f"prompts are cut to their last {kept} tokens",
+                f"prompt-truncated:{name}:{size}",
+                f"prompts are cut to their {text} {size} tokens",
                 "raise max_model_len or the prompt length, or drop prompts that are too long",
-                lambda cut=cut: context.score(samples=cut),  # type: ignore[misc]
+                compute,
             )
 
 
@@ -210,20 +321,7 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
     """Yield variants of the model's class without one of its features, or with another value of it."""
     config = read_config(context.folder)
     changes: list[tuple[str, str, str, Any]] = []
-    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
-    if rope_type != "default":
-        changes.append(("rope-scaling", f"RoPE is not scaled ({rope_type} is left out)", "rope_scaling", None))
-    else:
-        changes += [
-            (
-                "rope-scaling",
-                f"RoPE is scaled linearly by {factor:g}",
-                "rope_scaling",
-                {"rope_type": "linear", "factor": factor},
-            )
-            for factor in ROPE_FACTORS
-        ]
+    changes += _list_rope_changes(config)
     window = getattr(config, "sliding_window", None)
     types = getattr(config, "layer_types", None)
     if window:
@@ -236,21 +334,14 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
             ("window", f"the window is {window + step} tokens instead of {window}", "sliding_window", window + step)
             for step in (1, -1)
         ]
-    for key, text in (
-        ("attn_logit_softcapping", "attention scores are not capped"),
-        ("final_logit_softcapping", "logits are not capped"),
-        ("attention_chunk_size", "attention is not chunked"),
-    ):
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    for key, scale in (("query_pre_attn_scalar", head_dim), ("attention_multiplier", head_dim**-0.5)):
         if getattr(config, key, None):
-            changes.append((f"{'chunk' if 'chunk' in key else 'softcap'}", f"{text} ({key})", key, None))
-    if getattr(config, "query_pre_attn_scalar", None):
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        changes.append(("softmax-scale", "scores are scaled by head_dim", "query_pre_attn_scalar", head_dim))
-    if isinstance(getattr(config, "norm_topk_prob", None), bool):
-        flipped = not config.norm_topk_prob
-        changes.append(
-            ("expert-weights", f"experts' weights are {'' if flipped else 'not '}normalised", "norm_topk_prob", flipped)
-        )
+            changes.append(("softmax-scale", "attention scores are divided by the root of head_dim", key, scale))
+    layers = getattr(config, "num_hidden_layers", 1)
+    changes.append(("layers", "the last layer is left out", "num_hidden_layers", layers - 1))
+    is_large = next(context.model.parameters()).dtype != torch.float64
+    changes += islice(_iter_other_values(context.model, config), TESTED_KEYS if is_large else None)
     for name, message, key, value in changes:
         yield Variant(
             f"{name}:{key}={json.dumps(value)}",
@@ -260,33 +351,123 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
         )
 
 
+def _list_rope_changes(config: Any) -> list[tuple[str, str, str, Any]]:
+    """Return other RoPE than a configuration's: its name, its text, the key and its value."""
+    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
+    if rope_type != "default":
+        return [("rope-scaling", f"RoPE is not scaled ({rope_type} is left out)", "rope_scaling", None)]
+    base = parameters.get("rope_theta", getattr(config, "rope_theta", None))
+    key = "rope_scaling" if hasattr(config, "rope_parameters") else "rope_theta"
+    changes: list[tuple[str, str, str, Any]] = [
+        (
+            "rope-base",
+            f"the base of RoPE is {other:g} instead of {base:g}",
+            key,
+            {"rope_theta": other} if key == "rope_scaling" else other,
+        )
+        for other in ROPE_BASES
+        if base and base != other
+    ]
+    if "partial_rotary_factor" in parameters:
+        change = {"partial_rotary_factor": 1.0, "rope_theta": base}
+        changes.append(("rope-share", "RoPE rotates all of head_dim", "rope_scaling", change))
+    lengths = dict.fromkeys((getattr(config, "max_position_embeddings", TRAINED_LENGTH), TRAINED_LENGTH))
+    for factor in ROPE_FACTORS:
+        changes.append(
+            (
+                "rope-scaling",
+                f"RoPE is scaled linearly by {factor:g}",
+                "rope_scaling",
+                {"rope_type": "linear", "factor": factor},
+            )
+        )
+        changes += [
+            (
+                "rope-scaling",
+                f"RoPE is scaled by YaRN, factor {factor:g} over {length} positions",
+                "rope_scaling",
+                {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length},
+            )
+            for length in lengths
+        ]
+    return changes
+
+
+def _iter_other_values(model: Any, config: Any) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield the keys that the model's code reads, each left out or with its class's default; no shape changes."""
+    source = inspect.getsource(sys.modules[type(model).__module__])
+    defaults = type(config)().to_dict()
+    shapes = _list_shapes(config)
+    keys = [key for key in config.to_dict() if re.search(rf"config\.{key}\b", source)]
+    for is_default in (False, True):
+        for key in keys:
+            own, default = getattr(config, key, None), defaults.get(key)
+            others: list[Any]
+            if isinstance(own, bool):
+                others = [] if is_default else [not own]
+            elif isinstance(own, (int, float)):
+                others = [default, *(EPSILONS if "eps" in key else ())] if is_default else [None, type(own)(1)]
+            elif own in GELUS:
+                others = [] if is_default else list(GELUS)
+            else:
+                others = [default] if is_default and isinstance(default, (int, float, str)) else []
+            for other in others:
+                if other != own and _list_shapes(config, key, other) == shapes:
+                    yield "configuration", f"{key} is {json.dumps(other)} instead of {json.dumps(own)}", key, other
+
+
+def _list_shapes(config: Any, key: str = "", value: Any = None) -> dict[str, Any]:
+    """Return the shapes of a configuration's weights, with another value of a key; none if it cannot be built."""
+    import transformers
+
+    make_model: Any = transformers.AutoModelForCausalLM.from_config
+    try:
+        twin = type(config).from_dict(config.to_dict())
+        if key:
+            apply_override(twin, key, value)
+        with torch.device("meta"):
+            state = make_model(twin).state_dict()
+    except Exception:  # a class may refuse a value with any exception
+        return {}
+    return {name: tensor.shape for name, tensor in state.items()}
+
+
 def _iter_weights(context: Context) -> Iterator[Variant]:
     """Yield variants without some of the model's weights, or with one weight in the position of another."""
     remedy = "load every parameter of the model, and sync all of them"
 
-    def fill(value: float, *endings: str) -> Callable[[Any], None]:
-        def change(model: Any) -> None:
-            parameters = [parameter for name, parameter in model.named_parameters() if name.endswith(endings)]
-            if not parameters:
-                raise KeyError(endings)
-            for parameter in parameters:
-                parameter.fill_(value)
-
-        return change
-
     def tie(model: Any) -> None:
         model.get_output_embeddings().weight.copy_(model.get_input_embeddings().weight)
 
-    for name, text, value, endings in (
-        ("sinks", "attention sinks are left out", NO_SINK, (".sinks",)),
-        ("biases", "biases are zero", 0.0, (".bias",)),
-        ("query-key-norms", "the norms of queries and keys have no weights", 1.0, ("q_norm.weight", "k_norm.weight")),
-    ):
+    named = context.model.named_parameters()
+    for group in dict.fromkeys(_name_group(name) for name, own in named if own.dim() == 1):
+        for value in (0.0, NO_SINK) if group == "sinks" else (1.0, 0.0):
+
+            def fill(model: Any, group: str = group, value: float = value) -> None:
+                for name, parameter in model.named_parameters():
+                    if parameter.dim() == 1 and _name_group(name) == group:
+                        parameter.fill_(value)
+
+            yield Variant(
+                f"parameters:{group}={value:g}",
+                "attention sinks are left out" if value == NO_SINK else f"the parameters {group} are {value:g}",
+                remedy,
+                lambda fill=fill: context.score(change=fill),  # type: ignore[misc]
+            )
+    for step, text in ((-1, "before"), (1, "after")):
+
+        def move(model: Any, step: int = step) -> None:
+            layers = model.get_decoder().layers
+            kept = [{name: own.clone() for name, own in layer.state_dict().items()} for layer in layers]
+            for place, layer in enumerate(layers):
+                layer.load_state_dict(kept[min(max(place + step, 0), len(layers) - 1)])
+
         yield Variant(
-            name,
-            text,
-            remedy,
-            lambda value=value, endings=endings: context.score(change=fill(value, *endings)),  # type: ignore[misc]
+            f"layers-shifted:{step}",
+            f"each layer has the weights of the layer {text} it",
+            "correct the layers' numbers in the names of the parameters that are sent",
+            lambda move=move: context.score(change=move),  # type: ignore[misc]
         )
     if not getattr(read_config(context.folder), "tie_word_embeddings", False):
         yield Variant(
@@ -295,6 +476,14 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
             "set tie_word_embeddings to false on both sides, and sync lm_head",
             lambda: context.score(change=tie),
         )
+
+
+def _name_group(name: str) -> str:
+    """Return the end of a parameter's name, the same for all biases and for the norms of queries and keys."""
+    *_, module, own = name.split(".")
+    if own == "bias":
+        return own
+    return re.sub(r"^[qk]_", "query_key_", f"{module}.{own}") if own == "weight" else own
 
 
 def _iter_quantised(context: Context) -> Iterator[Variant]:
@@ -306,16 +495,35 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
     class Fp8Cache(cache_class):  # type: ignore[misc]
         """Stores keys and values as an engine's FP8 cache does, without scales."""
 
-        def update(self, keys: Tensor, values: Tensor, *arguments: Any, **options: Any) -> Any:
-            return super().update(_round_fp8(keys), _round_fp8(values), *arguments, **options)
+        def __init__(self, dtype: torch.dtype) -> None:
+            super().__init__()
+            self.kept_in = dtype
 
-    yield Variant(
-        "fp8-cache",
-        "keys and values are kept in FP8",
-        "let the engine keep its cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
-        lambda: context.score_cached(Fp8Cache),
-        ("engine",),
-    )
+        def update(self, keys: Tensor, values: Tensor, *arguments: Any, **options: Any) -> Any:
+            keys, values = (_round(tensor, self.kept_in) for tensor in (keys, values))
+            return super().update(keys, values, *arguments, **options)
+
+    for name, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)):
+        yield Variant(
+            f"fp8-cache:{name}",
+            f"keys and values are kept in FP8 ({name})",
+            "let the engine keep its cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
+            lambda dtype=dtype: context.score_cached(partial(Fp8Cache, dtype)),  # type: ignore[misc]
+            ("engine",),
+            QUANTISED_SHARE,
+        )
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+
+        def shorten(model: Any, dtype: torch.dtype = dtype) -> None:
+            for parameter in model.parameters():
+                parameter.copy_(_round(parameter, dtype))
+
+        yield Variant(
+            f"weights-in-{name}",
+            f"the weights are rounded to {name}",
+            "load the weights in the same dtype on both sides",
+            lambda shorten=shorten: context.score(change=shorten),  # type: ignore[misc]
+        )
     for name, text, levels in (("fp8", "FP8", 0), ("int8", "8-bit integers", 127), ("int4", "4-bit integers", 7)):
 
         def quantise(model: Any, levels: int = levels) -> None:
@@ -324,7 +532,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
                 if isinstance(module, torch.nn.Linear) and module is not head:
                     scale = module.weight.abs().amax(1, keepdim=True) / (levels or FP8_MAX)
                     scaled = module.weight / scale
-                    module.weight.copy_((scaled.round() if levels else _round_fp8(scaled)) * scale)
+                    module.weight.copy_((scaled.round() if levels else _round(scaled, torch.float8_e4m3fn)) * scale)
 
         yield Variant(
             f"weights-in-{name}",
@@ -332,8 +540,9 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
             "let the engine load unquantised weights, or correct for it (truncated importance sampling)",
             lambda quantise=quantise: context.score(change=quantise),  # type: ignore[misc]
             ("engine",),
+            QUANTISED_SHARE,
         )
 
 
-def _round_fp8(tensor: Tensor) -> Tensor:
-    return tensor.float().to(torch.float8_e4m3fn).to(tensor.dtype)
+def _round(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.float().to(dtype).to(tensor.dtype)

@@ -56,7 +56,12 @@ def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[st
     texts = {
         "transposed": ("are transposed", "store them in the layout of the trainer's class"),
         "permuted": ("have the same values in another order", "write each row where the engine's class expects it"),
-        "adapter": ("differ by a matrix of low rank", "merge the LoRA adapter before weights are sent to the engine"),
+        "adapter": (
+            "differ by a matrix of low rank",
+            "merge the LoRA adapter, with its scaling, before weights are sent to the engine",
+        ),
+        "padded": ("have more rows, which pad the vocabulary", "mask or remove the rows that pad the vocabulary"),
+        "rounded": ("are rounded to 16 bits", "load and sync weights in the same dtype on both sides"),
         "zero": ("are zero", "sync these parameters"),
         "renamed": ("are another parameter's", "correct the names of the parameters that are sent to the engine"),
         "tied": ("are the input embedding", "send lm_head too, because the trainer does not tie it"),
@@ -79,15 +84,17 @@ def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[st
 def _name_kind(name: str, own: Tensor, other: Tensor | None, all_own: Mapping[str, Tensor]) -> str:
     """Return how an engine's parameter differs from the trainer's, "" if it does not."""
     if other is None:
-        return "missing"
+        return "tied" if name.endswith("lm_head.weight") else "missing"
     if own.shape == other.shape and torch.equal(own, other):
         return ""
     if own.dim() == 2 and torch.equal(own.T, other):
         return "transposed"
     if own.shape != other.shape:
-        return "stale"
+        return "padded" if torch.equal(own, other[: len(own)]) else "stale"
     if not other.any():
         return "zero"
+    if any(torch.equal(own.to(dtype).float(), other) for dtype in (torch.bfloat16, torch.float16)):
+        return "rounded"
     if torch.equal(own.flatten().sort().values, other.flatten().sort().values):
         return "permuted"
     twin = next((key for key, tensor in all_own.items() if key != name and _is_same(tensor, other)), "")

@@ -1,10 +1,10 @@
 """The backends: frozen records, one `BACKEND` per file, or `BACKENDS` of one package with the same kind of call.
 
-A file imports neither torch nor its package at the top. It says whether the package is installed, refuses unsupported
-cases with a reason, and imports only when it runs. A plugin's backends (an entry point in the group
-"attncheck.backends", whose value is the module) need one import:
+A file imports neither torch nor its package at the top. It reports whether the package is installed, refuses
+unsupported cases with a reason, and imports only when it runs. A plugin's backends (an entry point in the group
+"attncheck.backends" whose value is the module) need one import:
 
-    from attncheck.attention.backends import Backend, Case, Device, Installed, Outputs, Refused
+from attncheck.attention.backends import Backend, Case, Device, Installed, Outputs, Refused
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""flash_attn_func and flash_attn_varlen_func of a module or of a repository of the Hub, as backends."""
+"""flash_attn_func and flash_attn_varlen_func of a module or of a Hub repository, as backends."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,12 +22,12 @@ def flash_backend(
     open_side: int | None = UNBOUNDED,
     **fields: Any,
 ) -> Backend:
-    """Return the backend of `source`, a module's name or a repository of the Hub.
+    """Return the backend of `source`, a module's name or a Hub repository.
 
-    A name that ends in "_varlen" is the packed function, which unpads padded and dense cases first and pads the
+    A name that ends in "_varlen" is the packed function, which first unpads padded and dense cases and then pads the
     result, as transformers does. Any other name of a module is the dense function. A repository's backend uses the
-    one that suits the case. `refuse` gets whether cu_seqlens are given; `open_side` is how an unbounded side of a
-    window is written.
+    function that suits the case. `refuse` gets whether cu_seqlens are given; `open_side` is the value for an unbounded
+    side of a window.
     """
     packed, of_hub = name.endswith("_varlen"), "/" in source
 
@@ -70,7 +70,7 @@ def flash_backend(
 
 
 def hub_installed(repository: str) -> Callable[[], Installed]:
-    """Return a function that looks for the kernel's version in the cache."""
+    """Return a function that returns the kernel's version in the cache."""
 
     def installed() -> Installed:
         from attncheck.attention.calls import hub_kernels

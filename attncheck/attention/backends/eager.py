@@ -1,8 +1,8 @@
-"""Same-dtype eager attention, as transformers' `attn_implementation="eager"` computes it.
+"""Eager attention in the case's dtype, as transformers' `attn_implementation="eager"` computes it.
 
-It is the yardstick of flash-attention's own tests, and a backend itself: matmul, scale, soft-cap, mask, softmax in
+It is the yardstick of flash-attention's own tests, and also a backend: matmul, scale, soft-cap, mask, softmax in
 float32 rounded to the io dtype, matmul (transformers 5.17, models/llama/modeling_llama.py `eager_attention_forward`;
-sinks as in models/gpt_oss/modeling_gpt_oss.py: one more column of the softmax, then dropped). It is judged by the
+sinks as in models/gpt_oss/modeling_gpt_oss.py: an additional column of the softmax, then dropped). It is judged by the
 rounding noise for its class, which also rounds the scores and dP.
 """
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def installed() -> Installed:
-    """Return that eager comes with torch."""
+    """Return the version of eager, which is part of torch."""
     return Installed()
 
 
 def refuse(case: Case, device: Device) -> str:
-    """Return nothing: eager runs every case that its memory allows."""
+    """Return "": eager runs every case for which there is enough memory."""
     return ""
 
 
 def run(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run the case by matrix products and a softmax."""
+    """Run the case with matrix products and a softmax."""
     from attncheck.attention.calls.common import backward, make_leaves
 
     q, k, v = make_leaves(inputs)

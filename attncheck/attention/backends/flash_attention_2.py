@@ -27,7 +27,7 @@ def installed() -> Installed:
 
 
 def refuse_any_layout(case: Case, device: Device, distribution: str = "flash-attn") -> str:
-    """Return why neither function of flash-attn 2, as `distribution` built it, can run the case on `device`, or ""."""
+    """Return why neither function of flash-attn 2, as built by `distribution`, can run the case on `device`, or ""."""
     from attncheck.attention.calls import flash_attn_package, partial_builds
 
     if case.sinks:
@@ -66,7 +66,7 @@ def refuse_hub(case: Case, device: Device, packed: bool) -> str:
     return refuse_any_layout(case, device, HUB)
 
 
-KERNEL_PATTERN = r"\bflash::flash_|flash_attn::_flash_attn"  # not pytorch_flash::, which is torch's own build
+KERNEL_PATTERN = r"\bflash::flash_|flash_attn::_flash_attn"  # without pytorch_flash::, which is torch's own build
 DETERMINISTIC = "deterministic=True (transformers: FLASH_ATTENTION_DETERMINISTIC=1)"
 
 HUB = "kernels-community/flash-attn2"

@@ -1,18 +1,18 @@
-"""FlashAttention-3, for Hopper: `flash_attn_interface`'s two functions, and the Hub's two builds of them.
+"""FlashAttention-3, for Hopper: the two functions of `flash_attn_interface`, and two builds of them on the Hub.
 
-Read in Dao-AILab/flash-attention at v2.7.0, v2.7.4, v2.8.0, v2.8.3 and main of 2026-08-15, hopper/setup.py (it builds
-for sm_90a and, unless FLASH_ATTENTION_DISABLE_SM80, sm_80: nothing newer than Hopper can load it),
-hopper/flash_api.cpp (`mha_fwd`, `mha_bwd`: 16-bit dtypes in training, a head_dim up to 256 and a multiple of 8, v's own
-head_dim on Hopper only) and hopper/flash_attn_interface.py. No release has sinks, ALiBi or dropout; some return (out,
-lse), v2.8.3 returns out alone, main has `return_attn_probs`. main refuses `deterministic` for a head_dim over 192, and
-has attention chunks in the forward alone. v2.7.4's packed function asks for `seqused_q` and `seqused_k` too, which are
-None for whole documents.
+Read in Dao-AILab/flash-attention at v2.7.0, v2.7.4, v2.8.0, v2.8.3 and main of 2026-08-15: hopper/setup.py (it builds
+for sm_90a and, unless FLASH_ATTENTION_DISABLE_SM80, sm_80; newer GPUs than Hopper cannot load it), hopper/flash_api.cpp
+(`mha_fwd`, `mha_bwd`: 16-bit dtypes in training, a head_dim up to 256 that is a multiple of 8, another head_dim for v
+only on Hopper) and hopper/flash_attn_interface.py. No release has sinks, ALiBi or dropout. Some return (out, lse),
+v2.8.3 returns only out, main has `return_attn_probs`. main refuses `deterministic` for a head_dim over 192, and has
+attention chunks only in forward. v2.7.4's packed function also requires `seqused_q` and `seqused_k`, which are None for
+whole documents.
 
-Of the Hub nothing is downloaded; loading a kernel runs the code that its repository published, from the cache. Read in
-kernels-community of 2026-08-21: flash-attn3's functions and limits are FlashAttention-3's own (build.toml: sm_80 and
-sm_90a, and torch-ext/flash_attn3/flash_attn_interface.py). vllm-flash-attn3 has sinks, `s_aux`, bfloat16 only
-(flash-attn/flash_api_stable.cpp). They get no gradient, since backward returns None for them. It also cuts dq and dk to
-v's head_dim, so it cannot train a model if that is smaller (torch-ext/vllm_flash_attn3/flash_attn_interface.py).
+Nothing is downloaded from the Hub; loading a kernel runs the code that its repository published, from the cache. Read
+in kernels-community of 2026-08-21: flash-attn3's functions and limits are FlashAttention-3's own (build.toml: sm_80 and
+sm_90a, and torch-ext/flash_attn3/flash_attn_interface.py). vllm-flash-attn3 has sinks, `s_aux`, only in bfloat16
+(flash-attn/flash_api_stable.cpp). They have no gradient, since backward returns None for them. It also cuts dq and dk
+to v's head_dim, so it cannot train a model if that is smaller (torch-ext/vllm_flash_attn3/flash_attn_interface.py).
 """
 
 from functools import partial
@@ -60,7 +60,7 @@ def refuse_vllm_hub(case: Case, device: Device, packed: bool) -> str:
 
 
 def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
-    """Return why neither function can run the case on `device`, or ""; `sinks` if this build has them."""
+    """Return why neither function can run the case on `device`, or ""; `sinks`: whether this build has them."""
     from attncheck.attention.calls import flash_attn_package
 
     if case.sinks and not sinks:
@@ -73,7 +73,7 @@ def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
 
 
 def refuse_build(case: Case, device: Device, packed: bool, distribution: str) -> str:
-    """Return what the case needs and the installed build lacks, or ""; `packed` if cu_seqlens are given."""
+    """Return the feature of the case that the installed build lacks, or ""; `packed` if cu_seqlens are given."""
     from attncheck.attention.calls import partial_builds
 
     return partial_builds.refuse_flash_attn_3(case, device, distribution, packed)

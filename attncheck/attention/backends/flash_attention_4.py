@@ -1,12 +1,13 @@
-"""FlashAttention-4: `flash_attn.cute`'s two functions, compiled by the CuTe DSL at first use.
+"""FlashAttention-4: the two functions of `flash_attn.cute`, compiled by the CuTe DSL at first use.
 
-Read in flash-attn-4 4.0.0b36, flash_attn/cute/interface.py: `_validate_head_dims` (Hopper: 8 to 256, multiples of 8, v
-on its own; Blackwell: 8 to 128, or 192 with 128, 256 with 256, 64 with 512), `_flash_attn_fwd` (compute capability 8.x
-to 12.x; sinks not on 8.x and 12.x: flash_fwd.py), `_flash_attn_bwd` (9.x to 12.x; 256 on Blackwell without soft-cap and
-sinks; on 12.x without soft-cap and `deterministic`). It has no dropout, and ALiBi only as the user's own score_mod.
-Every new kind of case (dtype, head_dim, mask, kv groups) is compiled, which takes seconds. flash-attn 2.8's wheel holds
-an early copy of the same module, so the distribution decides whether it is here. Kernel names:
-Dao-AILab/flash-attention#2564. cu_seqlens come behind `qv` in its arguments, so all of them are given by name.
+Read in flash-attn-4 4.0.0b36, flash_attn/cute/interface.py: `_validate_head_dims` (Hopper: 8 to 256, multiples of 8,
+independent for v; Blackwell: 8 to 128, or 192 with 128, 256 with 256, 64 with 512), `_flash_attn_fwd` (compute
+capability 8.x to 12.x; sinks not on 8.x and 12.x: flash_fwd.py), `_flash_attn_bwd` (9.x to 12.x; 256 on Blackwell
+without soft-cap and sinks; on 12.x without soft-cap and `deterministic`). It has no dropout, and ALiBi only as a
+user-defined score_mod. Every new kind of case (dtype, head_dim, mask, kv groups) is compiled, which takes seconds.
+flash-attn 2.8's wheel has an early copy of the same module, so only the distribution shows whether it is installed.
+Kernel names: Dao-AILab/flash-attention#2564. cu_seqlens come after `qv` in its arguments, so all of them are passed by
+name.
 """
 
 import importlib.metadata
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 TITLE = "FlashAttention-4"
 DISTRIBUTION = "flash-attn-4"
-# The modules that flash_attn/cute imports, and the packages that provide them; a wheel installed with --no-deps has
-# none of them.
+# The modules that flash_attn/cute imports, and the packages that provide them; a wheel installed with --no-deps lacks
+# all of them.
 REQUIRED_MODULES = {"cutlass": "nvidia-cutlass-dsl", "quack": "quack-kernels", "tvm_ffi": "apache-tvm-ffi"}
 
 
 def installed() -> Installed:
-    """Return the installed flash-attn-4 by its metadata: looking for `flash_attn.cute` would import flash_attn."""
+    """Return the installed flash-attn-4 by its metadata: a search for `flash_attn.cute` would import flash_attn."""
     from attncheck.attention.calls import flash_attn_package
 
     try:

@@ -23,7 +23,7 @@ SHARED_MEMORY_ERRORS = ("out of resource", "NoValidChoicesError", "No valid trit
 
 
 def installed() -> Installed:
-    """Return that flex comes with torch."""
+    """Return the version of flex, which is part of torch."""
     return Installed()
 
 

@@ -1,17 +1,17 @@
-"""ring-flash-attn's six schemes: what they refuse, and how much more they may legitimately round.
+"""ring-flash-attn's six schemes: the cases that they refuse, and their legitimate additional rounding.
 
-Read in zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/<name>.py. Which tokens a rank holds, and so their RoPE
-positions, is the sharding's (`core.sharding.positions`); rank r of n, a row of S tokens:
+Read in zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/<name>.py. The sharding (`core.sharding.positions`) decides
+a rank's tokens, and thus their RoPE positions. For rank r of n and a row of S tokens:
 
-- ring: positions r·S/n … (r+1)·S/n - 1. Keys and values travel, blocks are merged by their LSE. A causal mask leaves
-  the last rank the most work. Packed, each document is sharded on its own over all ranks; one `cu_seqlens` serves
+- ring: positions r·S/n … (r+1)·S/n - 1. Keys and values travel, and blocks are merged by their LSE. With a causal mask
+  the last rank has the most work. Packed, each document is sharded separately over all ranks; one `cu_seqlens` serves
   queries and keys.
 - zigzag: chunks r and 2n-1-r of 2n, an early and a late one, so that causal work is even. It asserts `causal`. Packed,
-  each document is cut so on its own.
+  each document is sharded this way separately.
 - stripe: positions r, r+n, r+2n, … so that each block is nearly causal. It asserts `causal` (Striped Attention, arXiv
   2311.09431).
-- llama3: the packed row is cut into contiguous shards, each token at its position in its own document, and some kv
-  heads are gathered at a time. `heads_k_stride` must divide the kv heads. dk and dv are added up over the ranks by a
+- llama3: the packed row is cut into contiguous shards, each token at its position in its document, and some kv heads
+  are gathered at a time. `heads_k_stride` must divide the kv heads. dk and dv are summed across the ranks by a
   reduce-scatter in the io dtype, which costs precision: 1.25 · sqrt(1 + n/5) (arXiv 2407.21783, 3.3.2).
 """
 
@@ -28,17 +28,16 @@ from attncheck.core.sharding import Sharding, explain_indivisible
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
-BLOCK_FACTOR = 1.25  # 16-bit results of blocks, merged in float32: sqrt(3/2), measured 1.18 to 1.34
+BLOCK_FACTOR = 1.25  # blocks with 16-bit results, merged in float32: sqrt(3/2), measured 1.18 to 1.34
 
 
 def block_factor(case: Case) -> float:
-    """Return the class factor of merging 16-bit results of blocks; it does not depend on the number of ranks beyond
-    one."""
+    """Return the class factor of merging blocks with 16-bit results; it is the same for any number of ranks above 1."""
     return BLOCK_FACTOR if case.context_parallel_size > 1 else 1.0
 
 
 def reduce_scatter_factor(case: Case) -> float:
-    """Return the class factor of adding dk and dv up over n ranks in the io dtype: 1.25 · sqrt(1 + n/5)."""
+    """Return the class factor of summing dk and dv over n ranks in the io dtype: 1.25 · sqrt(1 + n/5)."""
     n = case.context_parallel_size
     return BLOCK_FACTOR * math.sqrt(1.0 + n / 5.0) if n > 1 else 1.0
 
@@ -54,14 +53,14 @@ def refuse_ring_flash_attn(case: Case, device: Device, sharding: Sharding, packe
 
 
 def refuse_single_rank(case: Case, device: Device) -> str:
-    """Return why a single rank cannot run the ring's backward on gloo, which cannot send gradients to itself, or ""."""
+    """Return why a single rank cannot run the ring's backward with gloo, or "": gloo cannot send to itself."""
     if device.kind == "cpu" and device.ranks == 1 and case.backward:
         return "its backward sends to itself on a ring of one rank, which gloo cannot do"
     return ""
 
 
 def refuse_single_device(device: Device) -> str:
-    """Return why a device that is not one of a group cannot run a context-parallel scheme, or ""."""
+    """Return why a device outside a group cannot run a context-parallel scheme, or ""."""
     return "" if device.ranks else "runs across ranks: attncheck parity --ring-size 2"
 
 
@@ -112,8 +111,8 @@ def ring_backend(
 ) -> Backend:
     """Return the backend of the function `<name>_func` and its variants.
 
-    `causal`: it asserts a causal mask. `takes_heads_k_stride`: llama3's, which gathers that many kv heads at a time
-    and sums dk and dv by a reduce-scatter.
+    `causal`: it asserts a causal mask. `takes_heads_k_stride`: llama3's argument for the number of kv heads to gather
+    at a time; llama3 also sums dk and dv by a reduce-scatter.
     """
 
     def refuse(case: Case, device: Device) -> str:

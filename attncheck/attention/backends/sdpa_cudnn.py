@@ -67,7 +67,7 @@ BACKEND = Backend(
     kernel_pattern=r"cudnn_generated|cudnn.*(fprop|bprop|sdpa|flash)|_scaled_dot_product_cudnn_attention|ScaledDotProductCudnn",
     rounded_bias=True,
     takes_mask=True,
-    plans=True,  # 370 ms for each shape, measured on one H200 with cuDNN 9.19
+    plans=True,  # 370 ms per shape, measured on one H200 with cuDNN 9.19
     deterministic="torch.use_deterministic_algorithms(True)",
     deterministic_switch="torch",
 )

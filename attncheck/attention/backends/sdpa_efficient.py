@@ -1,6 +1,6 @@
 """SDPA's EFFICIENT_ATTENTION: the memory-efficient kernels that torch took from xformers; CUDA only.
 
-It does not share kv heads on its own (torch 2.11, sdp_utils.cpp, `check_batch_size_and_num_heads_dense` without
+It does not support shared kv heads (torch 2.11, sdp_utils.cpp, `check_batch_size_and_num_heads_dense` without
 `supports_gqa`), so they are repeated first, as transformers does.
 """
 

@@ -1,7 +1,7 @@
 """SDPA's FLASH_ATTENTION: torch's own build of FlashAttention-2 on CUDA, and its own kernel on the CPU.
 
-On CUDA it takes no mask (torch 2.11, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, `check_for_attn_mask`),
-16-bit dtypes and a head_dim up to 256; on the CPU masks and every dtype, but no dropout.
+On CUDA it supports no mask (torch 2.11, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, `check_for_attn_mask`),
+16-bit dtypes and a head_dim up to 256. On the CPU it supports masks and every dtype, but no dropout.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return how often the CPU kernel rounds its sums of dq, and of dk and dv: once a block of each head of a group.
+    """Return how often the CPU kernel rounds its sums of dq, and of dk and dv: once per block and head of a group.
 
-    It adds up dq over blocks of 512 keys, dk and dv over blocks of 32, 64 or 256 queries, in the io dtype (torch 2.13,
+    It sums dq over blocks of 512 keys, and dk and dv over blocks of 32, 64 or 256 queries, in the io dtype (torch 2.13,
     aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, `cpu_flash_attention_backward`: gemm with beta = 1). The heads of
-    a group add to one kv head in turn: of 6 blocks and 20 heads the error is that of 120 roundings, not of 26.
+    a group add to one kv head in turn: with 6 blocks and 20 heads the error is that of 120 roundings, not of 26.
     """
     if device.kind != "cpu":
         return 0.0, 0.0

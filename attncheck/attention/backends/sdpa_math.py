@@ -1,4 +1,4 @@
-"""SDPA's MATH: matrix products and a softmax inside torch, in float32 for 16-bit inputs."""
+"""SDPA's MATH: matrix products and a softmax in torch, in float32 for 16-bit inputs."""
 
 from typing import TYPE_CHECKING
 

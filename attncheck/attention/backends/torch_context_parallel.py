@@ -1,10 +1,10 @@
 """torch's own context parallelism: `context_parallel` turns SDPA into a ring over the group; CUDA only.
 
-Its load balancing, on by default, is the zigzag: rank r of n holds chunks r and 2n-1-r of the row, at their positions
-in it (`sharding.positions`, "zigzag"); a row that 2n does not divide it shards contiguously silently. The
-backend pins FLASH_ATTENTION and asks torch itself, by a sharded count, that tokens lie where they are expected.
-Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_attention.py (`context_parallel`,
-`_templated_ring_attention`, `_sdpa_handler`, which knows CUDA's flash, efficient and cuDNN operators) and
+Its load balancing, on by default, is zigzag: rank r of n has chunks r and 2n-1-r of the row, at their positions in it
+(`sharding.positions`, "zigzag"). It silently shards a row contiguously if its length is not a multiple of 2n. The
+backend pins FLASH_ATTENTION and checks, with a sharded tensor of positions, that torch puts tokens on the expected
+ranks. Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_attention.py (`context_parallel`,
+`_templated_ring_attention`, `_sdpa_handler`, which supports CUDA's flash, efficient and cuDNN operators) and
 _load_balancer.py (`_create_default_load_balancer`).
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def refuse_ring(case: Case, device: Device) -> str:
-    """Return why torch's ring cannot run the case, by its public interface or its templates, or ""."""
+    """Return why torch's ring, by its public interface or its templates, cannot run the case, or ""."""
     return (
         ring_flash_attn.refuse_single_device(device)
         or _refuse_mask(case)
@@ -53,7 +53,7 @@ def refuse(case: Case, device: Device) -> str:
     if device.kind == "cpu":
         return (
             "torch has no sharding strategy for the CPU's operator (_scaled_dot_product_flash_attention_for_cpu); "
-            "torch_ring_templates runs the ring beneath it"
+            "torch_ring_templates runs the ring below it"
         )
     return refuse_ring(case, device) or sdpa_flash.refuse(case, device)
 

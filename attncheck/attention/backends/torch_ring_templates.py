@@ -1,10 +1,10 @@
 """torch's private ring templates around the CPU's flash operator: the ring of `context_parallel`, without a GPU.
 
-`context_parallel` itself fails on the CPU, for want of a sharding strategy; the ring beneath it takes any operator.
-This tests torch's schedule, merging and communication; the operator is the CPU's, kv heads are repeated first. Being
-private, the templates may change with any release: what was read is torch 2.11 to 2.13.
-Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_attention.py
-(`_templated_ring_attention`, `_templated_ring_attention_backward`).
+`context_parallel` itself fails on the CPU, because a sharding strategy is missing; the ring below it takes any
+operator. This tests torch's schedule, merging and communication with the CPU's operator; kv heads are repeated first.
+The templates are private, so any release may change them; torch 2.11 to 2.13 were read.
+Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_attention.py (`_templated_ring_attention`,
+`_templated_ring_attention_backward`).
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return the roundings of the CPU's operator on a rank's block, and one for the sum over repeated kv heads."""
+    """Return the roundings of the CPU's operator on a rank's block, plus one for the sum over repeated kv heads."""
     length = case.seqlen_q // case.context_parallel_size
     block = replace(case, seqlens_q=(length,), seqlens_k=(length,), num_kv_heads=case.num_heads)
     dq, dkv = sdpa_flash.roundings(block, device)

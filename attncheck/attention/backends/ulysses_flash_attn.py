@@ -1,7 +1,7 @@
-"""Ulysses around flash-attn 2: an all-to-all gives each rank all tokens of some heads, flash-attn attends, and back.
+"""Ulysses with flash-attn 2: an all-to-all gives each rank all tokens of some heads, and a second one reverses it.
 
-Packed rows go to `flash_attn_varlen_func` with the cu_seqlens of the whole row, as verl does; dense ones to
-`flash_attn_func`. The all-to-alls are those of `ulysses_sdpa`, which names the sources.
+Packed rows go to `flash_attn_varlen_func` with the cu_seqlens of the whole row, as in verl; dense ones go to
+`flash_attn_func`. `ulysses_sdpa` has the all-to-alls and names the sources.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return one further rounding of dk and dv if kv heads were repeated: the repeats' sum is rounded."""
+    """Return one additional rounding of dk and dv if kv heads were repeated: the repeats' sum is rounded."""
     return 0.0, float(case.context_parallel_size > case.num_kv_heads)
 
 

@@ -1,11 +1,11 @@
-"""Ulysses around torch's SDPA: an all-to-all gives each rank all tokens of some heads, SDPA attends, a second one
-reverses it.
+"""Ulysses with torch's SDPA: an all-to-all gives each rank all tokens of some heads, and a second one reverses it.
 
-The two all-to-alls are attncheck's own, over `torch.distributed.all_to_all_single`: they do what verl's
-`gather_seq_scatter_heads` and DeepSpeed's `DistributedAttention` do, so that the group, its collective and the kernel
-with a rank's share of the heads are tested; theirs are not called. SDPA runs FLASH_ATTENTION, and on CUDA, if that
-takes no mask, EFFICIENT_ATTENTION for packed rows and windows. Kv heads fewer than ranks are repeated, as verl does.
-RoPE positions: rank r of n holds positions r·S/n … (r+1)·S/n - 1 (`sharding.positions`, "contiguous").
+The two all-to-alls are attncheck's own, with `torch.distributed.all_to_all_single`. They do the same as verl's
+`gather_seq_scatter_heads` and DeepSpeed's `DistributedAttention`, which are not called. This tests the group, its
+collective, and the kernel with a rank's share of the heads. SDPA runs FLASH_ATTENTION. On CUDA, if that does not
+support the mask, packed rows and windows run EFFICIENT_ATTENTION. If there are fewer kv heads than ranks, they are
+repeated, as in verl. RoPE positions: rank r of n has positions r·S/n … (r+1)·S/n - 1 (`sharding.positions`,
+"contiguous").
 Source: arXiv 2309.14509; verl 0.9.1, verl/utils/ulysses.py and verl/models/transformers/monkey_patch.py
 (`_ulysses_flash_attention_forward`, `apply_monkey_patch`); DeepSpeed 0.19.8, deepspeed/sequence/layer.py.
 """
@@ -63,7 +63,7 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return SDPA's own roundings on the CPU, and one more of dk and dv if kv heads were repeated and summed."""
+    """Return SDPA's own roundings on the CPU, plus one of dk and dv if kv heads were repeated and summed."""
     dq, dkv = sdpa_flash.roundings(local_case(case), device)
     return dq, dkv + (case.context_parallel_size > case.num_kv_heads)
 

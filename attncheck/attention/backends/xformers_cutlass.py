@@ -1,8 +1,9 @@
 """xformers' CUTLASS operator, pinned: `fmha.cutlass`, the memory-efficient kernels.
 
 xformers 0.0.35 calls torch's own copy of them (ops/fmha/cutlass.py: its operators are
-`aten::_efficient_attention_forward` and `_backward`), so the kernels are those of SDPA's EFFICIENT_ATTENTION. It takes
-all three dtypes, a head_dim that is a multiple of 8 (4 for float32), v's own head_dim, and stops at sm_90.
+`aten::_efficient_attention_forward` and `_backward`), so the kernels are those of SDPA's EFFICIENT_ATTENTION. It
+supports all three dtypes, a head_dim that is a multiple of 8 (4 for float32), another head_dim for v, and GPUs up to
+sm_90.
 """
 
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ def _refuse_bias(case: Case) -> str:
 
 
 def run(inputs: "Inputs", deterministic: bool) -> Outputs:
-    """Run the case with fmha.cutlass; rows with windows run as documents, whose mask has a backward."""
+    """Run the case with fmha.cutlass; rows with windows run as documents, because that mask has a backward."""
     from xformers.ops.fmha import cutlass
 
     from attncheck.attention.calls import xformers

@@ -1,8 +1,9 @@
 """xformers' FlashAttention-2 operator, pinned: `fmha.flash`.
 
-It calls flash-attn's extension if flash_attn is installed (2.7.1 to 2.8.4), else torch's own build (xformers 0.0.35,
-ops/fmha/flash.py), always with deterministic=False; its backward is marked IS_DETERMINISTIC = False. 16-bit dtypes, one
-head_dim up to 256 and a multiple of 8, no tensor bias, no top-left alignment of unequal lengths.
+It calls flash-attn's extension if flash_attn is installed (2.7.1 to 2.8.4), otherwise torch's own build (xformers
+0.0.35, ops/fmha/flash.py), always with deterministic=False; its backward is marked IS_DETERMINISTIC = False. It
+supports 16-bit dtypes and one head_dim, a multiple of 8 up to 256. It supports no tensor bias, and no top-left
+alignment of unequal lengths.
 """
 
 from typing import TYPE_CHECKING

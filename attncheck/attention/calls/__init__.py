@@ -1,1 +1,1 @@
-"""How each package's attention functions are called on a case, and as the lines of a script."""
+"""Calls of each package's attention functions on a case, and the same calls as the lines of a script."""

@@ -1,4 +1,4 @@
-"""Steps that calls of backends share: leaves, backward, the layouts that kernels take."""
+"""Steps that several backends share: leaf tensors, backward, the layouts of kernels."""
 
 import contextlib
 import sys
@@ -15,7 +15,7 @@ from attncheck.core.cases import iter_segments
 
 
 def make_leaves(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, k, v as leaves that take gradients if the case has a backward; their strides are kept."""
+    """Return q, k, v as leaves that require gradients if the case has a backward; their strides are kept."""
     requires_grad = inputs.case.backward
     return tuple(x.detach().requires_grad_(requires_grad) for x in (inputs.q, inputs.k, inputs.v))  # type: ignore[return-value]
 
@@ -39,7 +39,7 @@ def _detach(x: Tensor | None) -> Tensor | None:
 def repeat_kv(x: Tensor, times: int) -> Tensor:
     """Return `(batch, heads, seqlen, d)` with each kv head repeated `times` times, as transformers' repeat_kv does.
 
-    Expanded and copied, not by repeat_interleave, whose backward adds the group up in the io dtype, key by key.
+    They are expanded and copied. The backward of repeat_interleave would sum the group in the io dtype, key by key.
     """
     if times == 1:
         return x
@@ -101,7 +101,7 @@ def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
 
 @contextlib.contextmanager
 def deterministic_algorithms(enabled: bool, warn_only: bool = False) -> Iterator[None]:
-    """Turn torch.use_deterministic_algorithms on for a block, if `enabled`."""
+    """Turn on torch.use_deterministic_algorithms for a block, if `enabled`."""
     if not enabled:
         yield
         return
@@ -114,10 +114,10 @@ def deterministic_algorithms(enabled: bool, warn_only: bool = False) -> Iterator
 
 
 def _set_deterministic_algorithms(enabled: bool, warn_only: bool) -> None:
-    """Do what torch.use_deterministic_algorithms does, without importing a compiler that no one requested.
+    """Do the same as torch.use_deterministic_algorithms, without importing an unneeded compiler.
 
-    torch 2.13.0 `torch/__init__.py` sets `torch._inductor.config.deterministic`, then calls this; the import alone took
-    1.4 s on two cores and 7 s of every worker's start on a GPU's host.
+    torch 2.13.0 `torch/__init__.py` sets `torch._inductor.config.deterministic`, then calls this. That import alone
+    took 1.4 s on two cores, and 7 s of every worker's start on a GPU host.
     """
     set_for_kernels = getattr(torch._C, "_set_deterministic_algorithms", None)
     if set_for_kernels is None or "torch._inductor.config" in sys.modules:

@@ -1,7 +1,7 @@
 """Calls functions of the flash-attn family, whose signatures and results differ between releases.
 
-If a function does not take an argument, the argument is omitted if that changes nothing, and otherwise the case is
-refused. A result is only out, (out, lse), or (out, lse, more).
+If a function lacks an argument, the argument is omitted if that changes nothing; otherwise the case is refused. The
+result is out, (out, lse), or (out, lse, more).
 """
 
 import contextlib
@@ -25,7 +25,7 @@ LIMIT_PATTERN = "not support|only support|is only |should be a multiple|head dim
 
 
 def supported_kwargs(function: Callable[..., Any], title: str, **kwargs: Any) -> dict[str, Any]:
-    """Return the `kwargs` that `function` takes. Raises `Refused` if one that matters is not among them."""
+    """Return the `kwargs` that `function` accepts. Raises `Refused` if it lacks one that matters."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return kwargs
@@ -36,8 +36,7 @@ def supported_kwargs(function: Callable[..., Any], title: str, **kwargs: Any) ->
 
 
 def _can_omit(name: str, value: Any) -> bool:
-    """Return whether omitting the argument changes nothing: its value is the default, or it only requests the
-    optional LSE."""
+    """Return whether omitting the argument changes nothing: it has the default value, or only requests the LSE."""
     if isinstance(value, tuple):
         return all(side in (UNBOUNDED, None) for side in value)
     return name.startswith("return_") or value is None or (not isinstance(value, Tensor) and not value)
@@ -54,7 +53,7 @@ def split_output(result: Any) -> tuple[Tensor, Tensor | None]:
 
 @contextlib.contextmanager
 def limits_as_refusals(title: str) -> Iterator[None]:
-    """Turn what a function says it does not support into `Refused`; other errors pass unchanged."""
+    """Turn a function's errors about unsupported arguments into `Refused`; other errors pass unchanged."""
     try:
         yield
     except (AssertionError, NotImplementedError) as error:
@@ -72,7 +71,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def run(source: str, packed: bool, inputs: Inputs, title: str, sinks: SinksArgument | None, **kwargs: Any) -> Outputs:
-    """Run a case with the dense or the packed function of `source`, a module's name or a repository of the Hub."""
+    """Run a case with the dense or the packed function of `source`, a module's name or a Hub repository."""
     module = hub_kernels.load(source) if "/" in source else importlib.import_module(source)
     call = run_packed if packed else run_dense
     return call(getattr(module, _function_name(packed)), inputs, title, sinks, **kwargs)
@@ -100,7 +99,7 @@ def run_dense(
 def run_packed(
     function: Callable[..., Any], inputs: Inputs, title: str, sinks: SinksArgument | None, **kwargs: Any
 ) -> Outputs:
-    """Run any case with a function on (tokens, heads, head_dim) and cu_seqlens; padding is removed and put back."""
+    """Run any case with a function on (tokens, heads, head_dim) and cu_seqlens; padding is removed and restored."""
     case, unpadded = inputs.case, unpad(inputs)
     q, k, v = make_leaves(unpadded)
     sinks_leaf = _make_sinks_leaf(inputs, sinks)
@@ -155,7 +154,7 @@ def format_kwargs(case: Case, open_side: int | None = UNBOUNDED, sinks: SinksArg
 
 
 def script_lines(source: str, packed: bool, kwargs: str) -> tuple[str, ...]:
-    """Return the lines of a script that calls the dense or the packed function of a module or a Hub's repository."""
+    """Return the lines of a script that calls the dense or the packed function of a module or Hub repository."""
     name = _function_name(packed)
     load_lines = hub_kernels.load_lines(source, name) if "/" in source else (f"from {source} import {name}",)
     if not packed:

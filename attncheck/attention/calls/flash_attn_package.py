@@ -1,4 +1,4 @@
-"""What the flash-attn family shares: looking its packages up, and the cases that no version of them runs."""
+"""Functions for all flash-attn packages: finding them, and the cases that no version of them runs."""
 
 import importlib.metadata
 import importlib.util

@@ -3,10 +3,10 @@
 Loading one imports, and so runs, the Python and the extension that its repository published.
 
 Read in kernels 0.17.2 (`load.py` `get_local_kernel(path)`, `_versions.py`: versions are refs named v1, v2, …;
-`resolver.py`: a snapshot's folder build/ holds a variant for each torch, CUDA and platform), 0.9.0 and 0.12.3
+`resolver.py`: a snapshot's folder build/ has a variant for each torch, CUDA and platform), 0.9.0 and 0.12.3
 (`get_local_kernel(path, package)`; repositories of type "model") and huggingface_hub 2.4.0 (`constants.HF_HUB_OFFLINE`,
-read again at each use). transformers 5.17 asks for version 3 of flash-attn2 and version 1 of the others
-(integrations/hub_kernels.py `get_attn_kernel_version`); here the newest version in the cache is used.
+read again at each use). transformers 5.17 requests version 3 of flash-attn2 and version 1 of the others
+(integrations/hub_kernels.py `get_attn_kernel_version`); attncheck uses the newest version in the cache.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def newest_snapshot(repository: str) -> tuple[str, Path | None]:
 
 
 def _cache_folder() -> Path:
-    """Return the folder of kernels, as huggingface_hub 2.4.0 (constants.py) and kernels 0.17.2 find it."""
+    """Return the folder of kernels, by the rules of huggingface_hub 2.4.0 (constants.py) and kernels 0.17.2."""
     default = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.join("~", ".cache")), "huggingface")
     home = os.path.expanduser(os.path.expandvars(os.environ.get("HF_HOME", default)))
     hub = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub")))
@@ -63,7 +63,7 @@ def _iter_refs(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _has_build(folder: Path) -> bool:
-    """Return whether the snapshot holds a build: a cache may hold a repository's metadata only."""
+    """Return whether the snapshot has a build: a cache may have only a repository's metadata."""
     with contextlib.suppress(OSError):
         return any(next(variant.rglob("*.py"), None) for variant in (folder / "build").iterdir())
     return False
@@ -71,7 +71,7 @@ def _has_build(folder: Path) -> bool:
 
 @cache
 def load(repository: str) -> Any:
-    """Return the kernel's module. Raises `Refused` if the cache holds no build for this torch, CUDA and platform."""
+    """Return the kernel's module. Raises `Refused` if the cache has no build for this torch, CUDA and platform."""
     _, folder = newest_snapshot(repository)
     if folder is None:
         raise Refused(f"no {repository} in the local Hub cache")
@@ -93,7 +93,7 @@ def load(repository: str) -> Any:
 
 @contextlib.contextmanager
 def hub_offline() -> Iterator[None]:
-    """Keep huggingface_hub off the network for a block: it reads its switch from the environment at import only."""
+    """Keep huggingface_hub off the network for a block: it reads its environment variable only when imported."""
     constants: Any = importlib.import_module("huggingface_hub.constants")
     variable, constant = os.environ.get("HF_HUB_OFFLINE"), constants.HF_HUB_OFFLINE
     os.environ["HF_HUB_OFFLINE"], constants.HF_HUB_OFFLINE = "1", True

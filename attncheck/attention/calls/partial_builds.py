@@ -1,11 +1,10 @@
-"""What a partial build of flash-attn 2 or FlashAttention-3 cannot run, according to its recorded or compiled-in
-switches.
+"""The cases that a partial build of flash-attn 2 or FlashAttention-3 cannot run, by its recorded or compiled switches.
 
 Read in Dao-AILab/flash-attention, hopper/setup.py (the switches) and hopper/flash_api_stable.cpp at 01d6dd1
-(`get_max_headdim`, `round_up_headdim`: a head_dim is served by the next larger one that was built; `run_mha_fwd`: up to
-64 another head_dim for v has kernels of its own, without which v is cut to 64 columns; `mha_bwd`: the larger of both
-decides), and in flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp. That PACKGQA, SPLIT, PAGEDKV, APPENDKV, CLUSTER or
-HDIMDIFF192 was left out changes which kernel serves a case, not whether one does.
+(`get_max_headdim`, `round_up_headdim`: a head_dim uses the next larger one that was built; `run_mha_fwd`: another
+head_dim for v, up to 64, has its own kernels, without which v is cut to 64 columns; `mha_bwd`: the larger of both
+decides), and in flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp. Leaving out PACKGQA, SPLIT, PAGEDKV, APPENDKV, CLUSTER
+or HDIMDIFF192 changes which kernel runs a case, not whether one does.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,15 +36,15 @@ def find_build(device: Device, distribution: str) -> ExtensionBuild | None:
 
 
 def refuse_flash_attn_2(case: Case, device: Device, distribution: str = "flash-attn") -> str:
-    """Return what the case needs and this build of flash-attn 2 lacks, or ""."""
+    """Return the feature that the case needs and this build of flash-attn 2 lacks, or ""."""
     build = find_build(device, distribution)
     return _refuse_switches(case, build, FLASH_ATTN_2_SWITCHES) if build is not None else ""
 
 
 def refuse_flash_attn_3(case: Case, device: Device, distribution: str, packed: bool) -> str:
-    """Return what the case needs and this build of FlashAttention-3 lacks, or ""; `packed` if cu_seqlens are given.
+    """Return the feature that the case needs and this build of FlashAttention-3 lacks, or "".
 
-    `distribution` is "flash-attn-3", or the Hub repository of the build.
+    `packed` if cu_seqlens are given. `distribution` is "flash-attn-3", or the Hub repository of the build.
     """
     build = find_build(device, distribution)
     if build is None:

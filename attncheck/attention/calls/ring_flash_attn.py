@@ -1,7 +1,7 @@
 """Calls ring-flash-attn's functions on a rank's shard: dense, packed and llama3's, with k and v separate or stacked.
 
-All functions return (out, lse, None) with `return_attn_probs=True`. The packed ones of flash-attn before 2.6 have an
-LSE of (documents, heads, max_seqlen), later ones (heads, tokens) (zhuzilin/ring-flash-attention,
+All functions return (out, lse, None) with `return_attn_probs=True`. The LSE of packed ones is (documents, heads,
+max_seqlen) before flash-attn 2.6, and (heads, tokens) since (zhuzilin/ring-flash-attention,
 ring_flash_attn/*_varlen.py, `old_lse`).
 """
 
@@ -26,7 +26,7 @@ def run_dense(stem: str, inputs: Inputs, deterministic: bool) -> Outputs:
 
 
 def run_packed(stem: str, inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run `<stem>[_kvpacked|_qkvpacked]_func` with cu_seqlens of the shard: each document's length over the ranks."""
+    """Run `<stem>[_kvpacked|_qkvpacked]_func` with cu_seqlens of the shard: each document's length across the ranks."""
     case = inputs.case
     lengths = [length // case.context_parallel_size for length in case.seqlens_q]
     cu_seqlens = _build_cu_seqlens(lengths, inputs)
@@ -97,7 +97,7 @@ def _split_gradients(gradients: tuple[Tensor, ...], stack_dim: int) -> tuple[Ten
 
 
 def _flatten_lse(lse: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Return LSE as (heads, tokens), whichever layout flash-attn's version has."""
+    """Return LSE as (heads, tokens), from either layout of flash-attn's versions."""
     if lse.dim() == 2:
         return lse
     lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()

@@ -1,10 +1,10 @@
-"""Imports ring-flash-attn in a worker, after restoring the names that its adapter misses in transformers.
+"""Imports ring-flash-attn in a worker, after restoring the names that its adapter needs in transformers.
 
 `import ring_flash_attn` runs `ring_flash_attn/adapters/hf_adapter.py`, which imports private names of
-`transformers.modeling_flash_attention_utils` that come and go
-(`attncheck/doctor/rules/ring_flash_attn/ring_flash_attn_import.py` has the versions); if that fails, every scheme is
-lost, though none of them needs transformers. OpenRLHF 0.11.2 and axolotl put the names back, as is done here: in this
-process only, and the report names them.
+`transformers.modeling_flash_attention_utils`. Releases add and remove these names
+(`attncheck/doctor/rules/ring_flash_attn/ring_flash_attn_import.py` has the versions). If the import fails, no scheme
+works, although none of them needs transformers. OpenRLHF 0.11.2 and axolotl restore the names too. This module restores
+them only in its process, and the report lists them.
 """
 
 import importlib
@@ -29,7 +29,7 @@ _shimmed_names: list[str] = []
 
 
 def installed() -> Installed:
-    """Return the installed version, or why there is none."""
+    """Return the installed version, or why the package is missing."""
     if importlib.util.find_spec("ring_flash_attn") is None:
         return Installed(missing="ring-flash-attn is not installed")
     try:
@@ -39,7 +39,7 @@ def installed() -> Installed:
 
 
 def load() -> ModuleType:
-    """Return the imported package. Raises what its import raises if shimming transformers does not help."""
+    """Return the imported package. Raises the import's own error if restoring names does not help."""
     if "ring_flash_attn" in sys.modules:
         return sys.modules["ring_flash_attn"]
     for _ in SHIMMABLE_NAMES:
@@ -56,7 +56,7 @@ def load() -> ModuleType:
 
 
 def _missing_name(error: ImportError) -> str:
-    """Return the name that the adapter misses in transformers, "" if the import fails for another reason."""
+    """Return the name that the adapter needs and transformers lacks, "" if the import fails for another reason."""
     match = re.search(rf"cannot import name '(\w+)' from '{re.escape(UTILITIES_MODULE)}'", str(error))
     return match[1] if match and match[1] in SHIMMABLE_NAMES and match[1] not in _shimmed_names else ""
 
@@ -74,7 +74,7 @@ def _shim_name(name: str) -> None:
 
 
 def _make_shim(public: ModuleType, name: str) -> Any:
-    """Return the name from its new place in transformers, or the fixed answer for every flash-attn since 2.4.1."""
+    """Return the name from its new module in transformers, or the constant answer for every flash-attn since 2.4.1."""
     if hasattr(public, name):
         return getattr(public, name)
     return (lambda *version: True) if name.startswith("is_") else True

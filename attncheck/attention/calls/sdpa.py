@@ -1,4 +1,4 @@
-"""Calls torch's scaled_dot_product_attention with one of its backends pinned, and the operator behind it for LSE."""
+"""Calls torch's scaled_dot_product_attention with one of its backends pinned, and its operator for the LSE."""
 
 import re
 import warnings
@@ -31,10 +31,10 @@ def build_attn_mask(inputs: Inputs) -> Tensor | None:
 
 
 def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, compute_lse: LseFunction | None) -> Outputs:
-    """Run the case with the SDPA backend named `kernel` and no other.
+    """Run the case with only the SDPA backend named `kernel`.
 
-    If the kernel cannot share kv heads itself (`native_gqa`), they are repeated first, as transformers does. The
-    operator behind the backend is called once more for its LSE; it must return the same bits for out.
+    If the kernel does not support shared kv heads (`native_gqa`), they are repeated first, as transformers does. The
+    operator behind the backend is called a second time for its LSE; it must return the same bits for out.
     """
     case = inputs.case
     q, k, v = make_leaves(inputs)
@@ -86,7 +86,7 @@ def _recompute_lse(
 
 
 def _refusal_reasons(caught: list[warnings.WarningMessage]) -> str:
-    """Return torch's own warnings on why the pinned backend cannot run, without those on the other backends."""
+    """Return torch's own warnings about why the pinned backend cannot run, without those about other backends."""
     texts = [re.sub(r" \(Triggered internally.*", "", str(w.message).strip()) for w in caught]
     relevant = [
         text for text in texts if not re.search("because:$|backend is disabled|not enabled|has been runtime", text)
@@ -95,7 +95,7 @@ def _refusal_reasons(caught: list[warnings.WarningMessage]) -> str:
 
 
 def _script_mask(case: Case) -> str:
-    """Return the expression of the mask in the form that the case names."""
+    """Return the expression of the mask in the form that the case requests."""
     if case.mask == "additive":
         return "bias.to(q.dtype).masked_fill(~mask, torch.finfo(q.dtype).min)"
     return "mask.expand(-1, H, -1, -1).contiguous()" if case.per_head else "mask"

@@ -1,4 +1,4 @@
-"""Calls torch's ring attention: by `context_parallel` on CUDA, by the private templates beneath it on the CPU."""
+"""Calls torch's ring attention: by `context_parallel` on CUDA, by its private templates on the CPU."""
 
 import re
 from dataclasses import replace
@@ -23,16 +23,22 @@ def run_context_parallel(inputs: Inputs, deterministic: bool) -> Outputs:
         raise Refused("this torch has no torch.distributed.tensor.experimental.context_parallel") from None
     case = inputs.case
     q, k, v = make_leaves(inputs)
-    positions = torch.arange(case.seqlen_q, device=inputs.device)  # becomes the tokens that torch assigns to this rank
+    # context_parallel replaces them with the tokens that torch assigns to this rank
+    positions = torch.arange(case.seqlen_q, device=inputs.device)
     with (
         deterministic_algorithms(deterministic),
         context_parallel(_device_mesh(inputs.group, inputs.device), buffers=[positions], buffer_seq_dims=[0]),
     ):
-        if positions.tolist() != list(chain(*shard_ranges("zigzag", case, inputs.rank))):
-            raise ValueError(
-                f"this torch does not shard by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"
-            )
+        check_sharding(inputs, positions)
         return replace(backward(inputs, _call_sdpa(inputs, q, k, v), (q, k, v)), operators=())
+
+
+def check_sharding(inputs: Inputs, positions: Tensor) -> None:
+    """Raise `ValueError` if torch assigned other tokens to this rank than `core.sharding` says."""
+    if positions.tolist() != list(chain(*shard_ranges("zigzag", inputs.case, inputs.rank))):
+        raise ValueError(
+            f"this torch does not shard by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"
+        )
 
 
 @cache
@@ -48,7 +54,7 @@ def _format_positions(positions: Tensor) -> str:
 
 
 def _call_sdpa(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return SDPA's output; the function is looked up at each call, since `context_parallel` replaces it in torch."""
+    """Return SDPA's output; the function is looked up at each call, because `context_parallel` replaces it."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     case = inputs.case
@@ -80,7 +86,7 @@ def run_templates(inputs: Inputs) -> Outputs:
 
 
 class _TemplatedRing(torch.autograd.Function):
-    """The templates' forward and backward on (batch, heads, tokens, head_dim), joined as torch's dispatcher does."""
+    """The templates' forward and backward on (batch, heads, tokens, head_dim), joined as in torch's dispatcher."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: Any, scale: float) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
-"""Runs Ulysses over a group: from tokens to heads by an all-to-all, attention over whole rows, and back.
+"""Runs Ulysses over a group: an all-to-all from tokens to heads, attention over whole rows, and the way back.
 
-Rank r of n holds tokens r·S/n … of all heads outside the all-to-alls, and heads r·H/n … of all tokens between them.
-The gradient of one all-to-all is the other. LSE is not returned, because it stays with the heads.
+Outside the all-to-alls, rank r of n has tokens r·S/n … of all heads; between them, it has heads r·H/n … of all tokens.
+The gradient of each all-to-all is the other one. LSE is not returned, because it remains split by heads.
 """
 
 import re

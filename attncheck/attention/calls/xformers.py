@@ -1,10 +1,10 @@
 """Calls xformers' memory_efficient_attention with one operator pinned, so that it never dispatches.
 
-Read in xformers 0.0.35, ops/fmha: `__init__.py` (an operator that is named is not checked again for backward, so its
-own `not_supported_reasons` are called here; kv heads are shared in forward only, so they are repeated first),
-`attn_bias.py` (`LowerTriangularMask` is aligned top left; a window of w sees w keys, the query's own included; a block
+Read in xformers 0.0.35, ops/fmha: `__init__.py` (a named operator is not checked again for backward, so its
+`not_supported_reasons` are called here; kv heads are shared only in forward, so they are repeated first),
+`attn_bias.py` (`LowerTriangularMask` is aligned top left; a window of w has w keys, including the query's own; a block
 that is causal from the bottom right needs at least as many keys as queries), `common.py` (LSE is longer than the
-sequence for cutlass, and one row a document if `VARLEN_LSE_PACKED` is False).
+sequence for cutlass, and has one row per document if `VARLEN_LSE_PACKED` is False).
 """
 
 from dataclasses import replace
@@ -45,7 +45,7 @@ def _has_unequal_lengths(case: Case) -> bool:
 def run(inputs: Inputs, deterministic: bool, operators: tuple[Any, Any], rows_as_documents: bool = False) -> Outputs:
     """Run the case with `operators`, forward and backward.
 
-    `rows_apart` runs a dense case's rows as documents, if an operator supports the mask only for documents.
+    `rows_as_documents` runs a dense case's rows as documents, for an operator that supports the mask only there.
     """
     case = inputs.case
     if deterministic and case.backward and not operators[1].IS_DETERMINISTIC:
@@ -94,7 +94,7 @@ def _describe_load_failure() -> str:
 
 
 def build_attn_bias(inputs: Inputs) -> Any:
-    """Return xformers' bias of a dense or packed case."""
+    """Return xformers' bias for a dense or packed case."""
     from xformers.ops.fmha import attn_bias
 
     case = inputs.case

@@ -1,16 +1,16 @@
-"""flash-attn's kernels emulated in plain torch, so that the ring schedules built on them run without a GPU.
+"""flash-attn's kernels emulated in plain torch, so that the ring schedules that use them run without a GPU.
 
-`install` registers it as the package `flash_attn`, only in this process, which is a measuring child. The real
-ring-flash-attn then runs its own sharding, communication and merging on top. Faults of the real kernels do not show,
-and the report says that they were emulated.
+`install` registers it as the package `flash_attn`, only in this process, which is a measuring child. The installed
+ring-flash-attn then runs its own sharding, communication and merging with it. Faults of flash-attn's own kernels are
+not detected, and the report states that they were emulated.
 
-- `block`: the arithmetic, one document at a time, rounded where the kernels round.
+- `block`: the arithmetic, one document at a time, with the kernels' roundings.
 - `signatures`: the parameters of the functions of each generation.
-- `refusals`: what the kernels refuse.
+- `refusals`: the arguments that the kernels refuse.
 - `interface`: the four block functions; `public`: the functions that a model calls.
 
-Not emulated: dropout, paged keys, flash_attn_with_kvcache, flash_attn.bert_padding (transformers 5.17 uses the last
-two only if the distribution flash-attn is installed), rotary and layers.
+Not emulated: dropout, paged keys, flash_attn_with_kvcache, flash_attn.bert_padding (transformers 5.17 uses the last two
+only if the distribution flash-attn is installed), rotary and layers.
 """
 
 import importlib.machinery

@@ -1,10 +1,10 @@
-"""Attention of one document as flash-attn's kernels compute it, in plain torch, rounded where the kernels round.
+"""Attention of one document as flash-attn's kernels compute it, in plain torch, with the kernels' roundings.
 
-Scores and sums are float32; P and dS are rounded to the io dtype before they meet V, dout, K and Q; out, dq, dk and dv
-are rounded once; dk and dv of a group of query heads are rounded for each head and then added up (flash-attn 2.8.3,
-csrc/flash_attn/flash_api.cpp, `dk_expanded`). Queries come in chunks, and a chunk meets only the keys that it sees.
-A query that sees no key has out 0 and LSE +inf (csrc/flash_attn/src/softmax.h, `normalize_softmax_lse`). ALiBi under a
-causal mask is slope · key, which moves LSE by slope · query (csrc/flash_attn/src/mask.h, `apply_mask`).
+Scores and sums are float32. P and dS are rounded to the io dtype before the products with V, dout, K and Q. out, dq, dk
+and dv are rounded once. dk and dv of a group of query heads are rounded for each head and then summed (flash-attn
+2.8.3, csrc/flash_attn/flash_api.cpp, `dk_expanded`). Queries are processed in chunks, each with only its visible keys.
+A query without keys has out 0 and LSE +inf (csrc/flash_attn/src/softmax.h, `normalize_softmax_lse`). With a causal
+mask, ALiBi is slope · key, which shifts LSE by slope · query (csrc/flash_attn/src/mask.h, `apply_mask`).
 """
 
 import math
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CHUNK_ROWS = (16, 128)  # least and most queries of a chunk: as many as make its scores fit in CHUNK_SCORES
+CHUNK_ROWS = (16, 128)  # the least and the most queries in a chunk; otherwise as many as have CHUNK_SCORES scores
 CHUNK_SCORES = 1 << 22
 
 
 @dataclass(frozen=True)
 class ScoreSettings:
-    """What a block call does to its scores: scale, soft-cap, ALiBi, and diagonals through the bottom right corner."""
+    """How a block call changes its scores: scale, soft-cap, ALiBi, and diagonals through the bottom right corner."""
 
     softmax_scale: float
     window_size: tuple[int, int] = (-1, -1)  # keys before and after a query's own; -1: all; causal: none after
@@ -28,7 +28,7 @@ class ScoreSettings:
     alibi_slopes: Tensor | None = None  # (heads,) float32
 
     def visible_keys(self, first: int, last: int, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
-        """Return the range of keys that the queries first … last - 1 may see."""
+        """Return the range of keys that are visible to the queries first … last - 1."""
         offset, (left, right) = seqlen_k - seqlen_q, self.window_size
         begin = 0 if left < 0 else max(0, first + offset - left)
         end = seqlen_k if right < 0 else min(seqlen_k, last + offset + right)
@@ -77,7 +77,7 @@ def backward(
 
 
 def _iter_chunks(q: Tensor, k: Tensor, settings: ScoreSettings) -> Iterator[tuple[slice, slice]]:
-    """Yield chunks of queries, each with the keys that any of them sees."""
+    """Yield chunks of queries, each with the keys that are visible to any of them."""
     rows_that_fit = CHUNK_SCORES // max(1, q.shape[1] * k.shape[0])
     size = min(max(rows_that_fit, CHUNK_ROWS[0]), CHUNK_ROWS[1])
     for first in range(0, q.shape[0], size):
@@ -120,7 +120,7 @@ def _round_to_dtype(x: Tensor, like: Tensor) -> Tensor:
 
 
 def _sum_groups(x: Tensor, group: int, like: Tensor) -> Tensor:
-    """Return `(heads, tokens, d)` rounded, then added up over each group of heads, as `(tokens, kv heads, d)`."""
+    """Return `(heads, tokens, d)` rounded, then summed over each group of heads, as `(tokens, kv heads, d)`."""
     x = x.to(like.dtype)
     if group > 1:
         x = x.unflatten(0, (-1, group)).sum(1)

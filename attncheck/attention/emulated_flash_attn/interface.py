@@ -1,10 +1,11 @@
-"""flash-attn's four block functions, with the arity, the LSE layout and the wrapping of each of its generations.
+"""flash-attn's four block functions, with each generation's number of arguments, LSE layout and wrapping.
 
 Before 2.7 they are functions; a forward returns 8 values and a backward its gradients with softmax_d. Since 2.7 they
-are custom operators of torch, whose function ring-flash-attn finds as `_init_fn`; a forward returns 4 values, a
-backward softmax_d. Gradients are written into the given buffers, regardless of their strides; softmax_lse is read as it
-lies in memory, for its strides are ignored (csrc/flash_attn/flash_api.cpp, `mha_bwd`, 2.5.9.post1 and 2.8.3). What the
-kernels leave unwritten of an LSE is NaN."""
+are custom operators of torch, and ring-flash-attn uses their `_init_fn`; a forward returns 4 values, a backward
+softmax_d. Gradients are written into the given buffers, with any strides. softmax_lse is read in memory order, because
+its strides are ignored (csrc/flash_attn/flash_api.cpp, `mha_bwd`, 2.5.9.post1 and 2.8.3). Elements of an LSE that the
+kernels leave unwritten are NaN.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -16,12 +17,12 @@ from .block import ScoreSettings, backward, forward
 from .refusals import refuse
 from .signatures import BLOCKS, make_signature
 
-DocumentIndex = tuple[Any, Any, Any]  # a document's queries, its keys, its LSE: each an index
-QUERY_BLOCK = 128  # softmax_d has room for blocks of queries
+DocumentIndex = tuple[Any, Any, Any]  # indices of a document's queries, keys and LSE
+QUERY_BLOCK = 128  # softmax_d is padded to a multiple of this many queries
 
 
 def make_block_functions(generation: str) -> dict[str, Any]:
-    """Return the four functions of a generation, by name; new custom operators replace those registered before."""
+    """Return the four functions of a generation, by name; new custom operators replace earlier ones."""
     return {name: _make_function(name, generation) for name in BLOCKS}
 
 

@@ -1,4 +1,4 @@
-"""flash-attn's public functions over the emulated block functions: dense and varlen, with k and v split or packed."""
+"""flash-attn's public functions, with the emulated block functions: dense and varlen, with k and v split or packed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from .signatures import PUBLIC, function_parameters, make_signature
 
 
 class _Attention(torch.autograd.Function):
-    """Attention by a pair of block functions, called with `kwargs`; LSE has no gradient, as in flash-attn."""
+    """Attention with a pair of block functions, called with `kwargs`; LSE has no gradient, as in flash-attn."""
 
     @staticmethod
     def forward(
@@ -41,7 +41,7 @@ class _Attention(torch.autograd.Function):
 
 
 def make_public_functions(generation: str, blocks: dict[str, Any]) -> dict[str, Any]:
-    """Return the six public functions of a generation over its block functions, by name."""
+    """Return the six public functions of a generation, based on its block functions, by name."""
     return {name: _make_function(name, generation, blocks) for name in PUBLIC}
 
 
@@ -71,7 +71,7 @@ def _make_function(name: str, generation: str, blocks: dict[str, Any]) -> Callab
 
 
 def _pop_qkv(arguments: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """Take q, k and v out of the arguments; packed ones are stacked before the heads."""
+    """Remove q, k and v from the arguments and return them; packed ones are stacked before the heads."""
     if "qkv" in arguments:
         q, k, v = arguments.pop("qkv").unbind(-3)
     elif "kv" in arguments:
@@ -82,7 +82,7 @@ def _pop_qkv(arguments: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _block_kwargs(arguments: dict[str, Any], head_dim: int, generation: str) -> dict[str, Any]:
-    """Return the arguments of a public function as both block functions take them, with explicit defaults."""
+    """Return the arguments of a public function for both block functions, with explicit defaults."""
     kwargs = {name: x for name, x in arguments.items() if name not in ("return_attn_probs", "deterministic")}
     if kwargs["softmax_scale"] is None:
         kwargs["softmax_scale"] = head_dim**-0.5

@@ -1,8 +1,7 @@
-"""What flash-attn's kernels refuse, with their messages, and what their emulation does not implement.
+"""Refuses the arguments that flash-attn's kernels refuse, with their messages, and those not emulated.
 
-Source: the checks of csrc/flash_attn/flash_api.cpp of flash-attn 2.8.3. Two are attncheck's own: where a document is
-longer than its max_seqlen, or LSE is not float32, the kernels leave memory unwritten or read it as something else, and
-say nothing.
+Source: the checks of csrc/flash_attn/flash_api.cpp of flash-attn 2.8.3. Two checks are attncheck's own: a document
+longer than its max_seqlen, and an LSE that is not float32. The kernels silently leave memory unwritten or misread it.
 """
 
 from itertools import pairwise

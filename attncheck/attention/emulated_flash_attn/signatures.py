@@ -1,7 +1,7 @@
 """The parameters of flash-attn's functions, generation by generation, as `inspect` shows them.
 
 - 2.5: `window_size` is a pair; a packed LSE is (documents, heads, max_seqlen).
-- 2.6: `softcap` comes in; a packed LSE is (heads, tokens).
+- 2.6: `softcap` is new; a packed LSE is (heads, tokens).
 - 2.7 and 2.8: the window of the block functions is two numbers.
 
 Source: Dao-AILab/flash-attention, flash_attn/flash_attn_interface.py of 2.5.8, 2.6.3, 2.7.4.post1 and 2.8.3. Within a

@@ -1,8 +1,8 @@
-"""The float64 reference of a case and, alongside each element, the rounding noise that an ideal kernel must make.
+"""The exact reference of a case and, alongside each element, the rounding noise that an ideal kernel must make.
 
-One pass over chunks of query rows yields out, LSE, dq, dk and dv, and sigma, the rms error of a kernel of the class
-under judgement (`attncheck.attention.reference.rounding_noise`). Memory is a chunk of rows by the keys they see, and
-the results; never seqlen².
+One pass over chunks of query rows yields out, LSE, dq, dk and dv, and sigma, the rms error of a kernel of the judged
+class (`attncheck.attention.reference.rounding_noise`). Memory is a chunk of rows times their visible keys, plus the
+results; never seqlen².
 """
 
 import itertools
@@ -26,8 +26,9 @@ from attncheck.attention.reference.rounding_noise import (
 )
 from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, sampled_rows, visible_bounds
 
+CHUNK_ROWS = 64  # of each document, at least, in a chunk of several documents
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
-CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 24}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
+CHUNK_SCORES = {"cpu": 1 << 17, "cuda": 1 << 24}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
 
 
 @dataclass
@@ -36,9 +37,9 @@ class Reference:
 
     case: Case
     out: Tensor  # (batch, rows, num_heads, v_head_dim), wide
-    lse: Tensor  # (batch, num_heads, rows), wide; -inf if no key is seen
-    expected_logit: Tensor  # (batch, num_heads, rows): sum of P·S, how LSE moves with the softmax scale
-    lse_slack: Tensor  # (batch, num_heads, rows): the most that an approximate tanh may change LSE
+    lse: Tensor  # (batch, num_heads, rows), wide; -inf without visible keys
+    expected_logit: Tensor  # (batch, num_heads, rows): sum of P·S, the derivative of LSE by the softmax scale
+    lse_slack: Tensor  # (batch, num_heads, rows): the largest change of LSE by an approximate tanh
     dq: Tensor  # (batch, rows, num_heads, head_dim), wide
     dk: Tensor
     dv: Tensor
@@ -46,18 +47,18 @@ class Reference:
     dsinks: Tensor | None = None  # (num_heads,)
     rows: Tensor | None = None  # the sampled query rows, None: all of them
     judged: Tensor | None = None  # bool (batch, rows): neither padding nor a row without keys
-    rounds_alike: bool = False  # whether all rows share roundings, which then do not average out over them
+    rounds_alike: bool = False  # whether all rows share roundings, which then do not average out
 
 
 def wide_dtype(device: str, dtype: str) -> torch.dtype:
-    """Return the dtype of the reference on `device`: float64 if that is fast, else float32 for 16-bit cases.
+    """Return the dtype of the reference on `device`: float64 if that is fast, otherwise float32 for 16-bit cases.
 
     Datacenter GPUs do float64 at half of float32's rate or nearly so; the others at 1/32 or 1/64 (CUDA C++ Programming
-    Guide, throughput of native arithmetic instructions). float32 is 700 times finer than float16.
+    Guide, throughput of native arithmetic instructions). A CPU takes twice as long for it. float32's
+    errors are below those of an ideal 16-bit kernel, mostly by two orders of magnitude.
     """
-    if device == "cpu" or dtype == "float32":
-        return torch.float64
-    return torch.float64 if torch.cuda.get_device_capability() in FAST_FLOAT64 else torch.float32
+    is_fast = device != "cpu" and torch.cuda.get_device_capability() in FAST_FLOAT64
+    return torch.float64 if is_fast or dtype == "float32" else torch.float32
 
 
 def compute_reference(
@@ -65,21 +66,21 @@ def compute_reference(
 ) -> Reference:
     """Return the reference of `inputs`, with the rounding noise of a kernel of class `noise`.
 
-    `rounded_bias`: the kernel takes ALiBi as a mask in the case's dtype. `roundings`: how often it rounds its sums
-    for dq, and for dk and dv, in addition to the final rounding.
+    `rounded_bias`: the kernel takes ALiBi as a mask in the case's dtype. `roundings`: the number of roundings of its
+    sums for dq, and for dk and dv, in addition to the final rounding.
     """
     return add_sum_roundings(compute_unrounded_reference(inputs, noise, rounded_bias), inputs.device, roundings)
 
 
 def compute_unrounded_reference(inputs: Inputs, noise: Noise = "fused", rounded_bias: bool = False) -> Reference:
-    """Return the exact results, whose `sigma` holds variances yet, without what `add_sum_roundings` adds."""
+    """Return the exact results with variances in `sigma`, without those that `add_sum_roundings` adds."""
     case = inputs.case
     model = rounding_model(case, inputs.device, noise, rounded_bias)
     wide = wide_dtype(inputs.device, case.dtype)
     result = _allocate_reference(inputs, wide)
-    for segment_run in _group_equal_segments(case):
+    for segment_run in _group_equal_segments(case, CHUNK_SCORES[torch.device(inputs.device).type]):
         _add_documents(inputs, segment_run, model, result, wide)
-    result.rounds_alike = model.rounded_bias and case.alibi  # which rounds the same distances to the same numbers
+    result.rounds_alike = model.rounded_bias and case.alibi  # the bias rounds equal distances equally
     return result
 
 
@@ -106,14 +107,20 @@ def _allocate_reference(inputs: Inputs, wide: torch.dtype) -> Reference:
     )
 
 
-def _group_equal_segments(case: Case) -> Iterator[list[Segment]]:
-    """Yield runs of documents of equal shape and position: the rows of a dense batch are computed together."""
+def _group_equal_segments(case: Case, chunk_scores: int) -> Iterator[list[Segment]]:
+    """Yield runs of documents of equal shape and position: the rows of a dense batch are computed together.
+
+    As many as have `CHUNK_ROWS` rows each in one chunk.
+    """
     nonempty = [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
     numbered = enumerate(nonempty)
     for _, run in itertools.groupby(
         numbered, key=lambda p: (p[1].batch - p[0], p[1].q_start, p[1].q_stop, p[1].k_start, p[1].k_stop)
     ):
-        yield [segment for _, segment in run]
+        segments = [segment for _, segment in run]
+        seqlen_q, seqlen_k = segments[0].q_stop - segments[0].q_start, segments[0].k_stop - segments[0].k_start
+        count = max(1, chunk_scores // (case.num_heads * seqlen_k * min(seqlen_q, CHUNK_ROWS)))
+        yield from (segments[start : start + count] for start in range(0, len(segments), count))
 
 
 def _add_documents(
@@ -175,7 +182,7 @@ class _KeyGradients:
 
 @dataclass
 class _Chunk:
-    """Some query rows of a document, with the keys begin..end-1 that any of them attends to."""
+    """Some query rows of a document, with the keys begin..end-1 that are visible to any of them."""
 
     inputs: Inputs
     model: RoundingModel
@@ -213,7 +220,7 @@ class _Chunk:
             result.sigma["dsinks"] += variance.sum((0, 3, 4)).reshape(-1)
 
     def _compute_exact(self, k: Tensor, v: Tensor) -> tuple[ExactChunk, Tensor, Tensor]:
-        """Return the exact tensors, LSE and D; LSE and D keep the rows' last dimension as 1."""
+        """Return the exact tensors, LSE and D; LSE and D keep the last dimension, with size 1."""
         case, scale = self.inputs.case, self.inputs.case.softmax_scale
         q, dout = self._select_rows(self.inputs.q, k), self._select_rows(self.inputs.dout, k)
         s = torch.matmul(q, k).mul_(scale)
@@ -270,7 +277,7 @@ class _Chunk:
         target[self.batches, self.result_rows] = heads.transpose(1, 2).to(target.dtype)
 
     def _store_lse(self, result: Reference, exact: ExactChunk, lse: Tensor) -> None:
-        """Store LSE, its derivative by the softmax scale, and how much rounded or approximated scores may change it."""
+        """Store LSE, its derivative by the softmax scale, and the effect of rounded or approximated scores on it."""
         index = (self.batches, slice(None), self.result_rows)
         shape = (lse.shape[0], result.lse.shape[1], len(self.rows))
         result.lse[index] = lse.view(shape)
@@ -285,19 +292,19 @@ class _Chunk:
 def add_sum_roundings(result: Reference, device: str, roundings: tuple[float, float]) -> Reference:
     """Add the rounding of dk and dv, and of sums; turn variances into standard deviations with a floor.
 
-    A sum of n parts that is rounded after each passes through partial sums. They form a random walk that ends in the
-    result. Their mean square is a third of the result's own, plus a third of the walk's variance, taken as the mean
-    square of the row. So a sum that cancels is charged for the sizes that it passed through.
+    A sum of n parts that is rounded after each passes through partial sums, which form a random walk towards the
+    result. Their mean square is a third of the result's, plus a third of the walk's variance, taken as the mean square
+    of the row. A sum that cancels is therefore charged for the sizes of its partial sums.
     """
     case, model = result.case, rounding_model(result.case, device, "fused", False)
     roundings_dkv = 2.0 if case.num_kv_heads < case.num_heads else 1.0
     final_roundings = {"dq": 0.0, "dk": roundings_dkv, "dv": roundings_dkv}
     for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
-        walk = roundings[0 if name == "dq" else 1] * (
-            exact.float().square() / 3.0 + exact.float().square().mean(-1, keepdim=True) / 3.0
-        )
-        result.sigma[name] += model.kappa**2 * walk
-        result.sigma[name] += final_roundings[name] * ((model.kappa * exact.float()).square() + model.eta**2)
+        square, times = exact.float().square(), roundings[0 if name == "dq" else 1] / 3.0
+        if times:
+            result.sigma[name] += model.kappa**2 * times * (square + square.mean(-1, keepdim=True))
+        if final_roundings[name]:
+            result.sigma[name] += final_roundings[name] * (model.kappa**2 * square + model.eta**2)
     if result.dsinks is not None:  # the sum's own rounding, and that of the sinks' dtype
         result.sigma["dsinks"] += 2.0 * (model.kappa * result.dsinks.float()).square()
     for name, variance in result.sigma.items():

@@ -5,22 +5,22 @@ kernel), or rounds the scores too (eager). The formulas are first-order error pr
 round-to-nearest relative error has rms kappa = u·sqrt(1 / (8 ln 2)) for a log-uniform mantissa (probabilistic rounding
 error analysis: Higham and Mary 2019, doi 10.1137/18M1226312). With element-wise products:
 
-    var_out = kappa² [(P·P)(V·V) + O·O]
-    var_D   = sum over head_dim of dO·dO·var_out,   D = rowsum(dO·O)
-    var_dq  = kappa² [scale² (dS·dS)(K·K) + dQ·dQ] + scale² var_D (P K)²
-    var_dk  = kappa² [scale² (dS·dS)ᵀ(Q·Q) + dK·dK] + scale² ((P·P) var_D)ᵀ(Q·Q)
-    var_dv  = kappa² [(P·P)ᵀ(dO·dO) + dV·dV]
+var_out = kappa² [(P·P)(V·V) + O·O]
+var_D   = sum over head_dim of dO·dO·var_out,   D = rowsum(dO·O)
+var_dq  = kappa² [scale² (dS·dS)(K·K) + dQ·dQ] + scale² var_D (P K)²
+var_dk  = kappa² [scale² (dS·dS)ᵀ(Q·Q) + dK·dK] + scale² ((P·P) var_D)ᵀ(Q·Q)
+var_dv  = kappa² [(P·P)ᵀ(dO·dO) + dV·dV]
 
 plus the float32 sums' own rounding, one more kappa²·dK² and kappa²·dV² for the group sum of grouped-query attention,
-eta² = (2^-24)²/12 wherever float16 rounds, and, where scores or dP are themselves rounded (eager; float32; a bias in
-the io dtype), the propagation of those variances. With a soft-cap on a GPU the scores carry the error of its
-approximate tanh, and so does the derivative 1 - tanh².
+and eta² = (2^-24)²/12 for each float16 rounding. If scores or dP are themselves rounded (eager; float32; a bias in the
+io dtype), those variances are propagated. With a soft-cap on a GPU the scores carry the error of its approximate tanh,
+and so does the derivative 1 - tanh².
 
-Kernels that merge blocks weight them by exp(lse_block - lse), and every backward computes P = exp(S - lse). The
-float32 rounding of an LSE of 160 is a relative error of 1e-5, shared by the whole row. If results are float32 too, it
-counts twice, for the block and for the row: w = 2·kappa32²·lse² on out, P, dS, dq and D.
+Kernels that merge blocks weight them by exp(lse_block - lse), and every backward computes P = exp(S - lse). The float32
+rounding of an LSE of 160 is a relative error of 1e-5, shared by the whole row. If results are float32 too, it counts
+twice, for the block and for the row: w = 2·kappa32²·lse² on out, P, dS, dq and D.
 
-Everything is computed in float32: one per cent is enough for sigma.
+Everything is computed in float32, because sigma needs a precision of only one per cent.
 """
 
 import functools
@@ -46,14 +46,14 @@ SUMMED_TILE = 32  # products that a kernel sums before it rounds to float32
 
 @dataclass(frozen=True)
 class RoundingModel:
-    """Which results the judged kernel rounds, and how coarsely."""
+    """The results that the judged kernel rounds, and the precision of the rounding."""
 
     noise: Noise
     kappa: float  # rms relative error of a rounding to the case's dtype
-    eta: float  # rms absolute error among its subnormals, 0 if they cannot occur
-    is_16_bit: bool  # float16 or bfloat16
+    eta: float  # rms absolute error of its subnormals, 0 if they cannot occur
+    is_16_bit: bool  # whether it is float16 or bfloat16
     tanh: float  # rms relative error of tanh, 0 if it is exact to float32
-    rounded_bias: bool  # ALiBi comes as a mask in the case's dtype
+    rounded_bias: bool  # whether ALiBi is a mask in the case's dtype
 
 
 def rounding_model(case: Case, device: str, noise: Noise, rounded_bias: bool) -> RoundingModel:
@@ -69,7 +69,7 @@ def rounding_model(case: Case, device: str, noise: Noise, rounded_bias: bool) ->
 class ExactChunk:
     """The exact tensors of a chunk: `(n, kv heads, group · rows, keys or head_dim)`; keys' as `(n, kv heads, …)`.
 
-    `s` is 0 if a key is hidden; `ds` is with respect to the product before a soft-cap.
+    `s` is 0 if a key is hidden; `ds` is the gradient of the product before a soft-cap.
     """
 
     scale: float
@@ -83,10 +83,10 @@ class ExactChunk:
     ds: Tensor
     out: Tensor
     dq: Tensor
-    lse: Tensor  # (n, kv heads, group · rows, 1), -inf if no key is seen
+    lse: Tensor  # (n, kv heads, group · rows, 1), -inf without visible keys
     visible: Tensor  # bool (rows, keys)
-    bias: Tensor | None = None  # as s
-    tanh: Tensor | None = None  # of the product over the soft-cap
+    bias: Tensor | None = None  # in the shape of s
+    tanh: Tensor | None = None  # tanh of the product over the soft-cap
     ds_capped: Tensor | None = None  # dS before the soft-cap's derivative
 
 
@@ -116,14 +116,14 @@ class Variances:
             self.var_out = self.var_out + self.lse_variance * self.out.square()
 
     def _logit_variance(self, exact: ExactChunk) -> Tensor | None:
-        """Return the variance of the scores, None if a 16-bit kernel's float32 scores have a negligible one."""
+        """Return the variance of the scores, None if it is negligible in a 16-bit kernel's float32 scores."""
         model, s2 = self.model, exact.s.float().square()
         terms: list[Tensor] = []
         if not model.is_16_bit:
             products = torch.matmul(self.q2, self.k2.mT) * self.scale**2
             terms.append(KAPPA32**2 * (products * (self.q2.shape[-1] / 2) + s2 + 1.0))
         elif model.noise == "eager":
-            # The product is rounded, then again when scaled (unless by a power of two), and by each step of a soft-cap.
+            # The product is rounded, again after scaling (unless by a power of two), and at each step of a soft-cap.
             times = 1.0 + (not math.log2(self.scale).is_integer()) + 3.0 * (exact.tanh is not None)
             terms.append(times * model.kappa**2 * s2)
         if model.tanh:
@@ -133,7 +133,7 @@ class Variances:
         return functools.reduce(torch.add, terms) if terms else None
 
     def _dp_variance(self, exact: ExactChunk) -> Tensor | None:
-        """Return the variance of dP, None if a 16-bit kernel's float32 dP has a negligible one."""
+        """Return the variance of dP, None if it is negligible in a 16-bit kernel's float32 dP."""
         model = self.model
         if model.is_16_bit:
             return model.kappa**2 * exact.dp.float().square() if model.noise == "eager" else None
@@ -147,7 +147,7 @@ class Variances:
         return 2.0 * KAPPA32**2 * exact.lse.float().masked_fill(exact.lse == -math.inf, 0.0).square()
 
     def _tanh_slope_variance(self, exact: ExactChunk) -> Tensor | None:
-        """Return the variance of dS that an approximate tanh causes by its derivative, None if tanh is exact."""
+        """Return the variance of dS from the derivative of an approximate tanh, None if tanh is exact."""
         if not self.model.tanh or exact.tanh is None or exact.ds_capped is None:
             return None
         return (self.model.tanh * 2.0 * exact.tanh.float().square() * exact.ds_capped.float()).square()
@@ -165,11 +165,12 @@ class Variances:
         return var
 
     def _sum_visible(self, x: Tensor) -> Tensor:
-        """Sum x over the keys that each row sees: (n, kv, group * rows, d)."""
+        """Return the sum of x over each row's visible keys: (n, kv, group * rows, d)."""
         rows = torch.matmul(self.visible, x)  # (n, kv, rows, d)
         group = self.p.shape[2] // self.visible.shape[0]
         return rows.repeat(1, 1, group, 1)
 
+    @functools.cached_property
     def _score_noise_terms(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the variances that noisy scores cause: of LSE, of ln P, and of rowsum(dS·noise)."""
         if self.logit_variance is None:
@@ -177,11 +178,12 @@ class Variances:
         shift = (self.p2 * self.logit_variance).sum(-1, keepdim=True)
         return shift, self.logit_variance + shift, (self.ds2 * self.logit_variance).sum(-1, keepdim=True)
 
+    @functools.cached_property
     def _ds_variance(self) -> Tensor:
         """Return the variance of dS beyond that of D: rounding, noisy scores, noisy dP."""
         model = self.model
         variance = (model.kappa**2 + KAPPA32**2 * self.tile_count) * self.ds2
-        score_noise = self._score_noise_terms()
+        score_noise = self._score_noise_terms
         if score_noise is not None:
             variance = variance + self.ds2 * score_noise[1]
         if self.dp_variance is not None:
@@ -190,10 +192,11 @@ class Variances:
             variance = variance + self.tanh_slope_variance
         return variance
 
+    @functools.cached_property
     def _delta_variance(self) -> Tensor:
-        """Return the variance of the term subtracted from a whole row of dP: D's, and what noisy scores and dP add."""
+        """Return the variance of the term subtracted from a whole row of dP: D's, and that of noisy scores and dP."""
         var = self.var_delta
-        score_noise = self._score_noise_terms()
+        score_noise = self._score_noise_terms
         if score_noise is not None:
             var = var + score_noise[2]
         if self.dp_variance is not None:
@@ -204,7 +207,7 @@ class Variances:
         """Return the variances of out and dq."""
         model, scale2 = self.model, self.scale**2
         pk = torch.matmul(self.p, self.k.mT).square()
-        var = scale2 * (torch.matmul(self._ds_variance(), self.k2) + self._delta_variance() * pk)
+        var = scale2 * (torch.matmul(self._ds_variance, self.k2) + self._delta_variance * pk)
         var = var + model.kappa**2 * self.dq.square()
         if self.lse_variance is not None:
             var = var + self.lse_variance * self.dq.square()
@@ -217,9 +220,9 @@ class Variances:
 
         The gradient is -sum of sink_weight·D over rows; eager rounds the weight as it rounds P.
         """
-        var = sink_weight.float().square() * self._delta_variance()
+        var = sink_weight.float().square() * self._delta_variance
         relative = torch.zeros_like(var)
-        score_noise = self._score_noise_terms()
+        score_noise = self._score_noise_terms
         if score_noise is not None:
             relative = relative + score_noise[0]
         if self.model.noise == "eager":
@@ -229,13 +232,13 @@ class Variances:
     def key_variances(self) -> tuple[Tensor, Tensor]:
         """Return the variances of dk and dv, without the rounding of the results themselves."""
         model, scale2 = self.model, self.scale**2
-        ds_variance = self._ds_variance() + self.p2 * self._delta_variance()
+        ds_variance = self._ds_variance + self.p2 * self._delta_variance
         p_variance = (model.kappa**2 + KAPPA32**2 * self.tile_count) * self.p2
         if self.lse_variance is not None:
             ds_variance = ds_variance + self.lse_variance * self.ds2
             p_variance = p_variance + self.lse_variance * self.p2
         var_dk = scale2 * torch.matmul(ds_variance.mT, self.q2)
-        score_noise = self._score_noise_terms()
+        score_noise = self._score_noise_terms
         if score_noise is not None:
             p_variance = p_variance + self.p2 * score_noise[1]
         var_dv = torch.matmul(p_variance.mT, self.dout2)

@@ -19,7 +19,7 @@ TENSORS = ("out", "dq", "dk", "dv")
 def score_outputs(
     outputs: Outputs, reference: Reference, eager: Outputs | None = None, judge_lse: bool = True
 ) -> list[Score]:
-    """Return one score for each tensor that was returned; `eager` holds the same-dtype yardstick's outputs.
+    """Return one score for each returned tensor; `eager` holds the yardstick's outputs in the same dtype.
 
     All measurements leave the device together, because each transfer waits if several workers share it.
     """
@@ -95,18 +95,17 @@ def _measure_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor 
 
 
 def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor, rounds_alike: bool) -> dict[str, Tensor]:
-    """Return the regression slope of the result on `want`, less 1, in each head, and its sigma; 0 if `want` is.
+    """Return each head's regression slope of the result on `want`, minus 1, and its sigma; 0 if `want` is 0.
 
     The elements of a row share P's and D's rounding, so their errors are treated as fully correlated, and errors of
-    different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want². Where
-    rows round alike it is the sum over them instead.
+    different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want². If rows
+    round alike, it is the sum over them instead.
     """
-    want = want.double()
-    size = want.square().sum((0, 1, 3))
+    size = want.square().sum((0, 1, 3), dtype=torch.float64)
     inverse = torch.where(size > 0.0, size.reciprocal(), 0.0)
     spread = (sigma * want.abs()).sum(3)
     spread = spread.sum((0, 1)) if rounds_alike else spread.square().sum((0, 1)).sqrt()
-    return {"slope": (error * want).sum((0, 1, 3)) * inverse, "slope_sigma": spread * inverse}
+    return {"slope": (error * want).sum((0, 1, 3), dtype=torch.float64) * inverse, "slope_sigma": spread * inverse}
 
 
 def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Reference) -> Score:
@@ -148,8 +147,7 @@ def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Re
 
 
 def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> Tensor:
-    """Count NaN and infinity: anywhere in a gradient, and in all rows of out that belong to a sequence and have a
-    key.
+    """Return the number of NaN and infinite values in a gradient, or in the rows of out that have a key.
 
     A weight's gradient sums xᵀ·dq over all rows, padding included, so that one NaN there spoils it.
     """

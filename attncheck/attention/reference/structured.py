@@ -1,12 +1,12 @@
-"""Structured probes: inputs whose results are known exactly, so that nothing is left to a tolerance.
+"""Structured probes: inputs with exactly known results, so that no tolerance is needed.
 
-- code: q = k = 0 and v a random ±1 code: exp(LSE) counts the keys a query sees, out × count is an integer sum of codes.
-- heads: v is its kv head's number, dout its query head's: wrong head order, wrong group sum.
-- retrieve: each query looks up one key by its code, v spells that key's number: names the (query, key) that is wrong.
+- code: q = k = 0 and v a random ±1 code. exp(LSE) counts a query's keys; out × count is an integer sum of codes.
+- heads: v is its kv head's number, dout its query head's: detects a wrong head order and a wrong group sum.
+- retrieve: each query looks up one key by its code, and v spells that key's number: names the wrong (query, key).
 - prefix: the second half is multiplied; causal first-half rows must keep every bit.
-- poison: other documents, or padding, are multiplied (nan_poison: NaN); a document's rows must keep every bit, its
-  gradients too, up to the rounding of a reduction whose order may change.
-- dropout: <dout, out> = <dv, v> when backward drops what forward dropped; the share kept, and two masks from two seeds.
+- poison: other documents, or padding, are multiplied (nan_poison: NaN). A document's rows must keep every bit; so must
+  its gradients, except for the rounding of a reduction whose order may change.
+- dropout: <dout, out> = <dv, v> if backward drops the same as forward; the share kept, and two masks from two seeds.
 """
 
 from attncheck.attention.reference.structured_common import BackendCall, ProbeResult
@@ -17,7 +17,7 @@ from attncheck.core.cases import Case
 
 
 def run_probe(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Return what contradicts the probe of `case`, and the (first) outputs of the backend."""
+    """Return the contradictions of the probe of `case`, and the (first) outputs of the backend."""
     return PROBES[case.probe](case, device, call)
 
 

@@ -11,20 +11,20 @@ from attncheck.attention.inputs import Inputs, apply_strides, make_inputs, zero_
 from attncheck.core.cases import Case, Segment
 
 BackendCall = Callable[[Inputs], Outputs]
-MAX_SHOWN = 4  # violations; the first one names the position
+MAX_SHOWN = 4  # the most violations; the first one names the position
 
 
 @dataclass(frozen=True)
 class ProbeResult:
     """The result of a probe: contradictions of its expectation, and harmless observations."""
 
-    outputs: Outputs  # of the first call
+    outputs: Outputs  # results of the first call
     violations: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def make_normal_inputs(case: Case, device: str) -> Inputs:
-    """Return normal inputs of the case's shape, to be overwritten."""
+    """Return normal inputs of the case's shape, which the probe overwrites."""
     return make_inputs(replace(case, probe="", values="normal", strides="contiguous", every_row=True), device)
 
 

@@ -1,12 +1,12 @@
-"""The structured probe of dropout: the share that is kept, the effect of the seed, and whether every gradient drops
-the same.
+"""The structured probe of dropout: the kept share, the effect of the seed, and equal masks in all gradients.
 
-With q = k = 0 each query gives its n keys equal weight. With unit vectors as v, out is a piece of the dropout mask:
-kept / (n (1 - rate)). One call per v_head_dim keys, all with one seed, reads the whole mask. The same seed on the
-same shapes must give the same mask, or activation checkpointing recomputes a different network. A call on random
+With q = k = 0 each query gives its n keys equal weight. With unit vectors as v, out is a part of the dropout mask: kept
+/ (n (1 - rate)). One call per v_head_dim keys, all with one seed, reads the whole mask. The same seed on the same
+shapes must give the same mask; otherwise activation checkpointing recomputes a different network. A call on random
 inputs with that seed is then compared with float64 attention under that mask, gradients included.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,8 @@ from attncheck.attention.reference.structured_common import (
 from attncheck.core.cases import Case, iter_segments
 
 DROPOUT_STEP = 1.0 / 256.0
-# Of a gradient's norm. An eager kernel in bfloat16 makes 7e-3; a gradient without its mask is off by sqrt(p / (1 - p)).
+# As a share of a gradient's norm. An eager kernel in bfloat16 has 7e-3; a gradient without its mask is off by sqrt(p /
+# (1 - p)).
 MAX_RELATIVE_ERROR = {"bfloat16": 3e-2, "float16": 4e-3, "float32": 1e-5}
 
 
@@ -67,9 +68,9 @@ def _read_weights(case: Case, normal: Inputs, call: BackendCall, start: int, see
 
 
 def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the kept keys, and what is less random than it should be.
+    """Return the errors of the kept keys, and the ways in which they are less random than expected.
 
-    One draw for a whole row, all heads or the batch is no dropout of weights. A draw that a few queries or keys share
+    One draw for a whole row, all heads or the batch is not a dropout of weights. A draw shared by a few queries or keys
     keeps the mean and the gradients; cuDNN 9.19 drops the same keys in queries i, i + 2, i + 4 and i + 6 of eight.
     """
     visible = masks.build_mask(case, device)[0, 0]
@@ -77,8 +78,8 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
     kept = weights > 0.5 * kept_weight
     if bool((kept & ~visible).any()):
         return ["with dropout, a query attends to a key that must be hidden"], []
-    # flash-attn compares 8 random bits, so that a share is kept to 1/256 (csrc/flash_attn/flash_api.cpp,
-    # p_dropout_in_uint8_t): that much is its resolution, not a fault.
+    # flash-attn compares 8 random bits (csrc/flash_attn/flash_api.cpp, p_dropout_in_uint8_t), so the kept share is
+    # exact only to 1/256: that is its resolution, not a fault.
     total = float(visible.sum()) * kept.shape[0] * kept.shape[1]
     share = float(kept.sum()) / total
     chance = math.sqrt(case.dropout * (1.0 - case.dropout) / total)
@@ -91,7 +92,8 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
             f"the weights that dropout {case.dropout:g} keeps are multiplied by {mean_weight:.4g}, "
             f"not {kept_weight:.4g}"
         )
-    # Among independent keys the number kept in a row, a column, or at one place in all heads has a binomial variance.
+    # With independent keys, the number kept in a row, a column, or at one position in all heads has a binomial
+    # variance.
     for name, dims in (("rows", (3,)), ("columns", (2,)), ("heads", (1,)), ("batch rows", (0,))):
         offset = (kept.double() - share) * visible
         size = visible.double().expand_as(offset).sum(dims)
@@ -108,9 +110,19 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
             if is_partial:
                 warnings.append(f"{text}: about {ratio:.1f} {sharers} share each draw")
             else:
-                violations.append(text)
+                violations.append(text + "".join(_name_copies(kept, dims[0], name)))
             break
     return violations, warnings
+
+
+def _name_copies(kept: Tensor, dim: int, name: str) -> Iterator[str]:
+    """Yield the first two heads, or batch rows, that drop the same keys."""
+    if dim > 1:
+        return
+    for i, j in itertools.combinations(range(kept.shape[dim]), 2):
+        if torch.equal(kept.select(dim, i), kept.select(dim, j)):
+            yield f": {name} {i} and {j} drop the same keys"
+            return
 
 
 def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor) -> Iterator[str]:

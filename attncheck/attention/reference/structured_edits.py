@@ -27,8 +27,8 @@ def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
     k, v = inputs.k.clone(), inputs.v.clone()
     k[:, split:] *= kv_poison_factor(case)
     v[:, split:] *= kv_poison_factor(case)
-    before = copy_outputs(call(inputs))
-    after = copy_outputs(call(apply_strides(replace(inputs, k=k, v=v))))
+    before = call(inputs)
+    after = call(apply_strides(replace(inputs, k=k, v=v)))
     _, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
     rows = slice(
         max(0, -high), min(max(0, split - high), case.seqlen_q)
@@ -48,7 +48,7 @@ def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
 
 
 def find_state(inputs: Inputs, before: Outputs, call: BackendCall) -> tuple[str, ...]:
-    """Return what changes if the same call is made again, twice: then nothing that was edited is to blame."""
+    """Return what changes when the same call is repeated, twice: then the edit is not the cause."""
     case, all_keys = inputs.case, torch.ones(inputs.k.shape[:2], dtype=torch.bool, device=inputs.device)
     why = "when the same call is made again: it keeps state or reads unwritten memory"
     for after in (call(inputs) for _ in range(2)):
@@ -67,11 +67,11 @@ def find_state(inputs: Inputs, before: Outputs, call: BackendCall) -> tuple[str,
 def probe_poison(case: Case, device: str, call: BackendCall) -> ProbeResult:
     """Multiply everything outside some documents in turn, or in the padding; the rest must keep every bit.
 
-    A kernel whose last tile reaches into the next document multiplies that document's keys by weights of zero, so
-    only NaN gets across. This is harmless unless memory next to the documents is left uninitialised.
+    A kernel whose last tile reaches into the next document multiplies that document's keys by weights of zero, so only
+    NaN leaks. This is harmless unless memory next to the documents is uninitialised.
     """
     inputs = make_inputs(case, device)
-    before = copy_outputs(call(inputs))
+    before = call(inputs)
     factors = (math.nan, math.nan) if case.probe == "nan_poison" else (kv_poison_factor(case), q_poison_factor(case))
     leaks = _find_all_leaks(case, inputs, before, factors, call)
     if not leaks or case.probe != "nan_poison":
@@ -99,7 +99,7 @@ def _find_leaks(
     factors: tuple[float, float],
     call: BackendCall,
 ) -> Iterator[str]:
-    """Yield what changes in `documents` when k and v, and q, outside them are multiplied by `factors`."""
+    """Yield the changes in `documents` when k and v, and q, outside them are multiplied by `factors`."""
     inside_q = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
     inside_k = torch.zeros(case.batch, case.seqlen_k, dtype=torch.bool, device=inputs.device)
     sees_keys = rows_with_keys(case, inputs.device)
@@ -131,24 +131,14 @@ def _list_changes(
         if name == "lse":
             a, b = a.transpose(1, 2), b.transpose(1, 2)
         a, b = a[inside], b[inside]
-        is_nan = a.isnan() & b.isnan()  # in both calls: wrong, but not a change
+        is_nan = a.isnan() & b.isnan()  # NaN in both calls is wrong, but not a change
         a, b = a.masked_fill(is_nan, 0.0), b.masked_fill(is_nan, 0.0)
         if not torch.equal(a, b) and not (name in ("dq", "dk", "dv") and _is_nearly_equal(a, b, case.dtype)):
             yield name, _first_difference(a[None], b[None])
 
 
-def copy_outputs(outputs: Outputs) -> Outputs:
-    """Return outputs with memory of their own, because a backend may return two results in one buffer."""
-    tensors = {name: getattr(outputs, name) for name in ("out", "lse", "dq", "dk", "dv")}
-    copies = {name: None if x is None else x.clone() for name, x in tensors.items()}
-    assert copies["out"] is not None
-    return Outputs(
-        copies["out"], copies["lse"], copies["dq"], copies["dk"], copies["dv"], outputs.dsinks, outputs.operators
-    )
-
-
 def _is_nearly_equal(before: Tensor, after: Tensor, dtype: str) -> bool:
-    """Return whether two gradients differ by no more than a different order of summation explains."""
+    """Return whether two gradients differ by at most what a different order of summation explains."""
     unit = {"bfloat16": 2.0**-6, "float16": 2.0**-9, "float32": 2.0**-16}[dtype]
     largest = float(before.float().abs().max())
     return (

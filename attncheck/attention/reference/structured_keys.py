@@ -1,4 +1,4 @@
-"""Structured probes of which keys are visible, and to which heads: code, heads, retrieve."""
+"""Structured probes of the visible keys, for each head: code, heads, retrieve."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ from attncheck.core.cases import Case, Segment, iter_segments
 
 
 def probe_code(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Check how many keys each query attends to, by LSE, and which ones, by their sum."""
+    """Check the number of each query's visible keys by LSE, and which keys they are by their sum."""
     normal = make_normal_inputs(case, device)
     codes = torch.where(normal.v > 0, 1.0, -1.0)
     inputs = cast_to_case(replace(normal, q=normal.q * 0, k=normal.k * 0, v=codes), case)
@@ -52,7 +52,7 @@ def _code_violations(case: Case, inputs: Inputs, outputs: Outputs) -> Iterator[s
         totals = torch.cat((torch.zeros_like(totals[:1]), totals)).repeat_interleave(group, 1)
         want = totals[last] - totals[first]
         got = outputs.out[segment.batch, rows].double() * key_counts[:, None, None]
-        # Rounding costs a few units of the sum's own size; for a sum of 16-bit weights 1/n, also the weights' rounding.
+        # Rounding costs a few units of the sum's size; a sum of 16-bit weights 1/n also has the weights' rounding.
         unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-20}[case.dtype]
         allowed = 0.75 + 2 * unit * want.abs() + 1e-6 * key_counts[:, None, None]
         wrong = (((got - want).abs() > allowed) | ~torch.isfinite(got)).any(-1)
@@ -64,7 +64,7 @@ def _code_violations(case: Case, inputs: Inputs, outputs: Outputs) -> Iterator[s
 
 
 def probe_heads(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Check that each query head reads its own kv head, and that dv gathers its whole group."""
+    """Check that each query head reads its own kv head, and that dv sums its whole group."""
     normal = make_normal_inputs(case, device)
     kv = torch.arange(case.num_kv_heads, device=device)
     v = torch.stack((1.0 + kv % 16, 1.0 + torch.div(kv, 16, rounding_mode="floor")), 1)
@@ -114,7 +114,7 @@ def _head_violations(
 
 
 def _first_of_each_head(wrong: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield the first row and the head of each head that is wrong somewhere; `wrong` is bool `(rows, heads)`."""
+    """Yield the first wrong row and the head, for each wrong head; `wrong` is bool `(rows, heads)`."""
     for (head,) in first_indices(wrong.any(0)):
         yield first_indices(wrong[:, head])[0][0], head
 

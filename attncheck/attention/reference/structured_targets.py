@@ -1,4 +1,4 @@
-"""The keys, factors and documents of structured probes; without torch, so that a script can be written anywhere."""
+"""The keys, factors and documents of structured probes, without torch, so that scripts can be written anywhere."""
 
 import random
 
@@ -37,22 +37,22 @@ def retrieval_targets(case: Case) -> list[list[int]]:
 
 
 def kv_poison_factor(case: Case) -> float:
-    """Return the factors of k and v that must be invisible."""
+    """Return the factor of k and v that must have no effect."""
     return 64.0 if case.dtype == "float16" else 1000.0  # float16 would overflow in a correct kernel
 
 
 def q_poison_factor(case: Case) -> float:
-    """Return the factor of q in documents that must not matter: their float16 scores must not overflow."""
+    """Return the factor of q in other documents, whose float16 scores must not overflow."""
     return 1.0 if case.dtype == "float16" else kv_poison_factor(case)
 
 
 def prefix_split(case: Case) -> int:
-    """Return the first key of the second half, as the prefix probe splits it."""
+    """Return the first key of the second half, where the prefix probe splits."""
     return case.seqlen_k // 2 + 1
 
 
 def tested_documents(case: Case) -> list[list[Segment]]:
-    """Return the documents that must not change, in groups: all of a padded case, else one at a time."""
+    """Return the documents that must not change, in groups: all of a padded case, otherwise one at a time."""
     nonempty = [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
     if case.padded:
         return [nonempty]

@@ -82,8 +82,8 @@ class CheckResult:
     notes: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
     steps: tuple[Step, ...] = ()
-    floor: float = 0.0  # of training: the entropy of its language, in nats per token
-    bound: float = 0.0  # of training: the loss must fall below this
+    floor: float = 0.0  # entropy of the training language, in nats per token
+    bound: float = 0.0  # the training loss must fall below this
     seconds: float = 0.0
 
 

@@ -23,7 +23,7 @@ PACKAGE = "attncheck_experiments"
 WORKER = Path(__file__).parent / "worker"
 SOURCES = {
     PACKAGE: "",
-    **{f"{PACKAGE}.{name}": (WORKER / f"{name}.py").read_text("utf-8") for name in ("main", "zero")},
+    **{f"{PACKAGE}.{name}": (WORKER / f"{name}.py").read_text("utf-8") for name in ("main", "zero", "frameworks")},
 }
 EXPERIMENTS = {
     "gradients": ("gradients", "dividing a batch", ""),
@@ -49,7 +49,7 @@ def add_experiments(
         kept = _run(python or sys.executable, snapshot)
         if not kept.lost:
             _keep(path, kept)
-    lost = tuple(f"experiment: {reason}" for reason in kept.lost)
+    lost = tuple(f"experiment: {reason}" for reason in (*kept.lost, *kept.unmeasured))
     return replace(snapshot, experiments=Known(kept), lost=(*snapshot.lost, *lost))
 
 

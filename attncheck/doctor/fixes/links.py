@@ -16,9 +16,7 @@ UNTRIED = "not tried here"
 
 
 def restore_names(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
-    """Yield the lines that restore the missing names before the import, if the provider still has all of them
-    elsewhere.
-    """
+    """Yield the lines that restore the missing names before the import, if the provider has all of them elsewhere."""
     names = [link for link in links if link.kind == "import" and link.name]
     if not names or len(names) < len(links) or not all(link.moved_to for link in names):
         return

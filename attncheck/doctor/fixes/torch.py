@@ -45,9 +45,7 @@ def install_cuda_torch(snapshot: Snapshot) -> Fix:
 
 
 def _torch_specifier(snapshot: Snapshot) -> str:
-    """Return the version of torch that other distributions require: one exact version if one is pinned, else all
-    ranges.
-    """
+    """Return the version of torch that other distributions require: a pinned one if any, else all ranges."""
     specifiers = sorted({str(specifier) for _, specifier in requirements.version_constraints(snapshot, "torch")})
     return next((text for text in specifiers if text.startswith("==") and "," not in text), ",".join(specifiers))
 

@@ -43,7 +43,7 @@ class Clash:
         return f"{self.package}>={self.since},<{self.until}"
 
     def find_measured(self, snapshot: Snapshot) -> AccumulationMeasurement | None:
-        """Return what `doctor --deep` measured of this row's settings, None if it did not: DeepSpeed's accumulation."""
+        """Return `doctor --deep`'s measurement of this row's settings (of accumulation); None if there is none."""
         if self.package != "deepspeed" or "accumulation" not in self.when:
             return None
         settings = (self.when["zero"], self.when["offload"])

@@ -43,8 +43,7 @@ def choose_torch_build(
     driver_cuda: tuple[int, int] | None,
     capabilities: tuple[tuple[int, int], ...],
 ) -> tuple[int, int] | None:
-    """Return the CUDA build of `torch` for a driver that supports CUDA up to `cuda_major` and for these GPUs; None if
-    there is none.
+    """Return the CUDA build of `torch` for a driver of CUDA `cuda_major` and for these GPUs; None if there is none.
 
     `driver_cuda` is the CUDA version that the driver reports. The result is the newest build that does not exceed it,
     or else the oldest build of that major version.

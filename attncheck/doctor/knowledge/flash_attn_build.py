@@ -24,7 +24,7 @@ NEEDS_CXX20 = (2, 14)  # the first torch that PyPI's releases cannot be built ag
 MAIN_BRANCH = "git+https://github.com/Dao-AILab/flash-attention@main"
 
 SOURCE_FILES = 72
-SECONDS_PER_FILE = 140  # of one core, per architecture
+SECONDS_PER_FILE = 140  # processor time of one core, per architecture
 SLOWEST_FILE_SECONDS = 275
 GIB_PER_JOB = 7  # with NVCC_THREADS=1; setup.py assumes 9
 NVCC_FOR_BLACKWELL = "12.8"

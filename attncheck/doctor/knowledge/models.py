@@ -32,8 +32,8 @@ RECURRENT_LAYERS = frozenset({"linear_attention", "mamba", "hybrid", "conv"})
 # Models whose recurrent layers accept `cu_seq_lens_q` -> first release that passes it to them.
 RECURRENT_VARLEN: dict[str, str] = {
     "qwen3_next": "5.9.0",
-    "qwen3_5": "5.2.0",
-    "qwen3_5_moe": "5.2.0",
+    "qwen3_5": "5.9.0",
+    "qwen3_5_moe": "5.9.0",
     "olmo_hybrid": "5.15.0",
 }
 # For these, the torch fallback ignores cu_seqlens; they need flash-linear-attention and causal-conv1d.

@@ -29,7 +29,7 @@ FORWARD_PARAMETER_COUNTS: dict[str, int] = {
 # First ring-flash-attn version -> the name it imports from transformers, and the releases that have it.
 IMPORTED_NAMES: dict[str, tuple[str, str]] = {
     "0.1.0": ("_flash_supports_window_size", ">=4.43,<4.54"),
-    "0.1.7": ("_flash_supports_window", ">=4.43,<4.55.1"),  # or _flash_supports_window_size, its second attempt
+    "0.1.7": ("_flash_supports_window", ">=4.43,<4.55.1"),  # or _flash_supports_window_size, which it tries second
     "0.1.8": (MOVED_SYMBOL, ">=4.51,<5.4"),
 }
 # First ring-flash-attn version -> transformers that it can import and has a replacement for.

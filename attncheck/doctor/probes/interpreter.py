@@ -40,7 +40,7 @@ def call(name, request):
     spec = importlib.util.find_spec("torch")
     return {"torch": spec is not None and spec.origin is not None}
 """
-HEAD_BYTES = 1024  # of a script: its first two lines name its interpreter
+HEAD_BYTES = 1024  # enough of a script: its first two lines name its interpreter
 PYTHON_NAME = re.compile(r"python(\d+(\.\d+)?)?t?")
 # Written by pip and uv if a path is too long for "#!" or contains a space (distlib.scripts, `_build_shebang`).
 EXEC_LINE = re.compile(rb"#!/bin/sh\n'''exec' \"?([^\"\n]+?)\"? \"\$0\" ")
@@ -155,9 +155,7 @@ def _mention_active_environment() -> Iterator[str]:
 
 
 def _first_on_path() -> str | None:
-    """Return the first Python on PATH that is not attncheck's own; None for a shim, which depends on the working
-    folder.
-    """
+    """Return the first Python on PATH that is not attncheck's own; None for a shim, which depends on the folder."""
     for entry in os.environ.get("PATH", "").split(os.pathsep):
         for name in ("python", "python3"):
             program = os.path.join(entry, name)

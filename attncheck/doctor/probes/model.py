@@ -13,9 +13,7 @@ class _Answer:
 
 
 def read_model(source: str, documents: dict[str, str] | None = None) -> Fact[Model]:
-    """Return the model that `source` names, or that `documents` (file name -> text) describes, without running its
-    code.
-    """
+    """Return the model that `source` names or that `documents` (file name -> text) describe; its code is not run."""
     from attncheck.doctor.probes.payload.model import config
     from attncheck.doctor.probes.payload.privacy import scrub
 

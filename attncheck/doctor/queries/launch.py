@@ -42,7 +42,7 @@ def locate_variables(snapshot: Snapshot, *names: str) -> tuple[SourceLocation, .
 
 
 def describe_job(job: Job) -> str:
-    """Return the launch as "framework trainer", for example "openrlhf ppo"."""
+    """Return the framework and the trainer of a launch as text, such as "openrlhf ppo"."""
     return f"{job.framework} {job.trainer}"
 
 

@@ -91,8 +91,7 @@ def torch_works(snapshot: Snapshot) -> bool:
 
 
 def unresolved_torch_libraries(snapshot: Snapshot) -> dict[str, str]:
-    """Return the libraries that torch's own libraries need and the loader would not find: name -> the library that
-    needs it.
+    """Return the libraries that torch needs and the loader would not find: name -> the library that needs it.
 
     libcuda.so.1 is excluded: it comes with the driver, and torch works without it on a machine without a GPU.
     """
@@ -247,9 +246,7 @@ def changed_flash_attn_files(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def availability_evidence(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the evidence that transformers will select a flash-attn that cannot be imported, because it reads only
-    metadata.
-    """
+    """Return the evidence that transformers, which reads only metadata, selects a flash-attn that fails to import."""
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
     if answers.get("is_flash_attn_2_available"):
         return ("transformers' is_flash_attn_2_available() is True anyway, because it does not import flash-attn",)

@@ -14,9 +14,7 @@ ON_BY_DEFAULT = {"trl": "0.23"}  # trl 0.23.0 and 1.16.0, trainer/grpo_config.py
 
 
 def weighs_by_rollout(job: Job) -> bool:
-    """Return whether the launch, or its framework by default, weights samples by the rollout engine's
-    log-probabilities.
-    """
+    """Return whether the launch, or its framework by default, weights samples by rollout log-probabilities."""
     written = {setting.name.lstrip("-+"): setting.value.lower() for setting in job.settings}
     switches = {name: value for name, value in written.items() if any(word in name for word in SWITCHES)}
     if switches:

@@ -24,8 +24,7 @@ def changed_names(steps: Iterable[RepairStep]) -> set[str]:
 
 
 def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
-    """Return the snapshot without the results of imports and source reads, and without the files of the distributions
-    `names`.
+    """Return the snapshot without results of imports and source reads, and without the files of `names`.
 
     A finding that the rules no longer make here depends on those facts alone. Its absence after a repair proves
     nothing."""

@@ -30,8 +30,8 @@ Judge = Callable[[Snapshot], tuple[Finding, ...]]
 def add_repair(report: Report) -> Report:
     """Return the report with its repair, and with findings whose fixes do not contradict it.
 
-    The report is returned unchanged if it already has a repair, if no command fixes anything, if no rule ran, or if it
-    covers nodes that differ and so have no common repair.
+    The report is returned unchanged if it already has a repair, no command fixes anything, no rule ran, or its nodes
+    differ.
     """
     cluster = report.section(ClusterSection)
     if report.section(RepairSection) is not None or (cluster is not None and not cluster.is_uniform):
@@ -79,15 +79,7 @@ def make_judge(report: Report) -> Judge | None:
 def _describe_packages(job: Job) -> tuple[object, ...]:
     """Return the facts that decide which packages a launch needs; of launches with equal facts only one is judged."""
     plan = job.plan
-    what = (
-        plan.attn_implementation,
-        plan.liger,
-        plan.cross_entropy,
-        job.scheme,
-        job.hooked,
-        job.reinforcement,
-        job.model,
-    )
+    what = (plan.attn_implementation, plan.liger, plan.cross_entropy, job.scheme, job.hooked, job.reinforcement)
     return job.framework, job.version, job.requires, job.imports, *what
 
 
@@ -153,7 +145,7 @@ def _prove(
 def _agree(
     finding: Finding, joined: dict[str, str], removed: set[str], ways: list[Way], repair: RepairSection
 ) -> Finding:
-    """Return a finding whose commands use the repair's versions; a command that cannot is withdrawn."""
+    """Return a finding with commands that use the repair's versions; commands that cannot are removed."""
     chosen = {fix for way in ways if way.finding == finding for fix in way.fixes}
     fixes: list[Fix] = []
     for fix in finding.fixes:

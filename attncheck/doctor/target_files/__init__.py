@@ -1,5 +1,4 @@
-"""Reads the files that `--target` names, to predict the packages of an environment made from them. Nothing in them is
-run.
+"""Reads the files that `--target` names, to predict the packages of an environment; nothing in them is run.
 
 Requirements, lock files (pylock.toml, uv.lock) and pyproject.toml all become one `PackageList`. Only a pin counts as a
 version; a range does not, and nothing is guessed. A line that attncheck cannot understand becomes a remark. A broken

@@ -37,7 +37,7 @@ class Constraint:
         return f"{self.source}, since {self.since}{until}" + (f": {self.quote}" if self.quote else "")
 
 
-Constraints = tuple[Constraint, ...]  # of one check, in ranges that do not overlap
+Constraints = tuple[Constraint, ...]  # the constraints of one check, in ranges that do not overlap
 
 
 def find_constraint(constraints: Constraints, version: str) -> Constraint | None:

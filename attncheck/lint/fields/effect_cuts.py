@@ -1,5 +1,4 @@
-"""Removes settings that would write elsewhere, send, delete or load from a scaled-down launch, in its command and its
-file.
+"""Removes settings of a scaled-down launch that would write elsewhere, send, delete or load.
 
 This is the last step of scaling down a launch, for any framework; settings from the framework's own step are kept. A
 place is moved into the temporary folder under its own name. Everything else that `find_effect` names is left out, or
@@ -31,7 +30,7 @@ HARMLESS = (*OFF_VALUES, "disable", "disabled", "never", "console", "-1", "{}")
 TRUTH = tuple(value for value in (*ON_VALUES, *OFF_VALUES) if value)
 SWITCH_EFFECTS = ("overwrite", "remote_code")  # these take no value except a boolean
 LAUNCHER_EFFECTS = ("place", "secret")
-ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # of a file name
+ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # extension of a file name
 
 
 @dataclass(frozen=True)
@@ -271,7 +270,7 @@ def is_override(text: str) -> bool:
 
 
 def _find_option(program: Program | None, written: str) -> tuple[str, ProgramOption | None]:
-    """Return the full name of an option, and its known properties: `-o` and `--overw` may represent a long one."""
+    """Return the full name of an option, and its known properties; `-o` and `--overw` may be short forms."""
     text = written.lstrip("-+")
     options = program.options if program is not None else {}
     known = options.get(text) or options.get(text.replace("-", "_"))

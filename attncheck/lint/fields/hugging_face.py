@@ -142,7 +142,7 @@ def read_world_size(launch: Launch) -> Fact[int]:
 
 
 def resolve_versions(snapshot: Snapshot, package: str, version: str, contemporary: Mapping[str, str]) -> dict[str, str]:
-    """Return package -> version: transformers' as installed, or else the newest from the framework's time."""
+    """Return package -> version: the installed transformers, or else the newest from the framework's time."""
     installed = snapshot.version("transformers")
     if isinstance(installed, Known):
         return {package: version, "transformers": str(installed.value)}
@@ -220,9 +220,7 @@ SCHEDULED_GPUS = re.compile(r"(?:--gres[= ]gpu|--gpus(?:-per-node|-per-task)?)(?
 
 
 def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:
-    """Return the number of GPUs that nn.DataParallel would use in a process started without a launcher; 0 if it is not
-    used.
-    """
+    """Return the number of GPUs that nn.DataParallel would use without a launcher; 0 if it is not used."""
     is_unlaunched = bool(launch.words) and not set(launch.launchers) & PROCESS_LAUNCHERS
     is_pinned = "," not in launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
     places_itself = launch.places_itself or (
@@ -235,7 +233,7 @@ def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:
 
 
 def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -> Iterator[SettingProblem]:
-    """Yield the problem that a Trainer averages over replicas after each divided by all tokens of the batch."""
+    """Yield the problem that a Trainer averages the replicas' losses, each already divided by the batch's tokens."""
     gpus = count_data_parallel_gpus(launch, snapshot)
     constraint = find_constraint(DATA_PARALLEL_LOSS, transformers)
     if gpus and constraint is not None:

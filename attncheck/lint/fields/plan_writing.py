@@ -13,8 +13,8 @@ VersionCheck = Callable[[str], bool]  # whether the framework's version is this 
 DETERMINISTIC_ENVIRON = (("FLASH_ATTENTION_DETERMINISTIC", "1"), ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"))
 NO_CUDNN_SCRIPT = "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)"
 SHIM_SCRIPTS: Mapping[str, str] = {RING_NAMES: ring_flash_attn.SHIM_CODE, NO_CUDNN_SDPA: NO_CUDNN_SCRIPT}
-MULTIMODAL_SHAPES = {"reset_3d": "(3, batch, seqlen)", "reset_4d": "(4, batch, seqlen)"}  # of multimodal position_ids
-WEIGHT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "autocast": "float32"}  # of the weights
+MULTIMODAL_SHAPES = {"reset_3d": "(3, batch, seqlen)", "reset_4d": "(4, batch, seqlen)"}  # shapes of position_ids
+WEIGHT_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "autocast": "float32"}  # dtypes of weights
 
 
 def make_version_check(version: str) -> VersionCheck:

@@ -45,9 +45,7 @@ def choose_learning_rate(objective: Objective) -> str:
 
 
 def list_other_references(job: Job, name: str) -> tuple[str, ...]:
-    """Return the remark that the reference is a different model from the trained one; the rehearsal uses the same
-    model.
-    """
+    """Return the remark that the reference differs from the trained model, while the rehearsal uses one for both."""
     reference = get_setting(job, name) or ""
     if not reference or reference == job.model:
         return ()

@@ -24,6 +24,7 @@ CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # Makes the watcher ignore calls of torch.cuda that only choose a device, and DeepSpeed use its code for CPUs.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
+PICTURE_LENGTH = 256  # tokens that hold a document with its picture
 WHOLE_ROWS = "rows that accelerate splits across ranks are not compared with the reference yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not work on a CPU.
 GPU_SETTINGS = (
@@ -81,7 +82,7 @@ def resolve_options(launch: Launch, job: Job) -> Job:
 
 
 def find_options(launch: Launch, names: Sequence[str]) -> list[str]:
-    """Return which of these names a launch's command gives, in the order of `names`."""
+    """Return those of `names` that a launch's command gives as options, in the order of `names`."""
     options = [word.text.partition("=")[0] for word in launch.words if word.text.startswith("-")]
     written = {option.lstrip("-").replace("-", "_") for option in options}
     return [name for name in names if name in written]
@@ -113,7 +114,7 @@ def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]
 
 
 def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
-    """Yield the edits that remove such options from a launch's command."""
+    """Yield the edits that remove these switches from a launch's command."""
     for _, word in find_switches(launch, names):
         if word.span[0] >= 0:
             yield Edit(word.location.source or launch.source.name, word.span, "")

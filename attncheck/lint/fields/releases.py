@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -87,4 +87,9 @@ def read_requirements(framework: str, version: str) -> tuple[str, ...]:
 
 def find_closest_name(name: str, names: Iterable[str]) -> str:
     """Return the known name whose spelling is closest to `name`; "" if none is close."""
-    return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.8)), "")
+    return _find_closest_name(name, tuple(names))
+
+
+@lru_cache(maxsize=4096)
+def _find_closest_name(name: str, names: tuple[str, ...]) -> str:
+    return next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), "")

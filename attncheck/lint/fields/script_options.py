@@ -1,4 +1,4 @@
-"""Options of the user's own scripts: names that many scripts share, and their replacements in a rehearsal."""
+"""Options of the user's scripts: names that many scripts share, and their replacements in a rehearsal."""
 
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import Materials
@@ -9,7 +9,7 @@ TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path
 FILE_OPTIONS = ("data_path", "train_file", "data_file", "train_data", "data_files", "train_path")  # these take a file
 FOLDER_OPTIONS = ("dataset_name", "dataset_path", "dataset", "data", "data_dir")  # these take a load_dataset argument
 LENGTH_OPTIONS = ("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len", "max_len", "seq_len")
-PACKING_SWITCHES = ("packing", "use_packing", "enable_packing", "pack_sequences")  # without a value
+PACKING_SWITCHES = ("packing", "use_packing", "enable_packing", "pack_sequences")  # these take no value
 
 
 def point_to_materials(launch: Launch, materials: Materials) -> dict[str, str]:

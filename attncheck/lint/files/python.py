@@ -26,10 +26,10 @@ TRAINING_ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTra
 MODEL_SUFFIXES = ("ForCausalLM", "ForConditionalGeneration", "ForImageTextToText", "AutoModel", "ForVision2Seq")
 MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth's classes
 MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
-DTYPE = "from_pretrained.dtype"  # of the weights; "" if a call of from_pretrained leaves it to transformers
+DTYPE = "from_pretrained.dtype"  # dtype of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
-SWITCHES = {"store_true": "false", "store_false": "true"}  # with the default of each
+SWITCHES = {"store_true": "false", "store_false": "true"}  # action -> default
 
 
 def names_devices(text: str) -> bool:
@@ -351,9 +351,7 @@ def parse(source: Source) -> Configuration:
 
 
 def add_argument(source: Source, name: str, value: str) -> Edit:
-    """Return the edit that adds an argument to the call that takes it. Raises `ValueError` if there is not one such
-    call.
-    """
+    """Return the edit that adds an argument to its call. Raises `ValueError` if there is not exactly one such call."""
     script = read_script(source)
     if script is None:
         raise ValueError(f"{source.name}: contains no literal settings")

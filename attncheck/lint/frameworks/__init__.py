@@ -1,5 +1,4 @@
-"""Training frameworks: each module or package reads launches in any release's names and writes settings for one
-release.
+"""Training frameworks: each reads launches in the names of any release and writes settings for one release.
 
 They process text only and import nothing of the frameworks. Names, defaults and constraints were read in released
 wheels, and each says in which. The tables of names by version are `attncheck/lint/names/*.json`. A plugin's framework

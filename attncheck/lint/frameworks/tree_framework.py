@@ -57,7 +57,7 @@ class TreeFramework:
         return any(name.startswith(f"{self.package}.") for name in launch.trainers or ())
 
     def read_model_name(self, launch: Launch) -> str:
-        """Return the model that the launch names, "" if it names none."""
+        """Return the model that the launch names; "" if it names none."""
         return _get_text(_read_settings(launch), self.model)
 
     def read(self, launch: Launch, version: str, snapshot: Snapshot) -> Job:

@@ -32,7 +32,7 @@ class ParsedLauncher:
     words: tuple[Word, ...]  # the rest: the next launcher, a module, a script or a program
     environ: Mapping[str, str] = field(default_factory=dict)
     nodes: Fact[int] = Absent()
-    processes: Fact[int] = Absent()  # on each node
+    processes: Fact[int] = Absent()  # processes on each node
     config_file: str = ""  # the launcher's own configuration file
     file_variables: Mapping[str, Setting] = field(default_factory=dict)  # the part of `environ` from that file
     notes: tuple[str, ...] = ()

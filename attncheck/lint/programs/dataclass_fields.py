@@ -74,7 +74,7 @@ def _read_base(
 
 
 def derives_from_model(tree: SourceTree, definition: Definition, depth: int = 0) -> bool:
-    """Return whether a class is a pydantic model, whose annotated names are fields without a decorator."""
+    """Return whether a class is a pydantic model; its annotated names are fields even without a decorator."""
     if not isinstance(definition.node, ast.ClassDef) or depth > MAX_DEPTH:
         return False
     for base in definition.node.bases:

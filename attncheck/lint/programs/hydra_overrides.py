@@ -21,7 +21,7 @@ class RefusedOverride:
     """An override that Hydra refuses, and its accepted form; "" if there is none."""
 
     word: Word
-    name: str  # with its prefix: "+trainer.x"
+    name: str  # includes its prefix: "+trainer.x"
     now: str = ""
 
 

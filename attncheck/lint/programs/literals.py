@@ -4,7 +4,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-MAX_LENGTH = 10_000  # of a text or a list
+MAX_LENGTH = 10_000  # characters of a text, or items of a list
 UNKNOWN = object()  # the value cannot be determined
 Constants = Mapping[str, Any]  # names in the current block, with their known values
 

@@ -85,13 +85,38 @@ class SourceTree:
         parts = name.split(".")
         if not all(part.isidentifier() for part in parts):
             return None
-        for folder in self.folders:
+        projects = [folder / parts[0] for folder in self.folders]  # in a folder of its name, and installed in place
+        for folder in (*self.folders, *projects):
             place = folder.joinpath(*parts)
             for path in (place / "__init__.py", place.with_suffix(".py")):
                 if is_file(path):
                     is_closed = parts[0] in self.closed and not INSTALLED.isdisjoint(folder.parts)
                     return None if is_closed else self.read_file(path, name)
         return None
+
+    def iter_imports(self, module: SourceModule) -> Iterator[SourceModule]:
+        """Yield the modules of the tree that a module imports, those inside its functions too."""
+        package = module.name if module.is_package else module.name.rpartition(".")[0]
+        for node in ast.walk(module.body):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+                base = ".".join(filter(None, (*parents, node.module or "")))
+                names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            yield from filter(None, map(self.find_module, names))
+
+    def list_imported(self, main: SourceModule, limit: int) -> list[SourceModule]:
+        """Return the modules of the tree that a module imports, and those that these import, `limit` at most."""
+        modules: dict[Path, SourceModule] = {}
+        waiting = [main]
+        while waiting and len(modules) < limit:
+            for module in self.iter_imports(waiting.pop(0)):
+                if module.path not in modules and module is not main:
+                    modules[module.path] = module
+                    waiting.append(module)
+        return list(modules.values())
 
     def find_definition(self, name: str) -> Resolved:
         """Return the definition of a dotted name, such as "transformers.TrainingArguments"."""

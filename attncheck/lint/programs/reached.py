@@ -1,8 +1,8 @@
 """Follows a program from its first statement and collects the arguments of its parsers; nothing is run.
 
-Both branches of a condition are followed, loops over literal values once for each value, and functions of the same tree
-with the arguments of their calls. Every name that may be taken is collected: an extra name is harmless, while a missing
-one would cause a false error."""
+Both branches of a condition are followed. Loops over literal values are followed once for each value, and functions of
+the same tree with the arguments of each call. Every name that may be taken is collected: an extra name is harmless,
+while a missing one would cause a false error."""
 
 import ast
 import builtins
@@ -38,7 +38,7 @@ DEEPSPEED_OPTIONS = ("deepspeed", "deepspeed_config", "deepscale", "deepscale_co
 
 @dataclass
 class Reached:
-    """Everything found on the way: options of argparse, dataclasses of a parser, Hydra's and OmegaConf's sources."""
+    """Everything found while following a program: options of argparse, dataclasses, Hydra's and OmegaConf's sources."""
 
     options: dict[str, ProgramOption] = field(default_factory=dict)
     parsers: int = 0  # how many `ArgumentParser`s are created
@@ -351,5 +351,5 @@ def _adds_options(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _key_of(bound: Mapping[str, Any]) -> str:
-    """Return the known values of a call's arguments, as a text."""
+    """Return the known values of a call's arguments as text."""
     return repr({name: value for name, value in bound.items() if isinstance(value, (str, int, float, list))})

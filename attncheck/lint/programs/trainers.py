@@ -85,7 +85,7 @@ def _find_trainers(entry: Entry, tree: SourceTree) -> TrainerReading:
         if any(_calls(module, "backward") for module in level):
             is_plain = arguments and not any(_calls(module, "generate") for module in level)
             return TrainerReading(arguments if is_plain else OWN_LOOP)
-        following = {module.path: module for parent in level for module in _iter_imports(tree, parent)}
+        following = {module.path: module for parent in level for module in tree.iter_imports(parent)}
         level = [module for path, module in following.items() if path not in seen][: MAX_MODULES - len(seen)]
         seen |= following.keys()
     has_own_parser = main is not None and _calls(main, "add_argument")
@@ -155,20 +155,3 @@ def _calls(module: SourceModule, method: str) -> bool:
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
         for node in ast.walk(module.body)
     )
-
-
-def _iter_imports(tree: SourceTree, module: SourceModule) -> Iterator[SourceModule]:
-    """Yield the modules of the tree that a module imports, including imports inside functions."""
-    package = module.name if module.is_package else module.name.rpartition(".")[0]
-    for node in ast.walk(module.body):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join(filter(None, (*parents, node.module or "")))
-            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
-        for name in names:
-            imported = tree.find_module(name)
-            if imported is not None:
-                yield imported

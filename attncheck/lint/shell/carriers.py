@@ -40,7 +40,7 @@ class CarriedScript:
     segments: Segments
     prefix: tuple[Field, ...] = ()
     inherits: bool = True
-    slurm_options: tuple[Field, ...] = ()  # of the sbatch command that starts it
+    slurm_options: tuple[Field, ...] = ()  # options of the sbatch command that starts it
 
 
 def find_carried_script(argv: Sequence[Field], stdin: Segments | None) -> CarriedScript | None:

@@ -1,11 +1,10 @@
-"""Parses a bash launch script, or a command, as text without running it, and lists the commands it would start, in
-order.
+"""Parses a bash launch script or command as text, without running it, and lists the commands it would start.
 
-It follows quotes, continuations, variables and arrays that the script sets itself, here-documents, functions, `eval`,
-`bash -c`, scripts passed to ssh, tmux and sbatch, sourced files, and arithmetic with known integers. Values known only
-at run time (`$(nproc)`, a variable of the user's environment) stay as written. A condition over known words is decided.
-For other conditions both branches are read. Their commands get a note that says so, and a variable that they set
-differently becomes unknown.
+It follows quotes, continuations, here-documents, functions, sourced files, arithmetic with known integers, and
+variables and arrays that the script sets itself. It also follows `eval`, `bash -c`, and scripts passed to ssh, tmux and
+sbatch. Values known only at run time (`$(nproc)`, a variable of the user's environment) stay as written. A condition
+over known words is decided. For other conditions both branches are read. Their commands get a note that says so, and a
+variable that they set differently becomes unknown.
 """
 
 import re
@@ -215,9 +214,7 @@ class _CommandCollector(ScriptInterpreter):
         self.state.origin, self.scope.positional = outer_origin, outer_positional
 
     def _find_written(self, command: SimpleCommand, argv: Sequence[Field]) -> WrittenFile | None:
-        """Return the file that `cat > FILE <<EOF`, `tee FILE <<EOF` or `echo … >> FILE` writes; None for other
-        commands.
-        """
+        """Return the file that `cat > FILE <<EOF`, `tee FILE <<EOF` or `echo … >> FILE` writes; None for others."""
         name = argv[0].text.rsplit("/", 1)[-1]
         if name not in ("cat", "tee", "echo") or self.depth >= MAX_NESTING:
             return None

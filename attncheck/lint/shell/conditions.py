@@ -18,7 +18,7 @@ class Branches:
     test_results: list[bool | None] = field(default_factory=list)
     earlier_taken: bool = False  # an earlier branch is certainly taken
     earlier_undecided: bool = False  # whether an earlier branch is taken is known only at run time
-    number: int = 0  # of the current branch
+    number: int = 0  # number of the current branch
     required_names: list[str] = field(default_factory=list)  # from `if [ -z "$NAME" ]`, until the first `elif`/`else`
 
     def enter_branch(self, keyword: str) -> None:
@@ -45,7 +45,7 @@ class AndOrList:
     """The state of a list such as `[ … ] && this || that`: whether its next command is reached."""
 
     is_reached: bool | None = True  # None: known only at run time
-    test_result: bool | None = None  # of the last command, if it was a test
+    test_result: bool | None = None  # result of the last command, if it was a test
     last_was_test: bool = False
     has_test: bool = False  # a test comes before the command in this list
 

@@ -55,8 +55,8 @@ class _ValueFinder(ScriptInterpreter):
     def __init__(self, text: ScriptText, state: ScriptState, whole: Span, depth: int = 0) -> None:
         super().__init__(text, state, Scope())
         self.whole, self.depth = whole, depth
-        self.values: list[Value] = []  # of environment variables
-        self.assigned: list[Value] = []  # of shell variables
+        self.values: list[Value] = []  # values of environment variables
+        self.assigned: list[Value] = []  # values of shell variables
         self.exported: set[str] = set()  # names of those that are exported separately
 
     def handle_command(self, command: SimpleCommand) -> None:

@@ -44,7 +44,7 @@ class Command:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """Return the values of its variables by name."""
+        """Return the values of the command's variables by name."""
         return {variable.name: variable.value for variable in self.variables}
 
 
@@ -63,7 +63,7 @@ class ScriptState:
     """The state shared by all texts of one script: the commands and functions so far, and the steps taken."""
 
     source: Source
-    commands: list[tuple[Command, str]] = field(default_factory=list)  # with the name of the enclosing function
+    commands: list[tuple[Command, str]] = field(default_factory=list)  # each with the name of the enclosing function
     functions: dict[str, ShellFunction] = field(default_factory=dict)
     steps: int = 0
     exports_all: bool = False
@@ -165,7 +165,7 @@ class ScriptInterpreter(ShellParser):
         branches = self.own_compounds()[-1].branches if self.own_compounds() else None
         if branches is not None and branches.in_condition and not branches.number:
             start, end = command.words[0][0], command.words[-1][1]
-            if name == "[[":  # of `[[ … || … ]]` only the first word is read
+            if name == "[[":  # only the first word of `[[ … || … ]]` is read
                 end = max(end, self.raw.find("]]", start))
             branches.required_names += EMPTY_TEST.findall(self.raw, start, end)
         self._record_test_result(result)

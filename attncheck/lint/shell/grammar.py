@@ -36,7 +36,7 @@ class CompoundCommand:
 
     kind: str  # CONDITION, LOOP, FUNCTION, "" for a group
     keyword: str
-    offset: int  # of its keyword, or of the beginning of the function's body
+    offset: int  # offset of its keyword, or of the start of the function's body
     name: str = ""
     branches: Branches | None = None
 

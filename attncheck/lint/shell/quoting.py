@@ -38,8 +38,7 @@ def _escape_for_bash(code: int) -> str:
 
 
 def format_segments(segments: Sequence[Segment], script: str = "") -> str:
-    """Return a word in a form that a shell can read again, leaving run-time parts to expand; "" if there is nothing to
-    expand.
+    """Return a word in a form that a shell can read again; "" if nothing in it is left to expand.
 
     `script` is the path of the script that contains the word, which `$0` and `$BASH_SOURCE` refer to there.
     """

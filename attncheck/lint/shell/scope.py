@@ -39,7 +39,7 @@ class Variable:
     elements: tuple[Field, ...] | None = None
     choices: "tuple[Variable, ...]" = ()  # its values in several branches
     exported: bool = False
-    span: Span = NOWHERE  # of the assignment
+    span: Span = NOWHERE  # span of the assignment
     is_slurms: bool = False  # set by Slurm for the script
     shell: str | None = None  # the value in a form that a shell can read again, computed on first use
     conditions: Conditions | None = ()  # undecided conditions of the assignment; None: other ones

@@ -24,7 +24,7 @@ class Segment:
     expansions: tuple[Span, ...] = ()  # spans of the `$NAME`s through which it was expanded, innermost first
     splittable: bool = False  # expanded outside quotes, so word splitting divides it at spaces
     quoted: bool = False  # written in quotes at the place where it was read
-    element_span: Span = NOWHERE  # of the word in an array's definition that contains it
+    element_span: Span = NOWHERE  # span of the word in an array's definition that contains it
 
     def substring(self, start: int, end: int) -> Segment:
         """Return the characters from `start` to `end`, counted within the segment."""
@@ -90,7 +90,7 @@ class ScriptText:
         return (span_start - self._is_escaped(start, span_start), span_end)
 
     def _is_escaped(self, start: int, source_start: int) -> bool:
-        """Return whether the source has a backslash before the character that this text lacks but needs."""
+        """Return whether the source has a backslash before the characters that is not part of this text."""
         previous = self.segments_between(start - 1, start) if start else ()
         return (
             source_start > 0

@@ -1,8 +1,8 @@
 """Calls backends as a training step does: work that only parity needs is skipped while they are timed.
 
 A training step creates masks and cu_seqlens once for all of its layers, and does not need LSE. Backends here create
-them in every call, and SDPA's and xformers' run a second forward for the LSE. Within `training_step_calls` they are
-created once, and LSE is not computed.
+them in every call, torch's ring asks where its tokens are, and SDPA's and xformers' run a second forward for the LSE.
+Within `training_step_calls` that is done once, and LSE is not computed.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attncheck.attention import masks
 from attncheck.attention.backends import flex_attention
-from attncheck.attention.calls import flash_attn, sdpa, xformers
+from attncheck.attention.calls import flash_attn, sdpa, torch_context_parallel, xformers
 from attncheck.attention.inputs import Inputs
 
 CACHED_BUILDERS: tuple[tuple[ModuleType, str], ...] = (
@@ -24,6 +24,7 @@ CACHED_BUILDERS: tuple[tuple[ModuleType, str], ...] = (
     (xformers, "build_attn_bias"),
     (flash_attn, "build_cu_seqlens"),
     (flex_attention, "_build_block_mask"),
+    (torch_context_parallel, "check_sharding"),
 )
 LSE_FUNCTIONS = ((sdpa, "_recompute_lse"), (xformers, "_recompute_lse"))
 

@@ -1,9 +1,9 @@
 """Updates OpenRLHF's actor with synthetic rollouts: its own model actor, replay buffer and trainer, without Ray.
 
 Sources, openrlhf 0.11.2: cli/train_ppo_ray.py (`train`), trainer/ray/ppo_actor.py (`PolicyModelActor`: `forward`,
-`append`, `fit`), trainer/ppo_utils/samples_generator.py:253 (a rollout: its tokens, and of each token after the first
+`append`, `fit`), trainer/ppo_utils/samples_generator.py:253 (a rollout: its tokens and, for each token after the first,
 whether it is an action), trainer/ppo_utils/experience_maker.py:68 (batches are padded on the right),
-trainer/ppo_trainer.py (advantages are those of actions). ray 2.x: a remote class keeps the class that it was made of.
+trainer/ppo_trainer.py (advantages are those of actions). ray 2.x: a remote class keeps its original class.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from transformers import AutoTokenizer
 
 
 def main(configuration: str) -> None:
-    """Take the steps of a launch whose options OpenRLHF has parsed."""
+    """Take the steps of a launch with options that OpenRLHF has parsed."""
     with open(configuration, "rb") as stream:
         args = pickle.load(stream)  # written by the process that started this one
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -76,7 +76,7 @@ def make_experience(rollouts: Sequence[Rollout]) -> Any:
 
 
 def make_replay_buffers_without_cuda() -> None:
-    """Let a replay buffer have the device attribute that sampling would set, because training does not set it."""
+    """Set a replay buffer's device attribute, which sampling would set and training does not."""
     original = NaiveReplayBuffer.__init__
 
     def make(*arguments: Any, **options: Any) -> None:

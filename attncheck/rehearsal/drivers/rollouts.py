@@ -1,4 +1,4 @@
-"""Synthetic rollouts: a prompt and a response of the documents' words, and the response's advantage."""
+"""Synthetic rollouts: a prompt and a response made of the documents' words, and the response's advantage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rollout:
 def read_documents() -> list[Mapping[str, Any]]:
     """Return the documents of the rehearsal: {"turns": [["user", [3, 17, …]], ["assistant", …]], "advantage": 0.5}.
 
-    Those that an engine has answered have its tokens too: "response".
+    Documents with an engine's answer also have its tokens: "response".
     """
     with open(os.environ["ATTNCHECK_DOCUMENTS"]) as stream:
         documents: list[Mapping[str, Any]] = json.load(stream)
@@ -37,8 +37,7 @@ def count_steps() -> int:
 def make_rollout(number: int, document: Mapping[str, Any], tokenizer: Any) -> Rollout:
     """Return a document as a rollout: its question in the chat template's format, its answer with the end token.
 
-    The answer is the engine's response if there is one.
-    A word of the language is the token with the word's number.
+    The answer is the engine's response if there is one. A word of the language is the token with the word's number.
     """
     (_, question), (_, answer) = document["turns"]
     message = {"role": "user", "content": " ".join(f"w{word}" for word in question)}
@@ -49,7 +48,7 @@ def make_rollout(number: int, document: Mapping[str, Any], tokenizer: Any) -> Ro
 
 
 class RolloutRecord:
-    """The rollouts that one rank got in each step, and its framework's log-probabilities of the responses."""
+    """One rank's rollouts in each step, and its framework's log-probabilities of the responses."""
 
     def __init__(self, rank: int) -> None:
         self._path = os.path.join(os.environ["ATTNCHECK_WATCH"], f"rollouts-{rank}.json")

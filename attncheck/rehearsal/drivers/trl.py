@@ -1,9 +1,9 @@
 """Updates TRL's policy with synthetic completions: its own trainer, data path and loss; nothing is generated.
 
-Sources: trl 1.16.0 trainer/grpo_trainer.py. `_generate_single_turn` calls the model's `generate`, and keeps what comes
-after the prompt, up to its end token; `compute_loss` gets a batch's `prompt_ids`, `completion_ids`, masks and
-`advantages`. It is so in 0.16.1 to 0.27.0, where `_get_per_token_logps` has other names. transformers 5.17.0
-generation/utils.py: `GenerationMixin.generate`, which PEFT's models call too.
+Sources: trl 1.16.0 trainer/grpo_trainer.py. `_generate_single_turn` calls the model's `generate`, and keeps the tokens
+after the prompt, up to its end token. `compute_loss` gets a batch's `prompt_ids`, `completion_ids`, masks and
+`advantages`. 0.16.1 to 0.27.0 do the same, with other names for `_get_per_token_logps`. transformers 5.17.0
+generation/utils.py: `GenerationMixin.generate`, which PEFT's models also call.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
 
 LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
-WORD = re.compile(r"w(\d+)")  # decoded without blanks by some classes of tokenizers
+WORD = re.compile(r"w(\d+)")  # decoded without blanks by some tokenizer classes
 
 
 class Completions:
-    """The synthetic completions: for each prompt a rewarded one, then one that is not; identified by their words."""
+    """The synthetic completions: for each prompt a rewarded one and an unrewarded one, identified by their words."""
 
     def __init__(self, documents: list[Mapping[str, Any]]) -> None:
         turns = [document["turns"] for document in documents]
@@ -36,7 +36,7 @@ class Completions:
             words = (*question, *self.read(response))
             self.numbers[words] = number
             self._answers.setdefault(tuple(question), []).append(response)
-        self.are_whole = "response" in documents[0]  # an engine's, with their end if they have one
+        self.are_whole = "response" in documents[0]  # an engine's, with their end token if they have one
         self._given: Counter[tuple[int, ...]] = Counter()
 
     def read(self, tokens: list[int]) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ class Completions:
         return answers[(self._given[question] - 1) % len(answers)]
 
     def reward(self, prompts: Any, completions: Any, **columns: Any) -> list[float]:
-        """Return 1 for each completion that is the rewarded one of its prompt, else 0."""
+        """Return 1 for each completion that is its prompt's rewarded one, otherwise 0."""
         texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
         return [float(tuple(map(int, WORD.findall(text))) in self.rewarded) for text in texts]
 
@@ -60,7 +60,7 @@ COMPLETIONS = Completions(read_documents())
 
 
 def replace_generation(module: Any) -> None:
-    """Let models generate the synthetic completions, each with its end token, padded on the right."""
+    """Make models generate the synthetic completions, each with its end token, padded on the right."""
 
     def generate(model: Any, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
         prompts = options.get("input_ids", inputs)
@@ -79,7 +79,7 @@ def replace_generation(module: Any) -> None:
 
 
 def take_over(module: Any) -> None:
-    """Let a module's policy trainer reward the synthetic completions, and record the inputs of its loss."""
+    """Make a module's policy trainer reward the synthetic completions, and record the inputs of its loss."""
     for trainer in (getattr(module, name, None) for name in ("GRPOTrainer", "RLOOTrainer")):
         if trainer is not None:
             _replace_rewards(trainer)
@@ -87,7 +87,7 @@ def take_over(module: Any) -> None:
 
 
 def reward_ms_swift(module: Any) -> None:
-    """Let ms-swift's trainer (4.6.0 rlhf_trainers/grpo_trainer.py) reward the synthetic completions."""
+    """Make ms-swift's trainer (4.6.0 rlhf_trainers/grpo_trainer.py) reward the synthetic completions."""
 
     def compute(trainer: Any, samples: Any) -> Any:
         values = COMPLETIONS.reward(None, [sample.messages for sample in samples])
@@ -116,7 +116,7 @@ def _replace_rewards(trainer: Any) -> None:
 
 def _record_losses(trainer: Any) -> None:
     """Record the completions of each step, their advantages and log-probabilities."""
-    seen: list[Any] = []  # log-probabilities that have gradients
+    seen: list[Any] = []  # log-probabilities with gradients
     step: list[tuple[Rollout, list[float]]] = []
     records: list[RolloutRecord] = []
     for name in LOG_PROBABILITIES:

@@ -1,11 +1,11 @@
 """Updates verl's actor with synthetic rollouts: verl's own worker, engine and loss, called as its trainer does.
 
-Sources, verl 0.9.1: workers/engine_workers.py (`ActorRolloutRefWorker` of the role "actor" makes the training engine
-and no rollout); trainer/ppo/v1/trainer_base.py (`_compute_old_log_prob`, `_update_actor`: what goes with a batch) and
+Sources, verl 0.9.1: workers/engine_workers.py (`ActorRolloutRefWorker` with the role "actor" makes the training engine
+and no rollout); trainer/ppo/v1/trainer_base.py (`_compute_old_log_prob`, `_update_actor`: the contents of a batch) and
 v1/agent_loop_tq.py (`_agent_loop_postprocess`: rollouts without padding). If `trainer.use_v1` is off,
-trainer/ppo/ray_trainer.py (the same methods) and experimental/agent_loop/agent_loop.py: prompts are padded on the left,
-responses on the right, to `rollout.prompt_length` and `rollout.response_length`. A batch is dealt out to the ranks of
-data parallelism in equal parts (single_controller/base/decorator.py).
+trainer/ppo/ray_trainer.py (the same methods) and experimental/agent_loop/agent_loop.py: prompts are padded on the left
+and responses on the right, to `rollout.prompt_length` and `rollout.response_length`. A batch is distributed to the
+data-parallel ranks in equal parts (single_controller/base/decorator.py).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def main(configuration: str) -> None:
 
 
 def compute_old_log_probabilities(config: Any, worker: Any, rollouts: Sequence[Rollout]) -> list[Tensor]:
-    """Return the log-probabilities of each response, (tokens,), by the worker's own `compute_log_prob`.
+    """Return the log-probabilities of each response, (tokens,), from the worker's own `compute_log_prob`.
 
-    Of the ranks that share rows, only one has them (workers/engine/fsdp/transformer_impl.py:200). The trainer passes
+    Only one of the ranks that share rows has them (workers/engine/fsdp/transformer_impl.py:200). The trainer passes
     them to all; here they are passed to the others of the group.
     """
     batch = make_batch(config, rollouts)
@@ -80,7 +80,7 @@ def read_log_probabilities(config: Any, output: Any, batch: Any) -> list[Tensor]
 
 
 def update_actor(config: Any, worker: Any, rollouts: Sequence[Rollout], old: Sequence[Tensor]) -> None:
-    """Take a step with these rollouts by the worker's own `update_actor`."""
+    """Take a step with these rollouts through the worker's own `update_actor`."""
     actor = config.actor_rollout_ref.actor
     size = actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
     advantages = [torch.full((len(rollout.response),), rollout.advantage) for rollout in rollouts]
@@ -137,8 +137,7 @@ def lay_responses(config: Any, rows: Sequence[Tensor]) -> Tensor:
 
 
 def pad(row: Tensor, width: int, on_the_left: bool = False) -> Tensor:
-    """Return a row (tokens,) padded with zeros to a width. The padding token does not matter, because padding is
-    removed."""
+    """Return a row (tokens,) padded with zeros to a width; the padding's value does not matter, since it is removed."""
     missing = width - len(row)
     return torch.nn.functional.pad(row, (missing, 0) if on_the_left else (0, missing))
 

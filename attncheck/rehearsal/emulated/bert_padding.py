@@ -1,4 +1,4 @@
-"""Becomes `flash_attn/bert_padding.py`: removes padding from a batch and restores it (flash-attn 2.8.3)."""
+"""The source of `flash_attn/bert_padding.py`: removes padding from a batch and restores it (flash-attn 2.8.3)."""
 
 import torch
 from torch import Tensor
@@ -6,12 +6,12 @@ from torch.nn.functional import pad
 
 
 def index_first_axis(states: Tensor, indices: Tensor) -> Tensor:
-    """Return the rows of `states` (rows, …) that `indices` names."""
+    """Return the rows of `states` (rows, …) at `indices`."""
     return states[indices]
 
 
 def index_put_first_axis(values: Tensor, indices: Tensor, first_axis_dim: int) -> Tensor:
-    """Return `first_axis_dim` rows, zero but for `values` (len(indices), …) at `indices`."""
+    """Return `first_axis_dim` rows that are zero except for `values` (len(indices), …) at `indices`."""
     return values.new_zeros(first_axis_dim, *values.shape[1:]).index_put((indices,), values)
 
 
@@ -28,7 +28,7 @@ def unpad_input(
 
 
 def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
-    """Return tokens (tokens, …) as (batch, seqlen, …), zero if there is padding."""
+    """Return tokens (tokens, …) as (batch, seqlen, …), with zeros in the padding."""
     padded: Tensor = index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))
     return padded
 

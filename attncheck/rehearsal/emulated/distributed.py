@@ -1,4 +1,4 @@
-"""Becomes `flash_attn/utils/distributed.py`: the functions that frameworks import from it (flash-attn 2.8.3)."""
+"""The source of `flash_attn/utils/distributed.py`: the functions that frameworks import (flash-attn 2.8.3)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Becomes `flash_attn/__init__.py`: the functions that flash-attn 2.8.3 exports."""
+"""The source of `flash_attn/__init__.py`: the functions that flash-attn 2.8.3 exports."""
 
 from . import flash_attn_interface
 

@@ -1,7 +1,7 @@
-"""Becomes `flash_attn/flash_attn_interface.py`: block functions and public ones, emulated; decoding is left out.
+"""The source of `flash_attn/flash_attn_interface.py`: emulated block and public functions, without decoding.
 
-float32 is refused as the kernels refuse it, but for CPU's autocast: under CUDA's, transformers casts q, k and v before
-it calls (5.17 integrations/flash_attention.py `get_target_dtype`); it does not look at the CPU's.
+float32 is refused, as by the kernels, except under the CPU's autocast. Under CUDA's autocast, transformers casts q, k
+and v before the call (5.17 integrations/flash_attention.py `get_target_dtype`); it does not check the CPU's autocast.
 """
 
 import functools
@@ -13,7 +13,7 @@ import torch
 
 
 def flash_attn_with_kvcache(*arguments: Any, **options: Any) -> Any:
-    """Raise: training does not decode."""
+    """Raise an error, because training does not decode."""
     raise NotImplementedError("the emulated flash-attn has no flash_attn_with_kvcache")
 
 

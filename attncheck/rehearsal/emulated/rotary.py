@@ -1,7 +1,7 @@
-"""Becomes `flash_attn/layers/rotary.py`: the functions that transformers 4.48 to 4.55 imports from it (flash-attn
-2.8.3).
+"""The source of `flash_attn/layers/rotary.py`: the functions that transformers 4.48 to 4.55 imports.
 
-`modeling_flash_attention_utils.py` there imports `apply_rotary_emb` whenever it finds flash-attn, for any model.
+As in flash-attn 2.8.3. `modeling_flash_attention_utils.py` there imports `apply_rotary_emb` whenever it finds
+flash-attn, for any model.
 """
 
 import torch

@@ -11,7 +11,7 @@ OPERATOR = re.compile(r"scaled_dot_product|_softmax|flash_attn|flex_attention|fl
 
 
 class AttentionWatch:
-    """Records for each attention layer the shapes that it was called with and the operators that it dispatched."""
+    """Records each attention layer's input shapes and dispatched operators."""
 
     def __init__(self, model: Any) -> None:
         self.layers: list[dict[str, Any]] = []

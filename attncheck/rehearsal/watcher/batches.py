@@ -1,7 +1,7 @@
-"""Keeps what data loaders hold and draw: the rows of a data set with the plan of its first epoch, the first batches.
+"""Records the contents of data loaders: a data set's rows, the plan of its first epoch, and the first batches.
 
 Source: torch 2.13 utils/data/dataloader.py (`_BaseDataLoaderIter`: `_sampler_iter` yields the indices of each batch,
-`_next_data` fetches them; with workers, `_reset` makes it again).
+and `_next_data` fetches them; with workers, `_reset` creates it again).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from .describe import describe_process
 from .randomness import keep_randomness
 
-MAX_BATCHES = 8  # of a process
-MAX_LOADERS = 4  # of a process, whose rows are kept
-MAX_ROWS = 4096  # of a data set
-MAX_SECONDS = 5.0  # that reading a data set may take
-MIN_TOKENS = 4  # a list of so many whole numbers is a row of tokens
+MAX_BATCHES = 8  # per process
+MAX_LOADERS = 4  # per process, with recorded rows
+MAX_ROWS = 4096  # per data set
+MAX_SECONDS = 5.0  # for reading a data set
+MIN_TOKENS = 4  # a list with at least so many whole numbers is a row of tokens
 
 
 def watch_batches(folder: str) -> Callable[[Any], None]:
-    """Return a patch for torch.utils.data.dataloader: `batches-PID-N.pt` holds the tensors of a batch by name."""
+    """Return a patch for torch.utils.data.dataloader: `batches-PID-N.pt` holds a batch's tensors by name."""
     count = 0
 
     def patch(module: Any) -> None:
@@ -54,7 +54,7 @@ def _keep(batch: Any, path: str) -> None:
 
 
 def watch_epochs(folder: str) -> Callable[[Any], None]:
-    """Return what patches torch.utils.data.dataloader: `epoch-R-N.json` holds a data set's rows and its first epoch.
+    """Return a patch for torch.utils.data.dataloader: `epoch-R-N.json` holds a data set's rows and first epoch.
 
     The sampler's indices are drawn at once, instead of batch by batch.
     """
@@ -63,7 +63,7 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
     def plan(iterator: Any) -> None:
         rows = iterator._dataset
         if iterator._dataset_kind or any(rows is other for other in known) or len(known) >= MAX_LOADERS:
-            return  # no rows by number, or an epoch after the first
+            return  # rows without numbers, or an epoch after the first
         known.append(rows)
         count = len(rows)
         drawn = list(itertools.islice(iterator._sampler_iter, 2 * MAX_ROWS))
@@ -106,7 +106,7 @@ def _follow(cls: Any, name: str, plan: Callable[[Any], None]) -> None:
             try:
                 plan(iterator)
             except Exception:
-                return  # the trainer runs on, without a record
+                return  # the trainer continues without a record
 
     setattr(cls, name, call)
 

@@ -1,10 +1,10 @@
-"""Reads the gradients that DeepSpeed's ZeRO takes from parameters; lets it train without a GPU and a compiler.
+"""Reads the gradients that DeepSpeed's ZeRO takes from parameters, and lets it train without a GPU and a compiler.
 
 Gradients are read before the engine's step, which passes them to the optimiser and deletes them.
 
-Its CPU code is used otherwise (DS_ACCELERATOR=cpu): ZeRO, the order of its hooks and the scale of its loss are its own.
-Sources: deepspeed 0.19.6 `ops/adam/fused_adam.py`, `runtime/zero/utils.py` (torch's AdamW is one that ZeRO takes),
-`comm/torch.py` (`build_shm_op` may be None), `utils/tensor_fragment.py` (`safe_get_full_grad`, over all ranks).
+Otherwise DeepSpeed's own CPU code runs (DS_ACCELERATOR=cpu): ZeRO, the order of its hooks, the scale of its loss.
+Sources: deepspeed 0.19.6 `ops/adam/fused_adam.py`, `runtime/zero/utils.py` (ZeRO accepts torch's AdamW),
+`comm/torch.py` (`build_shm_op` may be None), `utils/tensor_fragment.py` (`safe_get_full_grad`, across all ranks).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def watch_engine(take_gradients: Callable[[], None], module: Any) -> None:
 
 
 def is_partitioned(parameter: Any) -> bool:
-    """Return whether ZeRO holds a parameter or its gradient in parts."""
+    """Return whether ZeRO splits a parameter or its gradient."""
     return hasattr(parameter, "ds_id") or hasattr(parameter, "_hp_mapping")
 
 
 def read_gradient(parameter: Any) -> Any:
-    """Return the whole gradient of such a parameter, None if DeepSpeed has none; every rank takes part."""
+    """Return such a parameter's whole gradient, None if DeepSpeed has none; every rank must call it."""
     from deepspeed.utils import safe_get_full_grad  # type: ignore[import-not-found]
 
     return safe_get_full_grad(parameter)
@@ -52,5 +52,5 @@ def replace_fused_adam(module: Any) -> None:
 
 
 def skip_shared_memory(module: Any) -> None:
-    """Let collectives go through gloo, not through shared memory."""
+    """Make collectives use gloo instead of shared memory."""
     module.build_shm_op = lambda: None

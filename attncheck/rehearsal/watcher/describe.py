@@ -1,4 +1,4 @@
-"""Describes a model and its process: what was patched, which functions are in effect."""
+"""Describes a model and its process: its patches, and the functions in effect."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def _describe_device(device: Any) -> dict[str, str]:
 
 
 def describe_adapters(model: Any) -> list[tuple[str, str, float]]:
-    """Return each LoRA of a linear layer whose gradients are free of randomness: the layer, its name, its scaling.
+    """Return each LoRA of a linear layer with gradients free of randomness: the layer, its name, its scaling.
 
-    Source: peft 0.21.2 `tuners/lora/layer.py` (`LoraLayer`: dictionaries by the adapter's name; `use_dora` is of each
-    too, `lora_variant` in later releases).
+    Source: peft 0.21.2 `tuners/lora/layer.py` (`LoraLayer`: dictionaries by the adapter's name, including `use_dora`;
+    in later releases `lora_variant`).
     """
     import torch
 

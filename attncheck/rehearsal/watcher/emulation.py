@@ -1,11 +1,10 @@
-"""Makes transformers accept the emulated flash-attn on a machine without a GPU: it requires CUDA before it imports
-it.
+"""Makes transformers accept the emulated flash-attn without a GPU: it requires CUDA before importing it.
 
 A framework that checks for a GPU's bfloat16 support before training gets the answer yes, because the CPU supports it.
 
-Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`,
-`is_torch_bf16_gpu_available`), `modeling_utils.py`
-(`_flash_attn_can_dispatch`; 4.48 to 5.3 `_flash_attn_2_can_dispatch`; before, `_check_and_enable_flash_attn_2`).
+Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`, `is_torch_bf16_gpu_available`),
+`modeling_utils.py` (`_flash_attn_can_dispatch`; 4.48 to 5.3 `_flash_attn_2_can_dispatch`; before,
+`_check_and_enable_flash_attn_2`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ OLD_CHECK = "_check_and_enable_flash_attn_2"
 
 
 def allow_in_import_utils(import_utils: Any) -> None:
-    """Make transformers accept the replacement of a GPU's flash-attn 2 and bfloat16."""
+    """Make transformers accept the replacements of a GPU's flash-attn 2 and bfloat16."""
     if os.environ.get("ATTNCHECK_EMULATED"):
         import_utils.is_flash_attn_2_available = _answer_yes
     if os.environ.get("ATTNCHECK_BFLOAT16"):
@@ -29,14 +28,13 @@ def allow_in_import_utils(import_utils: Any) -> None:
 def allow_in_torch(torch: Any) -> None:
     """Make torch.cuda's calls that choose a device, or wait for one, do nothing if there is none.
 
-    If a process group is requested with NCCL by name (axolotl 0.9.2 monkeypatch/attention/ring_attn/patch.py:101),
-    gloo is used.
+    If a process group requests NCCL by name (axolotl 0.9.2 monkeypatch/attention/ring_attn/patch.py:101), gloo is used.
     """
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA") and not torch.cuda.is_available():
         for name in (
             "set_device",
             "synchronize",
-        ):  # one function for each, because torch.compile's tables need distinct ones
+        ):  # separate functions, because torch.compile's tables need distinct ones
             setattr(torch.cuda, name, lambda *arguments, **options: None)
         torch.cuda.current_device = lambda: torch.device("cpu")
         if torch.distributed.is_available():

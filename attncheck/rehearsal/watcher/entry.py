@@ -1,6 +1,6 @@
-"""Enters a process at its start, as the `sitecustomize` that Python imports; then yields to the user's own.
+"""Enters a process at its start, as the `sitecustomize` that Python imports; then runs the user's own.
 
-No error here may end the trainer: if the watcher cannot enter, it records why and lets the trainer run.
+No error here may end the trainer: if the watcher cannot enter, it records the reason and lets the trainer run.
 """
 
 import os
@@ -19,7 +19,7 @@ def _enter_watcher():  # type: ignore[no-untyped-def]
 
 
 def _run_next_sitecustomize(folder):  # type: ignore[no-untyped-def]
-    """Run the `sitecustomize` that Python would have imported without us."""
+    """Run the `sitecustomize` that Python would have imported without the watcher."""
     import importlib.util
     from importlib.machinery import PathFinder
 

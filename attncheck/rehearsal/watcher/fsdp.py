@@ -1,8 +1,8 @@
-"""Reads weights and gradients that FSDP (version 1) holds in flat parameters, each split across all ranks.
+"""Reads weights and gradients that FSDP (version 1) keeps in flat parameters, each split across all ranks.
 
 Source: torch 2.13.0 `distributed/fsdp/_flat_param.py`: `FlatParamHandle` (`sharded_grad`, `_get_unflat_views`,
-`_fully_sharded_module`) and `FlatParameter` (`_local_shard`; `_fqns`, from that module on; `_params`, where
-use_orig_params keeps the model's own). FSDP2's gradients are DTensors, which gather themselves.
+`_fully_sharded_module`) and `FlatParameter` (`_local_shard`; `_fqns`, names relative to that module; `_params`, in
+which use_orig_params keeps the model's own). FSDP2's gradients are DTensors, which gather themselves.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # in the names of parameters
-_handles: dict[int, Any] = {}  # by the id of the module whose parameters a handle holds
+_handles: dict[int, Any] = {}  # by the id of the module whose parameters a handle has
 
 
 def watch_fsdp(take_gradients: Callable[[], None], module: Any) -> None:
-    """Record the handle of each model that FSDP wraps, because the model does not reference it; read gradients
-    unclipped."""
+    """Record the handle of each FSDP-wrapped model, which the model does not reference; read unclipped gradients."""
     wrapper_class = module.FullyShardedDataParallel
     original, clip = wrapper_class.__init__, wrapper_class.clip_grad_norm_
 
@@ -38,7 +37,7 @@ def watch_fsdp(take_gradients: Callable[[], None], module: Any) -> None:
 
 
 def is_flat(model: Any) -> bool:
-    """Return whether FSDP holds parameters of a model."""
+    """Return whether FSDP manages parameters of a model."""
     return any(id(module) in _handles for module in model.modules())
 
 
@@ -54,7 +53,7 @@ def list_sizes(model: Any) -> Iterator[tuple[str, bool, int]]:
 def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield each trained parameter of such a model by its own name, with its gradient or None.
 
-    Every rank takes part.
+    Every rank must call it.
     """
     for prefix, handle in _iter_handles(model):
         trained = _list_trained(handle)
@@ -67,14 +66,14 @@ def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each parameter of such a model by its own name, whole; every rank takes part."""
+    """Yield each whole parameter of such a model by its own name; every rank must call it."""
     for prefix, handle in _iter_handles(model):
-        part = handle.flat_param._local_shard.detach()  # in the dtype that is trained, whatever forward computes in
+        part = handle.flat_param._local_shard.detach()  # in the trained dtype, not the one of the forward
         yield from zip(_list_names(prefix, handle), _unflatten(handle, part))
 
 
 def _iter_handles(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each module whose parameters are flat, with their handle; "" for the model itself."""
+    """Yield the name of each module with flat parameters, with their handle; "" for the model itself."""
     for name, module in model.named_modules():
         handle = _handles.get(id(module))
         if handle is not None:
@@ -82,7 +81,7 @@ def _iter_handles(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _list_names(prefix: str, handle: Any) -> list[str]:
-    """Return the names of a handle's parameters in the model, without what FSDP and checkpointing put into them."""
+    """Return the names of a handle's parameters in the model, without the parts added by FSDP and checkpointing."""
     names = [f"{prefix}.{name}" if prefix else name for name in handle.flat_param._fqns]
     for wrapper in WRAPPERS:
         names = [name.replace(wrapper, "") for name in names]
@@ -90,7 +89,7 @@ def _list_names(prefix: str, handle: Any) -> list[str]:
 
 
 def _list_trained(handle: Any) -> list[bool]:
-    """Return of each parameter of a handle whether it is trained."""
+    """Return, for each parameter of a handle, whether it is trained."""
     flat = handle.flat_param
     return [own.requires_grad for own in flat._params or ()] or [flat.requires_grad] * len(flat._fqns)
 

@@ -1,11 +1,10 @@
-"""Installs the recorder where a trainer passes: models that are loaded, losses that are differentiated, optimisers'
-steps.
+"""Installs the recorder in the functions of a training: loading models, differentiating losses, optimisers' steps.
 
 Modules are patched right after they are imported, and only if the trainer imports them. Sources: torch 2.13
 `torch/optim/optimizer.py` (`register_optimizer_step_pre_hook`, for all optimisers since 2.1), `torch/_tensor.py`
-(`Tensor.backward`); transformers 5.17 `modeling_utils.py` (every model that is loaded or made goes through
-`from_pretrained` or `_from_config`; 4.x the same); peft 0.18 `tuners/tuners_utils.py` (`BaseTuner.forward` calls the
-model's `forward`, and none of its hooks; 0.21 calls the model, hooks and all).
+(`Tensor.backward`); transformers 5.17 `modeling_utils.py` (every loaded or new model passes through `from_pretrained`
+or `_from_config`; the same in 4.x); peft 0.18 `tuners/tuners_utils.py` (`BaseTuner.forward` calls the model's `forward`
+without its hooks; 0.21 calls the model, including hooks).
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from .stand_ins import cut_settings, find_rows, find_small_model, open_rows, tak
 from .takeover import do_not_start_ray, run_in_process, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
-# Of torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
+# In torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
 CLIPPING = ("clip_grad_norm_", "clip_grads_with_norm_", "_clip_grads_with_norm_", "get_total_norm", "_get_total_norm")
 LIMITS = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
 WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
 
 
 def install(folder: str) -> None:
-    """Record what this process trains into `folder`, once it imports torch and transformers."""
+    """Record this process's training into `folder`, once it imports torch and transformers."""
     lifeline.install()
     if os.environ.get("ATTNCHECK_FOLDER"):
         outside.install(os.environ["ATTNCHECK_FOLDER"])
@@ -72,7 +71,7 @@ def install(folder: str) -> None:
         callbacks["transformers.training_args"] = _patch_training_args
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
-    driver = os.environ.get("ATTNCHECK_DRIVER")  # of the process that the launch starts; not of the ranks
+    driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks
     if driver == "verl":
         callbacks["verl.utils.config"] = take_over_verl
     if driver == "openrlhf":
@@ -99,10 +98,10 @@ class _AfterImport(MetaPathFinder):
         self.callbacks = callbacks
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec that the other finders give, its loader followed by the callback; None for other modules."""
+        """Return the other finders' spec, with the callback added to its loader; None for other modules."""
         callback = self.callbacks.get(
             name
-        )  # requested more often than imported, because packages look around with find_spec
+        )  # requested more often than imported, because packages search with find_spec
         if callback is None:
             return None
         for finder in sys.meta_path:
@@ -114,7 +113,7 @@ class _AfterImport(MetaPathFinder):
 
 
 class _Following(Loader):
-    """A loader, then a callback with the loaded module; everything else is the loader's own."""
+    """A loader that calls a callback with the loaded module; everything else is the original loader's."""
 
     def __init__(self, loader: Any, callback: Callable[[Any], None]) -> None:
         self._loader, self._callback = loader, callback
@@ -134,7 +133,7 @@ class _Following(Loader):
 
 
 def _patch_torch(recorder: Recorder, torch: Any) -> None:
-    """Record losses as they are differentiated, and gradients before they are clipped and applied."""
+    """Record losses when they are differentiated, and gradients before they are clipped and applied."""
     from torch.nn import utils
     from torch.optim import optimizer
 
@@ -183,7 +182,7 @@ def _note_clipping(recorder: Recorder, clip: Callable[..., Any], name: str, limi
 
 
 def watch_logs(recorder: Recorder, trainer: Any) -> None:
-    """Record what transformers' Trainer logs (5.17 trainer.py, 4.x: `log(logs, …)`, after a step)."""
+    """Record the logs of transformers' Trainer (5.17 trainer.py, 4.x: `log(logs, …)`, after a step)."""
     original = trainer.Trainer.log
 
     @functools.wraps(original)
@@ -196,7 +195,7 @@ def watch_logs(recorder: Recorder, trainer: Any) -> None:
 
 
 def _drive_trl(name: str, module: Any) -> None:
-    """Call a function of TRL's driver with a module, both of the process that trains."""
+    """Call a function of TRL's driver with a module of the training process."""
     getattr(importlib.import_module("attncheck_drivers.trl"), name)(module)
 
 
@@ -204,7 +203,7 @@ def note_data_parallel(folder: str, module: Any) -> None:
     """Write `data-parallel`, the number of GPUs, if DataParallel's threads copy a model to several.
 
     torch 2.13 nn/parallel/replicate.py: the copies have no parameters of their own, so they cannot be recorded.
-    transformers 5.17 trainer.py:2548 does this if one process sees several GPUs.
+    transformers 5.17 trainer.py:2548 does this if one process has several GPUs.
     """
     original = module.DataParallel.__init__
 
@@ -234,7 +233,7 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
 
 
 def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
-    """Watch every model that is loaded or made."""
+    """Watch every loaded or new model."""
     if os.environ.get("ATTNCHECK_EMULATED"):
         allow_in_modeling_utils(modeling_utils)
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA") or os.environ.get("ATTNCHECK_WITHOUT_GPU"):

@@ -1,7 +1,7 @@
-"""Ends a process of a rehearsed launch when the sandbox's supervisor no longer exists, if there is no PID namespace.
+"""Ends a process of a rehearsed launch when the sandbox's supervisor has ended, if there is no PID namespace.
 
-A thread waits for the supervisor. The kernel's parent-death signal would also come when a thread of the parent ends
-that started the process (prctl(2), PR_SET_PDEATHSIG), so it cannot be used for processes of others.
+A thread waits for the supervisor. The kernel's parent-death signal is not suitable: it is also sent when the thread
+that started the process ends (prctl(2), PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 
 
 def install() -> None:
-    """Watch the supervisor that the environment names, in this process and in its forks; do nothing without one."""
+    """Watch the supervisor in the environment, in this process and in its forks; do nothing without one."""
     if not os.environ.get("ATTNCHECK_SUPERVISOR") or not hasattr(os, "pidfd_open"):
         return
     _start()

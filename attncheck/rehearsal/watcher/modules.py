@@ -1,4 +1,4 @@
-"""Records the inputs and outputs of each module of a model in one call, and whose code computes it."""
+"""Records the inputs and outputs of each module of a model in one call, and the code that computes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-MAX_BYTES = 64 << 20  # of all modules of one call
+MAX_BYTES = 64 << 20  # for all modules in one call
 OURS = os.path.dirname(os.path.realpath(__file__))
 INSTALLED = ("site-packages", "dist-packages")
 

@@ -15,13 +15,13 @@ PLAIN_TYPES = (bool, int, float, str, type(None))
 def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[str, Any], Any]) -> dict[str, Any]:
     """Return an optimiser before its step; `names` are the model's parameters by id, "" for other parameters.
 
-    `keep` copies a tensor of the parameter of a name.
+    `keep` copies a tensor of the named parameter.
     """
     import torch
 
     groups, gradients, weights, state = [], {}, {}, {}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    scale = getattr(optimizer, "grad_scale", None)  # of a fused step, which undoes a GradScaler's factor itself
+    scale = getattr(optimizer, "grad_scale", None)  # of a fused step, which divides by a GradScaler's factor itself
     for group in optimizer.param_groups:
         options = {key: _read_plain(value) for key, value in group.items() if key != "params"}
         held = [(names.get(id(parameter), ""), parameter) for parameter in group["params"]]
@@ -51,7 +51,7 @@ def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[st
 
 
 def read_held(optimizer: Any, names: dict[int, str], keep: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """Return the weights that an optimiser holds, by the model's names for them."""
+    """Return the optimiser's own weights, by the model's names for them."""
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     named = [(names[id(parameter)], parameter) for parameter in held if id(parameter) in names]
     return {name: keep(name, value.detach()) for name, value in named if not hasattr(value, "full_tensor")}

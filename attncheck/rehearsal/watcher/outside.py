@@ -1,7 +1,7 @@
-"""Records writes outside the rehearsal's folder that have no effect, by Python's audit events (PEP 578).
+"""Records refused writes outside the rehearsal's folder, by Python's audit events (PEP 578).
 
-Files kept in an overlay are listed from the overlay. This module is for refused writes, which may be why a launch
-fails. Without a network namespace it also refuses connections of Python's own sockets to other machines.
+Files in an overlay are listed from the overlay. This module records refused writes, which may be why a launch fails.
+Without a network namespace it also refuses connections of Python's own sockets to other machines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Events of CPython 3.10 to 3.14, "Audit events table": the places of the paths that are changed.
+# Events of CPython 3.10 to 3.14, "Audit events table": the positions of the changed paths.
 CHANGES = {
     "os.remove": (0,),
     "os.rename": (0, 1),
@@ -30,7 +30,8 @@ LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 def install(folder: str) -> None:
     """Watch this process. The rehearsal may write only to `folder`."""
     noted: set[str] = set()
-    keeps_local = bool(os.environ.get("http_proxy", "").endswith(":9"))  # the sandbox's, which has no network namespace
+    # set by the sandbox if there is no network namespace
+    keeps_local = bool(os.environ.get("http_proxy", "").endswith(":9"))
     is_noting: list[bool] = []
 
     def note(path: Any) -> None:

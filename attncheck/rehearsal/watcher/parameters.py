@@ -1,6 +1,6 @@
 """Reads a model's complete parameters and gradients by their own names, for FSDP 1 or 2, ZeRO, or none.
 
-Every rank takes part in reading data that is split across ranks.
+Every rank must take part in reading data that is split across ranks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def list_sizes(model: Any) -> Iterator[tuple[str, bool, int]]:
         yield from fsdp.list_sizes(model)
         return
     for name, parameter in model.named_parameters():
-        yield name, parameter.requires_grad, getattr(parameter, "ds_numel", parameter.numel())  # under ZeRO 3 a part
+        yield name, parameter.requires_grad, getattr(parameter, "ds_numel", parameter.numel())  # a part with ZeRO 3
 
 
 def read_weights(model: Any) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Switches off randomness in a model's forward pass while steps are compared: dropouts, and NEFTune's noise.
+"""Turns off randomness in a model's forward pass while steps are compared: dropouts, and NEFTune's noise.
 
 These settings are part of the launch, but a random step cannot be recomputed. Sources: transformers 5.17
 `integrations/neftune.py` (`neftune_post_forward_hook`: noise of `module.neftune_noise_alpha` in training); attention
@@ -19,7 +19,7 @@ RATE = re.compile(r"(\w+_)?(dropout|drop)(_prob|_p)?|layerdrop|neftune_noise_alp
 
 
 class Randomness:
-    """The rates of a model that were switched off, by module and name."""
+    """The rates of a model that were turned off, by module and name."""
 
     def __init__(self) -> None:
         self.rates: dict[str, float] = {}
@@ -47,7 +47,7 @@ class Randomness:
 
 @contextlib.contextmanager
 def keep_randomness() -> Iterator[None]:
-    """Leave the state of the process's generators of random numbers as it was."""
+    """Restore the state of the process's random number generators afterwards."""
     import torch
 
     numpy = sys.modules.get("numpy")

@@ -1,8 +1,8 @@
 """Records the first steps of one rank of a trainer, and its losses after that.
 
-Written for each rank: `rank-R.pt` of the first step, `later-N-R.pt` of the next ones, with the calls of the model
-(what went in, the last hidden states), the losses that were differentiated, the weights, the gradients and the
-optimiser; `steps-R.json`, after each step, with the losses and what the trainer logged.
+It writes for each rank: `rank-R.pt` for the first step and `later-N-R.pt` for the next ones, with the calls of the
+model (inputs and last hidden states), the differentiated losses, the weights, the gradients and the optimiser; and
+`steps-R.json`, after each step, with the losses and the trainer's logs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .randomness import Randomness, make_listener
 RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
 MAX_CALLS = 256  # kept until a step, which may never come
-MAX_TENSOR_BYTES = 64 << 20  # of one tensor that is kept
-MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # numbers of all parameters that are kept; 0: no limit
+MAX_TENSOR_BYTES = 64 << 20  # for one recorded tensor
+MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # recorded numbers of all parameters; 0: no limit
 
 
 def _guarded(method: Any) -> Any:
@@ -43,7 +43,7 @@ def _guarded(method: Any) -> Any:
 
 
 class Recorder:
-    """What one process trains. Methods never raise: the trainer continues, and the record says what is missing."""
+    """The training of one process. Methods never raise: the trainer continues, and the record names what is missing."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -51,32 +51,32 @@ class Recorder:
         self.trained: Any = None  # the model that is called in training
         self.losses: list[float] = []  # losses as differentiated, since the last step
         self.rates: list[float] = []  # learning rates of the optimisers that stepped since then
-        self.rows: list[Any] = []  # of tokens that went in since the last step, each with whether it was in training
+        self.rows: list[Any] = []  # input tokens since the last step, each with whether it was in training
         self.steps: list[dict[str, Any]] = []
-        self.logs: list[dict[str, Any]] = []  # what the trainer logged
+        self.logs: list[dict[str, Any]] = []  # the trainer's logs
         self.faults: list[str] = []
         self.attention: AttentionWatch | None = None
         self.modules: ModuleWatch | None = None
         self.randomness = Randomness()
-        self.kept: set[str] | None = None  # names of the parameters of which values are kept, None: of all
+        self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
-        self.adapted: Any = None  # the model that a wrapping adapter calls: that call is recorded already
+        self.adapted: Any = None  # the model inside a wrapping adapter, whose call is already recorded
         self.written: dict[str, Any] = {}  # the record of the last step, until a model is called again
         self.drawn: list[str] | None = None  # operators that drew random numbers in a call in evaluation mode
-        self.listener: tuple[Any, Any] | None = None  # to that call, with its model
+        self.listener: tuple[Any, Any] | None = None  # listens to that call; with its model
         self._begin_step()
 
     def _begin_step(self) -> None:
         """Discard the record of a step."""
-        self.calls: list[dict[str, Any]] = []  # of the model
+        self.calls: list[dict[str, Any]] = []  # calls of the model
         self.weights: dict[str, Any] = {}  # weights at the start of the step
         self.gradients: dict[str, Any] | None = None
         self.backward: dict[str, Any] = {}  # the gradients after the last loss was differentiated
         self.trainable: list[str] = []
-        self.taken = 0  # number of losses that were differentiated when the gradients were read
+        self.taken = 0  # number of differentiated losses when the gradients were read
         self.leftover: dict[str, float] = {}  # norms of the gradients that exist before the step's first loss
         self.clips: list[dict[str, Any]] = []
-        self.updates: list[dict[str, Any]] = []  # of each optimiser that steps
+        self.updates: list[dict[str, Any]] = []  # one for each optimiser's step
 
     @_guarded
     def watch(self, model: Any) -> None:
@@ -95,7 +95,7 @@ class Recorder:
 
     @property
     def is_recording(self) -> bool:
-        """Whether the step is one of those that are recorded."""
+        """Whether this step is recorded."""
         return len(self.steps) < RECORDED_STEPS
 
     @_guarded
@@ -169,7 +169,7 @@ class Recorder:
     @_guarded
     def add_loss(self, loss: Any) -> None:
         """Record a scalar that is differentiated, and gradients that exist before a step's first loss."""
-        self.entered = None  # of a call that raised, too
+        self.entered = None  # also after a call that raised
         if loss.numel() != 1 or not loss.requires_grad or self.trained is None:
             return
         if self.is_recording and not self.losses:
@@ -180,7 +180,7 @@ class Recorder:
 
     @_guarded
     def keep_backward(self) -> None:
-        """Keep the gradients right after a loss, if parameters are complete: other code may change them later."""
+        """Keep the gradients right after a loss, if parameters are complete: other code may change them."""
         if not self.is_recording or not self.losses or is_flat(self.trained):
             return
         held = [(name, value) for name, value in self.trained.named_parameters() if value.grad is not None]
@@ -189,7 +189,7 @@ class Recorder:
 
     @_guarded
     def note_clipping(self, kind: str, limit: float, parameters: list[Any], norm: float) -> None:
-        """Record that gradients are clipped: whose, by which norm or value, after how many losses of the step."""
+        """Record a clipping of gradients: the parameters, the norm or value, and the number of losses before it."""
         if self.is_recording and self.trained is not None:
             known = self._name_parameters()
             names = [known.get(id(parameter), "") for parameter in parameters]
@@ -198,7 +198,7 @@ class Recorder:
 
     @_guarded
     def take_gradients(self) -> None:
-        """Record the gradients of a step, before anything else touches them, but after its last loss."""
+        """Record the gradients of a step after its last loss, before other code changes them."""
         if not self.is_recording or not self.losses or self.taken == len(self.losses):
             return
         self.taken, self.gradients, self.trainable = len(self.losses), {}, []
@@ -243,7 +243,7 @@ class Recorder:
         return {id(parameter): name for name, parameter in self.trained.named_parameters()}
 
     def _keep_own(self, name: str, tensor: Any) -> Any:
-        """Return a copy of a parameter's weights or gradient, or only its shape if it is not among the kept ones."""
+        """Return a copy of a parameter's weights or gradient, or only its shape if it is not kept."""
         return _keep(tensor) if self.kept is None or name in self.kept else {"shape": tuple(tensor.shape)}
 
     def _write_step(self) -> None:
@@ -280,7 +280,7 @@ class Recorder:
 
     @_guarded
     def end_step(self) -> None:
-        """Record the losses of a step that was taken."""
+        """Record the losses of a completed step."""
         if not self.losses:
             return
         if self.is_recording and self.calls:
@@ -296,9 +296,9 @@ class Recorder:
 
     @_guarded
     def end_process(self) -> None:
-        """Write that losses were differentiated but no step was taken, unless an exception was the cause."""
+        """Record that losses were differentiated but no step was taken, unless an exception was the cause."""
         if self.steps:
-            self._write_steps()  # with what was logged after the last step
+            self._write_steps()  # with the logs after the last step
         if not self.losses or self.steps or hasattr(sys, "last_value"):
             return
         self._write_step()

@@ -1,7 +1,7 @@
-"""Prevents code of a model's repository from running, whatever the launch requests, unless the rehearsal allows it.
+"""Prevents code of a model's repository from running, regardless of the launch, unless the rehearsal allows it.
 
 transformers 5.17.0 dynamic_module_utils.py: `resolve_trust_remote_code` decides for every Auto class whether the
-repository's class is taken, and `get_class_in_module` is what runs its file.
+repository's class is used, and `get_class_in_module` runs its file.
 """
 
 from __future__ import annotations

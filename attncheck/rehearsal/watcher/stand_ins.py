@@ -1,10 +1,9 @@
-"""Gives the user's own script the small model, the synthetic rows and the scaled-down settings for those that it
-names itself.
+"""Replaces the model, rows and settings in the user's own script by the small, synthetic and scaled-down ones.
 
-Sources: transformers 5.17.0 utils/hub.py (`cached_file`, `cached_files`: every file of a model or tokenizer that is no
-folder comes through one of them; 4.x the same); datasets 5.2.0 load.py (`load_dataset`);
-training_args.py (`TrainingArguments`, a dataclass as TRL's configurations are that derive from it: the generated
-`__init__` assigns every field once, before `__post_init__`).
+Sources: transformers 5.17.0 utils/hub.py (`cached_file`, `cached_files`: every file of a model or tokenizer outside a
+folder passes through one of them; the same in 4.x); datasets 5.2.0 load.py (`load_dataset`); training_args.py
+(`TrainingArguments`, a dataclass, as are TRL's configurations that derive from it: the generated `__init__` assigns
+every field once, before `__post_init__`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def find_small_model(hub: Any) -> None:
-    """Let names of models that are not folders resolve to the small model."""
+    """Make names of models that are not folders resolve to the small model."""
 
     def follow(original: Any) -> Any:
         @functools.wraps(original)
@@ -50,7 +49,7 @@ def find_small_model(hub: Any) -> None:
 
 
 def find_rows(load: Any) -> None:
-    """Let `load_dataset` return the synthetic rows for any data set, except for those that the rehearsal created."""
+    """Make `load_dataset` return the synthetic rows for any data set except those that the rehearsal created."""
     original, rows, kind = load.load_dataset, os.environ["ATTNCHECK_ROWS"], "json"
     stage = os.path.dirname(os.path.dirname(rows))
     if os.path.isdir(os.path.join(stage, "pictures")):  # decoded from Parquet; paths in the other file
@@ -98,8 +97,7 @@ def _note_data_set(source: str) -> None:
 
 
 def cut_settings(training_args: Any) -> None:
-    """Let TrainingArguments have the values of `ATTNCHECK_SETTINGS` for those that the script sets: null is a
-    default.
+    """Make TrainingArguments use the values of `ATTNCHECK_SETTINGS` for the script's settings; null is a default.
 
     Later assignments by transformers or TRL are unchanged.
     """
@@ -178,7 +176,7 @@ def _find_default(settings: Any, name: str, value: Any) -> Any:
 
 
 def use_gloo_without_gpu(distributed_c10d: Any) -> None:
-    """Let a script that requests NCCL without a GPU use gloo."""
+    """Make a script that requests NCCL without a GPU use gloo."""
     original = distributed_c10d.init_process_group
 
     @functools.wraps(original)

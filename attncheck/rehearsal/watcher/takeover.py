@@ -1,7 +1,7 @@
-"""Takes over a launch where its framework would start Ray: its configuration is composed and validated by then.
+"""Takes over a launch when its framework would start Ray; its configuration is composed and validated by then.
 
-The launch's own command has run so far, with its own files and overrides. What is left of it runs as Ray's workers
-would: the ranks of the actor, one process each, with the variables that torch.distributed reads.
+The launch's own command has run so far, with its own files and overrides. The rest of it runs as Ray's workers would:
+the ranks of the actor, one process each, with the variables that torch.distributed reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ERROR_TAIL = 8192  # characters of a failing rank's output
 def take_over_verl(config_module: Any) -> None:
     """Continue with the driver once verl has validated a configuration.
 
-    verl 0.9.1 trainer/main_ppo.py: `main` composes it by Hydra, then calls `validate_config`, then `run_ppo`, which
+    verl 0.9.1 trainer/main_ppo.py: `main` composes it with Hydra, then calls `validate_config`, then `run_ppo`, which
     starts Ray; `TaskRunnerV1.run` resolves it.
     """
     validate = config_module.validate_config
@@ -46,7 +46,7 @@ def take_over_verl(config_module: Any) -> None:
 def take_over_openrlhf(utils: Any) -> None:
     """Continue with the driver once OpenRLHF requests its strategy.
 
-    openrlhf 0.11.2 cli/train_ppo_ray.py: options are parsed and judged, then `train` starts Ray unless it runs, and
+    openrlhf 0.11.2 cli/train_ppo_ray.py: options are parsed and validated, then `train` starts Ray unless it runs, and
     calls `get_strategy` of utils/utils.py.
     """
 
@@ -61,12 +61,12 @@ def take_over_openrlhf(utils: Any) -> None:
 
 
 def do_not_start_ray(ray: Any) -> None:
-    """Make a launch believe that Ray is running."""
+    """Make Ray report that it is running."""
     ray.is_initialized = lambda: True
 
 
 def stand_in_for_vllm(openrlhf: Any) -> None:
-    """Let OpenRLHF be imported without its generation package: nothing is generated.
+    """Make OpenRLHF importable without its generation package, because nothing is generated.
 
     openrlhf 0.11.2 trainer/ray/vllm_engine.py:7.
     """
@@ -110,11 +110,11 @@ def run_in_process(launch: Any) -> None:
 
 
 def run_ranks(module: str, configuration: str, world_size: int, isolates: bool = False) -> int:
-    """Run a driver in this many processes, and return the exit status of the first one that fails, which ends the
-    others.
+    """Run a driver in this many processes; return the exit status of the first one that fails.
 
-    Only its errors are printed, because ranks that wait for it only report that it no longer exists. With `isolates`,
-    each sees only its own GPU, as under Ray."""
+    A failure ends the others. Only its errors are printed, because waiting ranks only report that it has ended. With
+    `isolates`, each sees only its own GPU, as with Ray.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -145,7 +145,7 @@ def run_ranks(module: str, configuration: str, world_size: int, isolates: bool =
 
 
 def _list_devices(world_size: int) -> list[str]:
-    """Return the GPUs of the ranks as CUDA_VISIBLE_DEVICES names them; none if the launch has none."""
+    """Return the GPUs of the ranks in the form of CUDA_VISIBLE_DEVICES; none if the launch has none."""
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")

@@ -1,4 +1,4 @@
-"""Lets verl train if there is no GPU: a platform "cpu" next to its own, and a process group of gloo.
+"""Lets verl train without a GPU: a platform "cpu" in addition to its own, and a process group of gloo.
 
 Sources: verl 0.9.1 `plugin/platform/platform_manager.py` (platforms are registered; VERL_PLATFORM names one),
 `workers/engine/base.py` (VERL_ENGINE_DEVICE chooses the engine), `utils/distributed.py`; 0.4.1 `utils/device.py`.
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def _make_device() -> Any:
-    """Return torch.cuda's functions for a device without them: they measure nothing and do nothing."""
+    """Return torch.cuda's functions for a machine without a GPU: they measure nothing and do nothing."""
     import torch
 
     class Device:
@@ -33,7 +33,7 @@ def _make_device() -> Any:
 
 
 def register_cpu(platform_cuda: Any) -> None:
-    """Register the platform "cpu": verl's own for CUDA, whose device is the CPU."""
+    """Register the platform "cpu": verl's own for CUDA, with the CPU as its device."""
     import torch
 
     class PlatformCPU(platform_cuda.PlatformCUDA):  # type: ignore[misc]
@@ -62,7 +62,7 @@ def register_cpu(platform_cuda: Any) -> None:
 
 
 def stand_on_cpu(device: Any) -> None:
-    """Let releases without platforms train on the CPU as on CUDA: with flash-attn's unpadding, and means over ranks."""
+    """Let releases without platforms train on the CPU as on CUDA: flash-attn's unpadding, means across ranks."""
     if os.environ.get("ATTNCHECK_VERL_DEVICE") != "cpu":
         return
     stand_in = _make_device()
@@ -74,7 +74,7 @@ def stand_on_cpu(device: Any) -> None:
 
 
 def use_gloo(distributed: Any) -> None:
-    """Make the process group of gloo alone: verl would name the CPU twice."""
+    """Create the process group with gloo only, because verl would name the CPU twice."""
     import torch
 
     def initialize_global_process_group(timeout_second: int = 36000) -> tuple[int, int, int]:

@@ -1,2 +1,1 @@
-"""What a rehearsal computes in a worker: the small model, its tokenizer and documents before; the reference
-afterwards."""
+"""A rehearsal's work in a worker: the small model, tokenizer and documents before; the reference afterwards."""

@@ -1,7 +1,7 @@
 """The gradients of adapters (LoRA), derived from those of the weights that they modify.
 
-A layer computes W x + s B A x: the gradients by B and A are s G Aᵀ and s Bᵀ G, where G is the gradient by W. Source:
-peft 0.21.2 `tuners/lora/layer.py` (`Linear.forward`; `scaling`, of rank-stabilised LoRA too).
+A layer computes W x + s B A x. The gradients by B and A are s G Aᵀ and s Bᵀ G, where G is the gradient by W. Source:
+peft 0.21.2 `tuners/lora/layer.py` (`Linear.forward`; `scaling`, also for rank-stabilised LoRA).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ from attncheck.rehearsal.worker.records import Adapter
 def add_adapter_gradients(
     gradients: Mapping[str, Tensor], adapters: Sequence[Adapter], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return gradients by a model's own parameters with those by its adapters' next to them.
+    """Return gradients by a model's own parameters and by its adapters'.
 
-    `weights` are the adapters' where training starts; one that was not kept has no gradient here.
+    `weights` are the adapters' initial weights in training; an adapter without kept weights has no gradient here.
     """
     total = dict(gradients)
     for adapter in adapters:
@@ -30,7 +30,7 @@ def add_adapter_gradients(
 
 
 def merge_adapters(weights: Mapping[str, Tensor], adapters: Sequence[Adapter]) -> dict[str, Tensor]:
-    """Return weights by the names of the model alone, with what each adapter adds to its layer's."""
+    """Return weights by the names of the model alone, with each adapter's change added to its layer's."""
     merged = {name.replace(".base_layer.", "."): weight for name, weight in weights.items()}
     for adapter in adapters:
         a, b = (weights.get(adapter.name_weight(matrix)) for matrix in "AB")

@@ -1,7 +1,7 @@
-"""How other code changes gradients between the last backward and the optimiser's step.
+"""Detects how other code changes gradients between the last backward and the optimiser's step.
 
 Noise in all gradients, or smaller gradients of some parameters, may be intended: gradient noise, adaptive clipping,
-learning rates per layer. Gradients that are zeroed, turned or enlarged, and a few that differ, are faults.
+learning rates per layer. Gradients that are zeroed, reversed or enlarged, and a few that differ, are faults.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-GRADIENT_LIMIT = {torch.float32: 1e-3}  # of a gradient, relative
-ROUNDED_LIMIT = 2e-2  # of one in another dtype
+GRADIENT_LIMIT = {torch.float32: 1e-3}  # relative error of a gradient
+ROUNDED_LIMIT = 2e-2  # for a gradient in another dtype
 MOST = 0.5  # share of the parameters: a change of direction of this many is intended
-NAMED = 3  # parameters in a message
+NAMED = 3  # the most parameters in a message
 
 Gradients = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ class Change:
 
     @property
     def is_smaller(self) -> bool:
-        """Whether no gradient is zeroed, turned or larger than before."""
+        """Whether no gradient is zeroed, reversed or larger than before."""
         return all(0 < factor <= 1 + ROUNDED_LIMIT for factor in self.factors.values())
 
 
@@ -67,7 +67,7 @@ def compare(before: Gradients, after: Gradients, held: Collection[str]) -> Chang
 
 
 def judge_change(change: Change, place: str) -> tuple[list[str], list[str]]:
-    """Return what is wrong about a change, and what may be intended; nothing for one factor on all parameters."""
+    """Return a change's faults, and what may be intended; nothing for one factor on all parameters."""
     total = len(change.factors)
     if change.others:
         text = f"the gradients of {len(change.others)} of {total} parameters are changed {place}"

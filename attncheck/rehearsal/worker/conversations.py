@@ -1,7 +1,7 @@
-"""Makes conversations in which every turn can be found again in a batch, and their model and tokenizer.
+"""Makes conversations in which every turn can be identified in a batch, with their model and tokenizer.
 
-A turn's text is words in an order that no other turn has. The tokenizer is the model's own, with its own chat
-template, if it is available locally. It need not encode a word as one token, because turns are found by their text.
+A turn's text is words in an order that no other turn has. The tokenizer is the model's own, with its own chat template,
+if it is available locally. It need not encode a word as one token, because turns are found by their text.
 """
 
 import json
@@ -15,8 +15,8 @@ from attncheck.rehearsal.worker import materials
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 
 FILE = "conversations.json"  # next to the model
-TURN_WORDS = (6, 10)  # of a turn
-SYSTEM_EVERY = 3  # rows, one of which has a system turn
+TURN_WORDS = (6, 10)  # least and most words in a turn
+SYSTEM_EVERY = 3  # one of so many rows has a system turn
 THINK, THOUGHT = "<think>\n", "\n</think>\n\n"
 SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
 Turn = tuple[str, str]  # role and text
@@ -24,10 +24,10 @@ Conversation = tuple[Turn, ...]
 
 
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job of one item: fill `message["stage"]` with model/, conversations.json and data/train.jsonl.
+    """Handle a job of one item: fill `message["stage"]` with model/, conversations.json and data/train.jsonl.
 
-    `message["tokenizer"]` is the model or folder whose tokenizer is used, "" for one that is made here. With
-    `message["has_fields"]` a message's thought and tool calls are fields of it, which the chat template renders.
+    `message["tokenizer"]` is the model or folder with the tokenizer to use, "" for a synthetic one. With
+    `message["has_fields"]` a message's thought and tool calls are its fields, which the chat template renders.
     """
     from attncheck.smoke.worker.models import build
 
@@ -43,7 +43,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     words = NOUNS.split() if name else list(MADE.texts)
     parts = list_parts(tokenizer, message["form"], message["has_fields"])
     conversations = list(make_conversations(message["documents"], message["seed"], words, parts))
-    rows = [make_row(conversation, message["form"], "reasoning" in parts) for conversation in conversations]
+    images: dict[str, Any] = {"images": []} if message["pictures"] == "tagged" else {}
+    rows = [make_row(conversation, message["form"], "reasoning" in parts) | images for conversation in conversations]
     (folder / FILE).write_text(json.dumps(conversations))
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
@@ -73,8 +74,10 @@ def _make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[An
 
 
 def list_parts(tokenizer: Any, form: DataForm, has_fields: bool = False) -> frozenset[str]:
-    """Return which parts conversations have: "system", "thinking", "turns" (more than one question), "tools", and
-    "reasoning" if a thought is a field of its message; as far as the chat template takes them.
+    """Return the parts of conversations that the chat template supports.
+
+    They are "system", "thinking", "turns" (more than one question), "tools", and "reasoning" if a thought is a field of
+    its message.
     """
     if form not in ("messages", "conversations"):
         return frozenset()
@@ -97,10 +100,10 @@ def list_parts(tokenizer: Any, form: DataForm, has_fields: bool = False) -> froz
 
 
 def _renders(tokenizer: Any, messages: list[dict[str, Any]], texts: tuple[str, ...] = ()) -> bool:
-    """Return whether the chat template takes messages and writes these texts of theirs."""
+    """Return whether the chat template accepts messages and writes these texts of theirs."""
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False)
-    except Exception:  # a template raises its author's errors
+    except Exception:  # a template's author decides its exceptions
         return False
     return all(part in text for part in texts)
 
@@ -130,7 +133,7 @@ def make_conversations(count: int, seed: int, words: list[str], parts: frozenset
 
 
 def make_row(conversation: Conversation, form: DataForm, has_reasoning: bool = False) -> dict[str, Any]:
-    """Return a conversation as a row of a data set; a thought is part of the answer that follows it, or its field."""
+    """Return a conversation as a row of a data set; a thought is part of the following answer, or its field."""
     messages: list[dict[str, Any]] = []
     thought: dict[str, str] = {}
     for role, text in conversation:

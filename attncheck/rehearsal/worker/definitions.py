@@ -1,9 +1,9 @@
-"""A loss described by its gradients: each target's weight, and how the gradients of a step compare with that.
+"""Describes a loss by its gradients, which are each target's weight, and compares a step's gradients with them.
 
-The gradients of every rehearsed loss are those of a weighted sum of −log p over the targets of a step's pieces. For
-the mean of −log p, the weights are those of its normalisation. For a loss of answers' log-probabilities (pairs,
-rewards), each answer has its own weight of either sign at the first step, where the model is its own reference, and
-the loss's value is not such a sum.
+The gradients of every rehearsed loss are those of a weighted sum of −log p over the targets of a step's pieces. For the
+mean of −log p, the weights are those of its normalisation. For a loss of answers' log-probabilities (pairs, rewards),
+each answer has its own weight of either sign at the first step, because the model is its own reference. The loss's
+value is not such a sum.
 """
 
 from dataclasses import dataclass, replace
@@ -16,10 +16,10 @@ from attncheck.rehearsal.worker.evidence import ROUNDING_MULTIPLE, Evidence
 from attncheck.rehearsal.worker.step import Sliced
 from attncheck.smoke.worker.testbed import gradient_error
 
-# In float32, relative. Rounding moves single elements across a threshold: 2.3e-4 was measured between sdpa and eager
-# in gemma3n, whose activations are sparse. Faults are at 1e-2.
+# In float32, relative. Rounding moves single elements across a threshold: 2.3e-4 was measured between sdpa and eager in
+# gemma3n, which has sparse activations. Faults are at 1e-2.
 FP32_GRADIENT_LIMIT = 5e-4
-SCALE_LIMIT = 5e-3  # of the gradients' norm: a factor above it, which Adam hides, is an error
+SCALE_LIMIT = 5e-3  # relative error of the gradients' norm: a larger factor, which Adam hides, is an error
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Definition:
     every: bool = False
     batch: int = -1  # the only batch that counts, -1: all
     weights: tuple[float, ...] = ()  # for each piece of the step, times the normalisation's weight; (): 1
-    value: float | None = None  # of the loss, if it is not that sum
+    value: float | None = None  # the loss's value, if it is not that sum
     name: str = ""  # in words, if it is not the normalisation's mean
-    sliced: Sliced | None = None  # how targets are read in rows across several ranks
-    by_rank: bool = False  # the mean of each rank's slice, averaged across ranks
+    sliced: Sliced | None = None  # how targets are read in rows that are split across ranks
+    by_rank: bool = False  # whether it is the mean of each rank's slice, averaged across ranks
 
     @property
     def text(self) -> str:
@@ -43,7 +43,7 @@ class Definition:
         return self.name or mean + NORMALISATION_TEXTS[self.normalisation]
 
     def list_parts(self, ranks: int) -> "list[Definition]":
-        """Return the definitions whose mean this one is: one for each of the `ranks` that share a row."""
+        """Return the definitions that this one is the mean of: one for each of the `ranks` that share a row."""
         if not self.by_rank:
             return [self]
         sliced = self.sliced or Sliced()
@@ -52,7 +52,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Fit:
-    """How the gradients of a step compare with a definition's: `scale` times those, except for `error`."""
+    """The relation of a step's gradients to a definition's: `scale` times these, except for `error`."""
 
     error: float  # relative, over all parameters
     scale: float
@@ -60,8 +60,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class WeightFit:
-    """The weights of a step's pieces with which a definition has the step's gradients, except for the relative
-    `error`."""
+    """The weights of a step's pieces that give a definition the step's gradients, except for the relative `error`."""
 
     error: float
     weights: tuple[float, ...]
@@ -69,12 +68,12 @@ class WeightFit:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A step's loss: `factor` times a definition's. `fault` says what is wrong with it, "" if nothing is."""
+    """A step's loss: `factor` times a definition's. `fault` describes the fault, "" if there is none."""
 
     definition: Definition
     factor: float = 1.0
     fault: str = ""
-    scale: float | None = None  # of the gradients to the definition's own, if they were compared
+    scale: float | None = None  # factor of the gradients relative to the definition's, if they were compared
 
 
 def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
@@ -92,7 +91,7 @@ def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
 
 
 def compute_loss(evidence: Evidence, definition: Definition) -> float:
-    """Return the loss of the step under a definition: in nats per token, if it is a mean of −log p."""
+    """Return the loss of the step with a definition: in nats per token, if it is a mean of −log p."""
     if definition.value is not None:
         return definition.value
     parts = definition.list_parts(evidence.step.layout.size)
@@ -105,7 +104,7 @@ def _compute_part(evidence: Evidence, definition: Definition) -> float:
 
 
 def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, Tensor]:
-    """Return the gradients of the step under a definition."""
+    """Return the gradients of the step with a definition."""
     parts = definition.list_parts(evidence.step.layout.size)
     total: dict[str, Tensor] = {}
     for part in parts:
@@ -132,7 +131,7 @@ def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
 def fit_weights(evidence: Evidence, definition: Definition) -> WeightFit | None:
     """Return the weights of the pieces that the step's gradients show; None if they were not recorded.
 
-    Each is in the unit of `Definition.weights`: times the normalisation's weight of the piece.
+    Each is in the unit of `Definition.weights`: a factor on the normalisation's weight of the piece.
     """
     gradients = evidence.list_gradients(definition.shift, definition.every)
     names = [name for name in evidence.observed_gradients if any(name in own for own in gradients)]
@@ -155,8 +154,7 @@ def _flatten(gradient: Tensor | None, like: Tensor) -> Tensor:
 
 
 def gradient_limit(evidence: Evidence, definition: Definition) -> float:
-    """Return the largest allowed relative error of the gradients: several times the rounding error of a loss's
-    gradients."""
+    """Return the largest allowed relative error of the gradients: several times their rounding error."""
     if evidence.rounded is None:
         return FP32_GRADIENT_LIMIT
     shares = list_shares(evidence, definition)
@@ -170,7 +168,7 @@ def is_near(value: float, observed: float, limit: float) -> bool:
 
 
 def list_factors(evidence: Evidence) -> dict[str, float]:
-    """Return the factors by which a loss may be too large, each with its cause."""
+    """Return the possible factors on a loss that is too large, each with its cause."""
     batches, sharing = evidence.batches, evidence.step.layout.size
     ranks = len(evidence.step.ranks) // sharing
     factors = {

@@ -1,4 +1,4 @@
-"""Everything by which a rehearsal's checks judge: the first step as documents, the reference, the later steps."""
+"""All the evidence for a rehearsal's checks: the first step as documents, the reference, the later steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from attncheck.rehearsal.worker.step import FirstStep, Piece, Sliced
 from attncheck.rehearsal.worker.truth import DocumentTruth, TruthModel, token_errors
 
 ROUNDING_MULTIPLE = 3.0  # times eager attention's rounding error on the same documents
-FP32_LIMIT = 1e-4  # relative error of a token's hidden state in float32; healthy kernels are at 1e-6
-MIN_LIMIT = 1e-4  # of a loss, relative: losses are summed in float32
+FP32_LIMIT = 1e-4  # relative error of a token's hidden state in float32; healthy kernels have 1e-6
+MIN_LIMIT = 1e-4  # relative error of a loss: losses are summed in float32
 SAME_LOSS = 1e-5  # relative
-SAMPLED_PIECES = 8  # on which the rounding error is measured
+SAMPLED_PIECES = 8  # for measuring the rounding error
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Evidence:
     truth: TruthModel
     rounded: TruthModel | None  # in the job's own precision; for float32 in float64; None if that may not fit
     changed_weights: tuple[str, ...] = ()  # parameters that differ from the checkpoint
-    unstepped: int = 0  # losses that were differentiated if no step was ever taken
-    rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # rollouts that a driver made, by step
-    full_model: bool = False  # the model is the user's own, with its own weights
-    taken: tuple[RankRecord, ...] = ()  # the first rank's record of each step that was recorded
-    logs: tuple[Mapping[str, float], ...] = ()  # what the trainer logged
-    freezes: bool = False  # the launch says that parameters are frozen
-    shares_rows: bool = False  # the launch says that documents share a row
+    unstepped: int = 0  # differentiated losses if no step was ever taken
+    rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # a driver's rollouts, by step
+    full_model: bool = False  # whether the model is the user's own, with its own weights
+    taken: tuple[RankRecord, ...] = ()  # the first rank's record of each recorded step
+    logs: tuple[Mapping[str, float], ...] = ()  # the trainer's logs
+    freezes: bool = False  # whether the launch says that parameters are frozen
+    shares_rows: bool = False  # whether the launch says that documents share a row
     drawn: tuple[str, ...] = ()  # operators that drew random numbers in evaluation mode
-    is_own_script: bool = False  # the user's own script chooses the targets: no framework documents them
-    epochs: tuple[EpochRecord, ...] = ()  # of the data sets that were loaded
-    data_sets: int = 0  # that a script loaded itself: each has the same rows
+    is_own_script: bool = False  # whether the user's own script chooses the targets, which no framework documents
+    epochs: tuple[EpochRecord, ...] = ()  # for each loaded data set
+    data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:
@@ -48,12 +48,12 @@ class Evidence:
 
     @cached_property
     def judged_pieces(self) -> tuple[Piece, ...]:
-        """Return the pieces that belong to a document and have two tokens or more."""
+        """Return the pieces that belong to a document and have at least two tokens."""
         return tuple(piece for piece in self.step.pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
 
     @cached_property
     def hidden_limit(self) -> float:
-        """The largest relative error allowed of a token's hidden state."""
+        """The largest allowed relative error of a token's hidden state."""
         if self.rounded is None:
             return FP32_LIMIT
         pieces = self.judged_pieces[:SAMPLED_PIECES]
@@ -67,11 +67,9 @@ class Evidence:
 
     @cached_property
     def observed_loss(self) -> float:
-        """The loss whose gradient the step took: summed over a rank's batches and averaged across ranks, as gradients
-        are.
+        """The loss whose gradient the step took: summed over a rank's batches, averaged across ranks like gradients.
 
-        Ranks that share a row each have the row's loss, or their share times the number of ranks: the mean is the
-        same.
+        Ranks that share a row each have the row's loss, or their share times the number of ranks; the mean is the same.
         """
         ranks = self.step.ranks
         return sum(sum(record.losses) for record in ranks) / len(ranks)
@@ -89,12 +87,12 @@ class Evidence:
 
     @cached_property
     def batches(self) -> int:
-        """Return how many losses a rank differentiated before its first step."""
+        """Return the number of losses that a rank differentiated before its first step."""
         return max((len(record.losses) for record in self.step.ranks), default=1)
 
     @cached_property
     def observed_gradients(self) -> dict[str, Tensor]:
-        """The gradients of the step, the mean across ranks: they are the same on each if ranks step alike."""
+        """The gradients of the step, averaged across ranks: they are equal on all ranks that step equally."""
         first, *others = [record.gradients for record in self.step.ranks]
         return {
             name: torch.stack([gradient, *(other[name] for other in others)]).mean(0)
@@ -103,7 +101,7 @@ class Evidence:
         }
 
     def count_targets(self, shift: int = 1, every: bool = False, sliced: Sliced | None = None) -> list[int]:
-        """Return how many targets each piece of the step has."""
+        """Return the number of targets in each piece of the step."""
         return [int(piece.shift_labels(shift, every, sliced)[1].sum()) for piece in self.step.pieces]
 
     def sum_nll(self, shift: int = 1, every: bool = False, sliced: Sliced | None = None) -> list[float]:
@@ -122,7 +120,7 @@ class Evidence:
         rounded: bool = False,
         sliced: Sliced | None = None,
     ) -> dict[str, Tensor]:
-        """Return the gradients of Σ share × −log p over the targets of all pieces, a share for each piece."""
+        """Return the gradients of Σ share × −log p over the targets of all pieces, with one share per piece."""
         total: dict[str, Tensor] = {}
         for share, gradients in zip(shares, self.list_gradients(shift, every, rounded, sliced), strict=True):
             for name, gradient in gradients.items():
@@ -132,7 +130,7 @@ class Evidence:
     def list_gradients(
         self, shift: int = 1, every: bool = False, rounded: bool = False, sliced: Sliced | None = None
     ) -> list[dict[str, Tensor]]:
-        """Return for each piece of the step the gradients of Σ −log p over its targets."""
+        """Return, for each piece of the step, the gradients of Σ −log p over its targets."""
         model = self.rounded if rounded and self.rounded is not None else self.truth
         key = (shift, every, model is self.rounded, sliced)
         if key not in self._sums:
@@ -144,14 +142,14 @@ class Evidence:
         return self._sums[key]
 
     def _keep_compared(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return those gradients, and adapters' next to them, that the step's are compared with: a model has many."""
+        """Return only the gradients, including adapters', that are compared with the step's."""
         record = self.step.ranks[0]
         total = add_adapter_gradients(gradients, record.adapters, record.weights)
         names = {*record.trainable, *self.observed_gradients}
         return {name: gradient for name, gradient in total.items() if name in names}
 
     def list_shares(self, normalisation: Normalisation, counts: Sequence[int]) -> list[float]:
-        """Return for each piece the weight of one of its targets, of which there are `counts`."""
+        """Return, for each piece, the weight of one of its targets, whose numbers are `counts`."""
         keys = [_group(piece, normalisation) for piece in self.step.pieces]
         if normalisation in ("step_labels", "rank_labels"):
             labels = self.step.count_labels()
@@ -182,7 +180,7 @@ def _group(piece: Piece, normalisation: Normalisation) -> object:
 
 
 def list_positions(piece: Piece) -> list[int] | None:
-    """Return the position_ids that the job gave to a piece's tokens, None if it gave none."""
+    """Return the job's position_ids for a piece's tokens, None if it passed none."""
     positions = piece.call.tensors.get("position_ids")
     if positions is None:
         return None
@@ -193,5 +191,5 @@ def list_positions(piece: Piece) -> list[int] | None:
 
 
 def causal(length: int) -> Tensor:
-    """Return which tokens a token of a causal model attends to: (length, length) bool."""
+    """Return the tokens that each token of a causal model attends to: (length, length) bool."""
     return torch.ones(length, length, dtype=torch.bool).tril()

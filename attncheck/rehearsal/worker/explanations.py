@@ -1,9 +1,9 @@
-"""Which loss a step had, judged by its value and its gradients: the documented one, or another one.
+"""Determines the loss of a step by its value and its gradients: the documented one, or another one.
 
 A mean of −log p is defined by each token's target and every target's weight. If gradients were recorded, they decide.
 The differentiated loss may be any multiple of the mean (a sum that is divided later, a gradient scaler's), as long as
-the optimiser steps with the mean's gradients. Two definitions may agree on a value by chance, but not on the
-gradients of all parameters.
+the optimiser steps with the mean's gradients. Two definitions may agree on a value by chance, but not on the gradients
+of all parameters.
 """
 
 import math
@@ -26,7 +26,7 @@ from attncheck.rehearsal.worker.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_
 from attncheck.rehearsal.worker.policy import MOVED, define_policy_losses, explain_policy_loss
 from attncheck.rehearsal.worker.step import Sliced
 
-KEPT = {  # of the targets of each answer, from which to which: what that is
+KEPT = {  # (first, last) of each answer's targets that count: what that means
     (-1, None): "only the last token of each answer is a target",
     **{(first, None): f"the first {first} tokens of each answer are not targets" for first in (2, 3, 4)},
 }
@@ -58,7 +58,7 @@ def loss_limit(evidence: Evidence) -> float:
 
 
 def explain_loss(evidence: Evidence) -> Explanation | None:
-    """Return the definition that the step's loss and gradients follow; None if none does."""
+    """Return the definition that the step's loss and gradients match; None if none does."""
     policy = evidence.step.objective.policy
     if policy is not None:
         return explain_policy_loss(evidence, policy, loss_limit(evidence))
@@ -83,7 +83,7 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
 
 
 def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> Definition:
-    """Return which of several definitions, whose values are too close, is nearest to the step's gradients."""
+    """Return the definition nearest to the step's gradients, among several with values too close to distinguish."""
     if len(definitions) == 1:
         return definitions[0]
     fits = [fit_gradients(evidence, definition) for definition in definitions]
@@ -92,7 +92,7 @@ def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> D
 
 
 def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
-    """Return the definition whose gradients have the direction of the step's, whatever the loss is; None without."""
+    """Return the definition with the direction of the step's gradients, for any loss value; None without one."""
     simple = [explanation for explanation in _iter_faults(evidence) if explanation.factor == 1.0]
     for explanation in (*(Explanation(definition) for definition in documented(evidence)), *simple):
         definition = explanation.definition
@@ -107,7 +107,7 @@ def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
 
 
 def _explain_value(evidence: Evidence, limit: float) -> Explanation | None:
-    """Return the multiple of a mean that the loss is by its value alone: its gradients are another's; None without."""
+    """Return the multiple of a mean with the loss's value, although its gradients are another's; None without one."""
     for explanation in _iter_faults(evidence):
         value = compute_loss(evidence, explanation.definition) * explanation.factor
         if explanation.factor != 1.0 and is_near(value, evidence.observed_loss, limit):
@@ -129,9 +129,9 @@ def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
 
 
 def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
-    """Yield the step with some targets more or fewer, each with what is wrong then, if no label says which they are.
+    """Yield the step with additional or missing targets, each with the resulting fault, if no label decides.
 
-    A mask of the tokens to learn is shifted with the logits once; some trainers shift it twice, or not at all.
+    A mask of the learned tokens must be shifted with the logits once; some trainers shift it twice, or not at all.
     """
     if evidence.step.labels_enter or evidence.step.objective.targets in ("all", "labelled"):
         return
@@ -143,7 +143,7 @@ def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
 
 
 def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
-    """Yield the loss under other definitions, the simplest first."""
+    """Yield the loss with other definitions, the simplest first."""
     for name in NORMALISATIONS:
         yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
     yield from iter_slice_faults(evidence)
@@ -184,7 +184,7 @@ def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
 
 
 def settle_targets(evidence: Evidence) -> Evidence:
-    """Return the evidence under the targets that its loss and gradients show, if no label said which they are."""
+    """Return the evidence with the targets that its loss and gradients show, if no label decided them."""
     readings = [replace(evidence, step=step) for step in evidence.step.list_readings()]
     if len(readings) == 1:
         return evidence

@@ -1,4 +1,4 @@
-"""The first module of the job's model whose output is wrong, and whose code computes it."""
+"""Finds the first module of the job's model with a wrong output, and the code that computes it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,14 +12,14 @@ from attncheck.rehearsal.worker.step import Piece
 from attncheck.rehearsal.worker.truth import token_errors
 
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # in the names of modules
-MULTIPLE = 3.0  # of the limit of hidden states
-NAMED = 3  # replaced functions in a message
-POSITIONS = "rotary_emb"  # modules whose outputs may be shifted by a constant over all positions, which has no effect
+MULTIPLE = 3.0  # times the limit of hidden states
+NAMED = 3  # the most replaced functions in a message
+# modules with outputs that may be shifted by a constant over all positions, which has no effect
+POSITIONS = "rotary_emb"
 
 
 def name_first_module(evidence: Evidence, piece: Piece) -> Iterator[str]:
-    """Yield the first module that goes wrong in a piece of the step's first call, and the model's replaced
-    functions."""
+    """Yield the first wrong module in a piece of the step's first call, and the model's replaced functions."""
     record = next((own for own in evidence.step.ranks if own.calls and own.calls[0] is piece.call), None)
     if record is None or piece.call.places is not None:
         return
@@ -66,7 +66,7 @@ def _describe(name: str, module: Mapping[str, Any]) -> str:
 
 
 def _differs(own: Tensor | None, true: Tensor | None, piece: Piece, limit: float) -> bool:
-    """Return whether a tensor of the whole batch differs in a piece's tokens from that of the piece alone."""
+    """Return whether a tensor of the whole batch differs in a piece's tokens from that of the piece in isolation."""
     if own is None or true is None:
         return False
     rows, length = piece.call.input_ids.shape

@@ -1,7 +1,7 @@
 """Joins the slices of rows: one call of the whole row replaces the calls of the ranks that share it.
 
-Tokens, labels, position_ids and hidden states are joined in the same way. Tokens that pad a row to a divisible length
-become padding. Shifted labels (`shift_labels`, transformers 5.17.0 loss/loss_utils.py) are moved back.
+Tokens, labels, position_ids and hidden states are joined in the same way. Tokens that extend a row to a divisible
+length become padding. Shifted labels (`shift_labels`, transformers 5.17.0 loss/loss_utils.py) are moved back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ IGNORED = -100
 def join_ranks(
     ranks: Sequence[RankRecord], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
 ) -> tuple[RankRecord, ...]:
-    """Return the records with each row's calls joined under the first rank of its group; the others have none."""
+    """Return the records with each row's calls joined in the first rank of its group; the others have no calls."""
     if layout.size == 1:
         return tuple(replace(record, calls=tuple(map(place_labels, record.calls))) for record in ranks)
     by_rank = {record.rank: record for record in ranks}
@@ -48,7 +48,7 @@ def list_parts(ranks: Sequence[Mapping[str, Tensor]], model: Mapping[str, Tensor
 
 
 def join_parts(ranks: Sequence[RankRecord], model: Mapping[str, Tensor]) -> tuple[RankRecord, ...]:
-    """Return the records with whole gradients; of a parameter whose parts do not make it, with none."""
+    """Return the records with whole gradients, without those of parameters whose parts are incomplete."""
     gradients = _join_all([record.gradients for record in ranks], model)
     backward = _join_all([record.backward for record in ranks], model)
     return tuple(
@@ -71,7 +71,7 @@ def _join_all(ranks: Sequence[Mapping[str, Tensor]], model: Mapping[str, Tensor]
 
 
 def _join_parts(parts: Sequence[Tensor], shape: torch.Size) -> Tensor | None:
-    """Return the tensor of a shape that equal parts make along one dimension, None if they make none."""
+    """Return the tensor of a shape that equal parts form along one dimension, None if they form none."""
     for dim, length in enumerate(shape):
         part = torch.Size((*shape[:dim], length // len(parts), *shape[dim + 1 :]))
         if length % len(parts) == 0 and all(own.shape == part for own in parts):
@@ -82,7 +82,7 @@ def _join_parts(parts: Sequence[Tensor], shape: torch.Size) -> Tensor | None:
 def join_step_rows(
     rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
 ) -> list[list[int]]:
-    """Return the rows of a later step, of which each rank's slices are given in the order of ranks."""
+    """Return the rows of a later step from each rank's slices, which are given in the order of ranks."""
     if layout.size == 1:
         return [list(row) for own in rows for row in own]
     ranks = sorted(rank for group in layout.groups for rank in group)
@@ -101,7 +101,7 @@ def join_step_rows(
 
 
 def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int, vocabulary: Vocabulary) -> ModelCall:
-    """Return the call of the whole row whose slices the calls of a group's ranks are."""
+    """Return the call of the whole row from the slices in the calls of a group's ranks."""
     first, length = calls[0], calls[0].input_ids.shape[1]
     if layout.order == "whole":
         return place_labels(first)
@@ -135,12 +135,12 @@ def _is_of_the_row(name: str, tensor: Tensor, length: int) -> bool:
 
 
 def _join_tensors(tensors: Sequence[Tensor], places: Tensor, dim: int) -> Tensor:
-    """Return slices as one tensor, with each token at its place along `dim`."""
+    """Return slices as one tensor, with each token at its position along `dim`."""
     return torch.cat(list(tensors), dim).index_select(dim, places.flatten().argsort())
 
 
 def _join_inside(calls: Sequence[ModelCall], layout: Layout, padding: int) -> ModelCall:
-    """Return the call of a row that every rank got whole, and that was padded and split inside."""
+    """Return the call of a row that every rank received whole, and that was padded and split inside."""
     first, length = calls[0], calls[0].input_ids.shape[1]
     hidden = torch.cat([call.hidden for call in calls if call.hidden is not None], 1)
     fills = {"input_ids": padding, "labels": IGNORED, "shift_labels": IGNORED}
@@ -155,7 +155,7 @@ def _join_inside(calls: Sequence[ModelCall], layout: Layout, padding: int) -> Mo
 
 
 def place_labels(call: ModelCall) -> ModelCall:
-    """Return a call whose labels are at their own tokens, if they came at the token before."""
+    """Return a call with labels at their own tokens, if they were at the previous ones."""
     shifted = call.tensors.get("shift_labels")
     if shifted is None or shifted.shape != call.input_ids.shape:
         return call
@@ -163,10 +163,11 @@ def place_labels(call: ModelCall) -> ModelCall:
 
 
 def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int, vocabulary: Vocabulary) -> Tensor:
-    """Return the tokens of rows; tokens that pad a row's end to a divisible length are replaced by `padding`.
+    """Return the tokens of rows; those that extend a row's end to a divisible length are replaced by `padding`.
 
-    Such padding is one word repeated (word 0 in OpenRLHF and verl), where the job restarts or, for at most `longest`
-    tokens, after markup."""
+    Such padding is one repeated word (word 0 in OpenRLHF and verl). It begins where the job's positions restart or, for
+    at most `longest` tokens, after markup.
+    """
     rows: Tensor = tensors["input_ids"].clone()
     for number, row in enumerate(rows.tolist()):
         start = len(row)

@@ -25,16 +25,16 @@ CAUSES = {
     "gradients": ("batch", "documents", "loss", "update"),
     "learning": ("batch", "update"),
 }
-OF_STEPS = ("update", "loss", "gradients")  # without one, "learning" says so
-MAX_STEPS = 3  # that the watcher records
-LATER = ("batch", "documents", "loss", "gradients")  # that are judged of the later steps too
+OF_STEPS = ("update", "loss", "gradients")  # without a step, "learning" reports that
+MAX_STEPS = 3  # the most steps that the watcher records
+LATER = ("batch", "documents", "loss", "gradients")  # checks that also judge the later steps
 PACKAGE = "attncheck.rehearsal.worker.checks"
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job whose items are names of checks; `message` has the folder and the objective.
+    """Handle a job of check names; `message` has the folder and the objective.
 
-    With `message["full_model"]` the model is the user's own, with `message["real_data"]` the data are.
+    With `message["full_model"]` the model is the user's own; with `message["real_data"]` the data are.
     """
     from attncheck.smoke.worker.models import build
 
@@ -54,7 +54,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             if evidence is None:
                 objective = codec.read(Objective, message["objective"])
                 evidence = _read_evidence(Path(message["stage"]), objective, message)
-                send({"device": evidence.step.calls[0].description["device"]})  # that the launch trained on
+                send({"device": evidence.step.calls[0].description["device"]})  # on which the launch trained
             if not evidence.judged_pieces:
                 raise ValueError("no input token belongs to a document: the data or the tokenizer differ")
             if evidence.unstepped and item in OF_STEPS:
@@ -101,7 +101,7 @@ def _judge_later(result: CheckResult, later: Sequence[Any]) -> CheckResult:
 
 
 def _read_later(folder: Path, evidence: Any) -> list[Any]:
-    """Return the evidence of each recorded step after the first; none of weights that are not whole.
+    """Return the evidence of each recorded step after the first, without steps whose weights are incomplete.
 
     Definitions of losses by a reference or by rewards hold only for the first step.
     """
@@ -145,7 +145,7 @@ def _are_known(record: RankRecord, model: TruthModel) -> bool:
 
 
 def _read_precision(ranks: Sequence[RankRecord]) -> "tuple[torch.dtype, bool]":
-    """Return the dtype of the job's weights, and whether it computes under autocast."""
+    """Return the dtype of the job's weights, and whether it computes with autocast."""
     import torch
 
     description = next(call for record in ranks for call in record.calls).description
@@ -173,12 +173,12 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     words = vocabulary.load_vocabulary(folder)
     index, pad_token = _read_rows(folder) if real_data else (_read_index(folder, words), words.padding)
     configuration = json.loads((folder / "model" / "config.json").read_text())
-    is_own = full_model or real_data  # the tokenizer
+    is_own = full_model or real_data  # of the tokenizer
     filler = padding.choose_filler(own_ranks, pad_token) if is_own else configuration.get("pad_token_id")
     if real_data:
         layout = layouts.keep_rows_whole(own_ranks)
     else:
-        # Ranks that hold parts of weights are given the same rows.
+        # Ranks that hold parts of weights get the same rows.
         is_split = bool(joining.list_parts([own.gradients for own in own_ranks], dict(model.model.named_parameters())))
         ring_size = len(own_ranks) if is_split else int(message.get("ring_size", 1))
         layout = layouts.find_layout(own_ranks, index, ring_size)
@@ -230,9 +230,9 @@ def _load_rounded(
     full_model: bool,
     token_loss: TokenLoss,
 ) -> TruthModel | None:
-    """Return the model in the job's own precision; for a job in float32 in float64, which shows float32's rounding.
+    """Return the model in the job's own precision; for float32 in float64, which shows float32's rounding.
 
-    None if that may not fit in memory, or has no kernels: torch 2.13.0 `_grouped_mm` takes no float64.
+    None if that may not fit in memory, or has no kernels: torch 2.13.0 `_grouped_mm` does not support float64.
     """
     import torch
 
@@ -259,7 +259,7 @@ def _read_index(folder: Path, words: Vocabulary) -> DocumentIndex:
 
 
 def _read_rows(folder: Path) -> tuple[DocumentIndex, int | None]:
-    """Return the rows of the user's own data, and the token that pads."""
+    """Return the rows of the user's data, and the padding token."""
     from attncheck.rehearsal.worker import own_data, own_rows
 
     content = json.loads((folder / own_data.FILE).read_text())
@@ -282,7 +282,7 @@ def describe_patches(record: RankRecord) -> Iterator[str]:
 
 
 def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:
-    """Return what each attention layer was requested to run, was dispatched to, and ran."""
+    """Return, for each attention layer, the requested, the dispatched and the actual implementation."""
     from attncheck.smoke.worker.attention_trace import name_operators
 
     return tuple(

@@ -1,7 +1,7 @@
-"""The task that reads which tokens a launch learns, by role: the labels of its batches.
+"""The task that reads which tokens a launch learns, by role, from the labels of its batches.
 
-A turn is found by its text in the row's decoded tokens, without blanks, because tokenizers treat them differently.
-Text between turns belongs to the chat template: the first special token after a turn ends it.
+A turn is found by its text in the row's decoded tokens, without blanks, because tokenizers treat them differently. Text
+between turns belongs to the chat template: the first special token after a turn ends it.
 """
 
 import itertools
@@ -21,11 +21,12 @@ from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
 
 IGNORED = -100
 SHIFTS = {1: "the next token", -1: "the token before"}
-MAX_ROWS = 4  # that are shown
+MAX_ROWS = 4  # the most rows that are shown
 MAX_SHOWN = 600  # tokens of a row
-BEGINNING = 8  # letters by which a turn that is cut at the row's end is found
+MAX_MARKUP = 40  # letters that are shown
+BEGINNING = 8  # letters that identify a turn cut at the row's end
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking", "call")
-PLACED = ("image", "video", "audio")  # what is put in the place of tokens
+PLACED = ("image", "video", "audio")  # inserted in place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # turns that an assistant must not produce
 NO_LABELS = (
     "no labels are passed to the model: this trainer computes its loss elsewhere, so its "
@@ -35,15 +36,17 @@ NO_LABELS = (
 
 @dataclass
 class Row:
-    """A row of a batch by token: its id and text, its role, whether a label names it, and the label itself."""
+    """A row of a batch by token: its id and text, its role, whether it is labelled, and the label itself."""
 
     tokens: list[int]
     labels: list[int]
     texts: list[str]
     roles: list[Role] = field(default_factory=list)
     turns: list[tuple[int, int, int, Role]] = field(default_factory=list)  # conversation, start, stop, role
-    starts: set[int] = field(default_factory=set)  # of documents after the row's first
+    starts: set[int] = field(default_factory=set)  # starts of documents after the row's first
     is_cut: bool = False  # whether it ends inside a turn
+    found: set[int] = field(default_factory=set)  # turns of the data, by number
+    absent: set[int] = field(default_factory=set)  # later ones of conversations that begin in the row
 
     @property
     def learned(self) -> list[bool]:
@@ -52,7 +55,7 @@ class Row:
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job of one item: read the batches in `message["stage"]` and send rows, counts, problems and notes."""
+    """Handle a job of one item: read the batches in `message["stage"]`; send rows, counts, problems and notes."""
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -96,7 +99,7 @@ def read_placeholders(path: Path) -> set[int]:
 
 
 def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
-    """Yield the rows of the first step's batches that came with labels."""
+    """Yield the rows of the first step's batches that have labels."""
     from attncheck.rehearsal.worker import records
 
     texts: dict[int, str] = {}
@@ -150,8 +153,9 @@ class TurnFinder:
                 self.turns.append((number, roles[role], strip_blanks(text)))
 
     def find(self, row: Row) -> Iterator[tuple[int, int, int, Role]]:
-        """Yield (conversation, first token, last token + 1, role) of each turn in a row, in order; one that is cut at
-        the end of the row too.
+        """Yield (conversation, first token, last token + 1, role) of each turn in a row, in order.
+
+        A turn that is cut at the end of the row is included.
         """
         hidden = [role == "padding" for role in row.roles] or [False] * len(row.texts)
         pieces = ["" if is_hidden else strip_blanks(text) for text, is_hidden in zip(row.texts, hidden, strict=True)]
@@ -162,7 +166,7 @@ class TurnFinder:
         last = max((number + 1 for number, piece in enumerate(pieces) if piece), default=0)
         at = {start: number for number, start in enumerate(starts) if pieces[number]}
         spans = []
-        for conversation, role, turn in self.turns:
+        for turn_number, (conversation, role, turn) in enumerate(self.turns):
             place = text.find(turn)
             if place < 0 and turn.startswith(text[max(text.rfind(turn[:BEGINNING]), 0) :]):
                 place = text.rfind(turn[:BEGINNING])
@@ -172,6 +176,14 @@ class TurnFinder:
             if place >= 0:
                 stop = next((number for number, start in enumerate(starts) if start >= place + len(turn)), last)
                 spans.append((conversation, at[place], stop, role))
+                row.found.add(turn_number)
+        begun = {conversation for conversation, *_ in spans}
+        first = {conversation: min(n for n in row.found if self.turns[n][0] == conversation) for conversation in begun}
+        row.absent = {
+            number
+            for number, (conversation, role, _) in enumerate(self.turns)
+            if role in ("user", "assistant") and number > first.get(conversation, number) and number not in row.found
+        }
         yield from sorted(spans, key=lambda span: span[1])
 
 
@@ -181,7 +193,7 @@ def strip_blanks(text: str) -> str:
 
 
 def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Collection[int] = ()) -> None:
-    """Give each token of a row its role, and note its turns and where later documents begin.
+    """Give each token of a row its role, and record its turns and the starts of later documents.
 
     `placeholders` are the tokens that features of pictures replace.
     """
@@ -193,17 +205,40 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
     for number, (conversation, _, stop, role) in enumerate(row.turns):
         following = row.turns[number + 1] if number + 1 < len(row.turns) else None
         limit = following[1] if following is not None else len(row.tokens)
-        ends = {tokenizer.eos_token_id} if role == "call" else special  # markup closes a call within its turn
-        reach = limit if role == "call" else min(stop + 3, limit)
-        end = next((place for place in range(stop, reach) if row.tokens[place] in ends), None)
+        # Markup closes a call within its turn, and text may precede the end token.
+        near = special if role != "call" else set()
+        end = next(
+            (
+                place
+                for place in range(stop, limit)
+                if row.tokens[place] == tokenizer.eos_token_id or (place < stop + 3 and row.tokens[place] in near)
+            ),
+            None,
+        )
         if end is not None and row.roles[end] == "unknown":
-            row.roles[end] = "end" if role in ANSWERS and not _continues(role, following, conversation) else "other_end"
+            closing: Role = "template" if _continues(role, following, conversation) else "end"
+            row.roles[end] = closing if role in ANSWERS else "other_end"
+        if role in ANSWERS and tokenizer.eos_token_id not in row.tokens[stop:limit]:
+            _settle_ending(row, range(stop, min(limit + 1, len(row.tokens))), tokenizer.eos_token_id)
         if following is not None and following[0] != conversation:
             row.starts.add(_find_start(row, (end if end is not None else stop - 1) + 1, following[1], tokenizer))
     _fill_template(row, padding, tokenizer.bos_token_id)
+    if row.labels[0] != row.tokens[0]:
+        row.labels[0] = IGNORED  # it is not used: nothing precedes the first token
     for place, token in enumerate(row.tokens):
         if token in placeholders:
             row.roles[place] = "picture"
+
+
+def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
+    """Move the label of an answer's end from the next turn's first token to the end token, if there is one.
+
+    LLaMA-Factory's templates with `efficient_eos` have the end predicted where another turn begins (0.9.5
+    data/processor/supervised.py).
+    """
+    for place in places:
+        if row.labels[place] == ending:
+            row.labels[place] = row.tokens[place] if row.roles[place] == "end" else IGNORED
 
 
 def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
@@ -212,7 +247,7 @@ def _continues(role: Role, following: tuple[int, int, int, Role] | None, convers
 
 
 def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
-    """Return where a packed document begins: after the end tokens and line ends of the previous one."""
+    """Return the start of a packed document: after the end tokens and line ends of the previous one."""
     ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
     while place < limit and (row.tokens[place] in ends or not row.texts[place].strip()):
         place += 1
@@ -220,7 +255,7 @@ def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
 
 
 def _fill_template(row: Row, padding: int | None, beginning: int | None) -> None:
-    """Name the tokens that no turn contains: padding at the row's ends, BOS, else the chat template."""
+    """Set the role of tokens outside turns: padding at the row's ends, BOS, otherwise the chat template."""
     last = max((number for number, role in enumerate(row.roles) if role not in ("unknown", "padding")), default=-1)
     for number, role in enumerate(row.roles):
         if role != "unknown":
@@ -246,7 +281,7 @@ def span_row(row: Row, tokenizer: Any) -> list[Span]:
 
 
 def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
-    """Return how many tokens of each role there are, and how many are learned."""
+    """Return the number of tokens of each role, and how many are learned."""
     tokens: Counter[Role] = Counter(role for row in rows for role in row.roles)
     learned: Counter[Role] = Counter(
         role for row in rows for role, is_learned in zip(row.roles, row.learned, strict=True) if is_learned
@@ -255,32 +290,31 @@ def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
 
 
 def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the labels for a launch that should learn `targets`, and what may be intended."""
+    """Return the labels' faults for a launch that should learn `targets`, and what may be intended."""
     counts = {count.role: count for count in count_roles(rows)}
     learned = sum(count.learned for count in counts.values())
     if not learned:
         return ["nothing is learned: every label is -100"], []
-    problems = list(_find_shifted(rows, tokenizer.eos_token_id))
+    problems = list(_find_shifted(rows))
     shift = _find_shift(rows)
     if shift:  # roles are judged by the intended labels, so that misplaced ones are not reported twice
         rows = [replace(row, labels=_move(row.labels, shift)) for row in rows]
         counts = {count.role: count for count in count_roles(rows)}
-    problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts)]
+    problems += [*_find_beginnings(rows, counts, tokenizer, targets), *_find_padding(counts)]
     notes: list[str] = []
-    # TRL's collator of pictures documents that every token is learned, and does not leave placeholders out.
+    # TRL's collator of pictures documents that every token is learned, including placeholders.
     (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
+    problems += _find_absent(rows) if targets != "labelled" else ()
     moved = _find_moved_mask(rows)
     problems += moved
     if targets != "labelled" and not moved:
         problems += _find_unlearned(rows, counts, targets)
     if targets in ("assistant", "last"):
         problems += _find_given(counts)
-        template = counts.get("template")
-        if template is not None and template.learned:
-            notes.append(f"{template.learned} of {template.tokens} tokens of the chat template are learned")
+        notes += _note_markup(rows, counts)
     cut = sum(row.is_cut for row in rows)
     if not moved and cut < len(rows):
-        problems += _find_ends(counts, tokenizer)
+        problems += _find_ends(rows, counts, tokenizer)
     problems += _find_first_of_packed(rows)
     notes += _note_thoughts(rows)
     if cut:
@@ -292,7 +326,7 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
 
 
 def _find_shift(rows: Sequence[Row]) -> int:
-    """Return how far from its own place the labelled token is: 1, -1, or 0 if labels are not shifted."""
+    """Return the offset of labels from their tokens: 1, -1, or 0 if labels are not shifted."""
     places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
     same = sum(row.labels[place] == row.tokens[place] for row, place in places)
     for shift in SHIFTS if same < len(places) else ():
@@ -306,22 +340,13 @@ def _find_shift(rows: Sequence[Row]) -> int:
 
 
 def _move(labels: Sequence[int], shift: int) -> list[int]:
-    """Return labels at the places of the tokens that they name."""
+    """Return labels at the positions of their tokens."""
     return [IGNORED, *labels[:-1]] if shift > 0 else [*labels[1:], IGNORED]
 
 
-def _find_shifted(rows: Sequence[Row], ending: int | None) -> Iterator[str]:
-    """Yield that labels are other tokens than those at their places.
-
-    The ending may be the label of a token of the template: LLaMA-Factory's templates with `efficient_eos` have it
-    predicted at the end of an answer, where another turn begins (0.9.5 data/processor/supervised.py).
-    """
-    places = [
-        (row, place)
-        for row in rows
-        for place, label in enumerate(row.labels)
-        if label != IGNORED and not (label == ending and row.roles[place] == "template" and place)
-    ]
+def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line if labels differ from the tokens at their positions."""
+    places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
     same = sum(row.labels[place] == row.tokens[place] for row, place in places)
     if same == len(places):
         return
@@ -331,27 +356,48 @@ def _find_shifted(rows: Sequence[Row], ending: int | None) -> Iterator[str]:
     yield f"{len(places) - same} of {len(places)} labels differ from the token at their position"
 
 
-def _find_beginnings(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
-    """Yield that rows begin with two BOS."""
+def _find_beginnings(
+    rows: Sequence[Row], counts: dict[Role, RoleCount], tokenizer: Any, targets: Targets
+) -> Iterator[str]:
+    """Yield a line if rows begin with two BOS tokens, or if BOS is learned though only answers should be."""
     beginning = tokenizer.bos_token_id
     if beginning is None:
         return
     doubled = sum(
         any(first == second == beginning for first, second in zip(row.tokens, row.tokens[1:])) for row in rows
     )
+    count = counts.get("beginning")
+    if targets in ("assistant", "last") and count is not None and count.learned:
+        yield f"BOS is learned: {count.learned} of {count.tokens} have a label"
     if doubled and beginning not in (tokenizer.eos_token_id, tokenizer.pad_token_id):
         yield f"{doubled} of {len(rows)} rows contain two consecutive BOS tokens"
 
 
+def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield that turns of conversations are not in the rows, or follow another conversation's prompt.
+
+    The end of a row that is cut, or as long as the longest, may be cut off.
+    """
+    lengths = [sum(role != "padding" for role in row.roles) for row in rows]
+    whole = [row for row, length in zip(rows, lengths, strict=True) if length < max(lengths) and not row.is_cut]
+    found = set().union(*(row.found for row in rows))
+    if absent := set().union(*(row.absent for row in whole)) - found:
+        total = len(found | absent)
+        yield f"{len(absent)} of {total} turns are not in the rows as the data has them: they are dropped or changed"
+    pairs = [pair for row in rows for pair in itertools.pairwise(row.turns)]
+    if alien := sum(first[3] == "user" and second[3] in ANSWERS and first[0] != second[0] for first, second in pairs):
+        yield f"{alien} answers follow the prompt of another conversation"
+
+
 def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
-    """Yield that padding is learned."""
+    """Yield a line if padding is learned."""
     padding = counts.get("padding")
     if padding is not None and padding.learned:
         yield f"padding is learned: {padding.learned} of {padding.tokens} padding tokens have a label"
 
 
 def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
-    """Yield that the placeholders of pictures are learned."""
+    """Yield a line if the placeholders of pictures are learned."""
     picture = counts.get("picture")
     if picture is not None and picture.learned:
         yield (f"picture placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
@@ -363,7 +409,7 @@ def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets:
         count = counts.get(role)
         if count is None or count.learned == count.tokens:
             continue
-        # The first token of a document has nothing that it is predicted from.
+        # The first token of a document has no earlier token that could predict it.
         missing = sum(
             row.roles[place] == role and not is_learned and place > 0 and place not in row.starts
             for row in rows
@@ -381,7 +427,7 @@ def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets:
 
 
 def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
-    """Return that in every answer the mask of what is learned begins and ends one token too early or too late."""
+    """Return a line if in every answer the learned part begins and ends one token too early or too late."""
     early = late = answers = 0
     for row in rows:
         learned = [False, *row.learned, False]
@@ -405,7 +451,7 @@ def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
 
 
 def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that answers are learned without the thoughts that come before them in the data."""
+    """Yield a line if answers are learned without the thoughts that precede them in the data."""
     answers = thoughts = 0
     for row in rows:
         for number, (conversation, start, stop, role) in enumerate(row.turns):
@@ -417,7 +463,7 @@ def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _learns_last_alone(rows: Sequence[Row], role: Role) -> bool:
-    """Return whether of each conversation's turns of a role the last is learned, and no other."""
+    """Return whether only the last of each conversation's turns with a role is learned."""
     for row in rows:
         last = {conversation: start for conversation, start, _, kind in row.turns if kind == role}
         for conversation, start, stop, kind in row.turns:
@@ -434,8 +480,24 @@ def _find_given(counts: dict[Role, RoleCount]) -> Iterator[str]:
             yield f"{ROLE_TEXTS[role]} turns are learned: {count.learned} of {count.tokens} tokens"
 
 
-def _find_ends(counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
-    """Yield that answers are learned but the token that ends them is not."""
+def _note_markup(rows: Sequence[Row], counts: dict[Role, RoleCount]) -> Iterator[str]:
+    """Yield a line with the learned text of the chat template, and one with the learned ends of given turns."""
+    texts: Counter[str] = Counter()
+    for row in rows:
+        states = zip(row.roles, row.learned, row.texts, strict=True)
+        for is_learned_markup, group in itertools.groupby(states, lambda state: state[:2] == ("template", True)):
+            texts["".join(text for *_, text in group)] += is_learned_markup
+    if total := sum(texts.values()):
+        text, times = texts.most_common(1)[0]
+        markup, shown = counts["template"], f"{text[:MAX_MARKUP]!r} in {times} of {total} places"
+        yield f"{markup.learned} of {markup.tokens} tokens of the chat template are learned: {shown}"
+    ends = counts.get("other_end")
+    if ends is not None and ends.learned:
+        yield f"{ends.learned} of {ends.tokens} special tokens after other turns are learned"
+
+
+def _find_ends(rows: Sequence[Row], counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
+    """Yield a line if answers are learned without the token that ends them."""
     answers, ends = counts.get("assistant"), counts.get("end")
     if answers is None or not answers.learned:
         return
@@ -444,10 +506,20 @@ def _find_ends(counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
     elif not ends.learned:
         same = " (the padding token is the end token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
         yield f"the token that ends an assistant turn is never learned, so the model does not learn to stop{same}"
+    else:  # axolotl's `train_on_eos: last` leaves out all but a row's last
+        last = [max((place for place, role in enumerate(row.roles) if role == "end"), default=0) for row in rows]
+        missing = sum(
+            row.roles[place] == "end"
+            and row.roles[place - 1] in ANSWERS
+            and row.learned[place - 1] > row.learned[place]
+            for row, place in zip(rows, last, strict=True)
+        )
+        if missing:
+            yield f"the end of {missing} of {len(rows)} rows' last answers is not learned"
 
 
 def _find_first_of_packed(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that the first token of a packed document is learned, which the document before it predicts."""
+    """Yield a line if the first token of a packed document is learned, which the previous document predicts."""
     starts = [(row, place) for row in rows for place in row.starts if place < len(row.tokens)]
     wrong = sum(row.labels[place] != IGNORED for row, place in starts)
     if wrong:

@@ -1,8 +1,8 @@
-"""Finds how rows are split across ranks: which ranks share a row, and the order of their slices.
+"""Determines how rows are split across ranks: which ranks share a row, and the order of their slices.
 
 The words show it: each document's tokens are contiguous, so the row's order is the one that breaks the fewest
-documents. Slices of a row look like rows cut from one stream of documents. If the launch does not say that its rows
-are split, rows are treated as slices only if the joined rows begin with documents, or if attention communicates and
+documents. Slices of a row look like rows cut from one stream of documents. If the launch does not say that its rows are
+split, rows are treated as slices only if the joined rows begin with documents, or if attention communicates and
 positions continue across ranks.
 """
 
@@ -26,10 +26,10 @@ ORDER_TEXTS: dict[Order, str] = {
     "whole": "the whole row on each",
     "cut inside": "the whole row is passed to each rank, and cut into contiguous slices inside",
 }
-CROSSED_SHARE = 0.5  # of the borders between slices: a document goes on at nearly each
-HEADLESS_SHARE = 0.25  # rows that begin within a document, of the documents that go on: slices, not a stream
-BROKEN_SHARE = 0.5  # of the borders within rows at which documents are broken: the order is not known
-COMMUNICATION = "c10d"  # collectives, as the watcher names operators
+CROSSED_SHARE = 0.5  # share of the borders between slices: a document continues at nearly each
+HEADLESS_SHARE = 0.25  # share of rows that begin within a document, among continuing documents: slices, not a stream
+BROKEN_SHARE = 0.5  # share of the borders within rows: if more break documents, the order is unknown
+COMMUNICATION = "c10d"  # collectives in the watcher's operator names
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Layout:
         return len(self.groups[0])
 
     def list_places(self, length: int) -> Tensor:
-        """Return where in the row each token of each slice of `length` tokens is: (ranks, length)."""
+        """Return the position in the row of each token of each slice of `length` tokens: (ranks, length)."""
         return list_places(self.order, self.size, length)
 
 
@@ -54,7 +54,7 @@ class Unjoinable(ValueError):
 
 
 def list_places(order: Order, size: int, length: int) -> Tensor:
-    """Return where in a row each token of each of `size` slices of `length` tokens is: (size, length).
+    """Return the position in a row of each token of each of `size` slices of `length` tokens: (size, length).
 
     Zigzag: the row has 2 × size chunks, rank r has the chunks r and 2 × size − 1 − r; `length` is even.
     """
@@ -67,10 +67,9 @@ def list_places(order: Order, size: int, length: int) -> Tensor:
 
 
 def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: int = 1) -> Layout:
-    """Return how the rows of the ranks' first steps are split; `ring_size` ranks share one according to the launch,
-    if any.
+    """Return how the rows of the ranks' first steps are split; the launch's `ring_size` ranks share one, if any.
 
-    Raises `Unjoinable` if the launch spreads its rows and no known order puts their documents together.
+    Raises `Unjoinable` if the launch splits its rows and no known order restores their documents.
     """
     alone = Layout(tuple((record.rank,) for record in ranks))
     layouts = list(_iter_groupings([record.rank for record in ranks], ring_size))
@@ -98,7 +97,7 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
 
 
 def keep_rows_whole(ranks: Sequence[RankRecord]) -> Layout:
-    """Return the layout of rows that no ranks share. Raises `Unjoinable` if attention spans several ranks."""
+    """Return the layout of rows that are not split. Raises `Unjoinable` if attention spans several ranks."""
     if shares_attention(ranks):
         raise Unjoinable(
             "attention spans several ranks: their slices can only be reassembled with synthetic "
@@ -108,7 +107,7 @@ def keep_rows_whole(ranks: Sequence[RankRecord]) -> Layout:
 
 
 def _iter_groupings(ranks: Sequence[int], ring_size: int) -> Iterator[Layout]:
-    """Yield the layouts that are possible: neighbours share a row, or ranks that are as far apart as possible."""
+    """Yield the possible layouts: neighbours share a row, or ranks that are as far apart as possible."""
     world = len(ranks)
     sizes = [ring_size] if ring_size > 1 else [size for size in range(2, world + 1) if world % size == 0]
     for size in sizes:
@@ -133,10 +132,10 @@ def _enters_whole(layout: Layout, by_rank: dict[int, tuple[ModelCall, ...]], rin
             if any(not torch.equal(call.input_ids, calls[0].input_ids) for call in calls[1:]):
                 return False
             lengths = {call.hidden.shape[1] if call.hidden is not None else 0 for call in calls}
-            is_cut = lengths == {-(-calls[0].input_ids.shape[1] // len(group))}  # padded until it divides
+            is_cut = lengths == {-(-calls[0].input_ids.shape[1] // len(group))}  # padded to a divisible length
             if is_cut != (layout.order == "cut inside"):
                 return False
-    return layout.order == "cut inside" or ring_size > 1  # else the same data go in twice, which is a fault
+    return layout.order == "cut inside" or ring_size > 1  # otherwise the same data are used twice, which is a fault
 
 
 def _list_rows(calls: Sequence[ModelCall]) -> list[list[int]]:
@@ -144,7 +143,7 @@ def _list_rows(calls: Sequence[ModelCall]) -> list[list[int]]:
 
 
 def _join_rows(layout: Layout, by_rank: dict[int, tuple[ModelCall, ...]]) -> list[list[int]] | None:
-    """Return the rows that the slices make in a layout, None if they do not fit together."""
+    """Return the rows that the slices form in a layout, None if they do not fit together."""
     rows: list[list[int]] = []
     for group in layout.groups:
         slices = [_list_rows(by_rank[rank]) for rank in group]
@@ -159,7 +158,7 @@ def _join_rows(layout: Layout, by_rank: dict[int, tuple[ModelCall, ...]]) -> lis
 
 
 def join_row(layout: Layout, slices: Sequence[Sequence[int]]) -> list[int]:
-    """Return the row whose slices these are, in the order of the group's ranks."""
+    """Return the row of these slices, which are in the order of the group's ranks."""
     places = layout.list_places(len(slices[0]))
     row = torch.empty(places.numel(), dtype=torch.long)
     row[places.flatten()] = torch.tensor([list(part) for part in slices]).flatten()
@@ -172,7 +171,7 @@ def shares_attention(ranks: Sequence[RankRecord]) -> bool:
 
 
 def attention_communicates(ranks: Sequence[RankRecord]) -> bool:
-    """Return whether a collective ran inside a layer of attention."""
+    """Return whether a collective ran inside an attention layer."""
     operators = [operator for record in ranks for layer in record.layers for operator in layer["operators"]]
     return any(COMMUNICATION in operator for operator in operators)
 
@@ -203,7 +202,7 @@ def _iter_pieces(row: Sequence[int], index: DocumentIndex) -> Iterator[tuple[int
 
 
 def _count_crossing(rows: Sequence[Sequence[int]], layout: Layout, index: DocumentIndex) -> int:
-    """Return how many pieces of documents in the joined rows are on more than one rank."""
+    """Return the number of pieces in the joined rows that are on more than one rank."""
     count = 0
     for row in rows:
         places = layout.list_places(len(row) // layout.size)
@@ -226,8 +225,10 @@ def _begins_within(row: Sequence[int], index: DocumentIndex) -> bool:
 def _are_slices(
     crossing: int, rows: Sequence[Sequence[int]], layout: Layout, ranks: Sequence[RankRecord], index: DocumentIndex
 ) -> bool:
-    """Return whether documents that continue in another slice were split for ranks, and not at the end of a stream's
-    row."""
+    """Return whether documents that continue in another slice were split for ranks.
+
+    Otherwise they were split at the end of a stream's row.
+    """
     if crossing < CROSSED_SHARE * len(rows) * (layout.size - 1):
         return False
     if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * crossing:

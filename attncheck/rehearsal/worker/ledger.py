@@ -1,7 +1,7 @@
-"""The ledger of documents over a first epoch: what the data set holds, what is drawn of it, what reaches the model.
+"""The ledger of documents in a first epoch: in the data set, drawn from it, and passed to the model.
 
-The rows of the training data set and the plan of its sampler are the trainer's own, so that an epoch is judged whole
-after a few of its steps. Documents that are in no row at all may be held out, or filtered: they are only noted.
+The rows of the training data set and the plan of its sampler are the trainer's own, so that a whole epoch is judged
+after a few of its steps. Documents that are in no row may be held out, or filtered: they are only noted.
 """
 
 from collections import Counter
@@ -12,19 +12,19 @@ from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.records import EpochRecord
 from attncheck.rehearsal.worker.segments import Segment
 
-LOST_SHARE = 0.02  # of documents: less is the end of a data set, or documents that are much alike
-CUT_SHARE = 0.05  # of documents: fewer are where parts of a data set end, of which the real one has not more
-LOST_WORDS = 6  # in a row, of a document: fewer may look like another's
-MOST = 0.5  # of the documents
+LOST_SHARE = 0.02  # share of documents: fewer are the end of a data set, or nearly equal documents
+CUT_SHARE = 0.05  # share of documents: fewer may be at the ends of the data set's parts
+LOST_WORDS = 6  # consecutive words of a document: fewer may match another's
+MOST = 0.5  # share of the documents
 
 Row = Sequence[Segment]
 
 
 class Ledger:
-    """What the ranks load and draw in one epoch."""
+    """The rows that the ranks load and draw in one epoch."""
 
     def __init__(self, evidence: Evidence, epochs: Sequence[EpochRecord]) -> None:
-        """Find the documents of each rank's data set: one record for a rank."""
+        """Find the documents of each rank's data set, with one record per rank."""
         self.words = evidence.step.index.words
         self.epochs = epochs
         different = {id(epoch): epoch for epoch in epochs if epoch.rows != epochs[0].rows}
@@ -46,12 +46,12 @@ class Ledger:
 
     @property
     def replaces(self) -> bool:
-        """Whether the samplers draw with replacement, as torch's do on request."""
+        """Whether the samplers draw with replacement, which torch's support."""
         return any(epoch.replaces for epoch in self.epochs)
 
     @cached_property
     def lost_words(self) -> dict[int, int]:
-        """How many words are in no row, of each document of which a part is in one."""
+        """The number of words that are in no row, for each document with a part in one."""
         covered: dict[int, set[int]] = {}
         for row in self.held:
             for piece in row:
@@ -61,7 +61,7 @@ class Ledger:
 
 
 def read_ledger(evidence: Evidence) -> Ledger | None:
-    """Return the ledger of the data set that is trained on, None if no rank's rows hold whole documents."""
+    """Return the ledger of the training data set, None if no rank's rows hold whole documents."""
     objective = evidence.step.objective
     if evidence.rollouts or objective.policy is not None or objective.preference is not None:
         return None
@@ -77,7 +77,7 @@ def read_ledger(evidence: Evidence) -> Ledger | None:
 
 
 def find_lost(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """Yield what an epoch loses of the documents, or takes again and again although its sampler does not say so."""
+    """Yield the documents that an epoch loses, or repeats although its sampler does not say so."""
     yield from _find_lost_words(ledger)
     yield from _find_few(ledger) if evidence.data_sets < 2 else ()
     if not ledger.replaces:
@@ -86,7 +86,7 @@ def find_lost(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 
 def describe_epoch(evidence: Evidence, ledger: Ledger) -> str:
-    """Return the sums of an epoch."""
+    """Return the totals of an epoch."""
     held, drawn = _list_documents(ledger.held), _list_documents(ledger.drawn)
     total = len(ledger.words)
     missing = f"; {total - len(held)} are in no row: held out, filtered or lost" if len(held) < total else ""
@@ -100,7 +100,7 @@ def _find(evidence: Evidence, rows: Sequence[Sequence[int]]) -> list[Row]:
 
 
 def _list_reached(evidence: Evidence) -> list[Row]:
-    """Return the documents of each row that went into the model."""
+    """Return the documents of each row that reached the model."""
     return _find(evidence, [row for taken in evidence.steps for row in taken.rows])
 
 
@@ -113,7 +113,7 @@ def _count_beginnings(rows: Iterable[Row]) -> Counter[int]:
 
 
 def _find_lost_words(ledger: Ledger) -> Iterator[str]:
-    """Yield that parts of documents are in no row although the rest is: tails of packing that are dropped."""
+    """Yield a line if parts of documents are in no row although the rest is: dropped tails of packing."""
     lost, held = ledger.lost_words, _list_documents(ledger.held)
     if len(lost) > max(2, CUT_SHARE * len(ledger.words)):
         first = min(lost)
@@ -124,7 +124,7 @@ def _find_lost_words(ledger: Ledger) -> Iterator[str]:
 
 
 def _find_few(ledger: Ledger) -> Iterator[str]:
-    """Yield that the data set holds few documents, again and again."""
+    """Yield a line if the data set has few documents, many times."""
     counts = _count_beginnings(ledger.held)
     repeated = [count for count in counts.values() if count > 1]
     missing = len(ledger.words) - len(counts)
@@ -136,7 +136,7 @@ def _find_few(ledger: Ledger) -> Iterator[str]:
 
 
 def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """Yield that the sampler takes documents again while it leaves others out."""
+    """Yield a line if the sampler repeats documents while it leaves others out."""
     if evidence.step.layout.size > 1 or len(ledger.epochs) != len(evidence.step.ranks):
         return
     held, drawn = _count_beginnings(ledger.held), _count_beginnings(ledger.drawn)
@@ -150,7 +150,7 @@ def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 
 def _find_unreached(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """Yield the documents that were drawn, and never went into the model; of those that are in one row alone."""
+    """Yield the documents that were drawn and never reached the model, among those in only one row."""
     reached = _list_documents(_list_reached(evidence))
     counts = Counter(document for row in ledger.held for document in _list_documents([row]))
     given: set[int] = set()

@@ -19,7 +19,7 @@ from attncheck.core.rehearsal import PAIRED_FORMS, DataForm
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
-# A turn ends in a line end, as released templates have it: OpenRLHF strips that from the end of a text, and no blank.
+# A turn ends with a line end, as in released templates: OpenRLHF strips that from the end of a text, but no blank.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
     "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ '\\n' }}"
@@ -32,20 +32,21 @@ MARKUP = (
     "System:", "###", "Instruction:", "Response:", "Input:", "[INST]", "[/INST]", "<think>", "</think>",
     "<|endoftext|>",
 )  # fmt: skip
-LETTER = "a"  # that frameworks encode to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
+LETTER = "a"  # frameworks encode it to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
 PAD, BEGIN, END = "<pad>", "<s>", "</s>"
-# Other words are tokens by their first letters, not all one "<unk>": some launches pad with that.
+# Other words are tokens by their first letters, not all one "<unk>", because some launches pad with that.
 INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in "abcdefghijklmnopqrstuvwxyz"}
 INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
-TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks pictures in the batch"  # of a multimodal model
+# the remark for a multimodal model
+TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks pictures in the batch"
 PICTURES = (
     "two of three rows have a picture of 32 x 32 pixels, fitted to a small tower; whether max_length cuts pictures of "
     "your size is not checked"
 )
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
-# By which scripts that train policies read a problem, and the answer that their rewards compare with.
+# The names under which policy-training scripts read a problem, and the answer that their rewards compare with.
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
 ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
@@ -53,14 +54,14 @@ ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|ta
 NO_COLUMN = re.compile(
     r"_ids?$|_mask$|^labels?$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )
-REJECTED_WORDS = 8  # of the language, that rejected answers are made of
+REJECTED_WORDS = 8  # words of the language for rejected answers
 
 
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job of one item: fill `message["stage"]` with model/, documents.json and data/train.jsonl.
+    """Handle a job of one item: fill `message["stage"]` with model/, documents.json and data/train.jsonl.
 
-    With `message["full_model"]` the model is the one that `message["model"]` names, and its words are written too.
-    With `message["real_data"]` the rows are the first ones of the named data, and their tokens are written.
+    With `message["full_model"]` the model is the one named in `message["model"]`, and its words are written too. With
+    `message["real_data"]` the rows are the first ones of the named data, and their tokens are written.
     """
     from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build
@@ -93,13 +94,15 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         multimodal.lay_pictures(documents, folder)
     (folder / "documents.json").write_text(json.dumps(documents))
     if has_pictures:
-        rows = multimodal.add_pictures(rows, documents, folder)
+        rows = multimodal.add_pictures(rows, documents, folder, message["pictures"] == "tagged")
+    elif message.get("pictures") == "tagged":  # the framework knows the column
+        rows = [{**row, "images": []} for row in rows]
     save_rows(rows, folder, not has_pictures)
     send(answer)
 
 
 def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True) -> None:
-    """Save the rows of a data set as every format that launches read."""
+    """Save the rows of a data set in every format that launches read."""
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
     (folder / "array").mkdir(exist_ok=True)
@@ -111,7 +114,7 @@ def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True)
 def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
     """Make the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`.
 
-    A multimodal model keeps the job's class if its processor can be made too.
+    A multimodal model keeps the job's class if its processor can also be made.
     """
     from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build, towers
@@ -134,10 +137,10 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 
 
 def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> tuple[int, str]:
-    """Save a small model of the job's multimodal class, its processor and tokenizer; return its number of parameters,
-    and why the processor takes no pictures.
+    """Save a small model of the job's multimodal class, its processor and tokenizer.
 
-    Raises `build.Unbuildable` if the class or its processor cannot be made here.
+    Return its number of parameters, and why the processor does not accept pictures. Raises `build.Unbuildable` if the
+    class or its processor cannot be made here.
     """
     import torch
 
@@ -149,7 +152,7 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
         model = towers.build_multimodal_model(architecture, "eager", MAX_TOKENS, message["seed"])
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # sizes that do not fit raise whatever the model's class comes upon
+    except Exception as error:  # the model's class may raise anything for sizes that do not fit
         raise build.Unbuildable(describe_error(error)) from error
     markers = multimodal.name_markers(model.config)
     tokenizer = make_tokenizer(message["has_padding_token"], markers)
@@ -158,13 +161,13 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
     for config in (model.config, shrink.decoder_config(model.config), model.generation_config):
         set_special_tokens(config, tokenizer)
     model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
-    if not reason and message.get("takes_pictures"):
+    if not reason and message.get("pictures"):
         (folder.parent / multimodal.FOLDER).mkdir()
     return sum(parameter.numel() for parameter in model.parameters()), reason
 
 
 def set_special_tokens(config: Any, tokenizer: Any) -> None:
-    """Give a configuration the tokenizer's tokens of beginning, end and padding."""
+    """Set a configuration's BOS, EOS and padding tokens to the tokenizer's."""
     config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, tokenizer.bos_token_id
     config.pad_token_id = tokenizer.pad_token_id
 
@@ -211,9 +214,9 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
 
 
 def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
-    """Return a tokenizer with a token for each word of the language, by transformers' fast class.
+    """Return a tokenizer with a token for each word of the language, of transformers' fast class.
 
-    `markers` have the text and the number of each token that a processor looks up by an attribute.
+    `markers` have the text and the number of each token that a processor reads from an attribute.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -227,8 +230,8 @@ def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int
     rules = [normalizers.Replace(Regex(pattern), text) for text, pattern in INITIALS.items()]
     tokenizer.normalizer = normalizers.Sequence(rules)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    # Added tokens are matched before all else, whichever class transformers puts in the place of this one: since 5.0
-    # it takes the class of the model's type, with that class's own way to split.
+    # Added tokens are matched before all others, for any class that transformers uses instead of this one: since 5.0 it
+    # uses the class of the model's type, with its own way to split.
     tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in (*words, *MARKUP)])
     tokenizer.add_tokens([AddedToken(LETTER, single_word=True, lstrip=True, rstrip=True, normalized=False)])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
@@ -272,7 +275,7 @@ def save_model(
         return _save_model(architecture, tokenizer, dtype, seed, folder, saves_tokenizer)
     except (build.Unbuildable, OSError, MemoryError):
         raise
-    except Exception as error:  # sizes that do not fit raise whatever the model's class comes upon
+    except Exception as error:  # the model's class may raise anything for sizes that do not fit
         raise build.Unbuildable(build.explain_failure(architecture, error)) from error
 
 
@@ -302,7 +305,7 @@ def _save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder
 def make_data(
     count: int, seed: int, form: DataForm, vocabulary: Vocabulary = MADE
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the documents, and the rows of a data set that has them in a form."""
+    """Return the documents, and the rows of a data set with them in a form."""
     if form in PAIRED_FORMS:
         documents = make_pairs(count, seed)
         pairs = zip(documents[::2], documents[1::2])
@@ -332,7 +335,7 @@ def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
     """Return documents that differ from one another: {"turns": [["user", [3, 17, …]], …], "advantage": 0.5}.
 
     The advantage is the reward of a document's answer if it is a rollout. More are rewarded than not, because all
-    belong to the language that should be learned.
+    belong to the language to be learned.
     """
     from attncheck.smoke.worker.data.language import Language
 
@@ -354,7 +357,7 @@ def make_pairs(count: int, seed: int) -> list[dict[str, Any]]:
     """Return two documents for each pair: a prompt with its chosen answer, then the same prompt with the rejected one.
 
     A chosen answer follows the language, and a rejected one has few words in any order, so the preference is learned
-    soon. The two differ from their first word on, which identifies a piece of either.
+    soon. The two differ from their first word, which identifies a piece of either.
     """
     chance = random.Random(f"rejected {seed}")
     documents: list[dict[str, Any]] = []
@@ -368,7 +371,7 @@ def make_pairs(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write rows as Parquet, if pyarrow is installed: only launches that read Parquet require it."""
+    """Write rows as Parquet if pyarrow is installed: only launches that read Parquet require it."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -404,8 +407,8 @@ def make_messages(document: Mapping[str, Any], vocabulary: Vocabulary = MADE) ->
 def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary = MADE) -> dict[str, Any]:
     """Return a document as a row of a data set.
 
-    A blank separates a prompt from its completion if tokenizers need it. Released tokenizers keep it with the
-    following word; the synthetic one drops it, and OpenRLHF strips a leading one.
+    A blank separates a prompt from its completion if tokenizers need it. Released tokenizers keep it with the following
+    word; the synthetic one drops it, and OpenRLHF strips a leading one.
     """
     messages = make_messages(document, vocabulary)
     prompt, answer = messages[0]["content"], messages[-1]["content"]

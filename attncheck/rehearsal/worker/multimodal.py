@@ -1,12 +1,13 @@
 """Makes a small multimodal model of the job's own class, and a processor for it without files of its release.
 
-The processor is transformers' own class for the model's type, its image processor fitted to the small tower, with the
-made tokenizer, in which each marker of pictures that the configuration numbers is a token. It is tried on a picture:
-as many tokens as the model makes features of must come out, else rows stay text alone.
+The processor is transformers' own class for the model's type, with its image processor fitted to the small tower. In
+the synthetic tokenizer, each of the configuration's picture markers is a token. The processor is tested on a picture:
+it must give as many tokens as the model computes features, otherwise rows contain only text.
 """
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,11 @@ from attncheck.smoke.worker.models.towers import image_token, list_markers, patc
 if TYPE_CHECKING:
     from attncheck.rehearsal.worker.segments import DocumentIndex
 
-SIDE = 32  # pixels of a picture; processors make it as large as the tower wants it
-PICTURE_EVERY = 3  # documents, of which all but one have a picture
+SIDE = 32  # pixels of a picture; processors resize it for the tower
+PICTURE_EVERY = 3  # one of so many documents has no picture
 FOLDER = "pictures"  # next to the model
-# A turn is text, or parts: TRL's SFT makes parts of every turn if it has a processor.
+TAG = "<image>"  # the tag that LLaMA-Factory and ms-swift replace in a text
+# A turn is text, or parts: TRL's SFT splits every turn into parts if there is a processor.
 TURN_MACRO = (
     "{%- macro turn(content) -%}{%- if content is string -%}{{ content }}{%- else -%}{%- for part in content -%}"
     "{%- if part['type'] == 'text' -%}{{ part['text'] }}{%- else -%}{{ 'PICTURE' }}{%- endif -%}{%- endfor -%}"
@@ -33,14 +35,14 @@ TURN_MACRO = (
 
 
 def write_chat_template(template: str, picture: str = "<image_token>") -> str:
-    """Return a chat template of text as one whose turns may have parts; `picture` is written for a picture."""
+    """Return a text chat template that also accepts turns with parts; `picture` is written for a picture."""
     return TURN_MACRO.replace("PICTURE", picture) + template.replace("message['content']", "turn(message['content'])")
 
 
 def save_processor(model: Any, tokenizer: Any, template: str, folder: Path) -> str:
     """Save a processor for a multimodal model, with its tokenizer and chat template.
 
-    Return why it takes no pictures, "" if it does. Raises `Unbuildable` if none can be made.
+    Return why it does not accept pictures, "" if it does. Raises `Unbuildable` if none can be made.
     """
     try:
         known, wanted = _collect_parts(model.config, tokenizer)
@@ -49,14 +51,14 @@ def save_processor(model: Any, tokenizer: Any, template: str, folder: Path) -> s
         from transformers import AutoProcessor
 
         AutoProcessor.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # which is the class's own choice: one wants torchvision, another a video processor
+    except Exception as error:  # the class decides the exception: one requires torchvision, another a video processor
         name = type(model.config).__name__
         raise Unbuildable(f"no processor could be made for {name}: {describe_error(error)}") from None
     return reason
 
 
 def _collect_parts(config: Any, tokenizer: Any) -> tuple[dict[str, Any], Callable[..., Any]]:
-    """Return what a processor is made of, by the names that its class takes, and the class."""
+    """Return the processor's parts by argument name, and the function that makes it."""
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
@@ -76,15 +78,18 @@ def _collect_parts(config: Any, tokenizer: Any) -> tuple[dict[str, Any], Callabl
 
 
 def _make_first(classes: Any) -> Any:
-    """Return a processor of the first class: one, or several by their backends, some of which may be missing."""
+    """Return a processor of the first available class, since classes may need missing backends."""
     if isinstance(classes, Mapping):
         classes = tuple(classes.values())
     classes = classes if isinstance(classes, tuple) else (classes,)
-    return next(made for made in classes if made is not None)()
+    made = next((made for made in classes if made is not None), None)
+    if made is None:
+        raise ImportError("a part of it cannot be imported here (torchvision is missing?)")
+    return made()
 
 
 def _fit_pictures(processor: Any, config: Any) -> None:
-    """Make an image processor's pictures as large as the small tower takes them, of patches of its size."""
+    """Set an image processor's picture and patch sizes to those of the small tower."""
     tower = config.vision_config
     for name, value in (
         ("patch_size", patch_side(tower)),
@@ -112,7 +117,7 @@ def _read_size(size: Any, key: str) -> Any:
 
 
 def _fit_processor(known: Mapping[str, Any], make: Callable[..., Any], model: Any, template: str) -> tuple[Any, str]:
-    """Return the first processor that makes as many tokens of a picture as the model makes features, or the first."""
+    """Return the first processor whose tokens of a picture match the model's features, otherwise the first one."""
     wanted = inspect.signature(make).parameters
     first, reason = None, ""
     for options in _iter_token_counts(model.config, wanted):
@@ -124,7 +129,7 @@ def _fit_processor(known: Mapping[str, Any], make: Callable[..., Any], model: An
         first = first or processor
         try:
             _run_on_picture(processor, model)
-        except Exception as error:  # which is the class's own choice
+        except Exception as error:  # the class decides the type of the exception
             reason = reason or describe_error(error)
             continue
         return processor, ""
@@ -132,7 +137,7 @@ def _fit_processor(known: Mapping[str, Any], make: Callable[..., Any], model: An
 
 
 def _iter_token_counts(config: Any, wanted: Mapping[str, Any]) -> Iterator[dict[str, int]]:
-    """Yield what may tell a processor how many tokens a picture has."""
+    """Yield settings that may give a processor the number of a picture's tokens."""
     patches = (picture_side(config.vision_config) // (patch_side(config.vision_config) or 1)) ** 2
     scaled = patches // int(getattr(config, "scale_factor", 1)) ** 2
     yield {}
@@ -147,7 +152,7 @@ def _iter_token_counts(config: Any, wanted: Mapping[str, Any]) -> Iterator[dict[
 
 
 def _run_on_picture(processor: Any, model: Any) -> None:
-    """Run a model on a row with a picture and one without. Raises what the processor or the model raises."""
+    """Run a model on a row with a picture and one without. Raises any error of the processor or the model."""
     rows = [[make_picture(0)], []]
     messages = [
         [
@@ -168,7 +173,7 @@ def _run_on_picture(processor: Any, model: Any) -> None:
 
 
 def encode_row(processor: Any, text: str, pictures: Sequence[Any]) -> dict[str, Tensor]:
-    """Return what a processor makes of a row's text and pictures."""
+    """Return a processor's tensors for a row's text and pictures."""
     options = {"images": list(pictures)} if pictures else {}
     return dict(processor(text=[text], return_tensors="pt", add_special_tokens=False, **options))
 
@@ -183,19 +188,32 @@ def make_picture(number: int) -> Any:
 
 
 def name_markers(config: Any) -> dict[str, tuple[str, int]]:
-    """Return what a tokenizer calls each marker of a configuration, its text and its number.
+    """Return the tokenizer's name of each marker in a configuration, with its text and number.
 
-    `image_token_id` and `image_token_index` are the number of what a processor looks up as `image_token`.
+    `image_token_id` and `image_token_index` are the number of the token that a processor reads as `image_token`. A
+    framework may itself write the texts that released tokenizers have. If the processor's class can do without, it says
+    them.
     """
-    markers = {}
+    from attncheck.rehearsal.worker.materials import make_tokenizer
+
+    try:
+        parts, make = _collect_parts(config, make_tokenizer(True))
+        plain = make(**parts)
+        opening, closing = re.fullmatch(r"(\W+)\w+(\W+)", plain.image_token).groups()  # type: ignore[union-attr]
+    except Exception:  # which is the class's own choice
+        plain, opening, closing = None, "<", ">"
+    markers: dict[str, tuple[str, int]] = {}
     for name, number in list_markers(config).items():
         attribute = name.removesuffix("_id").removesuffix("_index")
-        markers[attribute] = (f"<{attribute}>", number)
+        named = f"{opening}{attribute.removesuffix('_token') if plain else attribute}{closing}"
+        text = getattr(plain, attribute, None)
+        texts = {text for text, _ in markers.values()}
+        markers[attribute] = (text if isinstance(text, str) and text not in texts else named, number)
     return markers
 
 
 def lay_pictures(documents: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Give all documents but every third a picture, by its number, and write it."""
+    """Give every document except each third a picture, by its number, and write it."""
     for number, document in enumerate(documents):
         if number % PICTURE_EVERY != PICTURE_EVERY - 1:
             document["picture"] = number
@@ -207,12 +225,20 @@ def _name_file(folder: Path, number: int) -> Path:
 
 
 def add_pictures(
-    rows: Sequence[dict[str, Any]], documents: Sequence[Mapping[str, Any]], folder: Path
+    rows: Sequence[dict[str, Any]], documents: Sequence[Mapping[str, Any]], folder: Path, is_tagged: bool = False
 ) -> list[dict[str, Any]]:
-    """Return rows with the paths of their pictures; write them with pictures that a data set decodes."""
+    """Return rows with the paths of their pictures; write them with pictures that a data set decodes.
+
+    With `is_tagged` the text says where the picture is.
+    """
     numbers = [document.get("picture") for document in documents]
     paths = [[] if number is None else [str(_name_file(folder, number))] for number in numbers]
     laid = [{**row, "images": own} for row, own in zip(rows, paths, strict=True)]
+    if is_tagged:
+        for row in laid:
+            first, *others = row["messages"]
+            row["messages"] = [{**first, "content": f"{TAG} " * len(row["images"]) + first["content"]}, *others]
+        return laid
     try:
         import datasets
     except ImportError:
@@ -227,7 +253,7 @@ def add_pictures(
 
 
 def read_placeholders(folder: Path) -> frozenset[int]:
-    """Return the tokens of a rehearsal's pictures, with what begins and ends one; none if its rows are text alone."""
+    """Return a rehearsal's picture tokens, including those around a picture; none if its rows contain only text."""
     from transformers import AutoConfig
 
     if not (folder / FOLDER).exists():
@@ -236,10 +262,10 @@ def read_placeholders(folder: Path) -> frozenset[int]:
 
 
 class PictureBook:
-    """The pictures of documents, as inputs of a model: what the processor makes of each."""
+    """The pictures of documents, as processed inputs of a model."""
 
     def __init__(self, folder: Path, index: "DocumentIndex", model: Any) -> None:
-        """Read the pictures of a rehearsal's folder, for the model that takes them."""
+        """Read the pictures of a rehearsal's folder, for the model that uses them."""
         from transformers import AutoProcessor
 
         self.processor = AutoProcessor.from_pretrained(folder / "model", local_files_only=True)
@@ -254,7 +280,7 @@ class PictureBook:
         self._counts: dict[int, int] = {}
 
     def find_documents(self, tokens: Sequence[int]) -> list[int]:
-        """Return the documents in a row whose pictures its tokens name."""
+        """Return the documents in a row that have a picture, by the row's tokens."""
         segments = self.index.find_segments(tokens, (), None)
         return [
             segment.document
@@ -265,7 +291,7 @@ class PictureBook:
         ]
 
     def make_inputs(self, tokens: Sequence[int], documents: Sequence[int] | None = None) -> dict[str, Tensor]:
-        """Return what a model takes of a row besides its tokens: by default with the documents' own pictures."""
+        """Return a model's inputs for a row besides its tokens: by default with the documents' own pictures."""
         row = torch.tensor([list(tokens)])
         types = {self.types: (row == self.token).long()} if self.types else {}
         pictures = [self.read(number) for number in (self.find_documents(tokens) if documents is None else documents)]
@@ -276,12 +302,12 @@ class PictureBook:
         return {**types, **joined}
 
     def count_tokens(self, document: int) -> int:
-        """Return how many placeholders the processor writes for a document's picture."""
+        """Return the number of placeholders that the processor writes for a document's picture."""
         self.read(document)
         return self._counts[document]
 
     def read(self, document: int) -> dict[str, Tensor]:
-        """Return what the processor makes of a document's picture."""
+        """Return the processor's tensors for a document's picture."""
         if document not in self._pictures:
             made = encode_row(self.processor, self.placeholder, [make_picture(self.numbers[document])])
             self._counts[document] = int((made["input_ids"] == self.token).sum())

@@ -1,4 +1,4 @@
-"""The result of an optimiser's step: its class, run again on recorded weights and gradients."""
+"""Computes an optimiser's step again: runs its class on recorded weights and gradients."""
 
 import importlib
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-DOCUMENTED = ("torch.optim.", "transformers.optimization.")  # modules whose optimisers are run again
+DOCUMENTED = ("torch.optim.", "transformers.optimization.")  # modules with documented optimisers
 ON_CPU = {"foreach": False, "fused": None, "capturable": False, "differentiable": False}
 
 

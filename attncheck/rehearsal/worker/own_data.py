@@ -1,7 +1,6 @@
-"""Writes the first rows of the user's own data into a rehearsal's files of the same names, and keeps each row's
-tokens.
+"""Writes the first rows of the user's data into a rehearsal's files of the same names, with each row's tokens.
 
-A launch names a file, a folder of files, or a repository whose snapshot is in the Hub's local cache. Nothing is
+A launch names a file, a folder of files, or a repository with a snapshot in the Hub's local cache. Nothing is
 downloaded, and the original data are not changed.
 """
 
@@ -17,14 +16,14 @@ from typing import Any
 from attncheck.smoke.worker.models.architectures import Unbuildable
 
 FILE = "rows.json"  # next to the model: the tokens of each row's texts
-MAX_ROWS = 500  # of a split
-MAX_TEXT = 4096  # tokens of a text by which it is told
+MAX_ROWS = 500  # per split
+MAX_TEXT = 4096  # tokens of a text that are used to identify it
 MAX_CHARACTERS = 8 * MAX_TEXT
-MAX_JSON_BYTES = 1 << 30  # of a file that is one array, which is read whole
+MAX_JSON_BYTES = 1 << 30  # for a file with a single array, which is read whole
 OTHER_SPLITS = re.compile(r"test|val|dev|eval", re.IGNORECASE)
-DESCRIPTIONS = ("README.md", "dataset_info.json", "dataset_infos.json")  # of a folder: what its files are
+DESCRIPTIONS = ("README.md", "dataset_info.json", "dataset_infos.json")  # files that describe a folder's data
 REPAIR = "--real-data downloads nothing: name a local file or folder, or remove --real-data"
-Row = Any  # of a file: an object, or a line of text
+Row = Any  # an object, or a line of text
 
 
 def find_data(name: str) -> Path:
@@ -91,7 +90,7 @@ def _cut_file(source: Path, target: Path, limit: int) -> list[Row]:
 
 
 def _cut_lines(source: Path, target: Path, limit: int) -> list[Row]:
-    """Cut a file of JSON objects, one a line."""
+    """Shorten a file of JSON objects, one per line, to the first rows."""
     with source.open(encoding="utf-8") as stream:
         lines = list(islice((line for line in stream if line.strip()), limit))
     rows = [json.loads(line) for line in lines]
@@ -100,7 +99,7 @@ def _cut_lines(source: Path, target: Path, limit: int) -> list[Row]:
 
 
 def _cut_json(source: Path, target: Path, limit: int) -> list[Row]:
-    """Cut a file of JSON: an array, an object that holds one, or objects one a line."""
+    """Shorten a JSON file to the first rows: an array, an object with one, or one object per line."""
     if _has_object_lines(source):
         return _cut_lines(source, target, limit)
     if source.stat().st_size > MAX_JSON_BYTES:
@@ -116,7 +115,7 @@ def _cut_json(source: Path, target: Path, limit: int) -> list[Row]:
 
 
 def _has_object_lines(source: Path) -> bool:
-    """Return whether a file's first line is an object, and one of a row, not of the whole file."""
+    """Return whether a file's first line is an object that is a row, not the whole file."""
     with source.open(encoding="utf-8") as stream:
         first, second = [*islice((line for line in stream if line.strip()), 2), "", ""][:2]
     try:
@@ -166,7 +165,7 @@ CUTS: Mapping[str, Callable[[Path, Path, int], list[Row]]] = {
 
 
 def iter_texts(row: Row) -> Iterator[str]:
-    """Yield the texts of a row, however they are nested, in order."""
+    """Yield the texts of a row, at any depth, in order."""
     if isinstance(row, str):
         yield row
     elif isinstance(row, Mapping):
@@ -183,7 +182,7 @@ def _tokenize(tokenizer: Any, text: str) -> list[int]:
 
 
 def save_rows(rows: list[Row], tokenizer: Any, folder: Path) -> None:
-    """Write the tokens of each row's texts, each text tokenized alone, and the tokens that pad and that end."""
+    """Write the tokens of each row's texts, each text tokenized separately, and the padding and end tokens."""
     tokens = [[_tokenize(tokenizer, text) for text in iter_texts(row) if text.strip()] for row in rows]
     content = {"rows": tokens, "padding": tokenizer.pad_token_id, "end": tokenizer.eos_token_id}
     (folder / FILE).write_text(json.dumps(content))

@@ -1,8 +1,7 @@
-"""Copies the user's own model for a rehearsal: small files are copied and weights linked; the original is not
-changed.
+"""Copies the user's own model for a rehearsal: small files are copied, weights linked; the original is unchanged.
 
-Changes to the copy only: dropout and jitter are off, as in the small models, and a tokenizer without a chat template
-gets a plain one.
+The copy differs only in this: dropout and jitter are off, as in the small models, and a tokenizer without a chat
+template gets a plain one.
 """
 
 import json
@@ -17,16 +16,16 @@ from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.models.randomness import find_rates
 
 WEIGHTS = (".safetensors", ".bin")
-LARGE = (*WEIGHTS, ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ckpt")  # that are linked
+LARGE = (*WEIGHTS, ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ckpt")  # files that are linked
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ 'Assistant: ' }}"
     "{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '\\n' }}"
     "{% else %}{{ message['role'] | capitalize + ': ' + message['content'] + '\\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
 )
-ROW_TOKENS = 4096  # of a step, at most: two rows of 256 of two batches on each of a few ranks
-MAX_COPIED_BYTES = 1 << 26  # of a file; larger ones are linked
-FOLDERS = ("additional_chat_templates",)  # that belong to a model's tokenizer
+ROW_TOKENS = 4096  # the most in a step: two rows of 256 in two batches on each of a few ranks
+MAX_COPIED_BYTES = 1 << 26  # larger files are linked
+FOLDERS = ("additional_chat_templates",)  # folders of a model's tokenizer
 GIB = 2**30
 
 
@@ -70,7 +69,7 @@ def find_folder(name: str) -> Path:
 
 
 def _forget_code(folder: Path) -> None:
-    """Remove Python files from a copy of a model, and what leads a trainer to them: `auto_map`."""
+    """Remove Python files from a copy of a model, and `auto_map`, by which a trainer finds them."""
     for path in folder.glob("*.py"):
         path.unlink()
     for path in folder.glob("*.json"):
@@ -91,7 +90,7 @@ def _list_parts(index: Path) -> set[str]:
 
 
 def _copy_or_link(source: str, target: str) -> None:
-    """Copy a file; link one of weights and any large one, wherever a link of the cache leads."""
+    """Copy a small file; link weights and any large file, also through a link in the cache."""
     if source.endswith(LARGE) or os.path.getsize(source) > MAX_COPIED_BYTES:
         os.symlink(os.path.realpath(source), target)
     else:
@@ -104,7 +103,7 @@ def _copy_small(source: str, target: str) -> None:
 
 
 def _ignore_others(folder: str, names: list[str]) -> set[str]:
-    """Return what is not part of a model in its folder: hidden files, other folders, links that lead nowhere."""
+    """Return the entries of a model's folder that do not belong to it: hidden files, other folders, broken links."""
     paths = {name: os.path.join(folder, name) for name in names}
     return {
         name
@@ -114,7 +113,7 @@ def _ignore_others(folder: str, names: list[str]) -> set[str]:
 
 
 def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
-    """Fill `folder` with the small files of the model `name`; its own code is left out, unless it `keeps_code`.
+    """Fill `folder` with the small files of the model `name`; its own code is left out, unless `keeps_code`.
 
     Raises `Unbuildable` if it is not found.
     """
@@ -132,7 +131,7 @@ def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
 
 
 def load_tokenizer(name: str, folder: Path) -> Any:
-    """Return the tokenizer in a folder. Raises `Unbuildable` if there is none, or none that ends documents."""
+    """Return the tokenizer in a folder. Raises `Unbuildable` if there is none, or if it has no EOS token."""
     from transformers import AutoTokenizer
 
     try:
@@ -145,9 +144,9 @@ def load_tokenizer(name: str, folder: Path) -> Any:
 
 
 def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
-    """Return the words of the model's tokenizer that documents are made of, and remarks. Raises `Unbuildable`.
+    """Return the words of the model's tokenizer for documents, and remarks. Raises `Unbuildable`.
 
-    A chat template is written into the copy if it has none.
+    If the copy has no chat template, one is written into it.
     """
     tokenizer = load_tokenizer(name, folder)
     remarks: list[str] = []
@@ -165,7 +164,7 @@ def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
 def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
     """Return the model's configuration without dropout and jitter, as in the copy, and remarks.
 
-    Raises `Unbuildable` if transformers does not know the model, or only by code that comes with it.
+    Raises `Unbuildable` if transformers does not know the model without the model's own code.
     """
     from transformers import AutoConfig
 
@@ -188,8 +187,8 @@ def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
 def check_memory(name: str, config: Any, is_float32: bool) -> int:
     """Return the model's number of parameters. Raises `Unbuildable` if the references do not fit in memory.
 
-    The judge holds the weights in float32 and, where the job computes in 16 bits, a second model of at most that size;
-    one document's gradients, which adapters' follow from; the log-probabilities of a step's tokens over the vocabulary.
+    The judge holds the weights in float32; if the job computes in 16 bits, a second model of at most that size; one
+    document's gradients, from which adapters' follow; and the log-probabilities of a step's tokens over the vocabulary.
     """
     from attncheck.doctor.probes.payload import host
 
@@ -205,7 +204,7 @@ def check_memory(name: str, config: Any, is_float32: bool) -> int:
 
 
 def count_parameters(name: str, config: Any) -> tuple[int, int]:
-    """Return a model's number of parameters, and of words; no memory is taken for them. Raises `Unbuildable`."""
+    """Return a model's number of parameters, and of words, without using memory for them. Raises `Unbuildable`."""
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -1,8 +1,8 @@
-"""Finds documents in token rows of the user's data, by the boundaries that the job gives.
+"""Finds documents in token rows of the user's data, by the job's boundaries.
 
-A document's data row is identified by its text: runs of tokens that only one row has, with each text tokenized alone.
-If a stretch without a boundary contains the text of several data rows, they are documents that nothing separates. The
-boundary is then placed by the first document's own markup, and `inferred`.
+A document's data row is identified by its text: runs of tokens that only one row has, with each text tokenized
+separately. If a stretch without a boundary contains the text of several data rows, these are documents that nothing
+separates. The boundary is then placed by the first document's own markup, and marked `inferred`.
 """
 
 import itertools
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from attncheck.rehearsal.worker.segments import DocumentIndex, Segment, strip_padding
 
-RUN_TOKENS = 8  # that are one row's alone, one after the other
-MIN_MATCHES = 8  # runs of a row in a stretch that may be told as its text: 15 tokens at least
+RUN_TOKENS = 8  # consecutive tokens that only one row has
+MIN_MATCHES = 8  # runs of a row that identify a stretch as its text: at least 15 tokens
 UNTOLD = (
     "not judged: batch rows contain several data rows without a boundary, and their tokens "
     "attend neither to only their own document nor to all earlier ones"
 )
-BEGINNING = 2  # tokens into a text at which its first run is seen: the very first may be another in its place
+BEGINNING = 2  # tokens into a text at which its first run is expected: the very first may differ in a row
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Run:
 
 
 class RowIndex(DocumentIndex):
-    """Looks rows of the data up by the tokens of their texts; `rows` has each row's texts as tokens."""
+    """Finds rows of the data by the tokens of their texts; `rows` has each row's texts as tokens."""
 
     is_own = True
 
@@ -62,7 +62,7 @@ class RowIndex(DocumentIndex):
         return len(self.documents)
 
     def name_document(self, document: int) -> str:
-        """Return a document in words."""
+        """Return a document's name for messages."""
         return f"row {document + 1} of the data" if document < self.unknown else "a document"
 
     def find_segments(self, row: Sequence[int], borders: Sequence[int], padding: int | None) -> list[Segment]:
@@ -88,7 +88,7 @@ class RowIndex(DocumentIndex):
         ]
 
     def _find_runs(self, row: Sequence[int], start: int, stop: int) -> list[Run]:
-        """Return the runs of a stretch, those of one row of the data that follow one another as one."""
+        """Return the runs of a stretch; consecutive runs of one data row are merged."""
         runs: list[Run] = []
         for place in range(start, stop - RUN_TOKENS + 1):
             match = self._runs.get(tuple(row[place : place + RUN_TOKENS]))
@@ -109,7 +109,7 @@ class RowIndex(DocumentIndex):
         return merged
 
     def _find_border(self, row: Sequence[int], start: int, runs: Sequence[Run], number: int) -> int:
-        """Return where a run's document begins: as far before its text as the first one's begins before its own."""
+        """Return the start of a run's document: as far before its text as the first one's is before its own."""
         before, run = runs[number - 1], runs[number]
         if runs[0].offset <= BEGINNING and run.offset <= BEGINNING:
             markup = runs[0].start - runs[0].offset - start
@@ -124,7 +124,7 @@ def _is_filling(row: Sequence[int], segment: Segment) -> bool:
 
 
 def find_block_borders(tensors: Mapping[str, Tensor], row: int, seqlen: int) -> list[int]:
-    """Return the places of a row at which a mask of (batch, 1, seqlen, seqlen) lets a token see none before it."""
+    """Return the positions of a row at which a mask of (batch, 1, seqlen, seqlen) hides all earlier tokens."""
     mask = tensors.get("attention_mask")
     if mask is None or mask.dim() != 4 or mask.shape[-2:] != (seqlen, seqlen):
         return []

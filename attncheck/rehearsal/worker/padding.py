@@ -1,4 +1,4 @@
-"""Which token represents padding if the tokenizer is a user's own, which often pads with a token of documents."""
+"""Determines the padding token of a user's own tokenizer, which is often also a token of documents."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from attncheck.rehearsal.worker.records import RankRecord
 
 
 def choose_filler(ranks: Sequence[RankRecord], padding: int | None) -> int:
-    """Return the token that padding is read as: the tokenizer's, or one that is nowhere, if that is in documents too.
+    """Return the padding token: the tokenizer's, or one that occurs nowhere, if the tokenizer's is in documents too.
 
-    Documents are the tokens that masks do not hide: if eos_token pads, it also ends documents, and only the masks
-    tell.
+    Documents are the tokens that masks do not hide: if eos_token is the padding, it also ends documents, and only the
+    masks distinguish them.
     """
     shown: set[int] = set()
     for call in (call for record in ranks for call in record.calls):

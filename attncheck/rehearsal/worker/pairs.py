@@ -1,4 +1,4 @@
-"""Pairs of answers: which documents are one pair, and what is wrong with the pairs of a batch."""
+"""Pairs of answers: the documents of each pair, and the faults of pairs in a batch."""
 
 import itertools
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from attncheck.rehearsal.worker.step import Piece
 
 
 def find_pair(document: int) -> int:
-    """Return the pair that a document belongs to: `materials.make_pairs` writes the chosen one, then the rejected."""
+    """Return the pair of a document: `materials.make_pairs` writes the chosen one, then the rejected one."""
     return document // 2
 
 
@@ -19,7 +19,7 @@ def is_chosen(document: int) -> bool:
 
 
 def find_wrong_pairs(evidence: Evidence) -> Iterator[str]:
-    """Yield what is wrong with the pairs of the first step: an answer below another prompt, or without the other."""
+    """Yield the faults of the first step's pairs: an answer after another prompt, or without its counterpart."""
     yield from _find_foreign_answers(evidence)
     batches: dict[tuple[int, int], set[int]] = {}
     for piece in evidence.judged_pieces:
@@ -36,7 +36,7 @@ def find_wrong_pairs(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
-    """Yield the answers that are below the prompt of another pair."""
+    """Yield the answers that follow the prompt of another pair."""
     foreign: list[tuple[Piece, Segment]] = []
     rows: dict[tuple[int, int], list[Piece]] = {}
     for piece in evidence.step.pieces:

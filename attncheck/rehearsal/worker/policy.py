@@ -1,8 +1,8 @@
-"""A loss of responses that have advantages: what it is as documented, and what else a step's may be.
+"""A loss of responses with advantages: its documented definition, and possible faults.
 
-At the first step every response is as likely as before it, and the gradients of the loss are those of a weighted sum
-of −log p: a response's weight is its advantage. The value of −advantage × ratio says nothing about which tokens
-count, so gradients decide if they were recorded.
+At the first step every response is as likely as before it, and the gradients of the loss are those of a weighted sum of
+−log p: a response's weight is its advantage. The value of −advantage × ratio does not show which tokens count, so
+gradients decide if they were recorded.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ from attncheck.rehearsal.worker.definitions import (
 )
 from attncheck.rehearsal.worker.evidence import Evidence
 
-WEIGHT_LIMIT = 0.05  # of a response, times the largest advantage
-NAMED = 3  # responses in a message
-MOVED = {  # (tokens that the targets are moved by, whether they stay in the response): what that is
+WEIGHT_LIMIT = 0.05  # error of a response's weight, relative to the largest advantage
+NAMED = 3  # the most responses in a message
+MOVED = {  # (tokens by which the targets are moved, whether they stay in the response): what that means
     (
         1,
         False,
@@ -71,7 +71,7 @@ def measure_magnitude(evidence: Evidence, definition: Definition) -> float:
 
 
 def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float) -> Explanation | None:
-    """Return the definition that the step's loss and gradients follow; None if none does."""
+    """Return the definition that the step's loss and gradients match; None if none does."""
     definitions = define_policy_losses(evidence, policy)
     slack = gradient_limit(evidence, definitions[0])
     if fit_gradients(evidence, definitions[0]) is None:
@@ -81,7 +81,7 @@ def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float
         if explanation is not None:
             return explanation
     if _is_of_one_batch(evidence, definitions[0], slack) and _has_value(evidence, definitions[0], 1.0, limit):
-        return Explanation(definitions[0])  # the loss is right, and the gradients have lost batches
+        return Explanation(definitions[0])  # the loss is right, and the gradients lack batches
     for reading, definition, fault in _iter_faults(evidence, definitions[0]):
         fit = fit_gradients(reading, definition)
         if fit is not None and fit.error <= slack:
@@ -91,7 +91,7 @@ def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float
 
 
 def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, limit: float) -> Explanation | None:
-    """Return how the step follows a documented definition, whatever the factor; None if it does not."""
+    """Return the step's factor on a documented definition, as an explanation; None if it is no multiple of it."""
     fit = fit_gradients(evidence, definition)
     if fit is None or fit.error > slack:
         return None
@@ -99,7 +99,7 @@ def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, 
     if is_right or not _has_value(evidence, definition, fit.scale, max(limit, slack)):
         expected = compute_loss(evidence, definition)
         factor = 1.0 if _has_value(evidence, definition, 1.0, limit) else evidence.observed_loss / expected
-        return Explanation(definition, factor, scale=fit.scale)  # a factor of the gradients alone is theirs
+        return Explanation(definition, factor, scale=fit.scale)  # a factor only on the gradients is theirs
     return Explanation(definition, fit.scale, _name_factor(evidence, fit.scale), fit.scale)
 
 
@@ -116,7 +116,7 @@ def _has_value(evidence: Evidence, definition: Definition, factor: float, limit:
 
 
 def _name_factor(evidence: Evidence, factor: float) -> str:
-    """Return what a factor on the whole loss is."""
+    """Return the meaning of a factor on the whole loss."""
     if factor < 0:
         size = "" if abs(factor + 1) < SCALE_LIMIT else f" ({factor:.4g} times the loss)"
         return f"the advantages have the wrong sign: rewarded responses become less likely{size}"
@@ -132,7 +132,7 @@ def _name_factor(evidence: Evidence, factor: float) -> str:
 
 
 def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[Evidence, Definition, str]]:
-    """Yield what the loss would be under other definitions, the simplest first, each with how the step is read."""
+    """Yield the loss with other definitions, the simplest first, each with the step's reading."""
     for name in NORMALISATIONS:
         if name != documented.normalisation:
             yield evidence, replace(documented, normalisation=name), NORMALISATION_TEXTS[name]
@@ -144,7 +144,7 @@ def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[E
 
 
 def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
-    """Return the weights that the gradients show, if they are a weighted sum over responses; None if not."""
+    """Return the weights that the gradients show, if they are a weighted sum over responses; otherwise None."""
     fit = fit_weights(evidence, definition)
     if fit is None or fit.error > slack:
         return None

@@ -1,8 +1,8 @@
-"""The loss of pairs in a step, judged by its gradients: the documented one, or another one.
+"""Determines a step's loss of pairs by its gradients: the documented one, or another one.
 
-At the first step the policy is its own reference, so the loss is a constant that says nothing about which tokens
-count, or how much. The gradients show it, for each answer separately. If log-probabilities are sums, the prompt of a
-pair cancels in them: its tokens add to the chosen answer what they take from the rejected one.
+At the first step the policy is its own reference, so the loss is a constant that does not show which tokens count, or
+how much. The gradients show it, for each answer separately. If log-probabilities are sums, a pair's prompt cancels in
+them: its tokens add the same to the chosen and to the rejected answer.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def define_loss(evidence: Evidence, preference: Preference) -> Definition:
 
 
 def loss_limit(evidence: Evidence, preference: Preference) -> float:
-    """Return the largest relative error allowed of the loss: log-ratios of 0 are off by what rounding costs."""
+    """Return the largest allowed relative error of the loss: log-ratios of 0 have rounding errors."""
     slopes = preference.slopes
     if evidence.rounded is None or not slopes.value:
         return MIN_LIMIT
@@ -94,7 +94,7 @@ def _iter_explanations(
 
 
 def _explain_value(evidence: Evidence, definition: Definition, is_value_right: bool) -> Explanation:
-    """Return what the loss alone says, if the gradients were not seen."""
+    """Return the explanation by the loss alone, if the gradients were not recorded."""
     observed, value = evidence.observed_loss, definition.value or 0.0
     if is_value_right:
         return Explanation(definition)
@@ -105,7 +105,7 @@ def _explain_value(evidence: Evidence, definition: Definition, is_value_right: b
 
 
 def _explain_other_loss(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
-    """Return that it is another loss with the same parameters; None if it is none."""
+    """Return another loss with the same parameters as the explanation; None if none matches."""
     for name in PREFERENCE_LOSSES:
         other = replace(preference, loss=name)
         if other.slopes == preference.slopes and other.averages_tokens == preference.averages_tokens:
@@ -122,7 +122,7 @@ def _explain_other_loss(evidence: Evidence, preference: Preference, slack: float
 def _explain_scale(
     evidence: Evidence, preference: Preference, definition: Definition, fit: Fit, slack: float
 ) -> Explanation:
-    """Return what the loss is where its gradients are a multiple of the documented ones."""
+    """Return the explanation of gradients that are a multiple of the documented ones."""
     observed, value = evidence.observed_loss, preference.slopes.value
     ratio, limit = observed / value if value else 1.0, loss_limit(evidence, preference)
     is_value_right = is_near(value, observed, limit)
@@ -132,7 +132,7 @@ def _explain_scale(
         return Explanation(definition, ratio, "chosen and rejected answers are swapped", fit.scale)
     for text, factor in list_factors(evidence).items():
         if factor != 1.0 and is_near(factor, fit.scale, slack):
-            if is_value_right:  # it is the gradients' alone
+            if is_value_right:  # it is only the gradients'
                 return Explanation(definition, scale=fit.scale)
             if is_near(factor, ratio, max(limit, slack)):
                 return Explanation(definition, ratio, text, fit.scale)
@@ -159,7 +159,7 @@ def _tell_scale(fit: Fit, slack: float) -> str:
 def _iter_faults(
     evidence: Evidence, preference: Preference, definition: Definition
 ) -> Iterator[tuple[Definition, str]]:
-    """Yield what the loss would be if other tokens or answers counted, the simplest first."""
+    """Yield the loss with other tokens or answers counted, the simplest first."""
     for chosen, name in ((True, "rejected"), (False, "chosen")):
         weights = tuple(
             weight if is_chosen(piece.segment.document) == chosen else 0.0
@@ -211,7 +211,7 @@ def _soft_plus(number: float) -> float:
 
 
 def _explain_without_ends(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
-    """Return that the token which ends an answer does not count, where labels do not go into the model."""
+    """Return the explanation that an answer's end token does not count, if labels are not model inputs."""
     if evidence.step.labels_enter or evidence.step.kept != (None, None):
         return None
     reading = replace(evidence, step=replace(evidence.step, kept=(None, -1)))
@@ -227,7 +227,7 @@ def _explain_without_ends(evidence: Evidence, preference: Preference, slack: flo
 
 
 def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
-    """Return what is wrong if the answers have weights of their own; None if no weights have these gradients."""
+    """Return the fault if each answer has another weight; None if no weights give these gradients."""
     fit = fit_weights(evidence, definition)
     if fit is None or not fit.error <= slack:
         return None
@@ -245,7 +245,7 @@ def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -
 
 
 def _list_pair_weights(evidence: Evidence, definition: Definition, fit: WeightFit) -> list[tuple[float, float]]:
-    """Return how many times its correct weight each pair's chosen and rejected answer has."""
+    """Return the factor on the correct weight of each pair's chosen and rejected answer."""
     ratios: dict[int, dict[bool, float]] = {}
     for piece, weight, expected in zip(evidence.step.pieces, fit.weights, definition.weights, strict=True):
         if piece.segment.document >= 0 and expected:

@@ -17,12 +17,13 @@ class ModelCall:
     """One call of the model: `input_ids` and other inputs of shape (batch, seqlen), `hidden` (…, hidden size)."""
 
     rank: int
-    batch: int  # which of the rank's batches between two steps: how many losses were differentiated before
+    batch: int  # the rank's batch between two steps: the number of losses differentiated before
     tensors: Mapping[str, Tensor]
     options: Mapping[str, Any]
     hidden: Tensor | None
     description: Mapping[str, Any]  # attention, dtype, mode, patches: see the watcher's `describe.py`
-    places: Tensor | None = None  # where the tokens of each rank's slice are, (ranks, tokens); None: a rank's own row
+    # positions of the tokens of each rank's slice, (ranks, tokens); None: a rank's own row
+    places: Tensor | None = None
 
     @property
     def input_ids(self) -> Tensor:
@@ -45,7 +46,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What one rank did in one step."""
+    """One rank's record of one step."""
 
     rank: int
     world_size: int
@@ -53,28 +54,29 @@ class RankRecord:
     losses: tuple[float, ...]
     gradients: Mapping[str, Tensor]
     trainable: tuple[str, ...]
-    weights: Mapping[str, Tensor]  # that the step starts from; none that is large or sharded
+    weights: Mapping[str, Tensor]  # at the start of the step; without large or sharded ones
     layers: tuple[Mapping[str, Any], ...]
     packages: tuple[str, ...]
     faults: tuple[str, ...]
-    adapters: tuple[Adapter, ...] = ()  # that are trained, of linear layers; their dropout is switched off
-    unkept: int = 0  # parameters that are trained and whose gradients were too large to keep
-    modules: tuple[Mapping[str, Any], ...] = ()  # of the first call, in the order in which they ended
-    patches: tuple[str, ...] = ()  # of the model's code, by code of no installed package
+    adapters: tuple[Adapter, ...] = ()  # LoRAs of linear layers, if trained; their dropout is off
+    unkept: int = 0  # number of trained parameters whose gradients were too large to keep
+    modules: tuple[Mapping[str, Any], ...] = ()  # modules of the first call, in the order in which they ended
+    patches: tuple[str, ...] = ()  # replaced functions of the model with code of no installed package
     frozen: tuple[str, ...] = ()
-    leftover: Mapping[str, float] = field(default_factory=dict)  # norms of gradients before the step's first
-    clips: tuple[Mapping[str, Any], ...] = ()  # with after how many losses
+    # norms of the gradients that exist before the step's first loss
+    leftover: Mapping[str, float] = field(default_factory=dict)
+    clips: tuple[Mapping[str, Any], ...] = ()  # each with the number of losses before it
     backward: Mapping[str, Tensor] = field(default_factory=dict)  # gradients after the last loss, if changed later
-    updates: tuple[Mapping[str, Any], ...] = ()  # of each optimiser that stepped: the watcher's `optimizer.py`
+    updates: tuple[Mapping[str, Any], ...] = ()  # one for each optimiser's step: the watcher's `optimizer.py`
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step over all ranks: the losses that each rank differentiated, and the rows of tokens that went in."""
+    """One step on all ranks: the losses that each rank differentiated, and the input rows of tokens."""
 
     losses: tuple[tuple[float, ...], ...]
     rows: tuple[Sequence[int], ...]
-    rate: float | None = None  # the largest learning rate of the first rank's optimisers; None: none was seen
+    rate: float | None = None  # the largest learning rate of the first rank's optimisers; None: none was recorded
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,10 @@ class EpochRecord:
     """A data set that a rank loads: the tokens of its rows, and the rows of each batch of its first epoch."""
 
     rank: int
-    loader: int  # which of the rank's data sets
+    loader: int  # the number of the rank's data set
     rows: Sequence[Sequence[int]]
     batches: Sequence[Sequence[int]]
-    replaces: bool = False  # its sampler is one that draws with replacement
+    replaces: bool = False  # whether its sampler draws with replacement
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,10 @@ def read_ranks(folder: Path, step: int = 1) -> list[RankRecord]:
 
 
 def _read_rank(path: Path) -> RankRecord:
-    # The file is a process's own that we started; it holds tensors, numbers and texts only.
+    # The file belongs to a process that we started; it has only tensors, numbers and texts.
     document = torch.load(path, map_location="cpu", weights_only=True)
     gradients = document["gradients"]
-    large = {name for name, value in gradients.items() if not isinstance(value, Tensor)}  # there, and not kept
+    large = {name for name, value in gradients.items() if not isinstance(value, Tensor)}  # present, but not kept
     return RankRecord(
         document["rank"],
         document["world_size"],
@@ -164,7 +166,7 @@ def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
 
 
 def read_epochs(folder: Path) -> list[EpochRecord]:
-    """Return the data sets whose rows hold tokens, of each rank that trained."""
+    """Return the data sets with rows of tokens, for each rank that trained."""
     epochs = []
     for path in sorted(folder.glob("epoch-*.json")):
         rank, loader = path.stem.split("-")[1:]
@@ -176,13 +178,13 @@ def read_epochs(folder: Path) -> list[EpochRecord]:
 
 
 def read_logs(folder: Path) -> list[Mapping[str, float]]:
-    """Return what the first rank's trainer logged, each with its "step"; none without transformers' Trainer."""
+    """Return the logs of the first rank's trainer, each with its "step"; none without transformers' Trainer."""
     paths = sorted(folder.glob("steps-*.json"))
     return json.loads(paths[0].read_text())["logs"] if paths else []
 
 
 def read_drawn(folder: Path) -> tuple[str, ...]:
-    """Return the operators that drew random numbers in a rank's call of a model in evaluation mode."""
+    """Return the operators that drew random numbers in a rank's model call in evaluation mode."""
     documents = [json.loads(path.read_text()) for path in sorted(folder.glob("steps-*.json"))]
     return tuple(dict.fromkeys(name for document in documents for name in document["drawn"]))
 
@@ -193,9 +195,9 @@ def count_data_sets(folder: Path) -> int:
 
 
 def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
-    """Return the rollouts of each step, those of all ranks; none if no driver made any.
+    """Return the rollouts of each step on all ranks; none without a driver.
 
-    Ranks that share their rows are handed the same ones.
+    Ranks that share their rows get the same rollouts.
     """
     documents = [json.loads(path.read_text())["steps"] for path in sorted(folder.glob("rollouts-*.json"))]
     return [
@@ -214,6 +216,6 @@ def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
 
 
 def count_unstepped(folder: Path) -> int:
-    """Return how many losses a rank differentiated without ever taking a step; 0 if it took one."""
+    """Return the number of losses that a rank differentiated without ever taking a step; 0 if it took one."""
     documents = [json.loads(path.read_text()) for path in folder.glob("steps-*.json")]
     return max((document["unstepped"] for document in documents if not document["steps"]), default=0)

@@ -1,4 +1,4 @@
-"""The task that compares two runs of a launch that asks for reproducible training: they must be bitwise identical."""
+"""The task that compares two runs of a launch with reproducible training: they must be bitwise identical."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker import records
 from attncheck.rehearsal.worker.records import RankRecord, StepRecord
 
-NAMED = 3  # tensors in a message
+NAMED = 3  # the most tensors in a message
 
 
 def compare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job of one item: compare the records in `message["folders"]`, of the first run and of the second."""
+    """Handle a job of one item: compare the records of two runs in `message["folders"]`."""
     (item,) = message["items"]
     send({"started": item})
     first, second = (Path(folder) for folder in message["folders"])
@@ -63,7 +63,7 @@ def _describe_step(own: StepRecord, other: StepRecord) -> str:
 
 
 def _find_difference(own: RankRecord, other: RankRecord) -> Iterator[str]:
-    """Yield where two runs of a rank differ in its first step, the earliest first."""
+    """Yield the differences between two runs of a rank in its first step, the earliest first."""
     place = f" of rank {own.rank}" if own.rank else ""
     rows = [[call.input_ids for call in record.calls] for record in (own, other)]
     if not _are_equal(*rows):

@@ -1,4 +1,4 @@
-"""Rollouts of a driver: compared with the model's inputs, and their log-probabilities with the reference."""
+"""Compares a driver's rollouts with the model's inputs, and their log-probabilities with the reference."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from attncheck.core.results.smoke import Measure
 from attncheck.rehearsal.worker.evidence import ROUNDING_MULTIPLE, SAMPLED_PIECES, Evidence
 from attncheck.rehearsal.worker.step import Piece
 
-FP32_NATS = 1e-3  # of a token's log-probability in float32
+FP32_NATS = 1e-3  # error of a token's log-probability in float32
 
 
 def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
-    """Yield the rollouts of the first step that were not passed to the model exactly once and complete."""
+    """Yield the first step's rollouts that were not passed to the model exactly once and complete."""
     if not evidence.rollouts:
         return
     words = evidence.step.index.words
@@ -32,9 +32,9 @@ def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
 
 
 def measure_log_probabilities(evidence: Evidence) -> Measure:
-    """Return how far the framework's own log-probabilities before the step are from those of the weights, in nats.
+    """Return the error, in nats, of the framework's own log-probabilities before the step.
 
-    Of each response it is the root of the mean square over its tokens.
+    For each response it is the root mean square over its tokens.
     """
     given = {rollout.document: rollout.log_probabilities for rollout in evidence.rollouts[0]}
     errors = [(_error(evidence, piece, given[number]), piece) for piece, number in _iter_rollouts(evidence, given)]
@@ -44,7 +44,7 @@ def measure_log_probabilities(evidence: Evidence) -> Measure:
 
 
 def find_shifted_log_probabilities(evidence: Evidence) -> Iterator[str]:
-    """Yield that the framework's own log-probabilities are those of the neighbouring tokens: one token off."""
+    """Yield a line if the framework's own log-probabilities belong to neighbouring tokens: one token off."""
     given = {rollout.document: rollout.log_probabilities for rollout in evidence.rollouts[0]}
     pairs = [(piece, given[number]) for piece, number in _iter_rollouts(evidence, given)]
     for shift, text in ((1, "after"), (-1, "before")):
@@ -63,9 +63,9 @@ def _iter_rollouts(evidence: Evidence, given: dict[int, tuple[float, ...]]) -> I
 
 
 def _error(evidence: Evidence, piece: Piece, given: tuple[float, ...], shift: int = 0) -> float:
-    """Return the difference over the tokens of a response; infinity if there are more or fewer of them.
+    """Return the difference over the tokens of a response; infinity if their number differs.
 
-    `shift` compares with the tokens alongside.
+    `shift` compares with neighbouring tokens.
     """
     labels, counts = piece.shift_labels(1)
     expected = -evidence.describe(piece).nll(labels)[counts]
@@ -82,7 +82,7 @@ def _root_mean_square(differences: Tensor) -> float:
 
 
 def _limit(evidence: Evidence) -> float:
-    """Return the largest difference allowed: several times what rounding costs eager attention."""
+    """Return the largest allowed difference: several times eager attention's rounding error."""
     if evidence.rounded is None:
         return FP32_NATS
     errors = []
@@ -94,7 +94,7 @@ def _limit(evidence: Evidence) -> float:
 
 
 def list_means(evidence: Evidence, sign: int) -> list[float]:
-    """Return for each step the mean log-probability of a token of the responses whose advantage has this sign."""
+    """Return, for each step, the mean log-probability of a token of the responses with this sign of the advantage."""
     means = []
     for rollouts in evidence.rollouts:
         values = [value for rollout in rollouts if rollout.advantage * sign > 0 for value in rollout.log_probabilities]

@@ -1,4 +1,4 @@
-"""Finds the documents in rows of tokens: which document each token came from, and where one ends and another begins.
+"""Finds the documents in rows of tokens: each token's document, and the documents' boundaries.
 
 Every word of a document is one token (`vocabulary`); all other tokens are markup, which each framework writes in its
 own way. A document is recognised by its words. In the markup between two documents, the job's own boundary decides
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
-Document = Sequence[tuple[str, tuple[int, ...]]]  # turns: who speaks, and the words
-MAX_WORDS = 4096  # of one document
-SEED_WORDS = 6  # by so many words a piece of a document is looked up
+Document = Sequence[tuple[str, tuple[int, ...]]]  # turns: the speaker, and the words
+MAX_WORDS = 4096  # the most words of one document
+SEED_WORDS = 6  # words that are used to find a piece of a document
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Segment:
     stop: int
     offset: int
     words: int
-    inferred: bool = False  # nothing that the job gives says that it begins where it does
+    inferred: bool = False  # whether no data of the job confirm its start
 
 
 class DocumentIndex:
-    """Looks documents up by their words."""
+    """Finds documents by their words."""
 
-    is_own = False  # whether the documents are rows of the user's own data
+    is_own = False  # whether the documents are rows of the user's data
 
     def __init__(
         self, documents: Sequence[Document], vocabulary: Vocabulary = MADE, placeholders: Collection[int] = ()
@@ -50,17 +50,17 @@ class DocumentIndex:
                 self._ends.setdefault(words[-length:], (number, len(words) - length))
 
     def name_document(self, document: int) -> str:
-        """Return a document in words."""
+        """Return a document's name for messages."""
         return f"document {document}"
 
     def find_segments(self, row: Sequence[int], borders: Sequence[int], padding: int | None) -> list[Segment]:
-        """Return the pieces of documents in a row, in order; `borders`: where the job begins a document."""
+        """Return the pieces of documents in a row, in order; `borders` are the job's starts of documents."""
         return find_segments(row, self, borders, padding)
 
     def find_piece(self, words: Sequence[int]) -> tuple[int, int, int]:
-        """Return (document, offset, length) of the longest piece of a document with which the words begin.
+        """Return (document, offset, length) of the longest piece of a document at the beginning of the words.
 
-        Document -1 if no document has such words, with the length 1.
+        It is document -1, with the length 1, if no document has such words.
         """
         places = self._places.get(tuple(words[:SEED_WORDS]), [])
         lengths = [(self._match(words, number, offset), offset == 0, number, offset) for number, offset in places]
@@ -90,7 +90,7 @@ class DocumentIndex:
         return length
 
     def roles(self, document: int) -> list[str]:
-        """Return for each word of a document the role that speaks it."""
+        """Return the speaking role of each word of a document."""
         return [role for role, words in self.documents[document] for _ in words]
 
 
@@ -102,11 +102,11 @@ def read_documents(content: Sequence[Mapping[str, Any]]) -> list[Document]:
 def find_segments(
     row: Sequence[int], index: DocumentIndex, borders: Sequence[int], padding: int | None
 ) -> list[Segment]:
-    """Return the pieces of documents in a row, in order; `borders` are the places where the job begins a document."""
+    """Return the pieces of documents in a row, in order; `borders` are the job's starts of documents."""
     first, last = strip_padding(row, padding)
     places = [place for place in range(first, last) if index.vocabulary.is_word(row[place])]
     words = index.vocabulary.read(row[first:last])
-    pieces: list[tuple[int, int, int, int]] = []  # document, offset, first word's and last word's place
+    pieces: list[tuple[int, int, int, int]] = []  # document, offset, first word's and last word's position
     position = 0
     while position < len(words):
         document, offset, length = index.find_piece(words[position : position + MAX_WORDS])
@@ -121,7 +121,8 @@ def find_segments(
     start = first
     for number, (document, offset, first_word, last_word) in enumerate(pieces):
         ended = [border for border in borders if last_word < border < last]
-        stop = ended[0] if ended else last  # what the job begins after the last word, and has no words, is padding
+        # text that the job begins after the last word, and that has no words, is padding
+        stop = ended[0] if ended else last
         if number + 1 < len(pieces):
             next_word = pieces[number + 1][2]
             marked = [border for border in borders if last_word < border <= next_word]
@@ -147,9 +148,9 @@ def strip_padding(row: Sequence[int], padding: int | None) -> tuple[int, int]:
 
 
 def find_borders(tensors: Mapping[str, Tensor], row: int, seqlen: int) -> list[int]:
-    """Return the places of a row where the job begins a document, by cu_seqlens or positions that begin again.
+    """Return the job's starts of documents in a row, by cu_seqlens or by restarting positions.
 
-    If a mask of (batch, seqlen) ends what is seen, padding begins, whichever token it is.
+    Where a mask of (batch, seqlen) ends the visible tokens, padding begins, for any padding token.
     """
     return sorted({*_find_document_borders(tensors, row, seqlen), *_find_mask_ends(tensors, row, seqlen)})
 

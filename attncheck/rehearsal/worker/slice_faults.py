@@ -1,4 +1,4 @@
-"""Faults of attention over the slices of a row: which tokens of the row each token would then attend to."""
+"""Faults of attention over the slices of a row: the tokens of the row that each token would then attend to."""
 
 from collections.abc import Iterator
 
@@ -10,9 +10,10 @@ from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, ORDERS, Order, list_
 
 
 def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterator[tuple[str, Tensor]]:
-    """Yield a fault in words, and which tokens attend to which under it: (seqlen, seqlen) bool.
+    """Yield each fault, described, and the attention that it causes between tokens: (seqlen, seqlen) bool.
 
-    `places` (ranks, tokens) is where each rank's tokens are in the row, `documents` (seqlen,) the document of each.
+    `places` (ranks, tokens) is the position of each rank's tokens in the row, `documents` (seqlen,) each one's
+    document.
     """
     length = places.numel()
     holder, local = torch.empty(length, dtype=torch.long), torch.empty(length, dtype=torch.long)
@@ -26,7 +27,7 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
     yield f"{here}'s slice only, in the order of its tokens", in_slice & same_document
     yield f"{here}'s slice only, and attends to the earlier documents in that", in_slice
     numbers = _number_documents(places, documents)
-    text = "its tokens attend to other ranks' documents: cu_seqlens describe each rank's slice, not the row"
+    text = "tokens attend to other ranks' documents: cu_seqlens describe each rank's slice, not the row"
     yield text, _equal(numbers) & before
     for other in ORDERS:
         if other != order and (other != "zigzag" or places.shape[1] % 2 == 0):
@@ -38,14 +39,14 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
 
 
 def _assume_places(places: Tensor, order: Order) -> Tensor:
-    """Return for each token of a row where it would be if the slices were in another order."""
+    """Return each token's position if the slices were in another order."""
     assumed = torch.empty(places.numel(), dtype=torch.long)
     assumed[places] = list_places(order, *places.shape)
     return assumed
 
 
 def _number_documents(places: Tensor, documents: Tensor) -> Tensor:
-    """Return for each token of a row the number of its document among those of its rank's slice."""
+    """Return, for each token of a row, the number of its document among those of its rank's slice."""
     numbers = torch.empty_like(documents)
     for rank in range(places.shape[0]):
         own = documents[places[rank]]

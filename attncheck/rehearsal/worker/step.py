@@ -1,7 +1,7 @@
-"""The first step as documents: each piece of a document, its place, and which of its tokens are targets.
+"""The first step as documents: each piece of a document, its location, and its targets.
 
-A target is a token whose prediction counts in the loss. If labels go into the model (unshifted, -100 for tokens that
-are not learned: transformers' convention), they decide; otherwise the job's objective does.
+A target is a token whose prediction counts in the loss. If labels are model inputs (unshifted, -100 for tokens that are
+not learned: transformers' convention), they decide; otherwise the job's objective does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,28 +20,28 @@ from attncheck.rehearsal.worker.records import ModelCall, RankRecord
 from attncheck.rehearsal.worker.segments import DocumentIndex, Segment, find_borders
 
 IGNORED = -100
-MIN_LEADING = 3  # tokens that end documents at the beginning of a row: no document begins so
+MIN_LEADING = 3  # tokens that end documents at the beginning of a row: no document begins with so many
 
 
 @dataclass(frozen=True)
 class Sliced:
-    """How the targets of a row are read that rests on several ranks, in slices."""
+    """How the targets of a row that is split across ranks are read."""
 
-    # The target of a slice's last token: the token that follows in the row, none, the slice's first if that is one,
-    # the slice's first if the token that follows in the row is one.
+    # The target of a slice's last token: the next token in the row; none; the slice's first token if it is a target; or
+    # the slice's first token if the next one in the row is a target.
     labels: Literal["whole", "lost", "rolled", "misplaced"] = "whole"
-    rank: int = -1  # of the group's ranks, the one whose targets alone count; -1: all
+    rank: int = -1  # the only rank of the group whose targets count; -1: all
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a document in a batch: `segment` of row `row` of the call, its tokens, and which are targets."""
+    """A piece of a document in a batch: `segment` of row `row` of the call, its tokens, and its targets."""
 
     call: ModelCall
     row: int
     segment: Segment
     tokens: tuple[int, ...]
-    row_targets: Tensor  # (seqlen,) bool: which tokens of the row are to be predicted, wherever from
+    row_targets: Tensor  # (seqlen,) bool: the tokens of the row that must be predicted from any token
 
     @property
     def is_target(self) -> Tensor:
@@ -50,13 +50,13 @@ class Piece:
 
     @property
     def first_is_target(self) -> bool:
-        """Whether its first token is one, which another document's last would have to predict."""
+        """Whether its first token is a target, which another document's last token would have to predict."""
         return self.segment.start > 0 and bool(self.row_targets[self.segment.start])
 
     def shift_labels(self, shift: int, every: bool = False, sliced: Sliced | None = None) -> tuple[Tensor, Tensor]:
-        """Return what each token is to predict, `shift` tokens ahead in the row, and whether it counts: (tokens,) each.
+        """Return each token's target, `shift` tokens ahead in the row, and whether it counts: (tokens,) each.
 
-        `every` counts all tokens of the piece, whatever is labelled; `sliced` reads labels within slices of the row.
+        `every` counts all tokens of the piece, regardless of labels; `sliced` reads labels within slices of the row.
         """
         if sliced is not None and self.call.places is not None:
             return self._shift_in_slices(sliced, self.call.places)
@@ -70,7 +70,7 @@ class Piece:
 
     def _shift_in_slices(self, sliced: Sliced, places: Tensor) -> tuple[Tensor, Tensor]:
         row, span = self.call.input_ids[self.row], slice(self.segment.start, self.segment.stop)
-        following = torch.arange(1, len(row) + 1)  # where in the row the token is that follows
+        following = torch.arange(1, len(row) + 1)  # position in the row of the next token
         if sliced.labels != "whole":
             ends = torch.full_like(places[:, :1], len(row)) if sliced.labels == "lost" else places[:, :1]
             following[places] = torch.cat([places[:, 1:], ends], 1)
@@ -85,7 +85,7 @@ class Piece:
 
     @property
     def place(self) -> str:
-        """Where it stood, in words."""
+        """Its location in words."""
         rank = f"rank {self.call.rank}, " if self.call.rank else ""
         return f"{rank}batch {self.call.batch + 1}, row {self.row + 1}"
 
@@ -98,17 +98,17 @@ class FirstStep:
     index: DocumentIndex
     objective: Objective
     padding: int | None
-    layout: Layout  # how rows are spread across ranks
-    first_tokens: bool = False  # whether a document's first token is a target, where labels do not say it
-    leading: int = -1  # a token that pads where several of it begin a row, and may end documents; -1: none
-    moved: int = 0  # tokens by which the targets of a row are moved, to see whether they were
-    narrowed: bool = False  # whether of moved targets those alone count that are targets unmoved
-    # From which of a piece's targets to which they count, where labels do not say which tokens are targets.
+    layout: Layout  # how rows are split across ranks
+    first_tokens: bool = False  # whether a document's first token is a target, if labels do not decide
+    leading: int = -1  # a token that is padding if several of it begin a row, and may end documents; -1: none
+    moved: int = 0  # offset of a row's targets, to test whether they were moved
+    narrowed: bool = False  # whether only those moved targets count that are also targets unmoved
+    # First and last of a piece's targets that count, if labels do not decide the targets.
     kept: tuple[int | None, int | None] = (None, None)
 
     @cached_property
     def calls(self) -> tuple[ModelCall, ...]:
-        """Return the calls of the trained model: the one whose gradients were taken, in training."""
+        """Return the calls in training of the trained model, whose gradients were taken."""
         return tuple(call for record in self.ranks for call in record.calls)
 
     @cached_property
@@ -117,7 +117,7 @@ class FirstStep:
         return tuple(piece for call in self.calls for piece in self._iter_pieces(call))
 
     def count_labels(self) -> dict[int, int]:
-        """Return how many labels go into each rank's model, a row's first token's too; if none do, the targets."""
+        """Return the number of labels in each rank's inputs, including first tokens; without labels, of targets."""
         counts = dict.fromkeys((call.rank for call in self.calls), 0)
         for call in self.calls if self.labels_enter else ():
             if "labels" in call.tensors:
@@ -128,11 +128,11 @@ class FirstStep:
 
     @property
     def labels_enter(self) -> bool:
-        """Whether labels go into the model."""
+        """Whether labels are model inputs."""
         return any("labels" in call.tensors for call in self.calls)
 
     def list_readings(self) -> "list[FirstStep]":
-        """Return the step under each possible objective; labels that were not recorded are assumed."""
+        """Return the step with each possible objective; labels that were not recorded are assumed."""
         if self.labels_enter or self.objective.policy is not None:
             return [self]
         targets: tuple[Targets, ...] = (self.objective.targets,)
@@ -148,7 +148,7 @@ class FirstStep:
         labels = call.tensors.get("labels")
         for number, row in enumerate(self.mark_padding(call).tolist()):
             borders = find_borders(call.tensors, number, len(row))
-            if self.index.is_own:  # of which no words tell where a document ends
+            if self.index.is_own:  # its words do not show where a document ends
                 borders = sorted({*borders, *find_block_borders(call.tensors, number, len(row))})
             segments = self.index.find_segments(row, borders, self.padding)
             tokens = [tuple(row[segment.start : segment.stop]) for segment in segments]
@@ -167,14 +167,16 @@ class FirstStep:
                 yield Piece(call, number, segment, own, targets)
 
     def mark_padding(self, call: ModelCall) -> Tensor:
-        """Return the tokens of a call, with the padding token wherever its mask says so, because some frameworks pad
-        with a word."""
+        """Return the tokens of a call, with the padding token where its mask hides them.
+
+        Some frameworks pad with a word.
+        """
         mask, tokens = call.tensors.get("attention_mask"), call.input_ids
         if self.padding is None:
             return tokens
         if mask is not None and mask.shape == tokens.shape:
             return tokens.masked_fill(mask == 0, self.padding)
-        leads = (tokens == self.leading).cumprod(1)  # of each token whether all as far as it are what pads
+        leads = (tokens == self.leading).cumprod(1)  # for each token, whether all tokens up to it are the padding token
         return tokens.masked_fill(leads.bool() & (leads.sum(1, keepdim=True) >= MIN_LEADING), self.padding)
 
     def _move(self, targets: Tensor) -> Tensor:
@@ -182,9 +184,9 @@ class FirstStep:
         return moved & targets if self.narrowed else moved
 
     def expected_targets(self, segment: Segment, tokens: Sequence[int]) -> Tensor:
-        """Return which of a piece's tokens after the first the objective makes targets: (tokens - 1) bool.
+        """Return which of a piece's tokens after the first are targets of the objective: (tokens - 1) bool.
 
-        Of the markup, the token that ends an answer is a target; all of it is if whole documents are learned.
+        In the markup, the token that ends an answer is a target; if whole documents are learned, all of it is.
         """
         if self.objective.targets in ("all", "labelled") or segment.document < 0:
             return torch.ones(len(tokens) - 1, dtype=torch.bool)
@@ -195,7 +197,7 @@ class FirstStep:
         return torch.tensor(targets[1:], dtype=torch.bool)
 
     def list_roles(self, segment: Segment, tokens: Sequence[int]) -> list[str]:
-        """Return who speaks each token of a piece; of markup, who spoke last."""
+        """Return the speaker of each token of a piece; for markup, the last speaker."""
         roles = self.index.roles(segment.document)
         word, current = segment.offset, ""
         listed = []

@@ -1,6 +1,6 @@
 """The reference of a step: the same weights in float32 with eager attention, one document at a time.
 
-Nothing in it depends on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
+It does not depend on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
 """
 
 import json
@@ -26,25 +26,25 @@ SAME_WEIGHTS = 0.01  # relative difference of a parameter that a cast to bfloat1
 
 @dataclass(frozen=True)
 class DocumentTruth:
-    """The model's results for one document alone."""
+    """The model's results for one document in isolation."""
 
     hidden: Tensor  # (tokens, hidden size)
     log_probabilities: Tensor  # (tokens, vocabulary)
     token_loss: TokenLoss = PLAIN
 
     def nll(self, labels: Tensor) -> Tensor:
-        """Return the loss of a label for each token (tokens,): −log p, but for the launch's own options."""
+        """Return the loss of a label for each token (tokens,): −log p, unless the launch's options change it."""
         return compute_token_losses(self.log_probabilities, labels, self.token_loss)
 
 
 def compute_token_losses(logits: Tensor, labels: Tensor, token_loss: TokenLoss) -> Tensor:
-    """Return the loss of a label for each token (tokens,), of logits or log p (tokens, vocabulary)."""
+    """Return the loss of a label for each token (tokens,), from logits or log p (tokens, vocabulary)."""
     losses = cross_entropy(logits, labels, reduction="none", label_smoothing=token_loss.smoothing)
     return losses * (-losses.detach()).exp() if token_loss.by_probability else losses
 
 
 class TruthModel:
-    """The model of a rehearsal, as its folder holds it, in a dtype of choice; `temperature` divides its logits."""
+    """The model in a rehearsal's folder, in any dtype; `temperature` divides its logits."""
 
     def __init__(
         self,
@@ -61,7 +61,8 @@ class TruthModel:
         self.model.train()
         self.model.base_model.register_forward_hook(self._keep_hidden)
         head = self.model.get_output_embeddings()
-        if head is not None:  # OPTForCausalLM calls its decoder past its base model (5.17.0 modeling_opt.py)
+        # OPTForCausalLM calls its decoder directly, not through its base model (5.17.0 modeling_opt.py)
+        if head is not None:
             head.register_forward_pre_hook(self._keep_input)
         self.autocast, self.temperature, self.token_loss = autocast, temperature, token_loss
         self.pictures = read_pictures(folder.parent, self.model)
@@ -84,10 +85,9 @@ class TruthModel:
         scale: float = 1,
         without_softcap: bool = False,
     ) -> Tensor:
-        """Return the hidden states (tokens, hidden size) of a row in which token i attends to token j if `visible[i,
-        j]`.
+        """Return a row's hidden states (tokens, hidden size) if token i attends to token j where `visible[i, j]`.
 
-        `scale` times the model's own is the scale of the scores.
+        `scale` is a factor on the model's own scale of the scores.
         """
         self._hidden = None
         changes: dict[str, Callable[[float], float | None]] = {"scaling": lambda own: own * scale}
@@ -104,9 +104,9 @@ class TruthModel:
         return self._take_hidden()
 
     def _make_masks(self, visible: Tensor) -> Any:
-        """Return the mask that lets a token see what is visible; a model with windows in some layers wants one of each.
+        """Return the mask with which a token attends to `visible` ones; a model with windows in some layers needs two.
 
-        transformers 5.17 models/gpt_oss/modeling_gpt_oss.py (`causal_mask_mapping`): a dictionary is taken unchanged.
+        transformers 5.17 models/gpt_oss/modeling_gpt_oss.py (`causal_mask_mapping`): a dictionary is used unchanged.
         """
         config = (
             self.model.config.get_text_config() if hasattr(self.model.config, "vision_config") else self.model.config
@@ -124,7 +124,7 @@ class TruthModel:
         return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
 
     def run_modules(self, tokens: Sequence[int]) -> dict[str, tuple[Tensor | None, list[Tensor]]]:
-        """Return for each module by name its first input and its outputs, of one piece of a document."""
+        """Return, for each module by name, its first input and its outputs, on one piece of a document."""
         seen: dict[str, tuple[Tensor | None, list[Tensor]]] = {}
 
         def keep(name: str) -> Callable[..., None]:
@@ -150,7 +150,7 @@ class TruthModel:
     def gradients(self, tokens: Sequence[int], labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Return the gradients of Σ weight × −log p(label) over the tokens of a document: labels and weights (tokens,).
 
-        Parameters that the sum does not depend on have none.
+        Parameters without influence on the sum are left out.
         """
         self.model.zero_grad(set_to_none=True)
         if not any(parameter.requires_grad for parameter in self.model.parameters()):
@@ -168,7 +168,7 @@ class TruthModel:
         return gradients
 
     def watch_gradients(self, names: Collection[str]) -> None:
-        """Compute the gradients of these parameters alone from now on: those of a whole model take its memory again."""
+        """Compute only the gradients of these parameters from now on: those of a whole model double its memory."""
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in names)
 
@@ -178,9 +178,9 @@ class TruthModel:
         return DocumentTruth(self._take_hidden(), (logits / self.temperature).log_softmax(-1), self.token_loss)
 
     def _compute_logits(self, input_ids: Tensor, documents: Sequence[int] | None = None) -> Tensor:
-        """Return the logits (tokens, vocabulary) of a document alone, with the mask that hides nothing of it.
+        """Return the logits (tokens, vocabulary) of a document in isolation, with a mask that hides no token of it.
 
-        Without one eager attention is not causal in moshi: transformers 5.17.0 models/moshi/modeling_moshi.py:855.
+        Without a mask eager attention is not causal in moshi: transformers 5.17.0 models/moshi/modeling_moshi.py:855.
         """
         mask = torch.ones_like(input_ids)
         pictures = self._add_pictures(input_ids[0].tolist(), documents)
@@ -188,7 +188,7 @@ class TruthModel:
         return logits.float()
 
     def _add_pictures(self, tokens: Sequence[int], documents: Sequence[int] | None = None) -> dict[str, Tensor]:
-        """Return what the model takes of a row's pictures: those of its documents, or of others."""
+        """Return the model's inputs for a row's pictures: those of its documents, or of others."""
         if self.pictures is None:
             return {}
         dtype = next(self.model.parameters()).dtype
@@ -209,7 +209,8 @@ class TruthModel:
 
     def _keep_hidden(self, decoder: Any, arguments: Any, output: Any) -> None:
         hidden = output[0] if isinstance(output, (tuple, list)) else getattr(output, "last_hidden_state", None)
-        if hidden is not None:  # else it is the model itself, as Llama4ForCausalLM's base_model, and its head is asked
+        # otherwise it is the model itself, as Llama4ForCausalLM's base_model, and its head's input is used
+        if hidden is not None:
             self._hidden = hidden[0].detach().float()
 
     def _keep_input(self, head: Any, arguments: Any) -> None:
@@ -223,7 +224,7 @@ class TruthModel:
 
     @contextmanager
     def _change_layers(self, changes: Mapping[str, Callable[[float], float | None]]) -> Iterator[None]:
-        """Change numbers that attention layers hold while this is open (transformers 4.48 and later: `scaling`)."""
+        """Change numbers in attention layers while the context is open (transformers 4.48 and later: `scaling`)."""
         originals = [
             (module, name, value)
             for module in self.model.modules()
@@ -239,7 +240,7 @@ class TruthModel:
                 setattr(module, name, value)
 
     def rate(self, name: str) -> float:
-        """Return the rate of a dropout, by its module or the number that a module holds; 0.0 if it has none."""
+        """Return the rate of a dropout, by its module or by a number in a module; 0.0 if it has none."""
         module, _, attribute = name.rpartition(".")
         modules = dict(self.model.named_modules())
         held = modules.get(name), "p"
@@ -248,12 +249,12 @@ class TruthModel:
         return float(getattr(*held, 0.0))
 
     def can_load(self, weights: Mapping[str, Tensor]) -> bool:
-        """Return whether these are all of its weights, whole."""
+        """Return whether these are all of its weights, complete."""
         shapes = {name: weight.shape for name, weight in weights.items()}
         return all(shapes.get(name) == parameter.shape for name, parameter in self.model.named_parameters())
 
     def load(self, weights: Mapping[str, Tensor], tolerance: float = SAME_WEIGHTS) -> list[str]:
-        """Take the weights that a job starts from if they are not the folder's; return the names of those."""
+        """Load a job's initial weights if they differ from the folder's; return the names of those that differ."""
         changed = []
         for name, parameter in self.model.named_parameters():
             own = weights.get(name)
@@ -270,7 +271,7 @@ class TruthModel:
 
 
 def read_pictures(folder: Path, model: Any) -> "PictureBook | None":
-    """Return the pictures of a rehearsal's documents, None if they are of text alone."""
+    """Return the pictures of a rehearsal's documents, None if they contain only text."""
     from attncheck.rehearsal.worker import multimodal, segments
 
     if not (folder / multimodal.FOLDER).exists():
@@ -289,9 +290,9 @@ def _iter_tensors(values: Any) -> Iterator[Tensor]:
 
 
 def _find_auto_class(folder: Path) -> Any:
-    """Return transformers' automatic class that reads a folder's model: of text and pictures if it was saved as that.
+    """Return transformers' automatic class for a folder's model: of text and pictures if it was saved as that.
 
-    Some types have a class of each: mllama's of text alone does not take the names of the other's weights.
+    Some types have separate classes: mllama's text class does not accept the names of the other's weights.
     """
     import transformers
 
@@ -303,7 +304,7 @@ def _find_auto_class(folder: Path) -> Any:
 
 
 def _dtype_keyword() -> str:
-    """Return what this release of transformers calls the weights' dtype: `torch_dtype` before 4.56."""
+    """Return this transformers release's argument name for the weights' dtype: `torch_dtype` before 4.56."""
     import transformers
     from packaging.version import Version
 

@@ -1,8 +1,8 @@
-"""Which tokens are words of the documents: those of the tokenizer that is made for them, or some of a user's own.
+"""The tokens that are words of the documents: the synthetic tokenizer's, or some of a user's own.
 
-Documents are words by their numbers. In the synthetic tokenizer a word is the token with its own number. In a user's
-tokenizer the words are nouns that it encodes as one token at a beginning, after a blank and after a line end, though
-not necessarily the same one. All other tokens are markup.
+Documents are words by number. In the synthetic tokenizer a word is the token with its own number. In a user's tokenizer
+the words are nouns that it encodes as one token at the beginning, after a blank and after a line end, though not
+necessarily as the same one. All other tokens are markup.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
 FILE = "vocabulary.json"  # next to the documents, if the words are a user's tokenizer's
-# Nouns that chat templates and instructions do not contain; most tokenizers trained on English encode them as one
+# Nouns that do not occur in chat templates and instructions; most tokenizers trained on English encode each as one
 # token.
 NOUNS = """
     river stone water garden bridge horse table window winter summer forest island mountain silver golden iron paper
@@ -25,26 +25,28 @@ NOUNS = """
     boat plane wheel hammer knife sword shield crown ring coat shoe glass bottle rain snow wind cloud storm fire smoke
     sand metal wood cotton blood heart hand finger shoulder brother sister mother father
 """
-CONTEXTS = ("{0}", " {0}", "\n{0}", "{0} {0}")  # in which a word has to be one token
-SCANNED_TOKENS = 30_000  # of a vocabulary, where too few nouns are words
+CONTEXTS = ("{0}", " {0}", "\n{0}", "{0} {0}")  # in each of these a word must be one token
+SCANNED_TOKENS = 30_000  # tokens that are searched for words, if there are too few nouns
 SCANNED_WORD = re.compile(r"[a-z]{3,12}")
 
 
 class WordsNotFound(ValueError):
-    """A tokenizer in which too few words are one token each; the message says so."""
+    """A tokenizer with too few words of one token each; the message gives the number."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words: the text of each number, the number of each token, and the padding token (None: no token alone
-    pads)."""
+    """The words: the text of each number, the number of each token, and the padding token.
+
+    The padding token is None if no token is only padding.
+    """
 
     texts: tuple[str, ...]
     numbers: Mapping[int, int]
     padding: int | None = None
 
     def is_word(self, token: int) -> bool:
-        """Return whether a token is a word, and no markup."""
+        """Return whether a token is a word, rather than markup."""
         return token in self.numbers
 
     def read(self, tokens: Iterable[int]) -> list[int]:
@@ -52,7 +54,7 @@ class Vocabulary:
         return [self.numbers[token] for token in tokens if token in self.numbers]
 
     def write(self, words: Iterable[int]) -> str:
-        """Return words as text, a blank between two."""
+        """Return words as text, separated by blanks."""
         return " ".join(self.texts[word] for word in words)
 
     def save(self, folder: Path) -> None:
@@ -68,7 +70,7 @@ MADE = Vocabulary(
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """Return the vocabulary of the documents in a folder: the made tokenizer's, if none is written there."""
+    """Return the vocabulary of the documents in a folder; if none is written there, the synthetic tokenizer's."""
     if not (folder / FILE).exists():
         return MADE
     content = json.loads((folder / FILE).read_text())
@@ -97,13 +99,13 @@ def find_vocabulary(tokenizer: Any) -> Vocabulary:
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Return the tokens of a text, none added around it."""
+    """Return the tokens of a text, without added ones around it."""
     tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return tokens
 
 
 def _list_markup(tokenizer: Any) -> Iterator[int]:
-    """Yield the tokens that the tokenizer's own chat template writes around what is said."""
+    """Yield the tokens that the tokenizer's own chat template writes around messages."""
     yield from tokenizer.all_special_ids
     if getattr(tokenizer, "chat_template", None):
         messages = [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]
@@ -119,7 +121,7 @@ def _scan_words(tokenizer: Any) -> Iterator[str]:
 
 
 def _find_tokens(tokenizer: Any, text: str) -> set[int]:
-    """Return the tokens that a word is in its contexts; none if it is more than one token in any of them."""
+    """Return the tokens of a word in its contexts; none if it is more than one token in any of them."""
     tokens: set[int] = set()
     for context in CONTEXTS:
         count = context.count("{0}")
@@ -131,7 +133,7 @@ def _find_tokens(tokenizer: Any, text: str) -> set[int]:
 
 
 def _check_sentence(tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Raise `WordsNotFound` if words alongside other words are no longer the same tokens."""
+    """Raise `WordsNotFound` if words next to other words are no longer the same tokens."""
     for words in (_order_words(1), _order_words(7)):
         text = f"{vocabulary.write(words[:12])}\n{vocabulary.write(words[12:])}"
         if vocabulary.read(encode(tokenizer, text)) != words:

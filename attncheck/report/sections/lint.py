@@ -101,7 +101,11 @@ def _collect_severities(report: Report) -> dict[str, set[str]]:
 
 
 def _worst_mark(severities_by_source: Mapping[str, set[str]], launch: LintedLaunch) -> str:
-    severities = severities_by_source.get(launch.job.location.source, set()) | severities_by_source.get("", set())
+    job = launch.job
+    places = (setting.location for setting in job.settings)
+    problems = (problem.location for problem in job.problems)  # one may be in a file of DeepSpeed or accelerate
+    sources = {"", *(place.source for place in (job.location, *places, *problems, *job.locations.values()))}
+    severities = {severity for source in sources for severity in severities_by_source.get(source, ())}
     best = "-" if _describe_unread(launch) else "ok"  # settings that were not read are not known to be right
     return next((severity for severity in ("error", "warning") if severity in severities), best)
 

@@ -7,7 +7,7 @@ from attncheck.core.results.prediction import Prediction
 from attncheck.core.shares import format_share
 from attncheck.ring.predict.memory import estimate_memory
 from attncheck.ring.predict.prediction import Question, explain_refusal, rank_schemes, time_passes
-from attncheck.ring.predict.schedules import LLAMA3, ULYSSES, kv_elements, q_elements
+from attncheck.ring.predict.schedules import LLAMA3, kv_elements, q_elements
 from attncheck.ring.predict.simulation import Machine
 from attncheck.ring.roofline import Shape
 
@@ -25,7 +25,6 @@ def draw_conclusions(
         *_describe_break_even(question, machine),
         *_compare_memory(question, rows, memory_bytes),
         *_describe_stride_costs(question, rows),
-        *_describe_unproven(rows),
     )
 
 
@@ -119,11 +118,6 @@ def _describe_stride_costs(question: Question, rows: Sequence[Prediction]) -> It
     if len(strides) > 1 and question.ring_size > 1:
         prices = ", ".join(f"{row.heads_k_stride}: {row.ms:.4g} ms and {_mib(row.memory_bytes)}" for row in strides)
         yield f"heads_k_stride, forward + backward, memory beyond inputs: {prices}"
-
-
-def _describe_unproven(rows: Sequence[Prediction]) -> Iterator[str]:
-    if any(row.scheme == ULYSSES and row.outcome == "ok" for row in rows):
-        yield f"{ULYSSES}: its schedule has not yet been compared with a measured ring; the others have, on four H200"
 
 
 def _format_interval(row: Prediction) -> str:

@@ -2,7 +2,8 @@
 
 The batch table calls `…_kvpacked_func` on a row of `seqlen` tokens per rank. The varlen table calls
 `…_varlen_kvpacked_func` with four packings in turn. The local call, `flash_attn_kvpacked_func` on one rank's tokens,
-also runs on all ranks at once. As in that benchmark, no group is named, so the default one is used.
+also runs on all ranks at once. As in that benchmark, no group is named, so the default one is used. Schemes of other
+packages (Ulysses, torch's ring, USP) are called as parity calls them, on the same rows.
 Source: zhuzilin/ring-flash-attention, benchmark/*.py.
 """
 
@@ -18,11 +19,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from attncheck.attention import backends
+from attncheck.attention.backend import refusal
 from attncheck.attention.calls import ring_package
+from attncheck.attention.inputs import Inputs
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, RingRates, Stopwatch
 from attncheck.measure.worker.gpu_clocks import observe_clocks
+from attncheck.measure.worker.training_calls import training_step_calls
 from attncheck.ring.worker.clock import time_call
 from attncheck.ring.worker.rank import RankContext
 from attncheck.ring.worker.session import RankSession
@@ -53,11 +57,24 @@ def bench(context: RankContext) -> None:
         context.send_if_leader({"item": index, "answer": answer})
 
 
-def _time_scheme(context: RankContext, backend: str, table: str, backward: bool, seqlen: int, stride: int) -> Stopwatch:
+def _time_scheme(
+    context: RankContext, backend: str, table: str, backward: bool, seqlen: int, stride: int
+) -> Stopwatch | str:
+    """Return the timing of a scheme, or why it cannot run the rows here."""
+    cycle = 1 if table == "batch" else len(context.message["packings"])
+    kind, group = context.device.kind, context.group
+    record = backends.load()[0].get(backend)
+    if record is not None and record.package != ring_package.DISTRIBUTION:
+        rows = _make_rows(context, table, backward, seqlen)
+        reasons = (refusal(record, inputs.case, context.device) for inputs in rows)
+        if reason := next(filter(None, reasons), ""):
+            return reason
+        with training_step_calls():
+            inputs = itertools.cycle(rows)
+            return time_call(lambda: record.run(next(inputs), False), kind, group, MEASURING_SECONDS[kind], cycle)
     make_call = _make_batch_call if table == "batch" else _make_varlen_call
     call = make_call(context, backend, backward, seqlen, stride)
-    cycle = 1 if table == "batch" else len(context.message["packings"])
-    timing = time_call(call, context.device.kind, context.group, MEASURING_SECONDS[context.device.kind], cycle)
+    timing = time_call(call, kind, group, MEASURING_SECONDS[kind], cycle)
     if backend in (LOCAL_FLASH, LOCAL_FLASH_FULL) or context.world_size == 1:
         return timing
     with without_communication(backend):
@@ -77,6 +94,23 @@ def _make_tensors(context: RankContext, *leading_sizes: int) -> tuple[Tensor, Te
     q = randn(*leading_sizes, shape["num_heads"], shape["head_dim"]).requires_grad_()
     kv = randn(*leading_sizes, 2, shape["num_kv_heads"], shape["head_dim"]).requires_grad_()
     return q, kv, randn(*leading_sizes, shape["num_heads"], shape["head_dim"])
+
+
+def _make_rows(context: RankContext, table: str, backward: bool, seqlen: int) -> list[Inputs]:
+    """Return this rank's share of the rows of a table, as parity hands them to a backend: q, k and v apart."""
+    q, kv, dout = (x.detach() for x in _make_tensors(context, 1, seqlen))
+    k, v = (x.contiguous() for x in kv.unbind(2))
+    shape, n = context.message["shape"], context.world_size
+    sizes = {name: shape[name] for name in ("num_heads", "num_kv_heads", "head_dim", "dtype")}
+    packings = context.message["packings"] if table == "varlen" else [[seqlen]]
+    rows = [tuple(length * n for length in lengths) for lengths in packings]
+    cases = [
+        Case("bench", row, row, layout="packed" if table == "varlen" else "dense", **sizes,
+             v_head_dim=shape["head_dim"], backward=backward, context_parallel_size=n)
+        for row in rows
+    ]  # fmt: skip
+    kind, rank, group = context.device.kind, context.rank, context.group
+    return [Inputs(case, kind, q, k, v, dout, rank=rank, group=group) for case in cases]
 
 
 def _make_batch_call(context: RankContext, backend: str, backward: bool, seqlen: int, stride: int) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""The plan's loss function against float64."""
+"""Compares the plan's loss function with float64."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from attncheck.core.plan import CrossEntropy
 from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, deciding_reason
 
-# What to use in place of a wrong loss: (its name in a plan, the fix's title, the fix's text).
+# Replacements for a wrong loss: (its name in a plan, the fix's title, the fix's text).
 ALTERNATIVES: tuple[tuple[CrossEntropy, str, str], ...] = (
     (
         "chunked",
@@ -24,7 +24,7 @@ ALTERNATIVES: tuple[tuple[CrossEntropy, str, str], ...] = (
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterable[Change]:
-    """Yield the other losses, the one that saves memory first."""
+    """Yield the other losses, the memory-saving one first."""
     for name, title, text in ALTERNATIVES:
         if name != plan.cross_entropy:
             yield Change(title, "edit", text, replace(plan, cross_entropy=name))

@@ -1,4 +1,4 @@
-"""The model computes under its implementation what it computes with eager attention."""
+"""Compares the model under the plan's implementation with eager attention."""
 
 from attncheck.smoke.checks import SmokeCheck, deciding_reason
 from attncheck.smoke.checks.what_ran import propose_changes

@@ -1,4 +1,4 @@
-"""Packed documents do not attend to each other."""
+"""Checks that packed documents do not attend to each other."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +8,7 @@ from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, decidi
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield what keeps documents apart: other tensors first, then another packing, then another implementation."""
+    """Yield changes that isolate documents: other tensors first, then another packing, then another implementation."""
     yield from plan_changes.propose_without_cudnn(plan, result)
     yield from plan_changes.propose_collator_changes(plan)
     if plan.positions in ("reset", "reset_3d"):

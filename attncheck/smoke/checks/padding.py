@@ -1,4 +1,4 @@
-"""Padded batches equal the unpadded, on either side."""
+"""Checks that batches padded on either side equal the unpadded documents."""
 
 from collections.abc import Iterator
 from dataclasses import replace

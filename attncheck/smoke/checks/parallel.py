@@ -1,4 +1,4 @@
-"""Parallel equals single: a row cut across ranks trains as one device would train it."""
+"""Checks that a row split across ranks trains as on one device."""
 
 import re
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ NEVER_CALLED = "is never called"
 
 
 def skip_in_worker(testbed: Testbed) -> CheckResult:
-    """Return a skip: no single worker can run this check, `attncheck.smoke.over_ranks` does."""
+    """Return a skip: a single worker cannot run this check, `attncheck.smoke.over_ranks` does."""
     return CheckResult("parallel", "skipped", "it runs across ranks")
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield the changes that the result calls for, one by one and then together; no ring at last."""
+    """Yield the changes that the result requires, one by one, then together, and at last a plan without a ring."""
     problems = " ".join((result.reason, *result.violations))
     needed = [change for change in _needed_changes(plan, problems) if change.plan != plan]
     yield from needed
@@ -40,7 +40,7 @@ def _needed_changes(plan: Plan, problems: str) -> Iterator[Change]:
         yield Change(
             "restore the names that ring-flash-attn imports from transformers", "edit", format_shim(missing[1]), shimmed
         )
-    has_not_run = bool(missing)  # the ring has not run yet: what else it lacks would only show then
+    has_not_run = bool(missing)  # the ring has not run yet, so other missing parts are still unknown
     if (
         (NEVER_CALLED in problems or has_not_run)
         and plan.scheme == "llama3"
@@ -63,7 +63,7 @@ def _combine_changes(plan: Plan, needed: list[Change]) -> Change | None:
 
 
 def format_shim(name: str) -> str:
-    """Return the lines of Python that put a name back if ring-flash-attn imports it from."""
+    """Return the lines of Python that restore a name in the module from which ring-flash-attn imports it."""
     if name == knowledge.MOVED_SYMBOL:
         return knowledge.SHIM_CODE
     return (
@@ -73,7 +73,7 @@ def format_shim(name: str) -> str:
 
 
 def describe_failure(result: CheckResult) -> str:
-    """Return what is wrong, in one line."""
+    """Return the failure in one line."""
     if result.outcome in UNMEASURED:
         return f"training across ranks ends with an error: {deciding_reason(result)}"
     return f"training across ranks differs from training on one device: {deciding_reason(result)}"

@@ -1,4 +1,4 @@
-"""Two runs have the same bits, if the plan requests that."""
+"""Checks that two runs have the same bits, if the plan requires that."""
 
 from collections.abc import Iterator
 from dataclasses import replace

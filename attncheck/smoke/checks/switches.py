@@ -1,5 +1,4 @@
-"""Switches of a plan, compared on against off: gradient checkpointing, torch.compile, liger and its individual
-patches."""
+"""Compares a plan's features on and off: gradient checkpointing, torch.compile, liger and each of its patches."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +9,7 @@ from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, decidi
 def make_check(
     name: str, title: str, code: str, order: int, field: str, switch: str, setting: str, failure: str
 ) -> SmokeCheck:
-    """Return the check of a plan's `field`; `setting` is what switches it off, `failure` the finding's first words."""
+    """Return the check of a plan's `field`; `setting` turns it off, `failure` is the finding's first words."""
 
     def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
         if getattr(plan, field):

@@ -1,4 +1,4 @@
-"""A training run learns what can be learnt, and no more."""
+"""Checks that a training run learns what can be learned, and no more."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +8,7 @@ from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, decidi
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield what may make it learn: other tensors, no packing, another precision, other implementations."""
+    """Yield changes that may make it learn: other tensors, no packing, another precision, other implementations."""
     yield from plan_changes.propose_without_cudnn(plan, result)
     yield from plan_changes.propose_collator_changes(plan)
     if plan.precision == "fp16":

@@ -1,4 +1,4 @@
-"""The requested attention runs in every attention layer."""
+"""Checks that the requested attention runs in every attention layer."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, decidi
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield other implementations: one that runs under its own name can be relied on.
+    """Yield other implementations: one that runs under its own name is reliable.
 
-    Before them, where a flash kernel raises, the lengths of documents given as numbers. transformers 5.17.0 makes of
-    position_ids a tensor of the greatest one (modeling_flash_attention_utils.py `prepare_fa_kwargs_from_position_ids`),
-    and flash-attn-4 4.0.0b36 raises ValueError for it on Hopper (flash_attn/cute/interface.py, `host_max_seqlen_q`).
+    If a flash kernel raises, the documents' lengths as numbers come first. transformers 5.17.0 passes the largest
+    position as a tensor (modeling_flash_attention_utils.py `prepare_fa_kwargs_from_position_ids`), for which
+    flash-attn-4 4.0.0b36 raises ValueError on Hopper (flash_attn/cute/interface.py, `host_max_seqlen_q`).
     """
     yield from plan_changes.propose_without_cudnn(plan, result)
     is_imported = result.outcome == "raised" and not re.match(r"(Import|ModuleNotFound)Error", result.reason)

@@ -1,8 +1,8 @@
-"""Records what ran in each attention layer: operators dispatched while the layer's forward was running.
+"""Records the attention in each layer: the operators dispatched during the layer's forward.
 
-SDPA's own choice shows as the operator it dispatches; flash-attn's functions are operators since 2.7; flex_attention
-is traced at the one function of transformers that calls it, because its compiled kernel is no operator. On a GPU the
-profiler's kernel names of one forward pass are kept as evidence.
+SDPA's choice shows as the operator that it dispatches; flash-attn's functions are operators since 2.7. flex_attention
+is traced at the one function of transformers that calls it, because its compiled kernel is not an operator. On a GPU
+the profiler's kernel names of one forward pass are kept as evidence.
 """
 
 import importlib
@@ -43,7 +43,7 @@ EXPECTED_OPERATORS = {  # attn_implementation -> pattern of the names in OPERATO
     "flash_attention_4": r"^flash_attention_4",
     "flex_attention": r"^flex_attention$",
 }
-TRACED_FUNCTIONS = (  # called, not dispatched as operators: (module, function, name in a report)
+TRACED_FUNCTIONS = (  # functions, not operators: (module, function, name in a report)
     ("transformers.integrations.flex_attention", "compile_friendly_flex_attention", "flex_attention"),
     ("flash_attn.cute.interface", "flash_attn_func", "flash_attention_4"),
     ("flash_attn.cute.interface", "flash_attn_varlen_func", "flash_attention_4 packed"),
@@ -60,7 +60,7 @@ def find_attention_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _is_nested_attention(model: nn.Module, name: str) -> bool:
-    """Return whether an outer attention module holds this one, as in BERT's attention.self."""
+    """Return whether this module is inside another attention module, as BERT's attention.self is."""
     outer = name.rpartition(".")[0]
     return bool(ATTENTION_MODULE.search(outer)) and hasattr(model.get_submodule(outer), "layer_idx")
 
@@ -76,7 +76,7 @@ class _OperatorListener(TorchDispatchMode):
 
 
 class AttentionTrace:
-    """Records, layer by layer, which operators ran and which implementation the layer's configuration named."""
+    """Records, for each layer, the operators that ran and the implementation that the layer's configuration named."""
 
     def __init__(self, model: nn.Module, requested: str) -> None:
         self.model, self.requested, self._current_layer = model, requested, ""
@@ -86,7 +86,7 @@ class AttentionTrace:
         self.entered_layers: set[str] = set()  # without those of a vision tower, which text does not enter
 
     def record(self, forward: Callable[[], Any]) -> None:
-        """Call `forward`, a forward pass of the model, and record what it runs."""
+        """Call `forward`, a forward pass of the model, and record the operators."""
         handles = []
         for name, module in self.layers.items():
             handles.append(module.register_forward_pre_hook(self._entry_hook(name)))
@@ -96,7 +96,7 @@ class AttentionTrace:
         try:
             with ExitStack() as stack:
                 stack.enter_context(_trace_functions(self._record_operator))
-                if not compiles:  # a compiler and a dispatch mode do not go together
+                if not compiles:  # a compiler and a dispatch mode exclude each other
                     stack.enter_context(_OperatorListener(self._record_operator))
                 forward()
         finally:
@@ -119,7 +119,7 @@ class AttentionTrace:
             self.operators[self._current_layer].append(operator)
 
     def collect_layers(self) -> tuple[Layer, ...]:
-        """Return what each layer that was entered ran."""
+        """Return the operators of each layer that was entered."""
         layer_types = list(getattr(getattr(self.model, "config", None), "layer_types", None) or [])
         layers = []
         entered = {name: operators for name, operators in self.operators.items() if name in self.entered_layers}
@@ -132,9 +132,9 @@ class AttentionTrace:
 
 
 def name_operators(operators: Sequence[str]) -> tuple[str, ...]:
-    """Return what a report calls the attention that dispatched these operators."""
+    """Return the report's name for the attention that dispatched these operators."""
     ran = [title for title, pattern in OPERATOR_PATTERNS if any(re.search(pattern, operator) for operator in operators)]
-    if any(title.startswith("sdpa") for title in ran):  # MATH dispatches a softmax too
+    if any(title.startswith("sdpa") for title in ran):  # MATH also dispatches a softmax
         ran = [title for title in ran if title != "eager"]
     return tuple(ran)
 
@@ -145,14 +145,14 @@ def _configured_implementation(module: nn.Module) -> str:
 
 @contextmanager
 def _trace_functions(on_operator: Callable[[str], None]) -> Iterator[None]:
-    """Report calls of TRACED_FUNCTIONS, which are no operators, while the context is open."""
+    """Report calls of TRACED_FUNCTIONS, which are not operators, while the context is open."""
     originals: list[tuple[Any, str, Any]] = []
     for module_name, name, title in TRACED_FUNCTIONS:
         module = sys.modules.get(module_name)
         if module is None and module_name.startswith("transformers"):
             try:
                 module = importlib.import_module(module_name)
-            except Exception:  # an old transformers, or one without it
+            except Exception:  # an old transformers, or none
                 continue
         function = getattr(module, name, None)
         if module is not None and function is not None:
@@ -174,7 +174,7 @@ def _wrap_function(function: Any, title: str, on_operator: Callable[[str], None]
 
 
 def collect_attention_kernels(call: Callable[[], Any], device: torch.device) -> tuple[str, ...]:
-    """Return the names of attention kernels that a GPU ran during `call`, at most six; of a CPU none."""
+    """Return up to six names of attention kernels that a GPU ran during `call`; none on a CPU."""
     if device.type != "cuda":
         return ()
     from attncheck.attention.kernel_trace import trace_kernels

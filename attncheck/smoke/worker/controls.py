@@ -1,9 +1,10 @@
-"""Compares a run with the same documents run alone and, if they differ, checks other explanations.
+"""Compares a run with the same documents in isolation and, if they differ, checks other explanations.
 
-Three controls, made only where a limit is exceeded. The same batch is asked a second time: what differs then is random,
-and the comparison is held to that difference. The loss's gradient at the logits is compared with what labels and logits
-make it: where it is wrong and the logits are not, the loss is. And the experts chosen for each token are compared: in
-16 bit, rounding chooses others at a few tokens, after which neither logits nor gradients can be held to rounding.
+Three controls run only if a limit is exceeded. First, the same batch is run again: what differs then is random, and the
+limit is raised to that difference. Second, the loss's gradient at the logits is compared with the one that labels and
+logits give: if it is wrong and the logits are not, the loss is at fault. Third, the experts chosen for each token are
+compared. In 16 bits rounding chooses others at a few tokens; after that, neither logits nor gradients can be exact to
+rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,24 +26,24 @@ from attncheck.smoke.worker.testbed import (
 )
 
 MAX_LOSS_ERROR = 0.01  # relative, of the loss's gradient at the logits: rounding it to bfloat16 costs 0.0017
-SLACK_FLIPS = 3  # tokens with different experts that chance allows beyond the measured effect of rounding
-UNMEASURABLE = 1e30  # `relative_error` of NaN
+SLACK_FLIPS = 3  # tokens with different experts that are allowed beyond the measured effect of rounding
+UNMEASURABLE = 1e30  # `relative_error` for NaN
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How documents were given to a model, and a function that repeats the run."""
+    """How documents were passed to a model, and a function that repeats the run."""
 
     run: Callable[[], ModelRun]
     model: nn.Module
     spots: tuple[Spot, ...]
     documents: tuple[Tensor, ...]  # in the order of `spots` and of the run's logits
-    numbers: tuple[int, ...]  # of the documents among the testbed's
+    numbers: tuple[int, ...]  # the documents' numbers among the testbed's
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The measures of a run against the documents alone, and their limitations."""
+    """The measures of a run against the documents in isolation, and their limitations."""
 
     measures: tuple[Measure, ...]
     warnings: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Comparison:
 
     @property
     def beyond(self) -> bool:
-        """Whether a measure is beyond its limit."""
+        """Whether a measure exceeds its limit."""
         return any(measure.beyond for measure in self.measures)
 
 
@@ -72,7 +73,7 @@ def unpacked_layout(testbed: Testbed, model: nn.Module, documents: Sequence[Tens
 def compare(
     testbed: Testbed, layout: Layout, plan: Plan, expected: ModelRun, limits: tuple[float, float], title: str
 ) -> Comparison:
-    """Return how far a layout's logits and gradients are from `expected`, whose documents are in the same order.
+    """Return the differences of a layout's logits and gradients from `expected`, with documents in the same order.
 
     `title` follows the measures' names: "logits, " and "gradients, "; `plan` is that of the layout's run.
     """
@@ -99,7 +100,7 @@ def compare(
 
 
 def mode_warnings(testbed: Testbed) -> tuple[str, ...]:
-    """Return a line where models are compared in evaluation mode, because they are random in training mode."""
+    """Return a line if models are compared in evaluation mode, because they are random in training mode."""
     if not testbed.random_in_training:
         return ()
     return (f"{testbed.random_in_training}; compared in evaluation mode",)
@@ -111,7 +112,7 @@ def _build_reference(testbed: Testbed, documents: Sequence[Tensor]) -> tuple[nn.
 
 
 def _can_intercept(plan: Plan) -> bool:
-    """Return whether functions may be intercepted: a compiler would trace what listens."""
+    """Return whether functions may be intercepted: a compiler would trace the interception."""
     return not plan.compile and plan.attn_implementation != "flex_attention"
 
 
@@ -130,7 +131,7 @@ def _measure(
 
 
 def _hold_to_repetition(comparison: Comparison, first: ModelRun, again: ModelRun) -> Comparison:
-    """Return the comparison with limits no smaller than what two runs of the same batch allow."""
+    """Return the comparison with limits that allow at least the difference of two runs of the same batch."""
     differences = [relative_error(again.logits, first.logits), gradient_error(again.gradients, first.gradients)]
     measures, warnings = [], []
     for measure, difference in zip(comparison.measures, differences):
@@ -163,7 +164,7 @@ def _excuse_loss(comparison: Comparison, loss_error: float) -> Comparison:
 
 
 def count_rounding_flips(testbed: Testbed, documents: Sequence[Tensor], sharp_weights: bool = True) -> list[int] | None:
-    """Return for each document at how many tokens rounding selects other experts, with eager attention."""
+    """Return, for each document, the number of tokens at which rounding selects other experts, with eager attention."""
     watched = []
     bare_plan = testbed.plan.without_optimizations()
     for plan in (bare_plan, replace(bare_plan, precision="fp32")):
@@ -183,7 +184,7 @@ def _excuse_flips(
     limits: tuple[float, float],
     title: str,
 ) -> Comparison:
-    """Return the comparison of the logits of those documents without tokens at other experts."""
+    """Return the comparison of the logits of only those documents whose tokens have the same experts."""
     alike = [index for index, count in enumerate(flips) if not count]
     note = (
         f"{title}: rounding selected different experts at {sum(flips)} tokens; only documents without "

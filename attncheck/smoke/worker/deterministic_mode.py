@@ -1,4 +1,4 @@
-"""The settings that decide whether a training step repeats bit for bit, for the time of a context."""
+"""Settings that decide whether a training step repeats bit for bit, for the duration of a context."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -25,6 +25,6 @@ def determinism_settings(variables: Mapping[str, str], strict: bool) -> Iterator
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a GPU has done all queued work; on a CPU return at once."""
+    """Wait until a GPU has finished all queued work; on a CPU return at once."""
     if device.type == "cuda":
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""A model patched by liger-kernel, and the loss that it computes."""
+"""A model patched by liger-kernel, and its loss."""
 
 import inspect
 from types import FunctionType, MethodType
@@ -12,21 +12,21 @@ from attncheck.smoke.worker.data.packing import IGNORE_INDEX, Batch
 
 
 def summed_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """Return the loss summed over a batch's predicted tokens, as the model computes it under transformers' Trainer."""
+    """Return the loss summed over a batch's predicted tokens, as computed by the model under transformers' Trainer."""
     mean_loss: Tensor = model(**batch.inputs, labels=unshifted_labels(batch)).loss
     return mean_loss * batch.predicted_tokens
 
 
 def unshifted_labels(batch: Batch) -> Tensor:
-    """Return a batch's labels as a model takes them, not shifted: the model shifts them itself."""
+    """Return a batch's labels unshifted, because the model shifts them itself."""
     return torch.nn.functional.pad(batch.labels[:, :-1], (1, 0), value=IGNORE_INDEX)
 
 
 def patch_model(model: nn.Module) -> None:
-    """Apply liger to one model as Trainer does, for the lifetime of the model, and to no other model.
+    """Apply liger to one model as Trainer does, permanently, and to no other model.
 
-    Modules that call a function which liger replaces in a modelling file get a `forward` whose globals have liger's.
-    Raises ImportError if liger-kernel is missing.
+    If a module calls a function of a modelling file that liger replaces, its `forward` gets globals with liger's
+    function. Raises ImportError if liger-kernel is missing.
     """
     with liger_patches.undo_on_exit() as list_assignments:
         liger_patches.build_patched("model", lambda: model)
@@ -39,9 +39,9 @@ def patch_model(model: nn.Module) -> None:
 
 
 def _copy_with_globals(function: Any, replacements: dict[str, Any]) -> FunctionType:
-    """Return a copy of a function in whose globals some names have other values.
+    """Return a copy of a function with other values for some names in its globals.
 
-    Without `__name__` torch.compile looks names up in the copy's globals in place of the module's.
+    Without `__name__`, torch.compile searches names in the copy's globals instead of the module's.
     """
     copied_globals = {**function.__globals__, **replacements}
     copied_globals.pop("__name__", None)

@@ -1,8 +1,8 @@
-"""Applies liger-kernel's patches for a while, lists what they replace, and counts which replacements a model calls.
+"""Applies liger-kernel's patches temporarily, lists what they replace, and counts the replaced calls of a model.
 
 A patch is an assignment: of functions and classes to names in transformers' modelling files, and of `forward` to
-modules that exist. Each one is applied alone; calls of what it replaced are then counted in a run of the unpatched
-model, which needs no GPU. A patch whose replaced functions and modules are never called does nothing.
+existing modules. Each one is applied alone. Calls of the replaced functions are then counted in a run of the unpatched
+model, which needs no GPU. A patch has no effect if its replaced functions and modules are never called.
 Source: liger_kernel 0.8.5, `transformers/monkey_patch.py`.
 """
 
@@ -49,7 +49,7 @@ class Assignment:
 def default_patches(model: nn.Module) -> tuple[str, ...] | None:
     """Return the patches that liger applies to this model by default; None if it does not support the model's type.
 
-    `layer_norm` belongs to the vision tower of a multimodal model; the text model that smoke trains does not have it.
+    `layer_norm` belongs to the vision tower of a multimodal model; smoke's text model does not have it.
     """
     patch_function = _find_patch_function(model)
     if patch_function is None:
@@ -97,7 +97,7 @@ def undo_on_exit() -> Iterator[Callable[[], list[Assignment]]]:
 
 
 def _patchable_owners() -> list[Any]:
-    """Return the modelling modules that are loaded, their classes, and the module that losses are looked up in."""
+    """Return the loaded modelling modules, their classes, and the module in which losses are searched."""
     modules = [module for name, module in list(sys.modules.items()) if MODELLING.match(name)]
     classes = [c for m in modules for c in vars(m).values() if isinstance(c, type) and c.__module__ == m.__name__]
     return list(dict.fromkeys([*modules, *classes, torch.nn.functional]))
@@ -113,7 +113,7 @@ def _find_assignments(snapshot: Mapping[Any, Mapping[str, Any]]) -> Iterator[Ass
 
 
 def _unload_module(module: ModuleType) -> None:
-    """Drop a module that a patch imported first and changed: there is no copy of its unpatched state."""
+    """Unload a module that a patch imported first and changed: there is no copy of its unpatched state."""
     parent, _, name = module.__name__.rpartition(".")
     sys.modules.pop(module.__name__, None)
     vars(sys.modules[parent]).pop(name, None)
@@ -122,7 +122,7 @@ def _unload_module(module: ModuleType) -> None:
 def count_patched_calls(
     mode: str, build_model: BuildModel, run_model: Callable[[nn.Module], Any], only: str
 ) -> Counter[str]:
-    """Return how often a run of the model calls what the patch `only` replaces: functions by name, modules by class."""
+    """Count a model's calls of what the patch `only` replaces: functions by name, modules by class."""
     unpatched = _forward_functions(build_model())
     with undo_on_exit() as list_assignments:
         model = build_patched(mode, build_model, only)

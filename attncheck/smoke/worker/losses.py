@@ -11,7 +11,7 @@ from attncheck.smoke.worker.data.packing import IGNORE_INDEX
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # logits (tokens, vocabulary), labels (tokens,) -> their summed loss
 
-CHUNK_ROWS = 256  # rows whose probabilities are held in float32 at a time
+CHUNK_ROWS = 256  # rows with probabilities in float32 at a time
 
 
 def load_loss_function(name: str) -> LossFunction:
@@ -31,13 +31,13 @@ def torch_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def chunked_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy, summed, with a float32 copy of CHUNK_ROWS rows at a time only."""
+    """Return the summed cross-entropy, with a float32 copy of only CHUNK_ROWS rows at a time."""
     loss: Tensor = _ChunkedCrossEntropy.apply(logits, labels)
     return loss
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """log-sum-exp less the label's logit, CHUNK_ROWS rows at a time; the gradient is computed in the same chunks."""
+    """log-sum-exp minus the label's logit, CHUNK_ROWS rows at a time; the gradient is computed in the same chunks."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:

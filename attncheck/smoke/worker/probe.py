@@ -1,7 +1,7 @@
-"""Watches a model's forwards: what its routers choose, its logits, and the loss's gradient at them.
+"""Watches a model's forwards: its routers' choices, its logits, and the loss's gradient at them.
 
-Used if a comparison fails, to distinguish a fault of attention from two other causes of gradient differences: a wrong
-loss, and experts that rounding selected differently.
+It is used if a comparison fails, to distinguish a fault of attention from two other causes of gradient differences: a
+wrong loss, and other experts because of rounding.
 """
 
 import math
@@ -16,16 +16,16 @@ from torch.overrides import TorchFunctionMode
 
 from attncheck.smoke.worker.data.packing import DocumentSpan, next_token_labels
 
-SELECTIONS = ("topk", "argmax", "max", "sort", "argsort")  # functions by which routers choose experts
+SELECTIONS = ("topk", "argmax", "max", "sort", "argsort")  # functions with which routers choose experts
 TINY = 1e-30
 
-# Where a document was computed: the number of the forward, and its place in that forward's rows.
+# The location of a document: the number of the forward, and its position in that forward's rows.
 Spot = tuple[int, DocumentSpan]
 
 
 @dataclass
 class Forward:
-    """One forward of a model: `choices` are the indices selected in it, in order; the rest is of its logits."""
+    """One forward of a model: `choices` are its selected indices, in order; the other fields concern its logits."""
 
     choices: list[Tensor] = field(default_factory=list)
     logits: Tensor | None = None  # (rows, tokens, vocabulary)
@@ -33,7 +33,7 @@ class Forward:
 
 
 class _SelectionListener(TorchFunctionMode):
-    """Hands the indices of every selection that leaves something out to the forward that is running."""
+    """Passes the indices of every selection that leaves something out to the current forward."""
 
     def __init__(self, forwards: list[Forward]) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ class _SelectionListener(TorchFunctionMode):
 
 @contextmanager
 def watch_forwards(model: nn.Module, with_choices: bool = True) -> Iterator[list[Forward]]:
-    """Yield the list that each forward of `model` inside the context is added to.
+    """Yield the list to which each forward of `model` inside the context is added.
 
-    Without `with_choices` no function is intercepted, as a model that a compiler traces needs it.
+    Without `with_choices` no function is intercepted, which a model under a compiler needs.
     """
     forwards: list[Forward] = []
 
@@ -78,11 +78,11 @@ def watch_forwards(model: nn.Module, with_choices: bool = True) -> Iterator[list
 
 
 def measure_loss_fault(forwards: Sequence[Forward], spots: Sequence[Spot], documents: Sequence[Tensor]) -> float:
-    """Return how far the loss's gradient at the logits is from that of the mean loss over all predicted tokens.
+    """Return the difference of the loss's gradient at the logits from that of the mean loss over all predicted tokens.
 
-    At the logits that the run itself made: (softmax less the label) over the number of predicted tokens, 0 at every
-    other token; so that nothing but labels, weights and the normalisation can differ. Relative, 0.0 if no gradient
-    was seen.
+    The expected gradient uses the run's own logits: (softmax - label) / number of predicted tokens, and 0 at every
+    other token. Only labels, weights and the normalisation can thus differ. The result is relative, and 0.0 if no
+    gradient was recorded.
     """
     predicted_tokens = sum(max(0, len(document) - 1) for document in documents)
     squared_error = squared_norm = 0.0
@@ -104,7 +104,7 @@ def measure_loss_fault(forwards: Sequence[Forward], spots: Sequence[Spot], docum
 def count_flips(
     actual: tuple[Sequence[Forward], Sequence[Spot]], expected: tuple[Sequence[Forward], Sequence[Spot]]
 ) -> list[int] | None:
-    """Return for each document at how many tokens two runs chose other experts; None if that cannot be compared."""
+    """Return, per document, the tokens at which two runs chose other experts; None if they cannot be compared."""
     flips = []
     for (actual_owner, actual_span), (owner, span) in zip(actual[1], expected[1], strict=True):
         chosen = _document_choices(actual[0][actual_owner], actual_span)
@@ -116,7 +116,7 @@ def count_flips(
 
 
 def _document_choices(forward: Forward, span: DocumentSpan) -> Tensor:
-    """Return what was chosen for each token of a document: (tokens, choices), each selection's in ascending order.
+    """Return the choices for each token of a document: (tokens, choices), each selection's in ascending order.
 
     Selections that are not made token by token are left out.
     """

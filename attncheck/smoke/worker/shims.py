@@ -1,4 +1,4 @@
-"""Repairs made inside the training process, for the time of a context."""
+"""Repairs inside the training process, for the duration of a context."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from attncheck.core.plan import NO_CUDNN_SDPA, Plan
 
 @contextmanager
 def applied_shims(plan: Plan) -> Iterator[None]:
-    """Make a plan's repairs that are switches of torch; that of ring-flash-attn is made if it is imported."""
+    """Apply a plan's repairs that are torch settings; ring-flash-attn's is applied when it is imported."""
     was_enabled = torch.backends.cuda.cudnn_sdp_enabled()
     if NO_CUDNN_SDPA in plan.shims:
         torch.backends.cuda.enable_cudnn_sdp(False)

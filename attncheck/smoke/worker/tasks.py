@@ -1,4 +1,4 @@
-"""The task of a smoke worker: runs checks of several models and plans one by one and sends a `CheckResult` of each."""
+"""The task of a smoke worker: runs checks of several models and plans, and sends the `CheckResult` of each."""
 
 import os
 import time
@@ -16,9 +16,9 @@ Send = Callable[[dict[str, Any]], None]
 
 
 def smoke(message: dict[str, Any], send: Send) -> None:
-    """Serve a job of items "number:check"; `attempts` has the model's name and the plan of each number.
+    """Run a job's items "number:check"; `attempts` has the model's name and the plan of each number.
 
-    The plans of one job have the same environment variables: they are set before torch is imported.
+    The plans of one job have the same environment variables, which are set before torch is imported.
     """
     runs = [(name, codec.read(Plan, plan)) for name, plan in message["attempts"]]
     os.environ.update(dict(runs[0][1].environ))
@@ -79,7 +79,7 @@ def run_check(check: checks.SmokeCheck, make_testbed: Callable[[], Any]) -> Chec
         raise
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a model, a kernel, a compiler may raise anything
+    except BaseException as error:  # a model, a kernel or a compiler may raise anything
         if is_out_of_memory(error):
             return CheckResult(
                 check.name, "out_of_memory", f"{describe_exception(error)}; try a smaller --max-length or --batch"

@@ -1,4 +1,4 @@
-"""The testbed of a worker: one model under one plan, and the reference that everything is compared with.
+"""The testbed of a worker: one model with one plan, and the reference for all comparisons.
 
 The reference is the same weights in float32 with transformers' eager attention, one document at a time: it does not
 depend on packing, padding, masks of several documents or a fused kernel.
@@ -26,14 +26,14 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, 
 # Tokens of the checks' documents: one token, shorter and longer than a window, a multiple of a kernel's tile.
 DOCUMENT_LENGTHS = (40, 7, 64, 1, 48)
 EQUAL_LENGTHS = (48, 48, 48, 48, 48)  # for an implementation that compiles for each length
-FP32_LIMIT = 1e-5  # relative error allowed in float32 in an ordinary model
+FP32_LIMIT = 1e-5  # relative error allowed in float32 for an ordinary model
 ORDINARY_BF16_ERRORS = (0.02, 0.03)  # relative errors of an ordinary model's logits and gradients in bfloat16
-# Times the rounding error of the unpacked run that a 16-bit run may be off; healthy ones are at 1.0 to 1.1.
+# Allowed multiple of the unpacked run's rounding error for a 16-bit run; healthy ones have 1.0 to 1.1.
 ROUNDING_MULTIPLE = 2.0
 TINY = 1e-30
 # flash-attn 2, 3 and 4, also from the Hub. flash-attn-3 (0251105a) ends in SIGSEGV where others raise.
 HALF_PRECISION_ONLY = re.compile(r"flash_attention_\d|/.*flash[-_]?attn")
-# What transformers, torch and kernels raise for a model, a shape or a device that they do not support.
+# Exceptions of transformers, torch and kernels for a model, a shape or a device that they do not support.
 UNSUPPORTED_ERRORS = (ValueError, RuntimeError, NotImplementedError, TypeError, ImportError, KeyError)
 
 Gradients = Mapping[str, Tensor]  # by parameter's name, float32
@@ -49,7 +49,7 @@ class ModelRun:
 
 
 class Testbed:
-    """One model under one plan on one device, with the documents and references of its checks."""
+    """One model with one plan on one device, with the documents and references of its checks."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class Testbed:
         """Return a new model with the testbed's weights in a plan's implementation and precision; never a shared one.
 
         It is in training mode, unless it is random there: see `quieten`. `sharp_weights` make attention far from
-        uniform, for checks; others are as the architecture begins training. Raises what transformers raises for an
-        implementation that it refuses, and `ValueError` for float32 that a flash kernel refuses, or dies of.
+        uniform, for checks; otherwise weights are the architecture's initial ones. Raises transformers' own error for
+        an implementation that it refuses, and `ValueError` for float32 if a flash kernel would refuse it or crash.
         """
         plan = plan or self.plan
         attn_implementation = plan.attn_implementation if implementation is None else implementation
-        is_ours = plan.precision == "fp32" != self.plan.precision  # for a check only; the job does not request it
+        is_ours = plan.precision == "fp32" != self.plan.precision  # only for a check; the job does not request it
         if is_ours and HALF_PRECISION_ONLY.search(attn_implementation):
             raise ValueError(f"{attn_implementation} supports only float16 and bfloat16")
         max_tokens = max(plan.max_length, sum(DOCUMENT_LENGTHS))
@@ -92,14 +92,14 @@ class Testbed:
         )
 
     def quieten(self, model: nn.Module) -> nn.Module:
-        """Return the model, in evaluation mode if it is random in training mode: what is compared must repeat."""
+        """Return the model, in evaluation mode if it is random in training mode, because comparisons must repeat."""
         return model.eval() if self.random_in_training else model
 
     @cached_property
     def random_in_training(self) -> str:
         """How much two runs of the same documents in training mode differ; "" if they do not.
 
-        In float32 with eager attention, in which only random numbers cause differences beyond rounding.
+        The runs use float32 with eager attention, where only random numbers cause differences beyond rounding.
         """
         return self._ask_twice(training=True)
 
@@ -119,19 +119,19 @@ class Testbed:
                     for _ in range(2)
                 )
         except UNSUPPORTED_ERRORS:
-            return ""  # what needs the reference reports it
+            return ""  # the checks that need the reference report it
         error = relative_error(again, first)
         mode = "training" if training else "evaluation"
         return f"random in {mode} mode: two runs of the same documents differ by {error:.2g}" * (error > FP32_LIMIT)
 
     def autocast_context(self, plan: Plan | None = None) -> Any:
-        """Return the context in which a plan computes: autocast if its precision is that, else none."""
+        """Return the context in which a plan computes: autocast if its precision requires it, otherwise none."""
         if (plan or self.plan).precision == "autocast":
             return torch.autocast(self.device.type, torch.bfloat16)
         return nullcontext()
 
     def training_source(self, seed: int) -> Language:
-        """Return the documents to train on, from the first one: the synthetic language's from a seed."""
+        """Return the training documents, from the first one: the synthetic language's from a seed."""
         return Language(seed)
 
     def make_batch(self, rows: Sequence[Sequence[Tensor]], plan: Plan | None = None) -> Batch:
@@ -140,13 +140,13 @@ class Testbed:
         return packing.make_batch(rows, plan, self.device, self.source.pad_token_id, DTYPES[plan.precision])
 
     def make_rows(self, documents: Sequence[Tensor] | None = None, plan: Plan | None = None) -> list[list[Tensor]]:
-        """Return the checks' documents in the plan's number of rows, one after the other in each row."""
+        """Return the checks' documents in the plan's number of rows, one after another in each row."""
         documents = list(self.documents if documents is None else documents)
         count = min((plan or self.plan).batch, len(documents))
         return [documents[index::count] for index in range(count)]
 
     def document_order(self, plan: Plan | None = None) -> list[int]:
-        """Return the index of each document in the order in which `make_rows` and a batch's spans have them."""
+        """Return the index of each document in the order of `make_rows` and of a batch's spans."""
         count = min((plan or self.plan).batch, len(self.documents))
         return [index for row in range(count) for index in range(row, len(self.documents), count)]
 
@@ -180,7 +180,7 @@ class Testbed:
 
     @cached_property
     def implementation_reference(self) -> ModelRun:
-        """The documents one at a time in float32 under the plan's implementation; `reference` if that cannot run."""
+        """The documents one at a time in float32 with the plan's implementation; `reference` if that cannot run."""
         plan = self.plan.without_optimizations("fp32")
         try:
             return self.run_unpacked(self.build_model(plan), self.documents, plan)
@@ -189,9 +189,9 @@ class Testbed:
 
     @cached_property
     def rounded_reference(self) -> ModelRun:
-        """The same documents one at a time in the plan's precision and implementation, for the rounding error alone.
+        """The same documents one at a time in the plan's precision and implementation, only for the rounding error.
 
-        If the implementation cannot run one document on its own, eager in the same precision.
+        If the implementation cannot run a single document, eager runs in the same precision.
         """
         try:
             return self.run_unpacked(self.build_model(), self.documents)
@@ -208,14 +208,14 @@ class Testbed:
         return ""
 
     def rounding_errors(self) -> tuple[float, float]:
-        """Return the relative rounding errors of logits and of gradients under the plan."""
+        """Return the relative rounding errors of logits and of gradients with the plan."""
         return measure_errors(self.rounded_reference, self.reference)
 
     @cached_property
     def fp32_limits(self) -> tuple[float, float]:
         """The largest relative errors of logits and gradients allowed in float32.
 
-        A model that amplifies rounding more than others, as those with a recurrent state do, does so in float32 too;
+        A model that amplifies rounding more than others, as models with a recurrent state do, does so in float32 too;
         bfloat16 shows how much.
         """
         plan = self.plan.without_optimizations("bf16")
@@ -236,7 +236,7 @@ def measure_errors(actual: ModelRun, expected: ModelRun) -> tuple[float, float]:
 
 
 def scale_fp32_limits(errors: tuple[float, float]) -> tuple[float, float]:
-    """Return the limits of logits and gradients in float32 of a model that has these errors in bfloat16."""
+    """Return the limits of logits and gradients in float32 for a model with these errors in bfloat16."""
     logits, gradients = (error / ordinary for error, ordinary in zip(errors, ORDINARY_BF16_ERRORS, strict=True))
     return FP32_LIMIT * max(1.0, logits), FP32_LIMIT * max(1.0, gradients)
 
@@ -254,18 +254,18 @@ def collect_run(model: nn.Module, logits: Tensor, batch: Batch, backward: bool =
 
 
 def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross entropy of every label that is predicted, summed in float32."""
+    """Return the cross entropy of all predicted labels, summed in float32."""
     flat = logits.float().reshape(-1, logits.shape[-1])
     return cross_entropy(flat, labels.reshape(-1), ignore_index=packing.IGNORE_INDEX, reduction="sum")
 
 
 def collect_gradients(model: nn.Module) -> dict[str, Tensor]:
-    """Return the gradients of a model's parameters in float32, by name; a parameter that was not used has none."""
+    """Return the gradients of a model's parameters in float32, by name, without unused parameters."""
     return {name: p.grad.detach().float().clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Return the Frobenius norm of the error over that of `expected`, over all tensors; a NaN counts as 1e30."""
+    """Return the Frobenius norm of the error divided by that of `expected`, over all tensors; a NaN counts as 1e30."""
     squared_error = sum(float((a.double() - e.double()).square().sum()) for a, e in zip(actual, expected, strict=True))
     squared_norm = sum(float(e.double().square().sum()) for e in expected)
     ratio = (squared_error / max(squared_norm, TINY)) ** 0.5
@@ -273,7 +273,7 @@ def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> floa
 
 
 def gradient_error(actual: Gradients, expected: Gradients) -> float:
-    """Return `relative_error` over the gradients of all parameters; one that is missing counts as zeros."""
+    """Return `relative_error` over the gradients of all parameters; a missing one counts as zeros."""
     names = list(expected)
     zeros = {name: torch.zeros_like(expected[name]) for name in names if name not in actual}
     return relative_error(
@@ -282,7 +282,7 @@ def gradient_error(actual: Gradients, expected: Gradients) -> float:
 
 
 def worst_parameter(actual: Gradients, expected: Gradients) -> str:
-    """Return the name of the parameter whose gradient is farthest off, in units of the full gradient's norm."""
+    """Return the name of the parameter with the largest gradient error, in units of the full gradient's norm."""
     zero = torch.zeros(())
     errors = {name: float((actual.get(name, zero).double() - e.double()).norm()) for name, e in expected.items()}
     return max(errors, key=lambda name: errors[name] if errors[name] == errors[name] else 1e30)

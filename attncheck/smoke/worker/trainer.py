@@ -1,4 +1,4 @@
-"""Trains a model on packed rows with AdamW, under the plan's precision, accumulation and switches."""
+"""Trains a model on packed rows with AdamW, with the plan's precision, accumulation and features."""
 
 import math
 import time
@@ -18,12 +18,12 @@ from attncheck.smoke.worker.losses import load_loss_function
 from attncheck.smoke.worker.probe import Forward, measure_loss_fault, watch_forwards
 from attncheck.smoke.worker.testbed import Gradients, Testbed, collect_gradients
 
-MAX_GRAD_NORM = 1.0  # norm that gradients are clipped to, as every framework does by default
-MAX_STEPS_FACTOR = 3  # times the plan's steps: a loss that is above the bound by then stays there
-MAX_FINE_TUNING_RATE = 1e-4  # learning rate of weights that were trained before
-MIN_CONCLUSIVE_STEPS = 40  # steps from which on a loss above the bound is an error
-AVERAGED_STEPS = 5  # last steps whose mean loss is judged
-FLOOR_MARGIN = 0.05  # nats below the floor that chance allows a mean of AVERAGED_STEPS steps
+MAX_GRAD_NORM = 1.0  # the norm at which gradients are clipped, every framework's default
+MAX_STEPS_FACTOR = 3  # times the plan's steps: a loss that is still above the bound then stays there
+MAX_FINE_TUNING_RATE = 1e-4  # learning rate for pretrained weights
+MIN_CONCLUSIVE_STEPS = 40  # after this many steps a loss above the bound is an error
+AVERAGED_STEPS = 5  # the judged loss is the mean over these last steps
+FLOOR_MARGIN = 0.05  # nats below the floor that chance allows for a mean over AVERAGED_STEPS steps
 
 
 class Trainer:
@@ -46,7 +46,7 @@ class Trainer:
         return [self.testbed.make_batch(rows[start : start + size], self.plan) for start in range(0, len(rows), size)]
 
     def _next_rows(self, count: int) -> list[list[Tensor]]:
-        """Return the fullest of the rows that documents are packed into; the other documents wait for the next step."""
+        """Return the fullest packed rows; the other documents wait for the next step."""
         rows: list[list[Tensor]] = []
         while len(rows) <= count:
             self._leftover_documents += self.source.take_documents(count * self.plan.max_length)
@@ -57,7 +57,7 @@ class Trainer:
         return rows[:count]
 
     def backward(self, batches: list[Batch]) -> float:
-        """Accumulate the gradients of the mean loss over all predicted tokens of the batches, and return that loss."""
+        """Accumulate the gradients of the mean loss over all predicted tokens of the batches; return that loss."""
         predicted_tokens, total = sum(batch.predicted_tokens for batch in batches), 0.0
         for batch in batches:
             loss = self._summed_loss(batch) / predicted_tokens
@@ -66,7 +66,7 @@ class Trainer:
         return total
 
     def _summed_loss(self, batch: Batch) -> Tensor:
-        """Return the loss summed over a batch's predicted tokens; under liger the model's own, without logits."""
+        """Return the loss summed over a batch's predicted tokens; with liger the model's own, without logits."""
         with self.testbed.autocast_context(self.plan):
             if self.plan.liger:
                 from attncheck.smoke.worker import liger_model
@@ -100,7 +100,7 @@ class Trainer:
 
 
 def prepare_model(testbed: Testbed, plan: Plan) -> nn.Module:
-    """Return the plan's model as the job would train it: checkpointing, liger and compile as the plan says."""
+    """Return the plan's model as the job would train it: with checkpointing, liger and compile as in the plan."""
     model = testbed.build_model(plan, sharp_weights=False).train()
     if plan.gradient_checkpointing:
         enable_checkpointing(model)
@@ -114,7 +114,7 @@ def prepare_model(testbed: Testbed, plan: Plan) -> nn.Module:
 
 
 def enable_checkpointing(model: nn.Module) -> None:
-    """Enable gradient checkpointing of the kind that does not re-enter autograd, as frameworks recommend."""
+    """Enable non-reentrant gradient checkpointing, as frameworks recommend."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
 
 
@@ -134,12 +134,12 @@ def train(testbed: Testbed, on_step: Callable[[int, Step], None]) -> Iterator[St
 
 
 def is_above_bound(testbed: Testbed, losses: list[float]) -> bool:
-    """Return whether the loss has yet to fall below the bound."""
+    """Return whether the loss has not yet fallen below the bound."""
     return mean_last_loss(losses) >= loss_bounds(testbed, losses).bound
 
 
 def loss_bounds(testbed: Testbed, losses: list[float]) -> LossBounds:
-    """Return the bounds on the losses of a run; for weights that were trained before, the first loss is the bound."""
+    """Return the bounds on the losses of a run; for pretrained weights, the first loss is the bound."""
     bounds = testbed.training_source(testbed.plan.seed + 1).loss_bounds
     return LossBounds(0.0, losses[0]) if testbed.source.weights and losses else bounds
 
@@ -151,14 +151,14 @@ def mean_last_loss(losses: list[float]) -> float:
 
 @dataclass(frozen=True)
 class FirstStep:
-    """The gradients of a first step, the documents that it had, and how far the loss's gradient at the logits is off.
+    """A first step's gradients and documents, and the error of the loss's gradient at the logits.
 
-    The weights are as the architecture begins training.
+    The weights are the architecture's initial ones.
     """
 
     gradients: Gradients
     documents: tuple[Tensor, ...]
-    loss_fault: float  # `probe.measure_loss_fault`; 0.0 of a compiled model, and of liger's, which makes no logits
+    loss_fault: float  # `probe.measure_loss_fault`; 0.0 for a compiled model, and for liger, which makes no logits
 
 
 def take_first_step(testbed: Testbed) -> FirstStep:
@@ -168,7 +168,7 @@ def take_first_step(testbed: Testbed) -> FirstStep:
     batches = trainer.next_batches()
     with ExitStack() as stack:
         forwards: list[Forward] = []
-        if not testbed.plan.compile:  # a compiler would trace what watches
+        if not testbed.plan.compile:  # a compiler would trace the recording
             forwards = stack.enter_context(watch_forwards(trainer.model, with_choices=False))
         trainer.backward(batches)
     spots = [(number, span) for number, batch in enumerate(batches) for span in batch.spans]

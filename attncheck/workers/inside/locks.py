@@ -1,12 +1,12 @@
-"""Waits for a lock of the operating system's, which a worker that dies releases."""
+"""Waits for a lock of the operating system, which is released if its worker dies."""
 
 import fcntl
 import time
 from collections.abc import Callable
 from typing import IO
 
-POLL_SECONDS = 0.02  # between tries
-POLLS_PER_REPORT = 100  # tries between two calls of `on_wait`
+POLL_SECONDS = 0.02  # between attempts
+POLLS_PER_REPORT = 100  # attempts between two calls of `on_wait`
 
 
 def acquire_lock(stream: IO[bytes], shared: bool, on_wait: Callable[[], None]) -> None:

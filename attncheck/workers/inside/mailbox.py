@@ -1,4 +1,4 @@
-"""A rank's side of the folder through which it talks to its parent: progress, answers and faults as JSON files."""
+"""A rank's side of the folder that it shares with its parent: progress, answers and faults as JSON files."""
 
 import itertools
 import json
@@ -10,20 +10,20 @@ from typing import Any
 
 
 class Mailbox:
-    """Writes JSON files that appear complete: under a hidden name first, then renamed."""
+    """Writes JSON files that appear only when complete: written under a hidden name, then renamed."""
 
     def __init__(self, folder: str, rank: int) -> None:
         self.folder, self.rank = Path(folder), rank
         self._numbers = itertools.count()
-        # A parent that finds us hanging signals for our stacks (SIGUSR1), and must know which thread is measuring.
+        # A parent requests our stacks by a signal (SIGUSR1) if we hang, and must know which thread is measuring.
         self._write(f"rank-{rank}", {"rank": rank, "pid": os.getpid(), "thread": threading.main_thread().ident})
 
     def post(self, document: dict[str, Any]) -> None:
-        """Post a document that the parent handles in the order of posting; one rank posts for all."""
+        """Post a document; the parent handles documents in the order of posting; one rank posts for all."""
         self._write(f"said-{next(self._numbers):06d}-{self.rank}", document)
 
     def post_fault(self, message: str, rank: int | None = None) -> None:
-        """Post that this rank, or another, cannot go on."""
+        """Post that this rank, or another, cannot continue."""
         faulty_rank = self.rank if rank is None else rank
         self._write(f"fault-{faulty_rank}", {"rank": faulty_rank, "message": message, "at": time.time()})
 

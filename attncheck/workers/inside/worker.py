@@ -1,4 +1,4 @@
-"""The inside of a worker process: reads one message and runs its task, which sends each result as a line of JSON."""
+"""The worker process: reads one message and runs its task, which sends each result as a line of JSON."""
 
 import ctypes
 import faulthandler
@@ -14,16 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
-REQUIRED = ("torch", "packaging", "transformers")  # the first that is missing is named
+REQUIRED = ("torch", "packaging", "transformers")  # the first missing one is reported
 
 
 def main(out: int) -> None:
     """Run one job, sending results on the file descriptor `out`; ends the process."""
     die_with_parent()
-    faulthandler.enable(all_threads=False)  # the parent reads here where a worker died
+    faulthandler.enable(all_threads=False)  # the parent reads from it where a worker died
     message = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_exit_when_stdin_closes, args=(message.get("folder", ""),), daemon=True).start()
-    os.register_at_fork(after_in_child=lambda: os.close(out))  # a process forked by a backend must not answer for us
+    # a process forked by a backend must not write to our channel
+    os.register_at_fork(after_in_child=lambda: os.close(out))
     warnings.simplefilter("ignore")
     stream = os.fdopen(out, "wb", buffering=0)
 
@@ -37,7 +38,7 @@ def main(out: int) -> None:
 
 
 def run_task(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Run the task of a message; if what it measures by is not installed, that is the answer."""
+    """Run the task of a message; if a package that it needs is not installed, that is the answer."""
     try:
         load_task(message["task"])(message, send)
     except ModuleNotFoundError as error:
@@ -49,7 +50,7 @@ def run_task(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) ->
 
 
 def load_task(name: str) -> Callable[..., None]:
-    """Return the function at "module:function", which whoever starts the job names: this package imports no task."""
+    """Return the function at "module:function", which the job names, because this package imports no task."""
     module, _, function = name.partition(":")
     task: Callable[..., None] = getattr(importlib.import_module(module), function)
     return task
@@ -62,7 +63,7 @@ def die_with_parent() -> None:
 
 
 def _exit_when_stdin_closes(folder: str) -> None:
-    """End when standard input does: attncheck no longer exists and cannot clean up."""
+    """End when standard input closes: attncheck has ended then and cannot clean up."""
     while sys.stdin.buffer.read(1):
         pass
     if folder:

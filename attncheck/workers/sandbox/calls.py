@@ -1,4 +1,4 @@
-"""System calls of Linux that Python has no function for, by ctypes. Each raises `OSError` if it fails, or elsewhere."""
+"""Linux system calls without a Python function, by ctypes. Each raises `OSError` if it fails, or on other systems."""
 
 import ctypes
 import errno
@@ -11,7 +11,7 @@ CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096
 MS_REC, MS_PRIVATE, MS_STRICTATIME = 1 << 14, 1 << 18, 1 << 24
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
-# The same number on every architecture: system calls of Linux 5.0 and later share one table.
+# The same number on every architecture: system calls since Linux 5.0 share one table.
 SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -37,7 +37,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces that `flags` name for new ones (unshare(2))."""
+    """Move into new namespaces of the kinds in `flags` (unshare(2))."""
     _check(_function("unshare")(flags), "unshare")
 
 
@@ -47,10 +47,10 @@ def prctl(option: int, value: int) -> None:
 
 
 def syscall(number: int, name: str, *arguments: object) -> int:
-    """Return the result of a system call that libc has no function for."""
+    """Return the result of a system call without a libc function."""
     return _check(_function("syscall")(ctypes.c_long(number), *arguments), name)
 
 
 def prctl_pointer(option: int, value: int, pointer: object) -> None:
-    """Set an attribute of this process that is given as a structure (prctl(2))."""
+    """Set an attribute of this process that is passed as a structure (prctl(2))."""
     _check(_function("prctl")(option, ctypes.c_ulong(value), pointer, 0, 0), "prctl")

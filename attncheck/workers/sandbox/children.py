@@ -9,9 +9,9 @@ KILL_SECONDS = 10.0
 
 
 def kill_all(is_init: bool, group: int = 0) -> None:
-    """Kill every descendant and wait until none is left. `is_init`: this process is the first of its PID namespace.
+    """Kill every descendant and wait until none is left; `is_init`: this process is the first of its PID namespace.
 
-    `group` is the process group of the command, which is all that is known without /proc.
+    `group` is the process group of the command; without /proc only this group is known.
     """
     deadline = time.monotonic() + KILL_SECONDS
     while time.monotonic() < deadline:
@@ -34,7 +34,7 @@ def kill_all(is_init: bool, group: int = 0) -> None:
 
 
 def _list_descendants() -> list[int]:
-    """Return the processes below this one; those whose parent ended are its own children by then."""
+    """Return the processes below this one; orphaned descendants have become its own children."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdecimal():

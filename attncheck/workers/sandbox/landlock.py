@@ -1,8 +1,9 @@
-"""Landlock: the kernel denies every write outside some folders, for this process and all that it starts, for good.
+"""Landlock: the kernel denies every write outside some folders, permanently, for this process and its children.
 
-Source: Linux 6.18 Documentation/userspace-api/landlock.rst. Reading stays unchanged. Landlock 3 (Linux 6.2) is the
-first that knows truncation; none knows calls that change metadata alone, which `metadata.py` covers. Version 6 also
-keeps signals from processes outside."""
+Source: Linux 6.18 Documentation/userspace-api/landlock.rst. Reading is not restricted. Landlock 3 (Linux 6.2) is the
+first version that covers truncation. None covers calls that change only metadata, so `metadata.py` does. Version 6 also
+blocks signals to processes outside.
+"""
 
 import ctypes
 import os
@@ -13,17 +14,17 @@ from . import calls
 
 WRITE_FILE, REMOVE_DIR, REMOVE_FILE = 1 << 1, 1 << 4, 1 << 5
 MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_SYM = 1 << 7, 1 << 8, 1 << 9, 1 << 10, 1 << 12
-MAKE_DEVICES = 1 << 6 | 1 << 11  # granted nowhere
-REFER, TRUNCATE = 1 << 13, 1 << 14  # of versions 2 and 3
+MAKE_DEVICES = 1 << 6 | 1 << 11  # never granted
+REFER, TRUNCATE = 1 << 13, 1 << 14  # since versions 2 and 3
 WRITES = WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO | MAKE_SYM
 SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
-ON_FILES = WRITE_FILE | TRUNCATE  # the rights that a rule for a file, and no folder, can have
+ON_FILES = WRITE_FILE | TRUNCATE  # the rights that a rule for a file, not a folder, can have
 CREATE_RULESET_VERSION = 1
 RULE_PATH_BENEATH, RULE_NET_PORT = 1, 2
 CONNECT_TCP = 1 << 1
-NETWORK_SINCE = 4  # the version that knows ports
-OPEN_PORTS = range(1024, 1 << 16)  # where ranks meet; services of the network, HTTP and SSH among them, are below
-# Character devices that programs write to. Disks, memory and the user's terminals are none of them.
+NETWORK_SINCE = 4  # the first version that covers ports
+OPEN_PORTS = range(1024, 1 << 16)  # ranks meet on these; network services such as HTTP and SSH are below
+# Character devices that programs write to. They include no disks, memory or user terminals.
 DEVICES = ("null", "zero", "full", "random", "urandom", "ptmx")
 ACCELERATORS = ("nvidia", "dri", "kfd", "infiniband", "accel", "gdrdrv", "neuron", "davinci", "hisi")
 
@@ -38,12 +39,12 @@ class _Port(ctypes.Structure):
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # Python 3.14 wants it said of a packed structure
+    _layout_ = "ms"  # Python 3.14 requires it for a packed structure
     _fields_ = [("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 
 def get_version() -> int:
-    """Return the kernel's Landlock version, 0 if it has none or keeps it switched off."""
+    """Return the kernel's Landlock version, 0 if it has none or it is turned off."""
     arguments = (None, ctypes.c_size_t(0), ctypes.c_uint32(CREATE_RULESET_VERSION))
     try:
         return calls.syscall(calls.SYS_LANDLOCK_CREATE_RULESET, "landlock", *arguments)
@@ -52,9 +53,9 @@ def get_version() -> int:
 
 
 def restrict(folders: Iterable[str], closes_ports: bool = False) -> None:
-    """Deny writes outside these folders and the devices of every program, and connections to TCP ports below 1024.
+    """Deny writes outside these folders and the usual devices, and connections to TCP ports below 1024.
 
-    `closes_ports`: whether to; before version 4 they stay open. Raises `OSError` without Landlock.
+    `closes_ports`: whether to deny connections; before version 4 ports stay open. Raises `OSError` without Landlock.
     """
     version = get_version()
     if not version:
@@ -62,7 +63,8 @@ def restrict(folders: Iterable[str], closes_ports: bool = False) -> None:
     handled = WRITES | MAKE_DEVICES | (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
     closes_ports = closes_ports and version >= NETWORK_SINCE
     ruleset = _Ruleset(handled, CONNECT_TCP * closes_ports, SCOPES if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= NETWORK_SINCE else 8  # of the structure, as far as it knows it
+    # size of the part of the structure that this version knows
+    size = 24 if version >= 6 else 16 if version >= NETWORK_SINCE else 8
     sizes = (ctypes.c_size_t(size), ctypes.c_uint32(0))
     descriptor = calls.syscall(
         calls.SYS_LANDLOCK_CREATE_RULESET, "landlock_create_ruleset", ctypes.byref(ruleset), *sizes
@@ -98,7 +100,7 @@ def _add_rule(ruleset: int, kind: int, rule: ctypes.Structure) -> None:
 
 
 def _iter_devices() -> Iterator[str]:
-    """Yield the devices that a program may write to: those that every program has, and accelerators."""
+    """Yield the devices that a program may write to: the standard ones, and accelerators."""
     for name in os.listdir("/dev"):
         path = f"/dev/{name}"
         if name in DEVICES or name.startswith(ACCELERATORS):

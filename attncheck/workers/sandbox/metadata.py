@@ -1,9 +1,9 @@
-"""A filter of system calls for what Landlock does not know: changes of metadata, and truncation before version 3.
+"""A filter for system calls that Landlock does not cover: metadata changes, and truncation before version 3.
 
 Calls that change a file's mode, owner, times or attributes do nothing and return 0. Calls that truncate by name fail,
-as does opening for truncation alone; so do calls that set another process's limits or priority, and a file's flags by
-ioctl. `openat2` and io_uring, whose arguments a filter cannot see, and the kernel's keyrings are missing: programs then
-take their older ways. Sources: Linux 6.18 include/uapi/linux/seccomp.h and filter.h;
+and so does opening only for truncation. Calls that set another process's limits or priority, or a file's flags by
+ioctl, fail too. `openat2` and io_uring, whose arguments a filter cannot see, and the kernel's keyrings appear to be
+missing: programs then use older calls. Sources: Linux 6.18 include/uapi/linux/seccomp.h and filter.h;
 arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h (arm64);
 Documentation/userspace-api/landlock.rst ("Current limitations").
 """
@@ -21,21 +21,22 @@ ALLOW, FAIL = 0x7FFF0000, 0x00050000  # with FAIL, the low bits are the error; 0
 LOAD, JUMP_EQUAL, JUMP_NOT_BELOW, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets into seccomp_data
 X32 = 0x40000000  # calls of x86-64's other table, which share its architecture
-FAILED_OPENING = os.O_ACCMODE | os.O_TRUNC  # the flags that are looked at
+FAILED_OPENING = os.O_ACCMODE | os.O_TRUNC  # the flags that are checked
 MISSING = (425, 437)  # io_uring_setup, openat2; one table since Linux 5.0
-SETTING_FLAGS = (0x40086602, 0x401C5820)  # FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR: descriptors that read suffice
-IGNORED = (452, 463, 466, 469)  # fchmodat2, setxattrat, removexattrat, file_setattr; the same
+SETTING_FLAGS = (0x40086602, 0x401C5820)  # FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR: read-only descriptors are sufficient
+IGNORED = (452, 463, 466, 469)  # fchmodat2, setxattrat, removexattrat, file_setattr; also one table
 
 
 class Table(NamedTuple):
     """The numbers of an architecture's calls."""
 
     architecture: int  # AUDIT_ARCH_*
-    ignored: tuple[int, ...]  # chmod, chown, utime, setxattr, removexattr, and their like
+    ignored: tuple[int, ...]  # chmod, chown, utime, setxattr, removexattr, and similar ones
     truncate: int
-    opening: tuple[tuple[int, int], ...]  # open and openat, each with the place of its flags
+    opening: tuple[tuple[int, int], ...]  # open and openat, each with the position of its flags
     keys: tuple[int, ...]  # add_key, request_key, keyctl
-    of_others: tuple[tuple[int, int], ...]  # prlimit64, setpriority, ioprio_set, each with the place of whose, 0 is own
+    # prlimit64, setpriority, ioprio_set, each with the position of the process argument; 0 is the own process
+    of_others: tuple[tuple[int, int], ...]
     ioctl: int
 
 
@@ -70,10 +71,10 @@ class _Program(ctypes.Structure):
 
 
 def restrict(truncates: bool, is_in_namespaces: bool) -> None:
-    """Install the filter, for this process and all that it starts.
+    """Install the filter, for this process and its children.
 
-    `truncates`: calls that truncate are left alone. `is_in_namespaces`: all are left alone but keyrings, which are in
-    no namespace. Raises `OSError` if it cannot be installed, or if the architecture's calls are not known.
+    `truncates`: calls that truncate are allowed. `is_in_namespaces`: everything is allowed except keyrings, which are
+    not namespaced. Raises `OSError` if it cannot be installed, or if the architecture's calls are unknown.
     """
     table = TABLES.get(os.uname().machine)
     if table is None:

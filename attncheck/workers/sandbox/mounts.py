@@ -1,8 +1,7 @@
-"""The file system as the command sees it: everything is readable, its own folders are writable, and overlays receive
-other writes.
+"""The command's file system: everything is readable, its folders are writable, overlays receive other writes.
 
-It runs in a new mount namespace, which nothing outside sees. An overlay shows a folder as it is and keeps every change
-in an upper folder that goes with the sandbox; what changed is listed from that folder. Sources: Linux 6.18
+It is in a new mount namespace, which is invisible outside. An overlay shows a folder's content and keeps every change
+in an upper folder, which is removed with the sandbox; the report lists the changes in that folder. Sources: Linux 6.18
 Documentation/filesystems/overlayfs.rst (whiteouts are character devices 0:0; `userxattr` in a user namespace; upper and
 lower folders may not overlap), mount_namespaces(7).
 """
@@ -20,24 +19,24 @@ SHARED_MEMORY, TERMINALS = "/dev/shm", "/dev/pts"
 MOUNT_FLAGS = {"nosuid": calls.MS_NOSUID, "nodev": calls.MS_NODEV, "noexec": calls.MS_NOEXEC}
 MOUNT_FLAGS |= {"noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21, "nosymfollow": 256}
 KERNEL_MEMORY = ("mem", "kmem", "port", "kmsg")
-PROC = "/proc"  # a process may write what is its own in it: CUDA names its threads there, or does not start
+PROC = "/proc"  # a process may write its own entries; CUDA does not start if it cannot name its threads there
 KERNEL_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "kcore", "mtrr", "driver")
-USED_SOCKETS = ("nvidia-mps", "/nscd", "/sssd")  # that programs read the machine by
+USED_SOCKETS = ("nvidia-mps", "/nscd", "/sssd")  # programs read the machine's state through these
 SOCKETS = "/run"
 OPAQUE = "user.overlay.opaque"
 
 
 class Overlay(NamedTuple):
-    """A folder with an overlay on it, and where what is changed in it is kept."""
+    """A folder with an overlay on it, and the folder for its changes."""
 
     folder: str
     upper: str
 
 
 def restrict(writable: Sequence[str], overlaid: Iterable[str], uppers: str, sockets: Iterable[str]) -> list[Overlay]:
-    """Make everything read-only but the folders `writable`; return the overlays that could be put on `overlaid`.
+    """Make everything read-only except the folders `writable`; return the possible overlays on `overlaid`.
 
-    `uppers` is an empty folder for what is changed in overlays. Raises `OSError` if something stays writable.
+    `uppers` is an empty folder for the overlays' changes. Raises `OSError` if anything stays writable.
     """
     descriptors = {folder: os.open(folder, os.O_PATH | os.O_DIRECTORY) for folder in writable}
     work_folder = os.getcwd()
@@ -50,20 +49,20 @@ def restrict(writable: Sequence[str], overlaid: Iterable[str], uppers: str, sock
     if os.path.isdir(SHARED_MEMORY):
         calls.mount("tmpfs", SHARED_MEMORY, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=1777")
         kept.add(SHARED_MEMORY)
-    if os.path.isdir(TERMINALS):  # the user's own could be written to, and typed into
+    if os.path.isdir(TERMINALS):  # the user's terminals could be written to, also as input
         calls.mount("devpts", TERMINALS, "devpts", calls.MS_NOSUID | calls.MS_NOEXEC, "newinstance,ptmxmode=0666")
     _hide_devices_and_sockets(sockets)
     for path, options in _list_mounts():
         if path not in kept:
             _make_read_only(path, options)
-    os.chdir(work_folder)  # it was the folder below the overlay
+    os.chdir(work_folder)  # the current folder was below the overlay
     return overlays
 
 
 def _mount_overlays(overlaid: Iterable[str], uppers: str) -> Iterator[Overlay]:
-    """Mount an overlay on each folder, if it can have one: changes are kept on disk, else in memory."""
+    """Mount an overlay on each folder, if possible: changes are kept on disk, otherwise in memory."""
     chosen = _choose_folders(overlaid)
-    # Last those that hold `uppers`: what lies under an overlay cannot be the upper folder of another.
+    # Folders that contain `uppers` are last: a folder under an overlay cannot be the upper folder of another.
     for index, folder in enumerate(sorted(chosen, key=lambda folder: uppers.startswith(f"{folder}/"))):
         for kind in ("memory",) if uppers.startswith(f"{folder}/") else ("disk", "memory"):
             upper = os.path.join(uppers, f"{index}-{kind}")
@@ -76,7 +75,7 @@ def _mount_overlays(overlaid: Iterable[str], uppers: str) -> Iterator[Overlay]:
 
 
 def _choose_folders(overlaid: Iterable[str]) -> list[str]:
-    """Return the folders that are in no other, and that hold no mount, which an overlay would hide."""
+    """Return the folders that are in no other and contain no mount, which an overlay would hide."""
     mounted = [path for path, _ in _list_mounts()]
     chosen: list[str] = []
     for folder in sorted({os.path.realpath(folder) for folder in overlaid} - {"/"}):
@@ -87,7 +86,7 @@ def _choose_folders(overlaid: Iterable[str]) -> list[str]:
 
 
 def _mount_overlay(folder: str, upper: str) -> Overlay:
-    """Mount an overlay on a folder. Raises `OSError`; the folders may hold no character that ends an option."""
+    """Mount an overlay on a folder. Raises `OSError`; the paths may not contain an option separator."""
     changed, work = os.path.join(upper, "upper"), os.path.join(upper, "work")
     if any(mark in path for path in (folder, upper) for mark in ",:\\"):
         raise OSError(f"an overlay cannot be mounted on {folder}")
@@ -95,7 +94,7 @@ def _mount_overlay(folder: str, upper: str) -> Overlay:
     for path in (changed, work):
         os.mkdir(path)
     os.chmod(changed, stat.S_IMODE(held.st_mode))
-    # Held open, it is read after the overlay has hidden its path.
+    # Open, it can be read after the overlay has hidden its path.
     descriptor = os.open(changed, os.O_PATH | os.O_DIRECTORY)
     options = f"lowerdir={folder},upperdir={changed},workdir={work}"
     try:
@@ -119,7 +118,7 @@ def _unescape(text: str) -> str:
 def _make_read_only(path: str, options: Sequence[str]) -> None:
     if "ro" in options:
         return
-    flags = sum(MOUNT_FLAGS.get(option, 0) for option in options)  # a flag that is left out would be cleared
+    flags = sum(MOUNT_FLAGS.get(option, 0) for option in options)  # an omitted flag would be cleared
     if not {"noatime", "relatime"} & set(options):
         flags |= calls.MS_STRICTATIME
     try:
@@ -146,8 +145,8 @@ def _hide_devices_and_sockets(sockets: Iterable[str]) -> None:
 
 
 def list_sockets() -> list[str]:
-    """Return the paths of the sockets that services listen on: this network's, and those given here from others."""
-    paths = [path for path, _ in _list_mounts()]  # a container is given its host's as a mount
+    """Return the paths of the sockets of services: in this network namespace, and those passed in from others."""
+    paths = [path for path, _ in _list_mounts()]  # a container gets its host's socket as a mount
     paths += [value.removeprefix("unix://") for value in os.environ.values()]  # DOCKER_HOST, SSH_AUTH_SOCK
     with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as stream:
         paths += [f"/{line.rstrip()}" for line in (line.partition(" /")[2] for line in stream) if line]
@@ -177,7 +176,7 @@ def restrict_proc(is_init: bool) -> None:
 
 
 def is_proc_safe() -> bool:
-    """Return whether nothing of the kernel's can be set in /proc as it is: by other users, and in most containers."""
+    """Return whether the kernel's settings in /proc are already not writable, as for most users and containers."""
     paths = [f"{PROC}/{name}" for name in ("sys/kernel/core_pattern", "sysrq-trigger", "irq")]
     return not any(os.access(path, os.W_OK) for path in paths)
 
@@ -188,7 +187,7 @@ def list_changes(overlay: Overlay) -> Iterator[tuple[str, str]]:
         shown = overlay.folder + folder[len(overlay.upper) :]
         with contextlib.suppress(OSError):
             if folder != overlay.upper and os.getxattr(folder, OPAQUE) == b"y":
-                yield shown, "removed"  # and made again
+                yield shown, "removed"  # and created again
         for name in sorted((*files, *(name for name in names if os.path.islink(f"{folder}/{name}")))):
             with contextlib.suppress(OSError):
                 status = os.lstat(f"{folder}/{name}")

@@ -1,9 +1,9 @@
-"""Runs one command in the strongest isolation that this kernel grants, and ends all that is left of it.
+"""Runs one command in the strongest isolation that this kernel grants, and ends all of its processes.
 
-Started as a program with one argument, JSON (`Request`). Standard input is a lifeline: a byte asks the command to end,
-its end means that whoever started the supervisor has died. The report's file then holds, as JSON, how files, the
-network and processes were isolated, and what was written where an overlay kept it. The exit status is the command's,
-128 + N if signal N ended it, and 125 if it was not started.
+It is started as a program with one argument, JSON (`Request`). Standard input is a lifeline: a byte requests the
+command's end, and its closing means that the caller has died. The report file then holds, as JSON, how files, the
+network and processes were isolated, and which writes an overlay kept. The exit status is the command's, 128 + N if
+signal N ended it, and 125 if it was not started.
 """
 
 import contextlib
@@ -23,28 +23,29 @@ from . import calls, children, landlock, metadata, mounts
 
 NOT_STARTED = 125
 GRACE_SECONDS = 5.0  # for a launcher to end its processes
-MAX_CHANGES = 500  # that are reported
+MAX_CHANGES = 500  # the most that are reported
 SHARED = calls.CLONE_NEWNS | calls.CLONE_NEWNET | calls.CLONE_NEWIPC | calls.CLONE_NEWUTS
-# The strongest first. A container may grant no new /proc, which a PID namespace needs; root may lack user namespaces.
+# The strongest first. A container may not grant a new /proc, which a PID namespace needs; root may lack user
+# namespaces.
 ATTEMPTS = (
     SHARED | calls.CLONE_NEWUSER | calls.CLONE_NEWPID,
     SHARED | calls.CLONE_NEWPID,
     SHARED | calls.CLONE_NEWUSER,
     SHARED,
 )
-TRUNCATION_KNOWN = 3  # the version of Landlock that knows it
-# Of files' owners; KILL, SETGID, SETUID, IPC_LOCK, SYS_NICE. DAC_READ_SEARCH would open files by their handles.
+TRUNCATION_KNOWN = 3  # the first Landlock version that covers truncation
+# For files' owners; KILL, SETGID, SETUID, IPC_LOCK, SYS_NICE. DAC_READ_SEARCH would open files by their handles.
 KEPT_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 14, 23)
 CAPABILITIES = 64
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
-HOST_NAME = "localhost"  # what ranks meet by: the machine's own name leads to an address that is cut off
-CLOSED_PROXY = "http://127.0.0.1:9"  # the discard port, which nothing listens on
+HOST_NAME = "localhost"  # ranks meet by this name: the machine's own name leads to an unreachable address
+CLOSED_PROXY = "http://127.0.0.1:9"  # the discard port, on which nothing listens
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 LOCAL = "localhost,127.0.0.1,::1"
 
 
 class Request:
-    """What is run, and how.
+    """The command to run, and its permissions.
 
     `command`: its words. `writable`: folders that it may write to. `overlaid`: folders with an overlay. `uppers`: an
     empty folder. `report`: a file. `means`: which of "namespaces" and "landlock" may be used. `needs_files`: the
@@ -59,13 +60,13 @@ class Request:
         self.means: list[str] = document["means"]
         self.needs_files: bool = document["needs_files"]
         self.report = os.open(document["report"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self.sockets = mounts.list_sockets()  # of this network namespace
+        self.sockets = mounts.list_sockets()  # sockets of this network namespace
 
 
 def main() -> None:
     """Run the request's command, and exit with its status."""
     request = Request(json.loads(sys.argv[1]))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is for the command
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the signal is meant for the command
     for flags in (*(ATTEMPTS if "namespaces" in request.means else ()), 0):
         status = _attempt(flags, request)
         if status is not None:
@@ -74,7 +75,7 @@ def main() -> None:
 
 
 def _attempt(flags: int, request: Request) -> int | None:
-    """Run the command in new namespaces; return its exit status, None if they cannot be had."""
+    """Run the command in new namespaces; return its exit status, None if they are not available."""
     news_end, news = os.pipe()
     mapped, tell_mapped = os.pipe()
     pid = os.fork()
@@ -98,7 +99,7 @@ def _attempt(flags: int, request: Request) -> int | None:
 
 
 def _map_users(pid: int) -> None:
-    """Let a process of a new user namespace keep all its users and groups, or else its own alone."""
+    """Map all users and groups into a process's new user namespace, or only its own if that is refused."""
     for name, own in (("gid", os.getegid()), ("uid", os.geteuid())):
         with open(f"/proc/self/{name}_map") as stream:
             ranges = [line.split() for line in stream]
@@ -123,7 +124,7 @@ def _enter(flags: int, request: Request, news: int, mapped: int) -> NoReturn:
     """Leave the namespaces, isolate, and run the command. Never return."""
     status = NOT_STARTED
     try:
-        os.setpgid(0, 0)  # who kills the supervisor's group must not kill who ends the rest
+        os.setpgid(0, 0)  # so that a signal to the supervisor's group does not kill the process that ends the others
         if flags:
             calls.unshare(flags)
             os.write(news, b"u")
@@ -131,7 +132,7 @@ def _enter(flags: int, request: Request, news: int, mapped: int) -> NoReturn:
                 os._exit(NOT_STARTED)
         os.close(mapped)
         is_init = bool(flags & calls.CLONE_NEWPID)
-        with contextlib.suppress(OSError):  # outside Linux the lifeline alone tells
+        with contextlib.suppress(OSError):  # outside Linux only the lifeline shows it
             calls.prctl(calls.PR_SET_PDEATHSIG, signal.SIGKILL if is_init else signal.SIGTERM)
         if is_init:
             _become_init(news)
@@ -143,7 +144,7 @@ def _enter(flags: int, request: Request, news: int, mapped: int) -> NoReturn:
 
 
 def _become_init(news: int) -> None:
-    """Go on as the first process of the PID namespace; the process before waits for it, and ends as it does."""
+    """Continue as the first process of the PID namespace; the previous process waits, and ends in the same way."""
     pid = os.fork()
     if pid:
         os.close(news)
@@ -153,7 +154,7 @@ def _become_init(news: int) -> None:
 
 
 class _Init:
-    """The process that isolates, starts the command, and ends what is left of it."""
+    """The process that isolates and starts the command, and ends its remaining processes."""
 
     def __init__(self, flags: int, request: Request, news: int, is_init: bool) -> None:
         self.flags, self.request, self.news, self.is_init = flags, request, news, is_init
@@ -162,7 +163,7 @@ class _Init:
         self.means = {"files": "none", "network": "environment", "processes": "namespace" if is_init else "subreaper"}
 
     def run(self) -> int:
-        """Return the command's exit status. Raises `OSError` if the namespaces do not do what they must."""
+        """Return the command's exit status. Raises `OSError` if the namespaces do not isolate as they must."""
         if not self.is_init:
             with contextlib.suppress(OSError):
                 calls.prctl(calls.PR_SET_CHILD_SUBREAPER, 1)
@@ -177,7 +178,7 @@ class _Init:
             closes_ports = landlock.get_version() >= landlock.NETWORK_SINCE
             self.means |= {"files": "landlock", "network": "ports" if closes_ports else "environment"}
         pid = None if self.means["files"] == "none" and self.request.needs_files else self._start()
-        if pid is None and self.means["files"] == "landlock":  # the kernel has it, and does not grant it
+        if pid is None and self.means["files"] == "landlock":  # the kernel has it, but does not grant it
             self.means |= {"files": "none", "network": "environment"}
             pid = None if self.request.needs_files else self._start()
         os.write(self.news, b"r")
@@ -220,12 +221,12 @@ class _Init:
         os.execvpe(self.request.command[0], self.request.command, environment)
 
     def _give_up_rights(self) -> None:
-        """Make it so for good: no new mounts, no way back to what is read-only, and Landlock on top if there is any."""
+        """Make it permanent: no new mounts, no writes to read-only folders, and Landlock in addition if available."""
         uses_landlock = "landlock" in self.request.means and self.means["files"] != "none"
         version = landlock.get_version() if uses_landlock else 0
         if self.means["files"] != "none":
             for capability in set(range(CAPABILITIES)) - set(KEPT_CAPABILITIES):
-                with contextlib.suppress(OSError):  # beyond the last that this kernel knows, or no right to
+                with contextlib.suppress(OSError):  # beyond this kernel's last capability, or not permitted
                     calls.prctl(calls.PR_CAPBSET_DROP, capability)
             calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
         if version:
@@ -237,12 +238,12 @@ class _Init:
                 metadata.restrict(version >= TRUNCATION_KNOWN, bool(self.flags))
 
     def _wait(self, pid: int) -> int:
-        """Return the command's exit status once it has ended, was asked to end, or its caller has died."""
+        """Return the command's exit status after it has ended, on its own, on request, or because its caller died."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, self._end_at_once)  # whoever started us was killed
+        signal.signal(signal.SIGTERM, self._end_at_once)  # the caller was killed
         deadline = float("inf")
         lifeline: list[int] = [0]
         while time.monotonic() < deadline and not self.is_told_to_end:
@@ -267,7 +268,7 @@ class _Init:
 
     def _write_report(self) -> None:
         changes: list[tuple[str, str]] = []
-        with contextlib.suppress(RecursionError):  # folders deeper than Python's own functions go
+        with contextlib.suppress(RecursionError):  # folders are deeper than Python's own functions support
             for overlay in self.overlays:
                 changes += mounts.list_changes(overlay)
         changes = sorted({*changes})
@@ -291,7 +292,7 @@ def _reap() -> Iterator[tuple[int, int]]:
 
 
 def _open_loopback() -> None:
-    """Switch the loopback interface of a new network namespace on."""
+    """Turn on the loopback interface of a new network namespace."""
     with socket.socket() as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]

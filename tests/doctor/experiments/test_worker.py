@@ -14,9 +14,11 @@ from attncheck.doctor.experiments.worker import main
 class Loop:
     """A trainer that divides two documents into micro-batches, or over replicas, and has the named fault."""
 
-    def __init__(self, fault: str, model: Any, rows: list[Any], optimizer: Any, per_device: int, steps: int) -> None:
-        self.fault, self.rows, self.optimizer, self.steps = fault, rows, optimizer, steps
-        self.model = model
+    optimizer: Any
+
+    def __init__(self, fault: str, documents: list[list[int]], per_device: int, steps: int) -> None:
+        self.fault, self.steps, self.model = fault, steps, main.make_model()
+        self.rows = self.train_dataset = [{"input_ids": document} for document in documents]
         self.args = SimpleNamespace(_n_gpu=1, train_batch_size=per_device)
         self.state = SimpleNamespace(log_history=[])
 
@@ -67,8 +69,8 @@ class Halves(torch.nn.Module):
 
 
 def measure(fault: str, steps: int = 1, replicas: int = 1) -> dict[str, Any]:
-    def make(model: Any, rows: Any, folder: str, optimizer: Any, per_device: int, steps: int) -> Loop:
-        return Loop(fault, model, rows, optimizer, per_device, steps)
+    def make(folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int) -> Loop:
+        return Loop(fault, documents, per_device, steps)
 
     return main.measure_step(make, "", steps, replicas)
 
@@ -105,7 +107,14 @@ def test_replicas_without_a_count_of_their_own_are_left_out_as_torch_leaves_them
 
 
 def test_what_separates_documents() -> None:
-    restarting, running = torch.tensor([[0, 1, 0, 1]]), torch.tensor([[0, 1, 2, 3]])
+    restarting, running = torch.tensor([[0, 1, 0, 1, 0, 0]]), torch.tensor([[0, 1, 2, 3, 0, 0]])  # padded with zeros
+    causal = torch.ones(1, 1, 4, 4).tril().bool()
+    blocks = causal & ~torch.tensor([[False, False], [True, False]]).repeat_interleave(2, 0).repeat_interleave(2, 1)
     assert main.separates_documents({"position_ids": restarting})
-    assert not main.separates_documents({"position_ids": running, "attention_mask": running})
+    assert not main.separates_documents({"position_ids": running, "attention_mask": torch.ones(1, 6)})
     assert main.separates_documents({"cu_seq_lens_q": torch.tensor([0, 2, 4])})
+    assert main.separates_documents({"attention_mask": torch.tensor([[1, 1, 2, 2, 0]])})
+    assert main.separates_documents({"attention_mask": blocks})
+    assert main.separates_documents({"attention_mask": torch.where(blocks, 0.0, -1e9)})
+    assert not main.separates_documents({"attention_mask": causal})
+    assert not main.separates_documents({"attention_mask": torch.where(causal, 0.0, -1e9)})

@@ -31,8 +31,8 @@ from tests.lint.framework_launches import (
     read_job,
 )
 from tests.lint.frameworks.ranges import check_range
-from tests.lint.tools.class_fields import read_package as read_archive
-from tests.lint.tools.names_ms_swift import NEW_PATHS, OLD_PATHS, read_fields
+from tools.names.class_fields import read_package as read_archive
+from tools.names.ms_swift import NEW_PATHS, OLD_PATHS, read_fields
 
 COMMAND = "swift sft --model Qwen/Qwen2.5-7B --dataset a b --torch_dtype bfloat16 --max_length 2048"
 FLASH_PACKING = " --attn_impl flash_attn --packing true"
@@ -253,7 +253,7 @@ WINDOWED = {**TWO_KV_HEADS, "sliding_window": Known(4096)}
          "padding_side left", {}, "4.3.1", ""),
         (COMMAND, FLASH_PACKING + " --lazy_tokenize true", "packing with lazy_tokenize", {}, "3.7.0", ""),
         (COMMAND, FLASH_PACKING, "packing with qwen3_next", QWEN3_NEXT, "3.8.0", ""),
-        (COMMAND, FLASH_PACKING, "recurrent state leaks", QWEN3_5, "3.8.0", "4.2.0"),
+        (COMMAND, FLASH_PACKING, "recurrent state leaks", QWEN3_5, "3.8.0", "4.3.1"),
         (COMMAND, FLASH_PACKING, "flash-linear-attention is not installed", QWEN3_5, "4.3.1", ""),
         ("swift sft --config c.yaml", "", "is not an option before", {}, "3.8.0", "3.10.0"),
         ("swift sft --config c.yaml", "", "is not an option since", {}, "4.1.0", ""),
@@ -287,6 +287,16 @@ def test_qwen3_5_asks_for_flash_linear_attention() -> None:
         job = FRAMEWORK.read(launch, "4.6.0", snapshots.with_model(snapshot, **QWEN3_5))
         assert (find_problem(job, "refuses", "flash-linear-attention is not installed") is None) == is_valid
         assert find_problem(job, "wrong") is None
+
+
+@pytest.mark.parametrize(
+    ("transformers", "size", "leaks"), [("5.8.1", 1, True), ("5.9.0", 1, False), ("5.8.1", 2, False)]
+)
+def test_qwen3_5_needs_a_transformers_that_hands_on_the_borders(transformers: str, size: int, leaks: bool) -> None:
+    snapshot = snapshots.with_package(snapshots.h200(), "transformers", transformers)
+    launch = parse_launch(f"{COMMAND}{FLASH_PACKING} --sequence_parallel_size {size}", "command")
+    job = FRAMEWORK.read(launch, "4.6.0", snapshots.with_model(snapshot, **QWEN3_5))
+    assert (find_problem(job, "wrong", "recurrent state leaks") is not None) == leaks
 
 
 def test_a_configuration_file_is_named_as_the_release_wants() -> None:
@@ -392,7 +402,7 @@ def make_own_parser(version: str, kind: str) -> DataclassParser:
         wheel = wheels.fetch_wheel("ms-swift", version)
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
-    from tests.lint.tools.class_fields import Package
+    from tools.names.class_fields import Package
 
     folder = Path(spec.origin).parent
     texts = {

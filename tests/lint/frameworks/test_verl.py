@@ -471,6 +471,7 @@ def test_objections_to_keys_that_had_other_names(text: str, part: str, before: s
     ("model", "extra", "part", "since", "until"),
     [
         ({"model_type": "gpt_oss", "sinks": True}, f"{ACTOR}.{ULYSSES_SIZE}=2", "sinks", "0.6.0", ""),
+        ({"model_type": "qwen3_5_moe"}, "", "linear attention", "", "0.9.0"),
         ({"model_type": "qwen3_next"}, "", "linear attention", "", ""),
     ],
 )

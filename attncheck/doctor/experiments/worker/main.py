@@ -10,16 +10,22 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .frameworks import Maker, list_makers
+
 VOCABULARY = 64
 PAD, EOS = VOCABULARY - 1, VOCABULARY - 2
 LENGTHS = (5, 17)  # unequal lengths: the mean over micro-batches differs from the mean over tokens
 ATTENTIONS = ("sdpa", "flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3")
 LAYOUTS = ("padded", "packing", "padding_free")
+DIVISIONS = (("one batch", 1, 1), ("two micro-batches", 2, 1), ("two replicas", 1, 2))
+ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "WANDB_DISABLED": "1",
+    "DISABLE_VERSION_CHECK": "1",
+}  # fmt: skip
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
     """Return {"measurements": […]} of the experiment `name`: "gradients", "keys" or "accumulation"."""
-    os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", WANDB_DISABLED="1")
     import logging
     import warnings
 
@@ -33,45 +39,47 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
         "accumulation": measure_accumulation,
     }
     with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=f"{folder}/datasets", MODELSCOPE_CACHE=f"{folder}/modelscope")
         return {"measurements": list(experiments[name](folder))}
 
 
 # Gradients: what the loss is divided by ------------------------------------------------------------------------------
 def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield, for each trainer and each division of the same two documents, the ratio of its gradient to the gradient of
-    their mean loss.
-    """
-    trainers = [("transformers", make_plain_trainer)]
-    if _has("trl"):
-        trainers.append(("trl", make_sft_trainer))
-    for name, make in trainers:
-        for division, steps, replicas in (("one batch", 1, 1), ("two micro-batches", 2, 1), ("two replicas", 1, 2)):
+    """Yield, for each trainer and division of two documents, its gradient relative to that of their mean loss."""
+    save_model(folder)
+    makers = {"transformers": make_plain_trainer, **find_makers()}
+    for name, make in makers.items():
+        for division, steps, replicas in DIVISIONS:
+            if replicas > 1 and name in list_makers():  # neither trains replicas: they split the model, or refuse
+                continue
             measurement = {"trainer": name, "division": division}
             try:
                 measurement.update(measure_step(make, folder, steps, replicas))
-            except Exception as error:  # the trainer may refuse, and the refusal is the result
+            except Exception as error:  # a trainer may refuse: that is an answer
                 measurement["error"] = _describe(error)
             yield measurement
 
 
-def measure_step(make: Callable[..., Any], folder: str, steps: int, replicas: int) -> dict[str, Any]:
-    """Return the ratio of norms, the cosine, and the ratio of the logged norm, each relative to the right gradient."""
+def find_makers() -> dict[str, Maker]:
+    """Return what makes a trainer of each framework that is installed."""
+    return {**({"trl": make_sft_trainer} if _has("trl") else {}), **list_makers()}
+
+
+def measure_step(make: Maker, folder: str, steps: int, replicas: int) -> dict[str, Any]:
+    """Return ratio of norms, cosine, and the ratio of the logged norm, each against the right gradient."""
     import torch
 
     torch.manual_seed(0)
-    model = make_model()
-    right = right_gradient(model)
-    optimizer = Recorder(model.parameters())
-    rows = [{"input_ids": document, "labels": document} for document in documents()]
-    per_device = 1 if steps > 1 or replicas > 1 else 2
+    trainer = make(folder, documents(), "padded", "sdpa", 1 if steps > 1 or replicas > 1 else 2, steps)
+    right = right_gradient(trainer.model, [trainer.train_dataset[number] for number in range(len(LENGTHS))])
+    trainer.optimizer = optimizer = Recorder(trainer.model.parameters())
+    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     plain = torch.nn.DataParallel
     if replicas > 1:
         torch.nn.DataParallel = make_replicas_class(replicas)  # type: ignore[misc]
+        trainer.args._n_gpu = replicas
+        trainer._train_batch_size = trainer.args.train_batch_size
     try:
-        trainer = make(model, rows, folder, optimizer, per_device, steps)
-        if replicas > 1:
-            trainer.args._n_gpu = replicas
-            trainer._train_batch_size = trainer.args.train_batch_size
         trainer.train()
     finally:
         torch.nn.DataParallel = plain  # type: ignore[misc]
@@ -87,23 +95,22 @@ def measure_step(make: Callable[..., Any], folder: str, steps: int, replicas: in
     }
 
 
+def save_model(folder: str) -> None:
+    """Write the model and its tokenizer to `model` in the folder."""
+    make_model().save_pretrained(f"{folder}/model")
+    _make_tokenizer().save_pretrained(f"{folder}/model")
+
+
 def make_model() -> Any:
-    """Return a tiny causal model in float32 without dropout."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    """Return a tiny causal model in float32 without dropout, of a type that any tokenizer goes with."""
+    from transformers import MistralConfig, MistralForCausalLM
 
     sizes: dict[str, Any] = {
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "max_position_embeddings": 128,
-    }
-    heads: dict[str, Any] = {
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "vocab_size": VOCABULARY,
-        "pad_token_id": PAD,
-    }
-    return Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, eos_token_id=EOS, bos_token_id=EOS))
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "max_position_embeddings": 128,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": VOCABULARY,
+    }  # fmt: skip
+    tokens: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": EOS}
+    return MistralForCausalLM(MistralConfig(**sizes, **tokens, sliding_window=None))
 
 
 def documents() -> list[list[int]]:
@@ -114,15 +121,16 @@ def documents() -> list[list[int]]:
     ]
 
 
-def right_gradient(model: Any) -> Any:
-    """Return the gradient of both documents' summed loss divided by their number of tokens, as one vector."""
+def right_gradient(model: Any, rows: list[Any]) -> Any:
+    """Return the gradient of the summed loss of the rows over the number of their labels, as one vector."""
     import torch
 
-    total = sum(LENGTHS)  # transformers' Trainer counts every label, including the first of a row
-    for document in documents():
-        tokens = torch.tensor([document])
-        logits = model(input_ids=tokens).logits[0, :-1].float()
-        (torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="sum") / total).backward()
+    pairs = [(row["input_ids"], row.get("labels") or row["input_ids"]) for row in rows]
+    total = sum(label != -100 for _, labels in pairs for label in labels)  # transformers counts a row's first one too
+    for ids, labels in pairs:
+        logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].float()
+        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(labels[1:]), reduction="sum")
+        (loss / total).backward()
     gradient = flatten_gradients(model.parameters())
     model.zero_grad()
     return gradient
@@ -199,8 +207,10 @@ def _training_arguments(config: Any, folder: str, per_device: int, steps: int, *
     return config(**{name: value for name, value in wanted.items() if name in known})
 
 
-def make_plain_trainer(model: Any, rows: list[Any], folder: str, optimizer: Any, per_device: int, steps: int) -> Any:
-    """Return transformers' own Trainer on the rows, in the given order."""
+def make_plain_trainer(
+    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int
+) -> Any:
+    """Return transformers' own Trainer on the documents, in the given order."""
     import torch
     from transformers import Trainer, TrainingArguments
 
@@ -214,71 +224,69 @@ def make_plain_trainer(model: Any, rows: list[Any], folder: str, optimizer: Any,
         return {"input_ids": ids, "labels": fill("labels", -100), "attention_mask": (ids != PAD).long()}
 
     arguments = _training_arguments(TrainingArguments, folder, per_device, steps)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-    return Trainer(model, arguments, collate, rows, optimizers=(optimizer, schedule))
+    rows = [{"input_ids": document, "labels": document} for document in documents]
+    return Trainer(make_model(), arguments, collate, rows)
 
 
-def make_sft_trainer(model: Any, rows: list[Any], folder: str, optimizer: Any, per_device: int, steps: int) -> Any:
-    """Return TRL's SFTTrainer on the rows."""
-    import torch
-    from trl import SFTConfig
-
-    arguments = _training_arguments(SFTConfig, folder, per_device, steps, max_length=None)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-    return _make_sft(model, arguments, [row["input_ids"] for row in rows], (optimizer, schedule))
-
-
-def _make_sft(model: Any, arguments: Any, rows: list[list[int]], optimizers: Any = (None, None)) -> Any:
+def make_sft_trainer(
+    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int
+) -> Any:
+    """Return TRL's SFTTrainer on the documents."""
     from datasets import Dataset
-    from trl import SFTTrainer
+    from trl import SFTConfig, SFTTrainer
 
-    dataset = Dataset.from_list([{"input_ids": row} for row in rows])
-    tokenizer = _make_tokenizer()
-    return SFTTrainer(model, args=arguments, train_dataset=dataset, processing_class=tokenizer, optimizers=optimizers)
+    options: dict[str, Any] = {layout: True} if layout != "padded" else {}
+    options["max_length"] = 64 if layout == "packing" else None
+    arguments = _training_arguments(SFTConfig, folder, per_device, steps, **options)
+    model, tokenizer = make_model(), _make_tokenizer()
+    model.config._attn_implementation = attention
+    dataset = Dataset.from_list([{"input_ids": document} for document in documents])
+    return SFTTrainer(model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
 
 
 def _make_tokenizer() -> Any:
-    from tokenizers import Tokenizer, models
+    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     words = {f"w{number}": number for number in range(VOCABULARY - 2)}
     tokenizer = Tokenizer(models.WordLevel({**words, "<eos>": EOS, "<pad>": PAD}, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
 
 
 # Keys: which keys of a batch reach the model --------------------------------------------------------------------------
 def measure_keys(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield the keys of a batch of TRL's SFTTrainer, per layout and attention, and whether they separate documents."""
-    if not _has("trl"):
-        return
-    for layout in LAYOUTS:
-        for attention in ATTENTIONS:
-            measurement: dict[str, Any] = {"trainer": "trl", "layout": layout, "attention": attention}
-            try:
-                measurement.update(measure_batch(folder, layout, attention))
-            except Exception as error:
-                measurement["error"] = _describe(error)
-            yield measurement
+    """Yield which keys a batch of each framework has, by layout and attention, and whether they separate documents."""
+    save_model(folder)
+    for name, make in find_makers().items():
+        for layout in LAYOUTS:
+            for attention in ATTENTIONS:
+                measurement: dict[str, Any] = {"trainer": name, "layout": layout, "attention": attention}
+                try:
+                    measurement.update(measure_batch(make, folder, layout, attention))
+                except Exception as error:
+                    measurement["error"] = _describe(error)
+                yield measurement
 
 
-def measure_batch(folder: str, layout: str, attention: str) -> dict[str, Any]:
-    """Return the keys of the first batch, and whether they mark where each document of a row begins."""
-    from trl import SFTConfig
-
-    options: dict[str, Any] = {layout: True} if layout != "padded" else {}
-    options["max_length"] = 64 if layout == "packing" else None
-    model = make_model()
-    model.config._attn_implementation = attention
-    trainer = _make_sft(model, _training_arguments(SFTConfig, folder, 2, 1, **options), documents() * 2)
-    batch = next(iter(trainer.get_train_dataloader()))
+def measure_batch(make: Maker, folder: str, layout: str, attention: str) -> dict[str, Any]:
+    """Return the keys of the first batch, and whether it marks where the documents of a row begin."""
+    batch = next(iter(make(folder, documents() * 2, layout, attention, 2, 1).get_train_dataloader()))
     return {"keys": sorted(batch), "separates": layout == "padded" or separates_documents(batch)}
 
 
 def separates_documents(batch: dict[str, Any]) -> bool:
-    """Return whether a batch with several documents in a row marks where they begin."""
-    positions = batch.get("position_ids")
-    restarts = positions is not None and int((positions == 0).sum()) > positions.shape[0]
-    return restarts or any(name in batch for name in ("cu_seq_lens_q", "cu_seqlens", "seq_idx"))
+    """Return whether a batch with several documents in a row says where they begin: by positions, lengths or a mask."""
+    positions, mask = batch.get("position_ids"), batch.get("attention_mask")
+    if positions is not None:
+        starts = (positions[..., :-1] == 0) & (positions[..., 1:] == 1)  # padding is all zeros
+        if int(starts.sum()) > positions[..., 0].numel():
+            return True
+    if mask is not None and mask.dim() == 4:  # a query that sees itself, but not the row's first token
+        allowed = mask == 0 if mask.dtype.is_floating_point else mask.bool()
+        return bool((allowed.diagonal(dim1=-2, dim2=-1) & ~allowed[..., 0]).any())
+    is_numbered = mask is not None and int(mask.max()) > 1  # LLaMA-Factory numbers the documents
+    return is_numbered or any(name in batch for name in ("cu_seq_lens_q", "cu_seqlens", "seq_idx"))
 
 
 def _has(module: str) -> bool:

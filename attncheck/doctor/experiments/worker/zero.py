@@ -37,7 +37,7 @@ def measure_accumulation(folder: str) -> Iterator[dict[str, Any]]:
 
 
 def measure_weights(deepspeed: Any, stage: int, offload: str) -> list[float]:
-    """Return for each micro-batch how much of its gradient the step took: 1 is all of it.
+    """Return, for each micro-batch, the share of its gradient that the step took; 1 means all of it.
 
     Micro-batch i reaches column i of a zero weight alone, with gradient -1 over the number of micro-batches: after one
     step of SGD, column i is the weight of micro-batch i.

@@ -79,7 +79,7 @@ def _clean_text(text: str, pattern: re.Pattern[str]) -> str:
 
 
 def _build_pattern() -> tuple[re.Pattern[str], list[str]]:
-    """Return the pattern of everything to remove, and lower-case markers, of which a matching text has one."""
+    """Return the pattern of everything to remove, and lower-case markers; a text that matches has one of them."""
     homes, users, hosts = home_paths(), user_names(), host_names()
     parts = [r"(?<=://)(?P<url>[^/\s'\"<>?#]*@)"]
     if homes:

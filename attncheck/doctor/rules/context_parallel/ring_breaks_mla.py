@@ -4,7 +4,7 @@ What it checks: ring-flash-attn on a model whose keys and values have different 
 attention: 192 and 128), and transformers 5.15.0 or newer. Earlier, each such model padded its values itself. Since
 5.15.0 transformers' flash attention function does so, and ring-flash-attn replaces that function.
 
-Why it matters: a shape error in the buffers that carry keys and values around the ring, at the first forward.
+Why it matters: the first forward raises a shape error in the buffers that carry keys and values around the ring.
 
 What to do: do not use ring attention for this model with this transformers.
 

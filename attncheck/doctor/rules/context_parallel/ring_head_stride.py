@@ -3,7 +3,7 @@
 What it checks: whether some divisor of the number of query heads does not divide the number of key/value heads.
 OpenRLHF's help requires a divisor of "the number of heads", which is wrong for grouped-query attention.
 
-Why it matters: a bare AssertionError (`nheads_k % heads_k_stride == 0`), at the first forward.
+Why it matters: the first forward raises a bare AssertionError (`nheads_k % heads_k_stride == 0`).
 
 What to do: use 1, which always works. Larger strides send fewer, larger messages and use more memory.
 

@@ -2,7 +2,8 @@
 
 What it checks: ring-flash-attn on a model with ALiBi biases (bloom, mpt, falcon-rw).
 
-Why it matters: a bare AssertionError (`alibi_slopes is None`), or the class refuses flash attention before that.
+Why it matters: the first forward raises a bare AssertionError (`alibi_slopes is None`), unless the class already
+refused flash attention.
 
 What to do: do not use ring attention for this model.
 

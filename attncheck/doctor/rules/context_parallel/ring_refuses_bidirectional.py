@@ -2,7 +2,7 @@
 
 What it checks: ring-flash-attn on an encoder, an encoder-decoder, or a model with a vision or audio tower.
 
-Why it matters: "AssertionError: only causal attention is supported yet.", at the first forward. One
+Why it matters: the first forward raises "AssertionError: only causal attention is supported yet." One
 attn_implementation applies to every part, and the adapter replaces flash attention for all of them. A tower only
 matters to jobs that use it.
 

@@ -2,7 +2,7 @@
 
 What it checks: ring-flash-attn on a model with attn_logit_softcapping (gemma2 and similar models).
 
-Why it matters: "AssertionError: llama3_flash_attn_varlen_func does not support softcap yet.", at the first forward.
+Why it matters: the first forward raises "AssertionError: llama3_flash_attn_varlen_func does not support softcap yet."
 
 What to do: do not use ring attention for this model. Use Ulysses with flash_attention_2.
 

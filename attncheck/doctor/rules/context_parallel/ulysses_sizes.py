@@ -3,8 +3,8 @@
 What it checks: which sizes from 2 to 64 divide the query heads and are compatible with the key/value heads, if one of
 the usual sizes 2, 4 and 8 is not.
 
-Why it matters: "num_attention_heads … must be divisible by ulysses_sp_size", or a similar error about the key/value
-heads, after the model was loaded.
+Why it matters: other sizes raise "num_attention_heads … must be divisible by ulysses_sp_size", or a similar error about
+the key/value heads, after the model was loaded.
 
 What to do: choose a size from the list.
 

@@ -18,7 +18,7 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 MULTIPROCESSORS = {(8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}
 GIB = 1 << 30
-SHARE = 0.1  # of the GPU's memory
+SHARE = 0.1  # share of the GPU's memory
 
 
 def check(snapshot: Snapshot) -> Problems:

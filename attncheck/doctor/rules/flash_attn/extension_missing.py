@@ -1,9 +1,8 @@
 """A compiled package is installed without its compiled extension.
 
 What it checks: the Python files that run whenever flash-attn, causal-conv1d, mamba-ssm or a similar package is
-imported. attncheck reads them, including their guards. If they import a top-level module that no file on sys.path
-provides and that the package does not require from another distribution, that module is the package's own extension,
-and it is missing.
+imported. attncheck reads them, including their guards. A top-level module that they import counts as the package's
+missing extension if no file on sys.path provides it and no other distribution is required for it.
 
 Why it matters: metadata and RECORD are complete, so `pip check` and transformers' `is_flash_attn_2_available()`
 report the package as installed. The import raises "No module named 'flash_attn_2_cuda'" on every machine.

@@ -1,7 +1,8 @@
 """A plain install of the pinned flash-attn would download a wheel for the wrong CUDA.
 
-What it checks: a torch with CUDA 13, flash-attn missing or broken, and a package that pins a flash-attn (2.8.1 to
-2.8.3) whose setup.py treats every CUDA version except 11 as "cu12", while a cu12 wheel is published for this torch.
+What it checks: a torch with CUDA 13 whose flash-attn is missing or broken, and a package that pins flash-attn 2.8.1 to
+2.8.3. Their setup.py treats every CUDA version except 11 as "cu12". It is reported if a cu12 wheel is published for
+this torch.
 
 Why it matters: `pip install flash-attn==2.8.3` downloads the cu12 wheel in seconds and reports success; the import
 then fails because libcudart.so.12 is missing.

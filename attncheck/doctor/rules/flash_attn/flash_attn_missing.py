@@ -6,8 +6,8 @@ kernel would replace it (ATN157, ATN158), or if OpenRLHF or ring-flash-attn need
 
 Why it matters: `attn_implementation="flash_attention_2"` raises ImportError at load.
 
-What to do: the finding says whether a wheel is published for this torch, CUDA, Python and machine (seconds), or only
-a source build is possible, with the number of jobs for this memory and the approximate time.
+What to do: if a wheel is published for this torch, CUDA, Python and machine, the finding names it; it installs in
+seconds. Otherwise the finding has the source build, with the number of jobs for this memory and the approximate time.
 
 Source: attncheck/doctor/knowledge/flash_attn_wheels.py; verl 0.9.1 (`utils/model.py`).
 """
@@ -22,7 +22,7 @@ from attncheck.doctor.queries import can_import, find_hub_fallback, need_torch
 from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 FLASH_ATTN_PACKAGES = ("flash-attn", "flash-attn-3", "flash-attn-4")
-REPORTED_ELSEWHERE = ("ATN142", "ATN146", "ATN157", "ATN158")  # by a rule about its importer or its replacement
+REPORTED_ELSEWHERE = ("ATN142", "ATN146", "ATN157", "ATN158")  # rules about its importer or its replacement
 
 
 def check(snapshot: Snapshot) -> Problems:

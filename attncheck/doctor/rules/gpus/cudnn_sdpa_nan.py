@@ -4,8 +4,8 @@ What it checks: a visible GPU of sm_90, torch 2.11 to 2.13 with a cuDNN newer th
 first) and nothing that switches that kernel off. It is not reported if flash-attn is installed and importable and no
 model requests sdpa, because such a job does not use sdpa's kernels. The kernel itself was not run.
 
-Why it matters: with an explicit attention mask, a length of 64 modulo 128 and a row whose logsumexp is below -88.7,
-the backward returns NaN for the queries while the loss stays finite. DPO and KTO runs on padded batches failed at
+Why it matters: the backward returns NaN for the queries while the loss stays finite. This needs an explicit attention
+mask, a length of 64 modulo 128, and a row whose logsumexp is below -88.7. DPO and KTO runs on padded batches failed at
 random steps because of it.
 
 What to do: make cuDNN sdpa's last choice with the variable below (torch has read it since it prefers cuDNN; the older

@@ -3,7 +3,8 @@
 What it checks: the compute capability of every visible GPU against the range that flash-attn-4 4.0.0b36 accepts:
 forward on 8.x to 12.x, backward on 9.x to 12.x. For other releases of the beta this is a prediction.
 
-Why it matters: `AssertionError: Unsupported compute capability`, on Ampere and Ada only when the first backward runs.
+Why it matters: the first forward raises `AssertionError: Unsupported compute capability`. On Ampere and Ada, only the
+first backward does.
 
 What to do: use flash_attention_2 or sdpa on this GPU.
 

@@ -4,9 +4,9 @@ What it checks: the machine code (SASS) and PTX inside flash_attn_2_cuda, read f
 of sm_80 and newer. Machine code for sm_XY runs on the same major version with the same or a higher minor; PTX runs on
 anything newer.
 
-Why it matters: "CUDA error: no kernel image is available for execution on the device" at the first attention call.
-flash-attn's own build has targets 80, 90, 100 and 120, the last two only with nvcc 12.8 or newer, and no PTX; an
-image built with FLASH_ATTN_CUDA_ARCHS=90 supports only Hopper.
+Why it matters: the first attention call raises "CUDA error: no kernel image is available for execution on the device".
+flash-attn's default targets are 80, 90, 100 and 120, the last two only with nvcc 12.8 or newer, without PTX. An image
+built with FLASH_ATTN_CUDA_ARCHS=90 supports only Hopper.
 
 What to do: build it again for this GPU, or select sdpa.
 

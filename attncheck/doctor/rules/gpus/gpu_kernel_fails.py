@@ -1,7 +1,7 @@
 """A tiny torch kernel fails on a visible GPU.
 
-What it checks: the examined torch computes a 64 x 64 matrix product on every visible GPU, each in its own process,
-and its sum is compared with the CPU's. A GPU that torch was not compiled for has its own rule.
+What it checks: the examined torch computes a 64 x 64 matrix product on every visible GPU, each in its own process. Its
+sum is compared with the CPU's. A GPU that torch was not compiled for has its own rule.
 
 Why it matters: no job can run on this GPU with this torch. A wrong sum means broken hardware.
 

@@ -2,8 +2,8 @@
 
 What it checks: the compute capability of every visible GPU, against sm_80, the oldest that flash-attn 2 accepts.
 
-Why it matters: `RuntimeError: FlashAttention only supports Ampere GPUs or newer.` comes at the first attention
-forward, after the model has been loaded. Packing and sequence parallelism that need flash-attn are unavailable too.
+Why it matters: the first attention forward raises `RuntimeError: FlashAttention only supports Ampere GPUs or newer.`,
+after the model was loaded. Packing and sequence parallelism that need flash-attn are unavailable too.
 
 What to do: use sdpa, whose own kernels run on these GPUs, or make only newer GPUs visible to the job.
 

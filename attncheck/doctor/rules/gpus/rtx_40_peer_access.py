@@ -3,8 +3,8 @@
 What it checks: accelerate's own test: more than one GPU, one of them an "RTX 40", a driver below 550.40.07, and
 NCCL_P2P_DISABLE or NCCL_IB_DISABLE not set.
 
-Why it matters: `NotImplementedError: Using RTX 4000 series doesn't support faster communication broadband via P2P or
-IB` as soon as a Trainer starts under torchrun. `accelerate launch` sets both variables itself.
+Why it matters: under torchrun, a Trainer stops at start with `NotImplementedError: Using RTX 4000 series doesn't
+support faster communication broadband via P2P or IB`. `accelerate launch` sets both variables itself.
 
 What to do: set both variables, or update the driver.
 

@@ -2,8 +2,9 @@
 
 What it checks: the size of /dev/shm, against 512 MiB, if more than one GPU is visible. Docker's default is 64 MiB.
 
-Why it matters: NCCL puts buffers there for ranks that cannot reach each other directly and data loaders pass batches
-through it: "Error while creating shared memory segment", "unable to open shared memory object", or a bus error.
+Why it matters: NCCL keeps buffers there for ranks that cannot reach each other directly, and data loaders pass batches
+through it. The job stops with "Error while creating shared memory segment", "unable to open shared memory object", or a
+bus error.
 
 What to do: start the container with more shared memory, or with the host's.
 

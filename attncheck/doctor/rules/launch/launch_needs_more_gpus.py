@@ -1,8 +1,8 @@
 """The launch needs more GPUs than are available.
 
-What it checks: the GPUs that the launch's processes, or verl's pools under Ray, need together, against the GPUs
-visible to a job on this machine (or the target), times the nodes that the launch names. Other placements under Ray
-are not judged, because a launch does not say how many nodes join the cluster.
+What it checks: the GPUs that the launch's processes, or verl's pools under Ray, need together. They are compared with
+the GPUs visible to a job on this machine (or the target), times the nodes that the launch names. Other placements under
+Ray are not judged, because a launch does not say how many nodes join the cluster.
 
 Why it matters: torchrun fails when it starts a rank without a GPU. Ray does not fail: it waits forever for the
 placement, without an error.

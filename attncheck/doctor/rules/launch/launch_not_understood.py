@@ -1,7 +1,7 @@
 """Part of the launch can only be known at run time.
 
-What it checks: parts of the launch that depend on the user's environment or on a command's output, files that it
-names but that are not available here, and settings whose default was assumed because their value is unknown.
+What it checks: parts of the launch that depend on the user's environment or on a command's output, and files that it
+names but that are not available here. It also covers settings with an unknown value for which the default was assumed.
 
 Why it matters: unknown settings are not judged, and a clean answer does not cover them.
 

@@ -1,10 +1,10 @@
 """The launch uses a package that is not installed.
 
-What it checks: whether these are installed: the packages that the framework always imports, flash-attn 2, 3 or 4 if
-the launch requests it, `kernels` for a Hub kernel, ring-flash-attn for ring attention, and liger-kernel for its
+What it checks: whether the packages that the framework always imports are installed. It also checks flash-attn 2, 3 or
+4 if the launch requests it, `kernels` for a Hub kernel, ring-flash-attn for ring attention, and liger-kernel for its
 kernels.
 
-Why it matters: OpenRLHF cannot even be imported without flash-attn, whatever implementation is requested; other
+Why it matters: OpenRLHF cannot even be imported without flash-attn, regardless of the requested implementation. Other
 frameworks stop when the model is loaded, or continue with another implementation.
 
 What to do: install it as the finding says or, if the framework allows it, request another implementation.
@@ -85,7 +85,7 @@ def _missing_package_problem(
     framework_installed = isinstance(snapshot.package(job.framework), Known)
     return Problem(
         message=f"{describe_job(job)} needs {package}, which is not installed: {reason}",
-        evidence=(f"static lane: no distribution {package}",),
+        evidence=(f"static lane: {package} was not found",),
         fixes=(*install_fixes, *other_fixes),
         subject=package,
         predicted=not framework_installed and not snapshot.lists("torch"),

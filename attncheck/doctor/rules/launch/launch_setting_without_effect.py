@@ -1,7 +1,8 @@
 """A setting of the launch has no effect in this version of the framework.
 
 What it checks: settings that the framework's release accepts but never uses: determinism switches of removed
-functions, liger for a model that it has no kernels for.
+functions, liger for a model that it has no kernels for. The attention and the dtype are also compared with the values
+that the program's own source gives `from_pretrained`, if the program does not read the setting.
 
 Why it matters: the launch looks reproducible or fast, but is not.
 

@@ -1,7 +1,7 @@
 """Rollouts and training compute log-probabilities with different engines, and the launch does not correct for it.
 
-What it checks: a reinforcement-learning launch with vLLM or SGLang rollouts, if the release can weight samples by the
-ratio of the two probabilities (verl since 0.6.0, TRL since 0.23.0, OpenRLHF since 0.8.9) but the launch has that off.
+What it checks: a reinforcement-learning launch with vLLM or SGLang rollouts that does not correct for the ratio of the
+two probabilities, if its release can weight samples by it (verl since 0.6.0, TRL since 0.23.0, OpenRLHF since 0.8.9).
 
 Why it matters: the effect is silent. Other kernels, other batch sizes and 8-bit rollouts give different
 log-probabilities for the same weights. The ratio is not 1 on the first step, KL spikes, and entropy and reward may

@@ -2,8 +2,8 @@
 
 What it checks: the query and key/value heads of the model against the tensor parallelism of the launch.
 
-Why it matters: a rank gets no heads, or only part of one: "Tensor query has shape  with a zero dimension" from
-transformers' flash attention, an assertion of the framework, or a reshape that fails.
+Why it matters: a rank gets no heads, or only part of one. transformers' flash attention raises "Tensor query has shape
+with a zero dimension", an assertion of the framework fails, or a reshape does.
 
 What to do: use a size that divides the number of heads.
 

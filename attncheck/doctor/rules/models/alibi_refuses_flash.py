@@ -2,7 +2,8 @@
 
 What it checks: falcon with `alibi: true` (falcon-rw): its class declares flash attention, but its forward refuses it.
 
-Why it matters: "`alibi` is not supported when `use_flash_attn` is True", at the first forward, after loading.
+Why it matters: the first forward raises "`alibi` is not supported when `use_flash_attn` is True", after the model was
+loaded.
 
 What to do: use sdpa or eager.
 

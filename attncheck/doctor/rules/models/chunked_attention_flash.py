@@ -3,8 +3,8 @@
 What it checks: whether some layer attends within chunks (llama4: attention_chunk_size) while this transformers accepts
 flash_attention_2 for the model's class.
 
-Why it matters: "Flash attention cannot handle chunked attention, and the key-value length is larger than the chunk
-size", at the first batch longer than the chunk. Shorter training never shows it.
+Why it matters: the first batch longer than the chunk raises "Flash attention cannot handle chunked attention, and the
+key-value length is larger than the chunk size". Training on shorter rows never shows it.
 
 What to do: use sdpa, flex_attention or eager.
 

@@ -4,8 +4,8 @@ What it checks: whether the installed class refuses every fused attention, and t
 for one sequence of max_position_embeddings tokens: heads × length² × 6 bytes (half-precision scores and their fp32
 softmax) in each layer.
 
-Why it matters: "CUDA out of memory" inside softmax, at long sequences only. No setting helps, because the class has
-no other attention.
+Why it matters: at long sequences, softmax raises "CUDA out of memory". No setting helps, because the class has no other
+attention.
 
 What to do: keep sequences short, or use another model. The evidence names the length at which one layer's scores fill
 half of the smallest GPU.

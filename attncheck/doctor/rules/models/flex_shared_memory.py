@@ -3,8 +3,8 @@
 What it checks: a head size above 128 if flex_attention is requested, on sm_86, sm_89 or sm_12x, which have 99 KiB of
 shared memory per block.
 
-Why it matters: "No valid triton configs. OutOfMemoryError: out of resource: shared memory, Required: 114688, Hardware
-limit: 101376", when the backward pass is compiled.
+Why it matters: compiling the backward pass raises "No valid triton configs. OutOfMemoryError: out of resource: shared
+memory, Required: 114688, Hardware limit: 101376".
 
 What to do: use another attention, or smaller blocks (`kernel_options={"BLOCK_M1": 16, "BLOCK_N1": 16, …}`, not tried
 here).

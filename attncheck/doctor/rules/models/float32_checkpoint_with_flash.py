@@ -3,8 +3,8 @@
 What it checks: dtype in config.json. transformers 5 loads a model in its checkpoint's dtype; transformers 4 loads any
 checkpoint in float32 by default.
 
-Why it matters: "FlashAttention only support fp16 and bf16 data type" if neither the load nor autocast casts it. It
-typically appears in an evaluation or generate() outside the trainer.
+Why it matters: if neither the load nor autocast casts it, flash-attn raises "FlashAttention only support fp16 and bf16
+data type". This typically happens in an evaluation or generate() outside the trainer.
 
 What to do: load with dtype=torch.bfloat16, or train with bf16 on.
 

@@ -4,7 +4,7 @@ What it checks: a head size above 192 on sm_86, sm_89 or sm_12x, which have 99 K
 flash-attn before 2.5.5. With 2.5.5 or newer, whether the model has attention dropout, which is still not supported
 there.
 
-Why it matters: "FlashAttention backward for head dim > 192 requires A100/A800 or H100/H800", at the first backward.
+Why it matters: the first backward raises "FlashAttention backward for head dim > 192 requires A100/A800 or H100/H800".
 
 What to do: install flash-attn 2.5.5 or newer and set attention_dropout to 0, or use sdpa.
 

@@ -3,8 +3,8 @@
 What it checks: the largest q/k head size over all layers, from config.json and the installed class. Gemma 4 has 512
 on its full_attention layers, although its class declares flash attention.
 
-Why it matters: "FlashAttention forward only supports head dimension at most 256", raised in the first such layer, after
-the weights are loaded.
+Why it matters: the first such layer raises "FlashAttention forward only supports head dimension at most 256", after the
+weights are loaded.
 
 What to do: use sdpa or flex_attention.
 

@@ -5,8 +5,9 @@ the model's own code, in a child process. If that raises, it is built again with
 names the fields without which it can be built.
 
 Why it matters: `from_pretrained` builds the same class in the same way and raises the same error on every rank, after
-the job was queued: a pad_token_id past the vocabulary ("Padding_idx must be within num_embeddings"), a rope_type or
-an activation that this release does not know (KeyError), a hidden size that is not a multiple of the heads.
+the job was queued. Examples are a pad_token_id past the vocabulary ("Padding_idx must be within num_embeddings"), a
+rope_type or an activation that this release does not know (KeyError), and a hidden size that is not a multiple of the
+heads.
 
 What to do: correct the named field. A token id, a dtype or `architectures` can be removed. A size must match the
 checkpoint. A rope_type that this transformers does not know needs a newer release.

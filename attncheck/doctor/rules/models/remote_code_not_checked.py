@@ -1,7 +1,7 @@
 """The model has its own code, which attncheck never runs.
 
-What it checks: whether config.json names its own code (`auto_map`) and the installed transformers has no class of
-that type, so it is unknown which attention the model accepts.
+What it checks: whether config.json names its own code (`auto_map`) and the installed transformers has no class of that
+type. It is then unknown which attention the model accepts.
 
 Why it matters: such a model's attention is defined by its own Python files. attncheck checked what follows from
 config.json, but not what the class accepts.

@@ -4,8 +4,8 @@ What it checks: models with m-rope (position_ids of shape [3, batch, length]) in
 flash attention: before 4.54.0 for the Qwen-VL family, before 5.4.0 for Qwen3.5, before 5.0.0 for glm4v, glm4v_moe and
 ernie4_5_vl_moe.
 
-Why it matters: with one row per batch, cu_seqlens are computed from 3 × length positions: "CUDA error: an illegal
-memory access was encountered", reported elsewhere, or a meaningless loss.
+Why it matters: with one row per batch, cu_seqlens are computed from 3 × length positions. The job stops with "CUDA
+error: an illegal memory access was encountered", often at a later call, or has a meaningless loss.
 
 A packing launch of ms-swift 3.3 to 3.7 is not judged: it passes its own positions to flash attention (llm/template/
 base.py:1845 of 3.6.4), and says itself which transformers that needs.

@@ -2,8 +2,8 @@
 
 What it checks: the model's type against the two that LLaMA-Factory 0.9.5 refuses.
 
-Why it matters: "Neat packing is not supported for gemma4, gpt_oss models for now.", at the first batch, only with
-`neat_packing: true`.
+Why it matters: with `neat_packing: true`, the first batch raises "Neat packing is not supported for gemma4, gpt_oss
+models for now."
 
 What to do: leave neat_packing off for this model.
 

@@ -1,8 +1,9 @@
 """The installed trainer packs documents into a row without marking where each begins.
 
-What it checks: `doctor --deep` takes the first batch of the installed TRL's SFTTrainer, packed and padding-free,
-under each attention name. It looks for what separates the documents of a row: position_ids that restart, cu_seqlens,
-seq_idx. With a launch, only that launch's layout and attention are checked.
+What it checks: `doctor --deep` makes the trainers of the installed TRL, LLaMA-Factory and ms-swift, and takes their
+first batch, packed and padding-free, under each attention name. It looks for what separates the documents of a row:
+position_ids that restart, cu_seqlens, seq_idx, a mask with blocks. With a launch, only that launch's trainer, layout
+and attention are checked.
 
 Why it matters: the error is silent. Without boundaries the documents of a row attend to each other. Which keys a
 batch has depends on the release, the layout and the spelling of the attention's name.
@@ -10,7 +11,7 @@ batch has depends on the release, the layout and the spelling of the attention's
 What to do: use an attention, by its exact name, for which the batch marks the documents, or a newer release of the
 trainer.
 
-Source: the measurement (attncheck/doctor/experiments/worker/main.py). Faults of this kind: huggingface/trl#3942.
+Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/trl#3942.
 """
 
 from collections.abc import Iterator
@@ -29,46 +30,51 @@ LAYOUT_NAMES = {"packing": "packed", "padding_free": "padding-free"}
 
 
 def check(snapshot: Snapshot) -> Problems:
-    experiments = snapshot.measurements
+    batches = [item for item in snapshot.measurements.batches if item.layout in LAYOUT_NAMES]
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
-    for layout, name in LAYOUT_NAMES.items():
-        measured = [item for item in experiments.batches if item.layout == layout and not item.error]
+    for trainer, layout in dict.fromkeys(
+        (item.trainer, item.layout) for item in batches if item.layout in LAYOUT_NAMES
+    ):
+        measured = [item for item in batches if (item.trainer, item.layout) == (trainer, layout) and not item.error]
         leaking = [item for item in measured if not item.separates and (job is None or _is_of_job(item, job))]
         if not leaking:
             continue
         separating = [item.attention for item in measured if item.separates]
-        version = need(snapshot.package("trl"), "trl").version
+        version = need(snapshot.package(trainer), trainer).version
         attentions = ", ".join(item.attention for item in leaking)
         yield Problem(
             message=(
-                f"trl {version} gives {name} rows no document boundaries under {attentions}: documents "
-                "attend to each other"
+                f"{trainer} {version} gives {LAYOUT_NAMES[layout]} rows no document boundaries under {attentions}: "
+                "documents attend to each other"
             ),
             evidence=tuple(f"measured: {item.attention}: a batch has {', '.join(item.keys)}" for item in leaking[:3]),
-            fixes=tuple(_iter_fixes(snapshot, separating)),
-            subject=describe_job(job) if job is not None else f"trl {version}",
+            fixes=tuple(_iter_fixes(snapshot, trainer, separating)),
+            subject=describe_job(job) if job is not None else f"{trainer} {version}",
             predicted=job is None,
             locations=locate_settings(job, "packing") if job is not None else (),
         )
 
 
 def _is_of_job(item: BatchMeasurement, job: Job) -> bool:
-    """Return whether a launch has this layout and attention, and its settings were not reported already."""
+    """Return whether a launch has this trainer, layout and attention, and its settings were not reported already."""
     is_reported = any(problem.consequence == "wrong" for problem in job.problems)
-    is_packed = job.plan.packed and job.framework == "trl" and job.trainer == "sft"
+    is_packed = job.plan.packed and job.framework == item.trainer and job.trainer == "sft"
     layout = "padding_free" if job.plan.packing != "padding" and "packing" not in job.locations else "packing"
     return (
         is_packed and not is_reported and layout == item.layout and effective_attn_implementation(job) == item.attention
     )
 
 
-def _iter_fixes(snapshot: Snapshot, separating: list[str]) -> Iterator[Fix]:
+def _iter_fixes(snapshot: Snapshot, trainer: str, separating: list[str]) -> Iterator[Fix]:
     for name in separating[:1]:
         if isinstance(snapshot.job, Known):
             yield change_settings(f"use {name}", {"attn_implementation": name})
         else:
             yield set_attn_implementation(snapshot, name)
-    yield install_packages(snapshot, "trl>=0.23.1")
+    if trainer == "trl":
+        yield install_packages(snapshot, "trl>=0.23.1")
+    elif not separating:
+        yield Fix("do not pack", "setting", "packing: false")
 
 
 RULE = Rule("ATN460", "error", check)

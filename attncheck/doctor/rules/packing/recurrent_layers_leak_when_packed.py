@@ -1,7 +1,7 @@
 """The model's recurrent layers leak their state from one packed document into the next.
 
 What it checks: layers of linear attention, Mamba or convolution, and whether this transformers passes cu_seqlens to
-them (qwen3_next since 5.9.0, qwen3_5 since 5.2.0 …) with kernels that use it. Without flash-linear-attention and
+them (qwen3_next and qwen3_5 since 5.9.0 …) with kernels that use it. Without flash-linear-attention and
 causal-conv1d, the plain torch fallback ignores cu_seqlens.
 
 Why it matters: the error is silent. Attention layers separate documents, but recurrent layers do not. It only matters
@@ -11,8 +11,8 @@ What to do: do not pack this model, or install the kernels and pass cu_seq_lens_
 DataCollatorWithFlattening(return_flash_attn_kwargs=True) does). Mamba layers take seq_idx instead
 (`return_seq_idx=True`), which mamba-ssm's kernels use.
 
-Source: transformers 4.57.3, 5.9.0, 5.17.0 and 5.23.0, models/qwen3_next/modeling_qwen3_next.py
-(`torch_chunk_gated_delta_rule(**kwargs)`); huggingface/transformers#46093.
+Source: transformers 4.57.3, 5.2.0, 5.8.1, 5.9.0, 5.17.0 and 5.23.0, models/qwen3_next/modeling_qwen3_next.py and
+models/qwen3_5/modeling_qwen3_5.py (`self.linear_attn(…, **kwargs)`); huggingface/transformers#46093.
 """
 
 from attncheck.doctor.fixes.recurrent import find_missing_kernels, install_kernels

@@ -3,8 +3,8 @@
 What it checks: transformers' version and the model's type against the releases that raise, and the launch's padding
 side, or the tokenizer's padding_side. GRPO in TRL before 0.22 pads completions on the right.
 
-Why it matters: "You are attempting to perform batched generation with padding_side='right'", in generation, and also in
-training while use_cache is on.
+Why it matters: generation raises "You are attempting to perform batched generation with padding_side='right'". Training
+raises it too while use_cache is on.
 
 What to do: upgrade transformers to 5.2.0 or newer, train with use_cache=False and generate with left padding, or use
 sdpa. A launch with gradient checkpointing has no cache in training and is not reported.

@@ -1,14 +1,14 @@
 """A token of the tokenizer, or an id in the configuration, has no row in the model's embedding.
 
-What it checks: the padding, end and begin ids of config.json and generation_config.json, the special tokens of the
-tokenizer, those that loading it would append to its vocabulary, and its highest added token, against the number of
-rows of the input embedding: from the installed class, built without weights, or else vocab_size. For a model that
-also reads images or sound, only the three ids are judged, because its code may replace other tokens before they are
-embedded.
+What it checks: token ids against the number of rows of the input embedding (from the installed class, built without
+weights, or else vocab_size). The ids are the padding, end and begin ids of config.json and generation_config.json, the
+tokenizer's special tokens, those that loading it would append to its vocabulary, and its highest added token. For a
+model that also reads images or sound, only the three ids of the configuration are judged, because its code may replace
+other tokens before they are embedded.
 
-Why it matters: a token was added but the embedding was not resized. The first batch with that token fails:
-"IndexError: index out of range in self" on a CPU; on a GPU "CUDA error: device-side assert triggered", reported
-elsewhere, usually in attention. If it is the padding token, every padded batch fails.
+Why it matters: a token was added but the embedding was not resized. The first batch with that token fails. A CPU
+reports "IndexError: index out of range in self". A GPU reports "CUDA error: device-side assert triggered", usually at a
+later call in attention. If it is the padding token, every padded batch fails.
 
 It is an error if the launch is known and its framework does not resize the embedding; a custom script may do so.
 

@@ -5,7 +5,7 @@ others: the symbols that they need from torch, against those that it exports. If
 outcome decides. flash-attn is ATN104, flash-attn-3 ATN126; torchvision, torchaudio and xformers are ATN123; a vllm
 whose METADATA names another torch is ATN156.
 
-Why it matters: "undefined symbol" at import.
+Why it matters: the import raises "undefined symbol".
 
 What to do: install the release that belongs to this torch. The finding names the required torch, if the package
 states it.

@@ -4,7 +4,7 @@ What it checks: the CUDA libraries that the extensions of vllm, causal-conv1d, m
 and others need, and that neither torch, NVIDIA's packages nor the system has. If the import was tried, its message
 decides. flash-attn is ATN105, flash-attn-3 ATN126, xformers ATN167.
 
-Why it matters: "libcudart.so.12: cannot open shared object file" at import. A torch upgrade to CUDA 13 breaks
+Why it matters: the import raises "libcudart.so.12: cannot open shared object file". A torch upgrade to CUDA 13 breaks
 everything that was compiled against CUDA 12, even at the same version of torch.
 
 What to do: install torch's build for the package's CUDA if the package is a wheel, or build the package again.

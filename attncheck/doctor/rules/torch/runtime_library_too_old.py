@@ -4,7 +4,7 @@ What it checks: the highest GLIBCXX_, CXXABI_ and GCC_ version that each extensi
 libstdc++ and libgcc that the loader uses after torch is imported: by torch's and Python's own search paths,
 LD_LIBRARY_PATH, and the system. If the import was tried, its message decides. Otherwise the finding is a prediction.
 
-Why it matters: "version `GLIBCXX_3.4.32' not found" at import. Unofficial wheels have no manylinux tag, so pip
+Why it matters: the import raises "version `GLIBCXX_3.4.32' not found". Unofficial wheels have no manylinux tag, so pip
 installs them anywhere. Often the machine has a newer copy, conda's or the system's, but does not load it.
 
 What to do: if the machine has a newer copy, put it first with LD_PRELOAD. Otherwise build the package on this

@@ -1,12 +1,12 @@
 """triton lacks a C compiler or Python headers, which it needs to compile its launchers.
 
-What it checks: CC, else gcc or clang on PATH, and Python.h in the folder that sysconfig names, on a machine with a
-GPU if liger-kernel, verl, OpenRLHF or a launch that compiles will use triton. This is a prediction, because triton
-reuses launchers from its cache.
+What it checks: whether CC, gcc or clang is on PATH, and whether Python.h is in the folder that sysconfig names. This is
+checked on a machine with a GPU if liger-kernel, verl, OpenRLHF or a launch that compiles will use triton. It is a
+prediction, because triton reuses launchers from its cache.
 
 Why it matters: triton compiles a small C file for the first kernel of every job. Without a compiler it raises "Failed
-to find C compiler. Please specify via CC environment variable.", without the headers "fatal error: Python.h: No such
-file or directory". Slim and runtime images lack both.
+to find C compiler. Please specify via CC environment variable." Without the headers it raises "fatal error: Python.h:
+No such file or directory". Slim and runtime images lack both.
 
 What to do: install gcc, or the headers of this Python.
 

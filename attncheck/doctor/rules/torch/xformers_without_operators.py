@@ -1,7 +1,7 @@
 """xformers is installed but cannot run any of its operators.
 
-What it checks: whether xformers' compiled library exists, was built with CUDA and for this Python, and finds the CUDA
-runtime that it was linked against, if torch has CUDA. Symbols that torch lacks are ATN123.
+What it checks: if torch has CUDA, whether xformers' compiled library exists, was built with CUDA and for this Python,
+and finds the CUDA runtime that it was linked against. Symbols that torch lacks are ATN123.
 
 Why it matters: xformers catches the loader's error, so the import succeeds with a warning, but the first
 memory_efficient_attention raises NotImplementedError: "xFormers wasn't build with CUDA support".

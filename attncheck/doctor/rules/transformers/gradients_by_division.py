@@ -1,8 +1,9 @@
 """The installed trainer's gradients depend on how a batch is divided.
 
-What it checks: `doctor --deep` trains one step on two documents of unequal length with the installed Trainer (and
-TRL's SFTTrainer): as one batch, as two micro-batches, and as two imitated replicas of nn.DataParallel. Norm and
-direction of the gradient before the optimiser are compared with the gradient of the same loss over the same tokens.
+What it checks: `doctor --deep` trains one step on two documents of unequal length with the installed Trainer, and with
+the trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-batches, and (the first two) as two
+imitated replicas of nn.DataParallel. Norm and direction of the gradient before the optimiser are compared with the
+gradient of the same loss over the same tokens.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
 different objective. Clipping, weight decay and optimisers that depend on scale then behave differently.
@@ -10,7 +11,7 @@ different objective. Clipping, weight decay and optimisers that depend on scale 
 What to do: use a release of transformers, accelerate or the framework in which the ratio is 1, or do not divide the
 batch that way: one process per GPU, no accumulation.
 
-Source: the measurement (attncheck/doctor/experiments/worker/main.py). Faults of this kind: huggingface/transformers
+Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
 #40709, #37474, #43919; huggingface/accelerate#3533.
 """
 
@@ -28,10 +29,11 @@ SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas
 def check(snapshot: Snapshot) -> Problems:
     experiments = snapshot.measurements
     for measurement in experiments.gradients:
-        if not _is_wrong(experiments, measurement) or not _may_happen(snapshot, measurement):
+        if not _is_wrong(experiments, measurement) or not _may_happen(snapshot, experiments, measurement):
             continue
-        if measurement.trainer != "transformers" and _is_wrong_in_transformers(snapshot, experiments, measurement):
-            continue
+        is_shared = _is_wrong_in_transformers(experiments, measurement)
+        if is_shared and measurement.trainer != "transformers" and not isinstance(snapshot.job, Known):
+            continue  # reported of transformers itself
         baseline = experiments.baseline(measurement.trainer)
         against = measurement.ratio / baseline.ratio if baseline is not None else measurement.ratio
         direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
@@ -46,7 +48,7 @@ def check(snapshot: Snapshot) -> Problems:
                 else f"measured: norm {measurement.ratio:.4f} of the right one",
                 f"the trainer logs a norm of {measurement.logged:.4f} of the right one",
             ),
-            fixes=tuple(_iter_fixes(snapshot, measurement)),
+            fixes=tuple(_iter_fixes(snapshot, measurement, is_shared)),
             subject=_name_package(snapshot, measurement.trainer),
             predicted=measurement.division != "one batch",
         )
@@ -60,15 +62,15 @@ def _is_wrong(experiments: Experiments, measurement: GradientMeasurement) -> boo
     return measurement.points_elsewhere or is_scaled
 
 
-def _is_wrong_in_transformers(snapshot: Snapshot, experiments: Experiments, measurement: GradientMeasurement) -> bool:
-    """Return whether transformers' own Trainer has the same fault with the same division and is reported instead."""
-    return not isinstance(snapshot.job, Known) and any(
+def _is_wrong_in_transformers(experiments: Experiments, measurement: GradientMeasurement) -> bool:
+    """Return whether transformers' own Trainer has a fault with the same division."""
+    return any(
         other.trainer == "transformers" and other.division == measurement.division and _is_wrong(experiments, other)
         for other in experiments.gradients
     )
 
 
-def _may_happen(snapshot: Snapshot, measurement: GradientMeasurement) -> bool:
+def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: GradientMeasurement) -> bool:
     """Return whether no other rule reports it, and the launch, if there is one, may divide its batch like this."""
     package = snapshot.package("transformers")
     is_known = isinstance(package, Known) and package.value.faults.get(DIVIDES_TWICE, False)
@@ -77,17 +79,19 @@ def _may_happen(snapshot: Snapshot, measurement: GradientMeasurement) -> bool:
     if not isinstance(snapshot.job, Known):
         return True
     job = snapshot.job.value
-    if job.framework not in TRAINER_FRAMEWORKS or (measurement.trainer == "trl") != (job.framework == "trl"):
+    has_own = job.framework == "trl" or experiments.baseline(job.framework) is not None
+    if job.framework not in TRAINER_FRAMEWORKS or measurement.trainer != (job.framework if has_own else "transformers"):
         return False
     if measurement.division == "two replicas":
         return job.world_size == Known(1) and len(snapshot.visible_devices()) > 1
     return measurement.division == "one batch" or job.plan.accumulation > 1
 
 
-def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement) -> Iterator[Fix]:
+def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared: bool) -> Iterator[Fix]:
     if measurement.division in SETTINGS:
         yield Fix("do not divide the batch this way", "setting", SETTINGS[measurement.division])
-    yield install_packages(snapshot, "transformers>=5.5.4")
+    if is_shared:
+        yield install_packages(snapshot, "transformers>=5.5.4")
 
 
 def _name_package(snapshot: Snapshot, name: str) -> str:

@@ -6,8 +6,8 @@ was tried, the outcome decides. Not reported here: torch (ATN101), triton (ATN12
 ATN142, ATN146), requirements of flash-attn-4 (ATN127), and packages that are installed in another version (ATN147).
 
 Why it matters: `pip install --no-deps`, which is the best way to install flash-attn's wheels, omits requirements.
-flash-attn without einops imports, and flash_attention_2 still fails when the model is loaded, because
-`flash_attn.bert_padding`, which transformers, verl and OpenRLHF take their unpadding from, imports einops.
+Without einops, flash-attn can be imported, but flash_attention_2 fails when the model is loaded: transformers, verl and
+OpenRLHF import their unpadding from `flash_attn.bert_padding`, which imports einops.
 
 What to do: install the missing package; the finding has the command. No other package has to change.
 

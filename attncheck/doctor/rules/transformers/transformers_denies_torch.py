@@ -3,8 +3,8 @@
 What it checks: whether transformers' `is_torch_available()` is False although torch can be imported. Without the
 import lane, whether USE_TORCH or USE_TF switches torch off in a transformers that reads them (4.x).
 
-Why it matters: "None of PyTorch, TensorFlow >= 2.0, or Flax have been found. Models won't be available": every model
-class becomes a placeholder that raises.
+Why it matters: transformers prints "None of PyTorch, TensorFlow >= 2.0, or Flax have been found. Models won't be
+available", and every model class becomes a placeholder that raises.
 
 What to do: unset the variable.
 

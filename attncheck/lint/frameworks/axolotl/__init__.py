@@ -93,7 +93,7 @@ def _detect_kind(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     name = read_settings(launch, FRAMEWORK.newest).get("base_model")
     return name if isinstance(name, str) else ""
 
@@ -171,9 +171,7 @@ def _is_named_flash_4(settings: AxolotlSettings) -> bool:
 
 
 def _resolve_packing(settings: AxolotlSettings) -> Packing:
-    """Return how the documents of a row are separated; if the mask is kept, transformers does not look for their
-    bounds.
-    """
+    """Return how a row's documents are separated; if the mask is kept, transformers ignores their bounds."""
     if not settings.packed:
         return "padding"
     if not settings.isolates_documents:
@@ -183,8 +181,7 @@ def _resolve_packing(settings: AxolotlSettings) -> Packing:
 
 
 def _pads_left(settings: AxolotlSettings) -> bool:
-    """Return whether rows are padded on the left: only for Mistral, unpacked, with flash attention
-    (loaders/tokenizer.py:207)."""
+    """Return whether rows are padded on the left: unpacked Mistral with flash attention (loaders/tokenizer.py:207)."""
     model = settings.snapshot.model if settings.snapshot is not None else None
     is_mistral = "mistral" in str(settings.get("base_model")).lower().rsplit("/", 1)[-1]
     if isinstance(model, Known):

@@ -24,8 +24,7 @@ def find_problems(settings: AxolotlSettings) -> tuple[SettingProblem, ...]:
 
 
 def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Check for packing that keeps the attention mask: transformers then ignores the bounds, so documents attend to
-    each other."""
+    """Check for packing that keeps the attention mask: transformers then lets documents attend to each other."""
     if not settings.packed or settings.isolates_documents or settings.is_on("rl"):
         return
     implementation = settings.implementation or "no implementation"
@@ -43,9 +42,7 @@ def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Check sample packing with reinforcement or preference learning, and batch flattening with packing or without
-    varlen.
-    """
+    """Check sample packing with preference or reinforcement learning; batch flattening with packing or no varlen."""
     rl = settings.get("rl")
     if settings.packed and rl:
         yield from settings.setting_problem(

@@ -1,5 +1,4 @@
-"""Problems with names of axolotl's settings: two names of one setting, old names, those of plugins and the command
-line.
+"""Problems with names of axolotl's settings: duplicates, old names, those of plugins and the command line.
 
 `constraints` says which releases have each problem and where it was read.
 """
@@ -164,9 +163,7 @@ def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Check for options with underscores: `axolotl train` accepts only dashes, and passes unknown options to the
-    launcher.
-    """
+    """Check for options with underscores: `axolotl train` accepts only dashes, and passes other options on."""
     words = [word.text for word in settings.launch.words]
     if words[:1] != ["axolotl"]:
         return

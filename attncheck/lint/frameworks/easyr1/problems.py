@@ -1,4 +1,4 @@
-"""Problems with settings that EasyR1 cannot honour since v0.3.0; lines are those of b44b311 (0.3.3.dev0)."""
+"""Problems with settings that EasyR1, since v0.3.0, cannot honour; lines are those of b44b311 (0.3.3.dev0)."""
 
 from collections.abc import Iterator
 

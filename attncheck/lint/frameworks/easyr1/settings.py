@@ -94,7 +94,7 @@ class EasyR1Settings:
 
 
 def find_ulysses_key(settings: EasyR1Settings) -> str:
-    """Return this launch's name of Ulysses' size; v0.3.1 shortened it (workers/actor/config.py:87, then 99)."""
+    """Return this launch's name for Ulysses' size; v0.3.1 shortened it (workers/actor/config.py:87, then 99)."""
     return OLD_ULYSSES_KEY if settings.is_written(OLD_ULYSSES_KEY) else NEW_ULYSSES_KEY
 
 

@@ -1,5 +1,4 @@
-"""LLaMA-Factory 0.9.0 to 0.9.5: `llamafactory-cli train x.yaml key=value`, `train.py --…`, or the YAML or JSON file
-alone.
+"""LLaMA-Factory 0.9.0 to 0.9.5: `llamafactory-cli train x.yaml key=value`, `train.py --…`, or the file alone.
 
 Words of the form key=value override the file's keys (0.9.5 hparams/parser.py:82-93, OmegaConf). Names that no dataclass
 has are refused unless ALLOW_EXTRA_ARGS is set. Trainable weights are float32 unless pure_bf16 is set
@@ -61,7 +60,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return (
         _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_text("model_name_or_path")
         or ""

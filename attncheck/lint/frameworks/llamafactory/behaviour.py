@@ -96,9 +96,7 @@ class LaunchReading:
 
     @property
     def packed(self) -> bool:
-        """Whether documents are packed into one row; in stage pt they are, unless `packing` is off
-        (hparams/parser.py:520).
-        """
+        """Whether documents are packed into a row; the default in stage pt (hparams/parser.py:520)."""
         packing = self.settings.get_text("packing")
         if self.stage not in ("sft", "pt"):
             return False
@@ -111,15 +109,13 @@ class LaunchReading:
 
     @property
     def mixes_documents(self) -> bool:
-        """Whether the documents of a row attend to each other; flash attention separates those of a single row by
-        positions.
-        """
+        """Whether a row's documents attend to each other; flash attention separates those of a single row."""
         has_positions = self.is_one_flash_row and self.is_at_least(POSITIONS_SINCE)
         return self.packed and not self.neat_packing and not has_positions
 
     @property
     def is_one_flash_row(self) -> bool:
-        """Whether flash attention computes a single row of sft and the release provides the positions that it reads."""
+        """Whether flash attention computes a single row of sft; it reads positions if the release gives them."""
         return self.stage == "sft" and self.implementation == "flash_attention_2" and self.batch == 1
 
 
@@ -175,19 +171,8 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `packing` alone: its mask is all ones, and only flash attention over one row uses the positions."""
-    is_pretraining = reading.stage == "pt"
-    constraint = reading.find_constraint(constraints.JOINED_TEXTS if is_pretraining else constraints.MASK_OF_ONES)
-    if constraint is None or not reading.mixes_documents:
-        return
-    if is_pretraining:
-        yield SettingProblem(
-            "wrong",
-            "stage pt joins texts into rows without borders, so they attend to each other",
-            (constraint.evidence,),
-            reading.find_location("packing", "stage"),
-            advice="packing: false, if texts must not attend to each other",
-            mild=True,
-        )
+    constraint = reading.find_constraint(constraints.MASK_OF_ONES)
+    if constraint is None or not reading.mixes_documents or reading.stage == "pt":  # joined rows are what pt trains on
         return
     is_neat_broken = not reading.is_at_least(NEAT_PACKING_BY_POSITIONS) and is_at_least(
         reading.transformers, MASKS_ARE_BOOL
@@ -218,9 +203,7 @@ def neat_packing_outside_sft(reading: LaunchReading) -> Iterator[SettingProblem]
 
 
 def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check neat packing with several rows: with fa2, the collator of 0.9.5 asserts one row; accumulation replaces the
-    others.
-    """
+    """Check neat packing with several rows: with fa2 the collator of 0.9.5 asserts one; the rest are accumulated."""
     constraint = reading.find_constraint(constraints.NEAT_PACKING_OF_MANY_ROWS)
     if constraint and reading.neat_packing and reading.implementation == "flash_attention_2" and reading.batch > 1:
         steps, rows = max(reading.settings.get_int("gradient_accumulation_steps", 1), 1), reading.batch

@@ -131,7 +131,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     settings = read_settings(launch, detect_verb(launch), FRAMEWORK.newest)
     names = (settings.get(field) for field in ("model", ms_swift.OLD_NAMES["model"]))
     return next((name for name in names if isinstance(name, str) and name), "")
@@ -271,9 +271,7 @@ def _hooked_implementations(settings: MsSwiftSettings) -> tuple[str, ...]:
 
 
 def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, ...]:
-    """Return the settings that the release does not know: argparse returns them, and ms-swift raises
-    (pipelines/base.py:43).
-    """
+    """Return the settings unknown to the release: argparse returns them, and ms-swift raises (pipelines/base.py:43)."""
     known_names = ms_swift.read_option_rows(settings.version, settings.verb == "rlhf")
     if "output_dir" not in known_names:  # without transformers' names, nothing can be judged
         return ()
@@ -295,7 +293,7 @@ def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, .
 
 
 def _format_new_name(settings: MsSwiftSettings, setting: Setting) -> tuple[str, ...]:
-    """Return the release's name of a setting, with its value if that changes too; () if it has no such setting."""
+    """Return the release's name for a setting, with its value if that changes too; () if it has no such setting."""
     if setting not in settings.renamed:
         return ()
     name, value = settings.renamed[setting]

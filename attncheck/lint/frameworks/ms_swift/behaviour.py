@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from packaging.version import Version
 
 from attncheck.core.arithmetic import largest_divisor
+from attncheck.doctor.knowledge.models import RECURRENT_VARLEN
 from attncheck.lint.fields import (
     Absent,
     Known,
@@ -137,9 +138,7 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 
 
 def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Check the head count from 3.4.1 to 3.8: only Ulysses exists, so the number of ranks must divide the number of
-    heads.
-    """
+    """Check the head count from 3.4.1 to 3.8, which have only Ulysses: the ranks must divide the heads."""
     size = settings.sequence_parallel_size
     if size < 2 or settings.uses_ring_variable or settings.uses_xtuner:
         return
@@ -193,8 +192,15 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         package = (
             snapshot.package("flash-linear-attention") if snapshot is not None and snapshot.distributions else None
         )
-        is_missing = isinstance(package, Absent)
-        if is_missing and settings.packed:
+        if settings.packed and size < 2 and _qwen3_5_drops_borders(settings):
+            yield from settings.setting_problem(
+                "wrong",
+                f"{_packing_field(settings)} with {model_type}: recurrent state leaks from one document into the next",
+                constraints.QWEN3_5_PACKED,
+                *fields,
+                sets=sets,
+            )
+        elif settings.packed and isinstance(package, Absent):
             yield from settings.setting_problem(
                 "refuses",
                 f"{_packing_field(settings)} with {model_type}: flash-linear-attention is not installed",
@@ -211,6 +217,13 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         *fields,
         sets=sets,
     )
+
+
+def _qwen3_5_drops_borders(settings: MsSwiftSettings) -> bool:
+    """Return whether the layers of Qwen3.5 are called without the borders of documents: by ms-swift or transformers."""
+    version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
+    is_old = isinstance(version, Known) and version.value < Version(RECURRENT_VARLEN["qwen3_5"])
+    return is_old or not settings.is_at_least(ms_swift.QWEN3_5_PACKED_SINCE)
 
 
 def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
@@ -234,9 +247,7 @@ def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator
 
 
 def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Check ms-swift's own Ulysses: it imports a name that exists since transformers 4.52, while METADATA allows older
-    ones.
-    """
+    """Check ms-swift's own Ulysses: it imports a name of transformers 4.52, while METADATA allows older releases."""
     version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
     is_old = isinstance(version, Known) and version.value < Version(FLASH_CHECK_SINCE)
     if settings.sequence_parallel_size < 2 or settings.uses_xtuner or not is_old:
@@ -257,9 +268,7 @@ def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Ite
 
 
 def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Check for preference learning with sequence parallelism before 3.4.1, when it was xtuner's and did not support
-    that.
-    """
+    """Check for preference learning with sequence parallelism before 3.4.1, when xtuner's did not support it."""
     if settings.verb == "rlhf" and settings.sequence_parallel_size > 1:
         yield from settings.setting_problem(
             "refuses",

@@ -82,7 +82,7 @@ VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("lora_target_modules", "target_modules"): TARGETS,  # 3.0.0 llm/train/tuner.py:90-103
 }
 NAMES_OF_MODULES = ("target_modules", "lora_target_modules")
-NO_MODULES = ("AUTO", "DEFAULT")  # of 2.x: the model's own choice, which 3.x does not have
+NO_MODULES = ("AUTO", "DEFAULT")  # 2.x: the model's own choice, which 3.x does not have
 # Names that were removed without a successor of the same meaning.
 GONE = frozenset(
     # 3.0.0: settings of torch, and of ms-swift's samplers and back ends; transformers' arguments are inherited since

@@ -25,6 +25,7 @@ LEFT_ROW_REFUSED_SINCE = "4.3.1"  # under sequence parallelism; before, one row 
 DERIVED_RING_SINCE = "3.9.0"  # Ulysses over gcd(key/value heads, size) ranks, a ring over the rest
 FLASH_4_SINCE = "4.2.0"  # flash_attention_4 also supports packing (arguments/sft_args.py:190)
 CONFIG_OPTION_RANGE = ("3.10.0", "4.1.0")  # --config file.yaml; since, the file is the first argument (cli/main.py:41)
+QWEN3_5_PACKED_SINCE = "4.3.1"  # the patch takes cu_seq_lens_q without sequence parallelism too
 QWEN3_5_SEQUENCE_PARALLEL_SINCE = "4.2.0"  # Qwen3.5's recurrent layers under Ulysses (model/models/qwen.py)
 # Several documents in a row are refused without flash-linear-attention (model/models/qwen.py:1296).
 QWEN3_5_KERNEL_REQUIRED_SINCE = "4.5.0"
@@ -34,7 +35,7 @@ PADDING_FREE_TYPES = ("grpo", "dpo", "kto", "gkd")  # arguments/rlhf_args.py:713
 SEQUENCE_PARALLEL_TYPES = ("grpo", "dpo")  # arguments/rlhf_args.py:721
 LEFT_PADDED_TRAINERS = ("ppo", "gkd")  # arguments/rlhf_args.py:467: padding_side
 VERBS = ("sft", "pt", "rlhf")
-RLHF_VERBS = ("dpo", "orpo", "simpo")  # of 2.x: `swift rlhf --rlhf_type …` since 2.2 (cli/main.py:49)
+RLHF_VERBS = ("dpo", "orpo", "simpo")  # verbs of 2.x; `swift rlhf --rlhf_type …` since 2.2 (cli/main.py:49)
 OLD_SCRIPTS: Mapping[str, str] = {  # scripts of the examples of 2.x (examples/pytorch/llm/)
     "llm_sft": "sft", "llm_pt": "pt", "llm_dpo": "rlhf", "llm_orpo": "rlhf", "llm_simpo": "rlhf", "llm_rlhf": "rlhf",
 }  # fmt: skip

@@ -68,7 +68,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return parse_launch_settings(launch).get_text("policy.model_name")
 
 

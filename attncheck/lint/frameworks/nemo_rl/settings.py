@@ -74,7 +74,7 @@ class NemoSettings:
 
     @cached_property
     def pipeline_parallel(self) -> int:
-        """The number of ranks among which the layers are divided in sequence."""
+        """The number of ranks that share the layers, each with successive ones."""
         return self.get_int("policy.megatron_cfg.pipeline_model_parallel_size", 1) if self.is_megatron else 1
 
     def count_cluster(self) -> Fact[int]:

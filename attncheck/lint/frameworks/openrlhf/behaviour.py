@@ -100,7 +100,7 @@ def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
         yield from values.setting_problem(
             "refuses",
             f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model, whose first "
-            "ends in KeyError: 'cu_seqlens_q'",
+            "step ends in KeyError: 'cu_seqlens_q'",
             constraints.REWARD_MODEL_WITHOUT_RING,
             "ds.ring_attn_size",
             installs=("openrlhf>=0.9.2,<0.10",),
@@ -109,9 +109,7 @@ def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
 
 
 def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
-    """Check for a ring without packing: SFT, RM and DPO assert packing; PPO turns it on since 0.8.4, and did neither
-    before.
-    """
+    """Check for a ring without packing: SFT, RM and DPO assert it, and PPO turns it on since 0.8.4."""
     if values.ring_size <= 1 or values.is_on("ds.packing_samples"):
         return
     ring = f"{values.option('ds.ring_attn_size')} {values.ring_size}"

@@ -44,9 +44,7 @@ def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
 
 
 def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
-    """Check dynamic batches: they turn packing on, give a row over the budget its own micro batch, and may leave no
-    step.
-    """
+    """Check dynamic batches: they turn packing on, run rows over the budget alone, and may leave no step."""
     if not values.has_dynamic_batches:
         return
     option = values.option("train.dynamic_batch_enable")
@@ -89,7 +87,7 @@ GLOBAL_BATCH = "train.batch_size"
 
 
 def image_problems(values: Values) -> Iterator[SettingProblem]:
-    """Check images with a critic or packing: refused, but before a ring or dynamic batches turn packing on (0.10.0)."""
+    """Check images with a critic or packing: refused, before a ring or dynamic batches can turn it on (0.10.0)."""
     name = "data.max_images_per_prompt"
     images = values.number(name)
     if not images or images <= 0:
@@ -306,9 +304,7 @@ CORRECTION_LEVEL = "algo.advantage.is_correction_level"
 
 
 def invalid_correction(values: Values) -> Iterator[SettingProblem]:
-    """Check for clipping of something other than the token's ratio, a divergence's lower bound, and three bounds
-    (0.11.2).
-    """
+    """Check for clipping of other ratios than the token's, a divergence's lower bound, and three bounds (0.11.2)."""
     fields = ("level", "mode", "gating")
     level, mode, gating = (values.text(f"algo.advantage.is_correction_{field}") for field in fields)
     if mode == "clip" and (level == "seq" or gating not in ("ratio", None)):

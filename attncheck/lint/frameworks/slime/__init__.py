@@ -73,7 +73,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return parse_launch_options(launch).get_text("hf-checkpoint")
 
 

@@ -151,9 +151,7 @@ def _check_intervals(options: MegatronOptions) -> Iterator[SettingProblem]:
 
 
 def _check_gathered(options: MegatronOptions) -> Iterator[SettingProblem]:
-    """Check --allgather-cp, allowed for models with sparse attention; only a model's configuration says whether it has
-    it.
-    """
+    """Check --allgather-cp: it needs a model with sparse attention, which only its configuration shows."""
     ranks = options.get_int("context-parallel-size") or 1
     if options.is_on("allgather-cp") and ranks > 1 and not _may_be_sparse(options):
         message = (

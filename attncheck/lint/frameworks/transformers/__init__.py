@@ -45,6 +45,7 @@ TELLTALE_FIELDS = frozenset(  # one of these with per_device_train_batch_size id
     {"output_dir", "gradient_accumulation_steps", "num_train_epochs", "save_strategy", "save_steps", "logging_steps"}
     | {"lr_scheduler_type", "evaluation_strategy", "eval_strategy", "max_steps", "deepspeed", "fsdp", "bf16", "fp16"}
 )
+FILE_FIELDS = frozenset({"model_name_or_path", "output_dir"})  # one of these in a file on its own
 SCRIPT_FIELDS = (  # options common to many scripts
     "model_name_or_path", "attn_implementation", "torch_dtype", "dtype", "block_size", "max_seq_length", "max_length",
     "model_max_length", "config", "dataset_name",
@@ -77,11 +78,13 @@ def detect_trainer(launch: Launch) -> str:
         word.text.split("=")[0][2:].replace("-", "_") for word in launch.words if word.text.startswith("--")
     }
     keys = option_names | {entry.name.split(".")[0] for entry in launch.entries}
+    if not launch.words and not keys & FILE_FIELDS:
+        return ""  # settings of a script that fills in TrainingArguments itself
     return "trainer" if "per_device_train_batch_size" in keys and keys & TELLTALE_FIELDS else ""
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return _parse_settings(launch, FRAMEWORK.newest).get_text("model_name_or_path") or ""
 
 

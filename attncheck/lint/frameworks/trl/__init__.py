@@ -60,7 +60,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, list_releases("transformers")[-1])
     return settings.get_text("model_name_or_path") or ""
 

@@ -28,7 +28,7 @@ PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text at any to
 BFD_DEFAULT_SINCE = "0.20"
 POSITIONS_ALWAYS_SINCE = "0.23.1"  # before, only with these implementations (0.23.0 sft_trainer.py:789)
 DPO_PADS_SINCE = "0.29"  # DPO's padding_free is switched off (0.29.1 dpo_trainer.py:576)
-# Release -> its trainer's names of flash attention: 0.20.0 sft_trainer.py:486, 0.21.0:440, 0.22.0:703.
+# Release -> its trainer's names for flash attention: 0.20.0 sft_trainer.py:486, 0.21.0:440, 0.22.0:703.
 FLASH_NAMES = {
     "0.22": ("flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3"),
     "0.21": ("flash_attention_2", "kernels-community/vllm-flash-attn3"),
@@ -142,7 +142,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
         strategy = "bfd" if reading.is_at_least(BFD_DEFAULT_SINCE) else "ffd"
         yield SettingProblem(
             "wrong",
-            "packing_strategy wrapped joins documents without borders, so they attend to each other",
+            "packing_strategy wrapped joins documents without boundaries, so they attend to each other",
             (chosen.evidence,),
             reading.find_location("packing_strategy", "packing"),
             {"packing_strategy": strategy},
@@ -151,7 +151,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     elif joined is not None:
         yield SettingProblem(
             "wrong",
-            f"packing of trl {reading.version} joins documents without borders, so they attend to each other",
+            f"packing of trl {reading.version} joins documents without boundaries, so they attend to each other",
             (joined.evidence,),
             reading.find_location("packing"),
             {"packing": "off"},

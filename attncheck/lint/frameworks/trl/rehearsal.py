@@ -20,6 +20,7 @@ from dataclasses import replace
 from attncheck.lint.fields import (
     DROP,
     OFF_VALUES,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
@@ -77,14 +78,11 @@ OTHER_MODELS = (
     "ref_model_name_or_path",
 )
 PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for pictures since
-PICTURE_LENGTH = 256  # tokens of a document with its picture
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of TRL's command or such a script, or of its configuration; or why it is not
-    rehearsed.
-    """
+    """Return the scaled-down launch of TRL's command, such a script or its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
         return f"TRL's {job.trainer} is not rehearsed yet"
     job = resolve_options(launch, job)
@@ -141,7 +139,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         foreign=foreign,
         driver="trl" if is_policy or form == "prompts" else "",
         data=named if job.trainer == "sft" else "",
-        takes_pictures=takes_pictures,
+        pictures="column" if takes_pictures else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
@@ -158,8 +156,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
-    """Return whether rows may have pictures: TRL's own program collates them, and so does a script that names their
-    column.
+    """Return whether rows may have pictures: TRL's own program or a script that names their column collates them.
 
     1.16.0 trainer/sft_trainer.py refuses them with these settings.
     """

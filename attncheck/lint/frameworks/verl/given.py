@@ -24,6 +24,7 @@ LONG_OPTIONS = (
     *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun"),
     *("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info"),
 )
+OWN_CONFIG = re.compile(r"(?:^|/)verl/(?:\w+/)*config/")  # the package's own, which commands override
 PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
 
 
@@ -124,6 +125,10 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
 
 def find_trainer(launch: Launch) -> str:
     """Return the verl trainer that a launch starts ("sft", "ppo", "grpo"); "" if it starts none."""
+    if not launch.words and OWN_CONFIG.search(launch.source.name):
+        return ""  # its command sets what such a file leaves open
+    if launch.words and "=" in launch.words[0].text:
+        return ""  # the rest of a command that a broken continuation ended
     inputs = parse_hydra_inputs(launch)
     if inputs.module.startswith("verl.") and launch.words:
         script = inputs.module.rpartition(".")[2]

@@ -88,7 +88,7 @@ def _sequence_parallel_problems(config: LaunchConfig, job: Job, snapshot: Snapsh
 
 
 def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Check for a reference policy that does not follow the actor's size, because that is set only in `fsdp_config`."""
+    """Check for a reference policy without the actor's Ulysses size, because only `fsdp_config` sets it."""
     constraint = config.find_constraint(constraints.REFERENCE_WITHOUT_ULYSSES)
     if constraint is None or not (config.is_fsdp and config.is_reinforcement and config.has_reference):
         return
@@ -199,10 +199,15 @@ def _models_broken_by_ulysses(
 
 
 def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
-    """Check for qwen3_next: its gated delta rule carries state across the bounds of documents and ranks."""
+    """Check for a gated delta rule that carries state across the bounds of documents and ranks."""
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
-    constraint = config.find_constraint(constraints.RECURRENT_STATE)
-    if constraint is None or model is None or model.model_type != "qwen3_next" or not config.is_fsdp:
+    name = model.model_type.removesuffix("_text") if model is not None else ""
+    ranges = {
+        "qwen3_next": constraints.RECURRENT_STATE,
+        **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), constraints.QWEN3_5_STATE),
+    }
+    constraint = config.find_constraint(ranges.get(name, ()))
+    if constraint is None or not config.is_fsdp:
         return
     size = job.plan.ring_size
     if not job.plan.packed and size == 1:
@@ -210,7 +215,7 @@ def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -
     borders = "documents of a packed row" if size == 1 else f"documents of a packed row and the {size} ranks of Ulysses"
     yield SettingProblem(
         "wrong",
-        f"the linear attention of qwen3_next carries its state across {borders}: verl has no patch for it",
+        f"the linear attention of {name} carries its state across {borders}: verl gives it no borders",
         (constraint.evidence,),
         config.values.locate(*config.find_keys("packing"), *config.sequence_parallel_keys()),
         {"packing": "off"} if size == 1 else {"packing": "off", "ring_size": "1"},

@@ -67,9 +67,7 @@ class LaunchConfig:
 
     @property
     def has_legacy_workers(self) -> bool:
-        """Return whether the workers are those before 0.8.0, which read no size in `fsdp_config` (main_ppo.py,
-        0.7.1:182).
-        """
+        """Return whether workers from before 0.8.0 run, which read no size in `fsdp_config` (0.7.1 main_ppo.py:182)."""
         choice = self.values.text("trainer.use_legacy_worker_impl")
         return self.is_reinforcement and not self.is_at_least("0.8.0") and choice != "disable"
 
@@ -125,8 +123,7 @@ class LaunchConfig:
 
     @property
     def critic_sequence_parallel_key(self) -> str:
-        """Return the key of the critic's sequence-parallel size; the one next to the engine's table was removed in
-        0.8.0.
+        """Return the key of the critic's sequence-parallel size; the one outside the engine's table ended in 0.8.0.
 
         workers/config/critic.py 0.9.1:220 passes `critic.fsdp` to the engine and, unlike the actor's code, copies no
         size into it.

@@ -1,12 +1,12 @@
 """verl's configurations by release: modules, groups, keys and defaults, as Hydra composes them.
 
-The table is `names/verl.json`, written by `tests/lint/tools/names_verl.py` from the wheels 0.2.0.post2 to 0.9.1 (every
+The table is `names/verl.json`, written by `tools/names/verl.py` from the wheels 0.2.0.post2 to 0.9.1 (every
 file of trainer/config and experimental/*/config). Each composition was compared with Hydra's own.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -27,8 +27,9 @@ class Release:
     table: Mapping[str, Any]
     version: str
     _schemas: dict[tuple[str, ...], dict[str, Any]] = field(default_factory=dict, compare=False)
+    _keys: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict, compare=False)
 
-    @property
+    @cached_property
     def index(self) -> int:
         """Return the index of the release in the table's list."""
         index: int = self.table["versions"].index(self.version)
@@ -73,10 +74,19 @@ class Release:
     def schema(self, config_name: str, choices: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the leaves of a configuration and their defaults, with `choices` for some groups."""
         group_choices = choices or {}
-        cache_key = (config_name, *(f"{key}={value}" for key, value in sorted(group_choices.items())))
+        cache_key = _name_schema(config_name, group_choices)
         if cache_key not in self._schemas:
             self._schemas[cache_key] = self._compose(config_name, group_choices)
         return self._schemas[cache_key]
+
+    def has_key(self, key: str, config_name: str, choices: Mapping[str, str]) -> bool:
+        """Return whether a configuration has a key, as a leaf or as a table of leaves."""
+        cache_key = _name_schema(config_name, choices)
+        if cache_key not in self._keys:
+            paths = [name.split(".") for name in self.schema(config_name, choices)]
+            spans = ((path, depth) for path in paths for depth in range(1, len(path) + 1))
+            self._keys[cache_key] = frozenset(".".join(path[:depth]) for path, depth in spans)
+        return key in self._keys[cache_key]
 
     def required_packages(self, rollout: str = "") -> tuple[str, ...]:
         """Return the release's requirements, including those for a rollout engine: "transformers<5.11,>=5.5.3"."""
@@ -125,6 +135,11 @@ class Release:
     def _find_value(self, rows: Rows) -> Any:
         row = self._find_row(rows)
         return None if row is None else row[2]
+
+
+def _name_schema(config_name: str, choices: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the key under which a composed configuration is kept."""
+    return (config_name, *(f"{key}={value}" for key, value in sorted(choices.items())))
 
 
 def _merge_leaves(leaves: dict[str, Any], new_leaves: Mapping[str, Any]) -> None:

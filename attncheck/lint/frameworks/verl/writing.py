@@ -156,9 +156,7 @@ class _Writer:
             yield editing.remove_setting(self.source, word.span)
 
     def remove_emptied_tables(self) -> Iterator[Edit]:
-        """Yield the edits that remove tables of a YAML file emptied by renaming; such a table is null, which Hydra
-        refuses.
-        """
+        """Yield the edits that remove tables emptied by renaming; such a table is null, which Hydra refuses."""
         removed_keys = [
             entry.name for entry in self.launch.entries if (entry.location, entry.name) in self.unknown_settings
         ]

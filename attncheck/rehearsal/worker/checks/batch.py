@@ -1,4 +1,4 @@
-"""Does the batch consist of the documents? Nothing lost, doubled or truncated; labels on the tokens to learn."""
+"""Checks that the batch consists of the documents: nothing lost, doubled or truncated, labels on the right tokens."""
 
 import itertools
 from collections import Counter
@@ -13,14 +13,14 @@ from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
 from attncheck.rehearsal.worker.segments import Segment
 from attncheck.rehearsal.worker.step import IGNORED, Piece
 
-MAX_CUT_SHARE = 0.02  # documents: where a row is cut, a few words may look like another document's
-SPLIT_SHARE = 0.5  # of pieces without an end to those without a beginning, where rows are cut from a stream
-ORDERED_STEPS = 5  # in which the documents' numbers rise, if the data go in in order
+MAX_CUT_SHARE = 0.02  # documents: if a row is cut, a few words may match another document's
+SPLIT_SHARE = 0.5  # the share of pieces without an end to those without a beginning that shows rows cut from a stream
+ORDERED_STEPS = 5  # steps with rising document numbers show data in order
 UNJUDGED = (
     "not judged with your own data: whether labels are in the right places, and whether rows are dropped or truncated"
 )
 SAME_ROWS = "not judged: whether documents are used twice, because {} data sets are loaded and have the same rows here"
-WHOLE_WORDS = 6  # a piece of fewer words does not identify its document
+WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
 
 
 def run(evidence: Evidence) -> CheckResult:
@@ -29,7 +29,7 @@ def run(evidence: Evidence) -> CheckResult:
         return _judge_own(evidence)
     cuts, split = _find_cuts(evidence, _list_rows(evidence))
     ledger = read_ledger(evidence)
-    if cuts and ledger is not None:  # of rows that are cut from a stream and shuffled, pieces that go on come later
+    if cuts and ledger is not None:  # if rows are cut from a stream and shuffled, pieces that continue come later
         held, split = _find_cuts(evidence, ledger.held)
         cuts = cuts if held or not split else []
     preference = evidence.step.objective.preference
@@ -67,7 +67,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _judge_own(evidence: Evidence) -> CheckResult:
-    """Judge what can be known about batches of the user's own rows: labels against tokens, duplicate rows."""
+    """Judge batches of the user's rows: labels against tokens, and duplicate rows."""
     enter = evidence.step.labels_enter
     return CheckResult(
         "batch",
@@ -88,7 +88,7 @@ def _tell_rows(evidence: Evidence) -> Iterator[str]:
 def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
     """Yield rows of the data that were used twice before all rows were used once.
 
-    A trainer that filters rows may be in its second epoch, so this is not a proof of a fault.
+    A trainer that filters rows may be in its second epoch, so this does not prove a fault.
     """
     unknown = len(evidence.step.index.documents)
     segments = [segment for row in _list_rows(evidence) for segment in row]
@@ -157,7 +157,7 @@ def _list_rows(evidence: Evidence) -> list[list[Segment]]:
 
 
 def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
-    """Yield that documents continue with another one's words: if rows are cut from a stream, only at rows' ends."""
+    """Yield documents that continue with another one's words; in rows cut from a stream, rows' ends are excepted."""
     words = evidence.step.index.words
     mixed = [
         (first, second)
@@ -206,7 +206,7 @@ def row_segments(evidence: Evidence, row: Sequence[int]) -> list[Segment]:
 
 
 def _find_cuts(evidence: Evidence, rows: Sequence[Sequence[Segment]]) -> tuple[list[str], list[str]]:
-    """Return what is wrong about documents that stop before their end and do not continue, and what is only split.
+    """Return faults of documents that stop before their end and do not continue, and notes on split ones.
 
     A document may continue in a row that was not reached. If many stop and as many continue without a beginning, rows
     are cut from one stream of documents, and nothing is lost.
@@ -229,7 +229,7 @@ def _find_cuts(evidence: Evidence, rows: Sequence[Sequence[Segment]]) -> tuple[l
 
 
 def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
-    """Yield what is wrong with labels: on another token, on padding, missing or too many."""
+    """Yield the faults of labels: on another token, on padding, missing or too many."""
     shifted = wrong = total = padded = 0
     for call in evidence.step.calls:
         labels, ids = call.tensors.get("labels"), call.input_ids
@@ -277,7 +277,7 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
-    """Yield that the user's words are learned but no answer's, if no objective says what to learn."""
+    """Yield a line if the user's words are learned but no answer's, if no objective decides what is learned."""
     counts: Counter[tuple[str, bool]] = Counter()
     for piece in evidence.judged_pieces:
         roles = evidence.step.list_roles(piece.segment, piece.tokens)[1:]
@@ -292,7 +292,7 @@ def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
 
 
 def _judge_pictures(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return what is wrong about the placeholders of documents' pictures, and notes."""
+    """Return faults of the placeholders of documents' pictures, and notes."""
     book = evidence.truth.pictures
     if book is None:
         return [], []
@@ -328,7 +328,7 @@ def _judge_pictures(evidence: Evidence) -> tuple[list[str], list[str]]:
 
 
 def _find_doubled_beginnings(evidence: Evidence) -> Iterator[str]:
-    """Yield that documents begin with the BOS token twice: from a template and from the tokenizer."""
+    """Yield a line if documents begin with the BOS token twice: from a template and from the tokenizer."""
     begin = getattr(evidence.truth.model.config, "bos_token_id", None)
     heads = [piece for piece in evidence.judged_pieces if piece.segment.offset == 0 and piece.tokens[0] == begin]
     doubled = [piece for piece in heads if piece.tokens[1] == begin]

@@ -1,4 +1,4 @@
-"""Does every token attend to its own document and nothing else? Last hidden states against each document alone."""
+"""Checks that every token attends only to its own document: hidden states against each document in isolation."""
 
 import re
 from collections.abc import Iterator
@@ -17,17 +17,18 @@ from attncheck.rehearsal.worker.slice_faults import iter_slice_faults
 from attncheck.rehearsal.worker.step import Piece
 from attncheck.rehearsal.worker.truth import token_errors
 
-# transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are looked for without a cache.
+# transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are detected only without a
+# cache.
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault if it reduces the distance to less than this share
-SEES = "its tokens attend to"  # how a hypothesis begins that explains the difference
-MEANT = re.compile(r"lora_dropout|neftune")  # what launches alone set, of adapters or of noise
+SEES = "tokens attend to"  # the beginning of a hypothesis that explains the difference
+MEANT = re.compile(r"lora_dropout|neftune")  # set only by launches, for adapters or noise
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
 UNJUDGED = "the hidden states of the step were not recorded"
 
 
 def run(evidence: Evidence) -> CheckResult:
-    """Compare every token's last hidden state with that of its document alone."""
+    """Compare every token's last hidden state with that of its document in isolation."""
     candidates = [(piece, _error(evidence, piece)) for piece in evidence.judged_pieces]
     errors = [(piece, error) for piece, error in candidates if error is not None]
     if not errors:
@@ -65,14 +66,14 @@ def _tell_inferred(evidence: Evidence) -> Iterator[str]:
 
 
 def _tell_whole_rows(evidence: Evidence) -> Iterator[str]:
-    """Yield that there is nothing to isolate, if the data are the user's own and may be too long."""
+    """Yield a line that there is nothing to isolate, if the user's own data may have too long rows."""
     rows = {(id(piece.call), piece.row) for piece in evidence.judged_pieces}
     if evidence.step.index.is_own and len(rows) == len(evidence.judged_pieces):
         yield "isolation not judged: no row of the batch contains two documents"
 
 
 def _tell_weights(evidence: Evidence) -> Iterator[str]:
-    """Yield that training starts from weights other than the checkpoint's; the reference then uses those weights."""
+    """Yield a line if training starts from weights other than the checkpoint's, which the reference then uses."""
     if evidence.changed_weights:
         count = len(evidence.step.ranks[0].weights)
         yield (
@@ -82,8 +83,7 @@ def _tell_weights(evidence: Evidence) -> Iterator[str]:
 
 
 def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return what was random in the forward pass and switched off: what the launch intends, and what it may not
-    intend."""
+    """Return which randomness in the forward pass was turned off: intended by the launch, and perhaps not intended."""
     rates = evidence.step.calls[0].description["random"]
     unmeant = {name: rate for name, rate in rates.items() if not MEANT.search(name) and not evidence.truth.rate(name)}
     texts = []
@@ -96,7 +96,7 @@ def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
 
 
 def _hidden(piece: Piece) -> Tensor | None:
-    """Return what the job's model made of a piece: (tokens, hidden size)."""
+    """Return the job's hidden states of a piece: (tokens, hidden size)."""
     hidden = piece.call.hidden
     if hidden is None or hidden.shape[:-1] != piece.call.input_ids.shape:
         return None
@@ -112,7 +112,7 @@ def _error(evidence: Evidence, piece: Piece) -> tuple[float, int] | None:
 
 
 def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
-    """Yield explanations of the wrong pieces: what else a token would have to attend to for these values."""
+    """Yield explanations of the wrong pieces: which other tokens would have to be visible for these values."""
     piece = max(beyond, key=lambda piece: piece.segment.start)
     actual = _hidden(piece)
     assert actual is not None
@@ -121,7 +121,7 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
         (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
         for text, hidden in _iter_computable(_hypotheses(evidence, piece), _kernel_hypotheses(evidence, piece))
     ]
-    distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
+    distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # the first of equal ones
     if distance < MATCH:
         yield f"{text}; computing it that way explains {1 - distance:.0%} of the difference"
     shown = next((own for own in beyond if own.call is evidence.step.ranks[0].calls[0]), piece)
@@ -139,11 +139,11 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
 
 
 def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the hypotheses that the model can be run under: not every class takes positions, or its own mask."""
+    """Yield the hypotheses that the model supports: not every class accepts positions, or a custom mask."""
     for family in hypotheses:
         try:
             yield from family
-        except Exception:  # the difference is already measured; it remains without this explanation
+        except Exception:  # the difference is already measured, and remains without this explanation
             continue
 
 
@@ -164,18 +164,18 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     hidden = evidence.truth.hidden_of_row
     follows_others = bool((own[: piece.segment.start] >= 0).any())
     if follows_others:
-        yield "its tokens attend to earlier documents in the row", hidden(row, given, everything & inside)
+        yield "tokens attend to earlier documents in the row", hidden(row, given, everything & inside)
     if follows_others and reset != given:
         yield (
-            "its tokens attend to earlier documents in the row (positions restart in each)",
+            "tokens attend to earlier documents in the row (positions restart in each)",
             hidden(row, reset, everything & inside),
         )
     if bool((own < 0).any()):
-        yield "its tokens attend to padding", hidden(row, given, everything)
+        yield "tokens attend to padding", hidden(row, given, everything)
     yield from _list_pictures(evidence, piece)
-    yield "its tokens attend to later tokens: attention is not causal", hidden(row, reset, same)
+    yield "tokens attend to later tokens: attention is not causal", hidden(row, reset, same)
     yield (
-        "its tokens attend to the whole row, later tokens included: attention is not causal",
+        "tokens attend to the whole row, later tokens included: attention is not causal",
         hidden(row, given, torch.ones(length, length, dtype=torch.bool)),
     )
     if given != reset:
@@ -203,7 +203,7 @@ def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tens
 
 
 def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
-    """Return the positions that a model counts for itself if it is given none: in each slice from 0."""
+    """Return the positions that a model computes itself if it is given none: in each slice from 0."""
     if call.places is None:
         return running
     positions = torch.zeros(len(running), dtype=torch.long)
@@ -212,7 +212,7 @@ def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
 
 
 def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
-    """Yield what a kernel may do wrong within a document: another scale of the scores, a window."""
+    """Yield possible faults of a kernel within a document: another scale of the scores, a window."""
     row = piece.call.input_ids[piece.row].tolist()
     start, stop, length = piece.segment.start, piece.segment.stop, len(row)
     own = torch.zeros(length, dtype=torch.bool)
@@ -232,7 +232,7 @@ def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, 
     wrong = token_errors(actual, evidence.describe(piece).hidden) > evidence.hidden_limit
     window = int(wrong.nonzero()[0]) if bool(wrong.any()) else 0
     if window:
-        text = f"its tokens attend only to the last {window} tokens: a window that the model does not have"
+        text = f"tokens attend only to the last {window} tokens: a window that the model does not have"
         yield text, evidence.truth.hidden_of_row(row, positions, visible & ~causal(length).tril(-window))
 
 

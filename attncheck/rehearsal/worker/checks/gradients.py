@@ -1,4 +1,4 @@
-"""Are the gradients of the first step those of its loss? Compared with each document alone, before clipping."""
+"""Compares the gradients of the first step, before clipping, with those of its loss on each document in isolation."""
 
 import math
 import re
@@ -28,13 +28,13 @@ from attncheck.rehearsal.worker.explanations import (
 )
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
 
-MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
+MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that should step equally
 OWN_SHARE = 0.5  # share of the worst parameter's error: parameters above it are named
-NEARER = 0.7  # rounding is the same whatever the targets: of two losses the one that was taken is nearer
-NAMED = 3  # parameters in a message
-BEGUN = 10  # times the limit: from where on a gradient is one that is wrong
+NEARER = 0.7  # rounding is equal for all targets: of two losses the actual one is nearer by this
+NAMED = 3  # the most parameters in a message
+BEGUN = 10  # multiple of the limit above which a gradient is wrong
 LAYER = re.compile(r"\.(\d+)\.")
-# Share of the whole gradient: parameters whose gradient rounds to nothing, such as a bias of keys, are not named.
+# Share of the whole gradient: parameters with a gradient that rounds to zero, such as a bias of keys, are not named.
 NEGLIGIBLE = 1e-4
 NO_GRADIENTS = "the gradients were not recorded, because they are sharded across ranks"
 
@@ -83,7 +83,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _list_missing(evidence: Evidence, expected: Gradients) -> list[str]:
-    """Return the trainable parameters that the loss depends on and no gradient reached."""
+    """Return the trainable parameters that the loss depends on and that got no gradient."""
     trainable = set(evidence.step.ranks[0].trainable)
     missing = []
     for name, gradient in expected.items():
@@ -106,7 +106,7 @@ def _fail_missing(evidence: Evidence, missing: list[str]) -> CheckResult:
 def _explain(
     evidence: Evidence, definition: Definition, actual: Gradients, expected: Gradients, limit: float, scale: float
 ) -> Iterator[str]:
-    """Yield what is wrong: another mean, a single batch, some parameters only, a factor on all."""
+    """Yield the faults: another mean, a single batch, only some parameters, a factor on all."""
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
         fit = fit_gradients(evidence, replace(definition, batch=batch))
         if fit is not None and fit.error <= limit:
@@ -118,7 +118,8 @@ def _explain(
     if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:
         yield f"the gradients are {scale:.4g} times those of the loss{_name_scale(evidence, scale)}"
         return
-    for name in NORMALISATIONS:  # if batches have about as many targets, the two losses are too close to distinguish
+    # if batches have about equally many targets, the two losses are too close to distinguish
+    for name in NORMALISATIONS:
         fit = fit_gradients(evidence, replace(definition, normalisation=name, shift=1, every=False))
         if name != definition.normalisation and fit is not None and fit.error <= limit:
             yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
@@ -138,8 +139,8 @@ def _explain(
 def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: float, fit: Fit) -> bool:
     """Return whether other code changed gradients, right after the last backward, as an author may intend.
 
-    Not if a number of ranks or batches is the factor on all. Of several ranks the last backward leaves each its own,
-    unless it is right already.
+    It does not if a number of ranks or batches is the factor on all. With several ranks the last backward leaves each
+    with its own, unless they are already right.
     """
     ranks = evidence.step.ranks
     if not all(record.backward for record in ranks) or _name_scale(evidence, fit.scale):
@@ -148,7 +149,7 @@ def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: f
         change = compare(record.backward, record.gradients, record.gradients)
         if judge_change(change, "")[0] or not (change.others or change.is_smaller):
             return False
-        if change.others and len(ranks) > 1:  # they are reduced by hand
+        if change.others and len(ranks) > 1:  # they are reduced manually
             return False
     records = tuple(replace(record, gradients={**record.gradients, **record.backward}) for record in ranks)
     before = fit_gradients(replace(evidence, step=replace(evidence.step, ranks=records)), definition)
@@ -156,7 +157,7 @@ def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: f
 
 
 def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:
-    """Yield that the gradients are nearer to those of labels shifted in slices: a few targets are within rounding."""
+    """Yield a line if labels shifted in slices match the gradients better: a few targets are within rounding."""
     fault, error = _find_nearest_slice_fault(evidence)
     if error < NEARER * fit.error:
         yield (
@@ -175,7 +176,7 @@ def _find_nearest_slice_fault(evidence: Evidence) -> tuple[str, float]:
 def _name_scale(evidence: Evidence, scale: float) -> str:
     """Return the meaning of a factor on all gradients: all possible ones, if several numbers are equal.
 
-    Ranks come before batches, over which what was differentiated, and is right, is the mean already.
+    Ranks are named before batches, because a right differentiated loss is already the mean over batches.
     """
     sharing = evidence.step.layout.size
     counts = {
@@ -193,7 +194,7 @@ def _name_scale(evidence: Evidence, scale: float) -> str:
 
 
 def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> Iterator[str]:
-    """Yield the parameters whose gradients are off, if most are right."""
+    """Yield the parameters with wrong gradients, if most are right."""
     errors = {
         name: float((actual[name].double() - gradient.double()).norm()) / max(float(gradient.double().norm()), 1e-12)
         for name, gradient in expected.items()
@@ -217,7 +218,7 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
 
 
 def _name_last_layer(errors: Mapping[str, float], limit: float) -> Iterator[str]:
-    """Yield the wrong gradients of the last layer that has any: what comes before it in the model gets them from it."""
+    """Yield the wrong gradients of the last layer that has any; earlier parts of the model get theirs from it."""
     layers = {name: int(match[1]) for name in errors if (match := LAYER.search(name))}
     wrong = [name for name in layers if not errors[name] <= BEGUN * limit]
     last = max((layers[name] for name in wrong), default=-1)
@@ -240,7 +241,7 @@ def _remainder(actual: Tensor, expected: Tensor, factor: float) -> float:
 
 
 def _compare_ranks(evidence: Evidence) -> Iterator[str]:
-    """Yield that ranks step with gradients that differ: they are not averaged across ranks."""
+    """Yield a line if ranks step with different gradients, which are then not averaged across ranks."""
     first, *others = evidence.step.ranks
     for record in others:
         for name, gradient in record.gradients.items():

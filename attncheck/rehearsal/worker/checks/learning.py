@@ -1,4 +1,4 @@
-"""Does the loss fall, but not below what is possible? For rewarded responses: does −log p fall?"""
+"""Checks that the loss falls, but not below the possible minimum; for rewarded responses, that −log p falls."""
 
 import math
 from collections.abc import Iterator
@@ -12,15 +12,15 @@ from attncheck.rehearsal.worker.records import RankRecord
 from attncheck.rehearsal.worker.rollouts import list_means
 from attncheck.smoke.worker.data.language import language_entropy
 
-MIN_STEPS = 20  # of which a verdict on learning can be given
+MIN_STEPS = 20  # fewer steps give no verdict on learning
 LAST_STEPS = 5
 FALL = 0.9  # the last losses must be below this share of the first
-GROWTH = 1.0  # nats per token between rewarded responses and others, by which they are distinguished
-NEAR_ONE = 0.01  # the loss is a mean in nats a token, and no multiple of one
+GROWTH = 1.0  # difference in nats per token that distinguishes rewarded responses from others
+NEAR_ONE = 0.01  # the loss is a mean in nats per token, and not a multiple of one
 UNJUDGED = "not judged: whether it learns, because the weights are already trained, at the launch's learning rate"
 UNKNOWN = "not judged: whether the loss is impossibly low, because the entropy of your data is unknown"
-CERTAIN = 10.0  # times the required fall: first updates promise more than later ones keep (Adagrad)
-LEARNING_RATE = 1e-3  # at which a small model of random weights learns by any optimiser of Adam's kind
+CERTAIN = 10.0  # times the required fall: first updates promise more than later ones achieve (Adagrad)
+LEARNING_RATE = 1e-3  # at this rate a small model with random weights learns with any Adam-like optimiser
 MARGIN = 0.12  # nats below the floor that chance explains
 
 
@@ -34,7 +34,7 @@ def run(evidence: Evidence) -> CheckResult:
     is_known = explanation is not None or not evidence.is_own_script
     is_mean = is_known and (explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE)
     is_of_pairs = evidence.step.objective.preference is not None
-    # Another multiple of the mean has no floor that is known, the loss of pairs no entropy.
+    # Another multiple of the mean has no known floor, the loss of pairs no entropy.
     floor = _floor(evidence) if is_mean and not is_of_pairs else 0.0
     if evidence.full_model:
         return _judge_trained(evidence, losses, floor)
@@ -60,9 +60,10 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:
-    """Return why the launch's own optimiser and rate may not lower the loss so soon, "" if they must.
+    """Return why the launch's optimiser and rate may not lower the loss so soon, "" if they must.
 
-    To first order a step lowers the loss by its gradients times its update; later ones do so as their rates say.
+    To first order a step lowers the loss by its gradients times its update; later steps do so in proportion to their
+    rates.
     """
     rates = [step.rate for step in evidence.steps]
     known = [rate for rate in rates if rate is not None]
@@ -82,7 +83,7 @@ def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:
 
 
 def _predict_fall(record: RankRecord) -> float | None:
-    """Return by how much the updates of a step lower the loss, to first order; None if they were not seen."""
+    """Return the first-order decrease of the loss by the updates of a step; None if they were not recorded."""
     gradients = {**record.gradients, **record.backward}
     gains = [
         float((gradient.double() * (update["weights"][name].double() - after.double())).sum())
@@ -94,7 +95,7 @@ def _predict_fall(record: RankRecord) -> float | None:
 
 
 def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> CheckResult:
-    """Judge the losses of an already trained model: they are numbers, and not below what is possible."""
+    """Judge the losses of a pretrained model: they must be finite, and not below the possible minimum."""
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     violations = tuple(_find_impossible(losses, floor))
     if evidence.unstepped:
@@ -106,7 +107,7 @@ def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> Che
 
 
 def _judge_rewarded(evidence: Evidence) -> CheckResult:
-    """Judge −log p of the responses that are rewarded, in nats a token, over the steps.
+    """Judge −log p of rewarded responses, in nats per token, over the steps.
 
     It may rise if as many are punished, and theirs rises faster.
     """
@@ -125,9 +126,9 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
 
 
 def _floor(evidence: Evidence) -> float:
-    """Return the least mean loss that a model can have on these targets: markup costs nothing, words their entropy."""
+    """Return the lowest possible mean loss on these targets: markup costs nothing, words their entropy."""
     if evidence.step.index.is_own or evidence.step.objective.token_loss.by_probability:
-        return 0.0  # of which no entropy is known
+        return 0.0  # without a known entropy
     words = targets = 0
     is_word = evidence.step.index.vocabulary.is_word
     for piece in evidence.judged_pieces:
@@ -138,7 +139,7 @@ def _floor(evidence: Evidence) -> float:
 
 
 def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
-    """Yield that a loss is not a number, or that the last ones are below the floor, if one is known (0: none)."""
+    """Yield a line if a loss is not finite, or if the last ones are below the floor, if known (0: unknown)."""
     bad = next((number for number, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
         yield f"the loss is {'NaN' if math.isnan(losses[bad]) else 'infinite'} at step {bad + 1}"
@@ -152,7 +153,7 @@ def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
 
 
 def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int], failure: str) -> Iterator[str]:
-    """Yield what is wrong with losses; `tokens` are those of the steps if they may be sums over them, else ones."""
+    """Yield faults of losses; `tokens` are the steps' tokens if losses may be sums over them, otherwise ones."""
     yield from _find_impossible(losses, floor)
     if len(losses) < MIN_STEPS or not all(map(math.isfinite, losses)):
         return

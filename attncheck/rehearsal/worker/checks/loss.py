@@ -1,4 +1,4 @@
-"""Is the loss that is differentiated the mean that the framework documents? Against each document's own."""
+"""Compares the differentiated loss with the framework's documented mean, computed from each document's own."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ from attncheck.rehearsal.worker.policy import measure_magnitude
 from attncheck.rehearsal.worker.rollouts import find_shifted_log_probabilities, measure_log_probabilities
 
 NEAR_ONE = 0.01
-SMALL = 0.05  # of the mean: what is added to it, as a regulariser is
+SMALL = 0.05  # share of the mean that is added to it, as by a regulariser
 
 
 def run(evidence: Evidence) -> CheckResult:
@@ -79,7 +79,7 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
 
 
 def _has_its_targets(definition: Definition) -> bool:
-    """Return whether a definition has each token predict the next, and no other: only its factor is unusual."""
+    """Return whether a definition has each token predict the next one only, so that only its factor is unusual."""
     return definition.shift == 1 and not (definition.every or definition.sliced or definition.by_rank)
 
 

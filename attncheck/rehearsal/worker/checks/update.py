@@ -1,4 +1,4 @@
-"""Does the optimiser train the model by its gradients? Its first steps, each compared with the same step repeated."""
+"""Compares the optimiser's first steps with the same steps repeated from its gradients."""
 
 import itertools
 import math
@@ -17,8 +17,8 @@ from attncheck.rehearsal.worker.explanations import explain_loss
 from attncheck.rehearsal.worker.optimizers import step_again
 from attncheck.rehearsal.worker.records import RankRecord
 
-UPDATE_LIMIT = 0.01  # of an update, relative
-SAME = 1e-5  # relative, of gradients that ranks have alike
+UPDATE_LIMIT = 0.01  # relative error of an update
+SAME = 1e-5  # relative, of gradients that are equal on all ranks
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
 MOST = 0.9  # share of the parameters: freezing this many is intentional
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
@@ -81,7 +81,7 @@ def _tell_drawn(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield that the parameters which the optimisers hold have no gradients: others are trained."""
+    """Yield a line if the optimisers' parameters have no gradients: others are trained."""
     held = sum(update["held"] for update in taken[0].updates)
     reached = any(update["reached"] for record in taken for update in record.updates)
     if held and not reached and any(bool(gradient.any()) for gradient in taken[0].gradients.values()):
@@ -92,7 +92,7 @@ def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_unequal_steps(ranks: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield that ranks whose gradients are the same step with different ones, in the parameters that each has whole."""
+    """Yield a line if ranks with equal gradients take different steps, in parameters that each has whole."""
     first, *others = [{n: value for update in record.updates for n, value in update["gradients"].items()}
                       for record in ranks]  # fmt: skip
     for record, own in zip(ranks[1:], others, strict=True):
@@ -111,19 +111,19 @@ def _find_unequal_steps(ranks: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _read_before(record: RankRecord) -> Gradients:
-    """Return a rank's gradients before anything clips them: after the last backward, if they were changed since."""
+    """Return a rank's unclipped gradients: those after the last backward, if they were changed later."""
     return record.backward or record.gradients
 
 
 def _is_same(one: Any, other: Any, stepped: Any) -> bool:
-    """Return whether two ranks have the gradient alike, and whole: each may step with its own part."""
+    """Return whether two ranks have the whole, equal gradient; otherwise each may step with its own part."""
     if not all(isinstance(value, Tensor) and value.shape == one.shape for value in (one, other, stepped)):
         return False
     return float((one - other).norm()) <= SAME * float(one.norm())
 
 
 def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield the trained parameters that no optimiser holds, if the held ones are the model's own."""
+    """Yield the trained parameters that no optimiser has, if the ones that it has are the model's own."""
     held = {name for record in taken for update in record.updates for name in update["weights"]}
     trained = [name for name, gradient in taken[0].gradients.items() if bool(gradient.any())]
     unheld = [name for name in trained if name not in held]
@@ -155,13 +155,13 @@ def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
-    """Return what is wrong, and what may be intended, about gradients that other code changes before the step."""
+    """Return faults, and what may be intended, of gradients that other code changes before the step."""
     clipped = _clip_again(record)
     at_step = {name: value for update in record.updates for name, value in update["gradients"].items()}
     held = {name for update in record.updates for name in update["weights"]}
     change = compare(clipped or record.gradients, at_step, held)
     wrong, deliberate = judge_change(change, "before the step")
-    if record.backward and record.world_size == 1:  # of several ranks the last backward leaves each with its own
+    if record.backward and record.world_size == 1:  # with several ranks the last backward leaves each with its own
         early = judge_change(compare(record.backward, record.gradients, held), "after the last backward")
         wrong, deliberate = [*early[0], *wrong], [*early[1], *deliberate]
     norms = [clip["limit"] for clip in record.clips if clip["kind"] == "clip_grad_norm_"]
@@ -173,7 +173,7 @@ def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
 
 
 def _clip_again(record: RankRecord) -> Gradients | None:
-    """Return the gradients as the clips of the step leave them; None if a clip is not known."""
+    """Return the gradients after the step's clippings; None if a clipping is unknown."""
     clipped = dict(record.gradients)
     for clip in record.clips:
         if clip["losses"] != len(record.losses):
@@ -191,7 +191,7 @@ def _clip_again(record: RankRecord) -> Gradients | None:
 
 
 def _find_wrong_updates(record: RankRecord) -> Iterator[str]:
-    """Yield what the optimiser made of parameters that its documented rule does not."""
+    """Yield updates of parameters that differ from the optimiser's documented rule."""
     for update in record.updates:
         kind = update["classes"][0].rpartition(".")[2]
         if any(group["options"].get("maximize") for group in update["groups"]):
@@ -227,7 +227,7 @@ def _tell_zero_rate(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield the parameters that keep their weights over all recorded steps, although they get gradients."""
+    """Yield the parameters that keep their weights in all recorded steps, although they get gradients."""
     first, last = taken[0], taken[-1]
     if len(taken) < 2 or not any(rate for record in taken[:-1] for rate in _list_rates(record)):
         return
@@ -247,7 +247,7 @@ def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield the weights that change between an optimiser's step and the next forward pass, or that nothing holds."""
+    """Yield the weights that change between an optimiser's step and the next forward, or that no optimiser has."""
     for number, (own, later) in enumerate(itertools.pairwise(taken), 1):
         after = {**own.weights, **{n: value for update in own.updates for n, value in update.get("after", {}).items()}}
         if not any(update["weights"] for update in own.updates):
@@ -266,7 +266,7 @@ def _find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
-    """Return what is wrong, may be meant, or is only noted about parameters that are not trained."""
+    """Return faults, possibly intended effects, and notes about parameters that are not trained."""
     record = evidence.taken[0]
     total = len(record.frozen) + len(record.trainable)
     if not record.frozen or record.adapters or any(ADAPTER.search(n) for n in (*record.trainable, *record.frozen)):
@@ -280,7 +280,7 @@ def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
 
 
 def _find_wrong_logs(evidence: Evidence) -> Iterator[str]:
-    """Yield the numbers that a trainer logs of the first step and that are not the step's."""
+    """Yield the numbers in the trainer's log of the first step that are wrong."""
     record = evidence.taken[0]
     logged = next((log for log in evidence.logs if log["step"] == 1), {})
     if "grad_norm" in logged and not record.unkept and record.gradients:

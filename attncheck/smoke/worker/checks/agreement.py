@@ -1,9 +1,9 @@
-"""Compares a model that has something switched on (liger, checkpointing, compilation) with the same model without it.
+"""Compares a model with a feature on (liger, checkpointing, compilation) with the same model with it off.
 
-Both get the same rows, so that only the switch can differ. In float32, under transformers' eager attention
-(flash-attn does not support float32), they may differ by the error of reordered sums, `testbed.FP32_LIMIT`. In the
-plan's precision both are off by rounding from the exact result, hence by at most twice that from each other; twice
-`Testbed.error_limits()` allows four times.
+Both get the same rows, so that only the feature can differ. In float32 with transformers' eager attention (flash-attn
+does not support float32), they may differ by the error of reordered sums, `testbed.FP32_LIMIT`. In the plan's precision
+both differ from the exact result by rounding, hence from each other by at most twice that. `Testbed.error_limits()`
+already allows twice the rounding; twice those limits allow four times.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from attncheck.smoke.worker.testbed import TINY, ModelRun, Testbed, gradient_err
 def comparison_plans(testbed: Testbed) -> tuple[Plan, ...]:
     """Return the plan in float32 with eager attention, and in its own precision and implementation; both are `bare`.
 
-    Only the first one, if the plan's implementation has no backward here.
+    Only the first one is returned if the plan's implementation has no backward here.
     """
     bare_plan = testbed.plan.without_optimizations()
     fp32_plan = replace(bare_plan, precision="fp32", attn_implementation="eager")
@@ -38,7 +38,7 @@ def _double_limits(limits: tuple[float, float]) -> tuple[float, float]:
 
 
 def measure_switches(testbed: Testbed, switches: Mapping[str, Callable[[Plan], ModelRun]]) -> Iterator[Measure]:
-    """Yield how far a plan's run with each of `switches`, by its label, is from the same plan's run without it."""
+    """Yield the difference between a plan's run with each of `switches`, by its label, and the run without it."""
     for plan in comparison_plans(testbed):
         off = testbed.run_batch(testbed.build_model(plan), testbed.make_batch(testbed.make_rows(), plan), plan)
         limits = testbed.fp32_limits if plan.precision == "fp32" else _double_limits(testbed.error_limits())
@@ -47,7 +47,7 @@ def measure_switches(testbed: Testbed, switches: Mapping[str, Callable[[Plan], M
 
 
 def measure_difference(on: ModelRun, off: ModelRun, limits: tuple[float, float], label: str) -> Iterator[Measure]:
-    """Yield how far logits, loss and gradients are apart; the loss is held, relatively, to the limit of the logits."""
+    """Yield the differences of logits, loss and gradients; the loss has the logits' limit, relatively."""
     logits, gradients = limits
     if on.logits:
         yield Measure(f"logits, {label}", relative_error(on.logits, off.logits), logits)
@@ -58,7 +58,7 @@ def measure_difference(on: ModelRun, off: ModelRun, limits: tuple[float, float],
 
 
 def failed_result(check_name: str, error: BaseException) -> CheckResult:
-    """Return the result of a check that an exception ended. Raises it again if memory ran out."""
+    """Return the result of a check that ended with an exception. Raises it again if memory ran out."""
     if "OutOfMemory" in type(error).__name__:
         raise error
     return CheckResult(check_name, "raised", describe_exception(error))

@@ -1,12 +1,12 @@
-"""Gradient checkpointing on against off: the same loss and gradients, each layer run again in backward.
+"""Compares gradient checkpointing on and off: the same loss and gradients, and a second run of each layer in backward.
 
-Switched on as transformers' Trainer and TRL do: `gradient_checkpointing_enable` with `use_reentrant=False`
-(the default in transformers 5.17). `GradientCheckpointingLayer.__call__` then hands `Module.__call__`, hooks and
-all, to `torch.utils.checkpoint`: a hook is called once for a layer's forward and once when backward runs it again. It
-draws random numbers each time; the two draws are equal exactly where a dropout would drop the same elements.
+It is turned on as by transformers' Trainer and TRL: `gradient_checkpointing_enable` with `use_reentrant=False` (the
+default in transformers 5.17). `GradientCheckpointingLayer.__call__` then passes `Module.__call__`, including hooks, to
+`torch.utils.checkpoint`: a hook is called once in a layer's forward and once when backward runs it again. It draws
+random numbers each time; the two draws are equal exactly if a dropout would drop the same elements.
 
-The same kernels on the same inputs give the same bits, unless a kernel adds atomically: on a CPU on and off are equal
-bit for bit, which a note reports. The limits are those of `agreement`, so that atomics raise no alarm.
+The same kernels on the same inputs give the same bits, unless a kernel adds atomically. On a CPU on and off are bitwise
+identical, which a note reports. The limits are those of `agreement`, so that atomics raise no alarm.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ class LayerPasses:
         self.in_backward = True
 
     def find_violations(self) -> Iterator[str]:
-        """Yield which layers were not run again in backward, and in which ones random numbers differed."""
+        """Yield the layers that were not run again in backward, and those with different random numbers."""
         if not self.layers:
             yield "found no decoder layer that checkpointing could recompute"
         idle = [name for name in self.layers if not self.backward_draws[name]]
@@ -83,7 +83,7 @@ def find_decoder_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 def run(testbed: Testbed) -> CheckResult:
     """Compare the plan's model with checkpointing with the same model without."""
-    if testbed.random_in_training:  # on and off draw other numbers, and evaluation mode is not what is trained
+    if testbed.random_in_training:  # on and off draw different numbers, and evaluation mode is not what is trained
         return CheckResult(CHECK_NAME, "skipped", testbed.random_in_training)
     violations: list[str] = []
     try:
@@ -97,7 +97,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def run_checkpointed(testbed: Testbed, plan: Plan, violations: list[str]) -> ModelRun:
-    """Run the plan's model with checkpointing on the checks' rows; add what is wrong with it to `violations`."""
+    """Run the plan's model with checkpointing on the checks' rows; add its faults to `violations`."""
     model = testbed.build_model(plan)
     enable_checkpointing(model)
     passes = LayerPasses(model)

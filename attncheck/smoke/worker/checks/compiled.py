@@ -1,8 +1,9 @@
-"""torch.compile on against off: the same logits, loss and gradients, and that something was compiled at all.
+"""Compares torch.compile on and off: the same logits, loss and gradients, and at least one compiled graph.
 
-Compiled in place with `Module.compile`, which is `torch.compile` of its call and keeps the parameters' names, with
-torch's defaults, as transformers' `torch_compile=True`. Inductor fuses and reorders float32 sums, which costs about
-1e-6; in 16 bit it leaves out roundings between fused operations, so it may lie nearer to the exact result than eager.
+Models are compiled in place with `Module.compile`, which is `torch.compile` of its call and keeps the parameters'
+names, with torch's defaults, as with transformers' `torch_compile=True`. Inductor fuses and reorders float32 sums,
+which costs about 1e-6. In 16 bits it omits roundings between fused operations, so it may be closer to the exact result
+than eager.
 """
 
 import re
@@ -23,12 +24,12 @@ BACKEND = "inductor"  # torch's default
 NO_COMPILER = re.compile(
     r"InvalidCxxCompiler|No working C\+\+ compiler|Failed to find C compiler|Python\.h|TritonMissing"
 )
-MAX_SHOWN_BREAKS = 3  # reasons of graph breaks
+MAX_SHOWN_BREAKS = 3  # the most reasons of graph breaks that are shown
 
 
 def run(testbed: Testbed) -> CheckResult:
     """Compare the plan's compiled model with the uncompiled one."""
-    if testbed.random_in_training:  # on and off draw other numbers, and evaluation mode is not what is trained
+    if testbed.random_in_training:  # on and off draw different numbers, and evaluation mode is not what is trained
         return CheckResult(CHECK_NAME, "skipped", testbed.random_in_training)
     graph_counts: list[Any] = []
     try:
@@ -67,7 +68,7 @@ def compile_model(model: nn.Module) -> None:
 
 
 def describe_graphs(counts: Any) -> str:
-    """Return in a line how many graphs were compiled, and the first reasons for breaks between them."""
+    """Return a line with the number of compiled graphs, and the first reasons for breaks between them."""
     reasons = [" ".join(str(reason).split())[:100] for reason in counts["breaks"]][:MAX_SHOWN_BREAKS]
     why = f": {'; '.join(reasons)}" if reasons else ""
     break_count = sum(counts["breaks"].values())
@@ -75,8 +76,8 @@ def describe_graphs(counts: Any) -> str:
 
 
 def failed_result(error: BaseException) -> CheckResult:
-    """Return the result of a check that an exception of the compiler ended: a missing C++ compiler is a refusal."""
-    error = getattr(error, "inner_exception", None) or error  # BackendCompilerFailed's and InductorError's cause
+    """Return the result of a check that ended with a compiler's exception; a missing C++ compiler is a refusal."""
+    error = getattr(error, "inner_exception", None) or error  # the cause of BackendCompilerFailed and InductorError
     text = f"{type(error).__name__}: {error}"
     if NO_COMPILER.search(text):
         return CheckResult(CHECK_NAME, "refused", f"torch.compile needs a C++ compiler: {describe_exception(error)}")

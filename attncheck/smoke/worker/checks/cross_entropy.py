@@ -1,7 +1,7 @@
-"""Is the plan's loss the cross-entropy? Its value and its gradient against float64.
+"""Compares the plan's loss, its value and its gradient, with the cross-entropy in float64.
 
-flash-attn's kernel takes no logits on a CPU: `flash_attn/ops/triton/cross_entropy.py` of 2.8.3 needs triton and enters
-`torch.cuda.device`. Its sums over rows are made by torch; whether it repeats bit for bit is measured.
+flash-attn's kernel does not support logits on a CPU: `flash_attn/ops/triton/cross_entropy.py` of 2.8.3 needs triton and
+enters `torch.cuda.device`. torch computes its sums over rows; whether they repeat bit for bit is measured.
 """
 
 from collections.abc import Iterator
@@ -19,19 +19,19 @@ from attncheck.smoke.worker.data.packing import IGNORE_INDEX
 from attncheck.smoke.worker.losses import LossFunction, load_loss_function
 from attncheck.smoke.worker.testbed import FP32_LIMIT, Testbed, relative_error
 
-VOCABULARY_SIZES = (64, 32007)  # a smoke model's, and a real one that no block of a kernel divides
+VOCABULARY_SIZES = (64, 32007)  # a smoke model's, and a real one that is not a multiple of a kernel's block
 ROWS = 300  # more than a chunk, and not a multiple
 ROUNDING_MULTIPLE = (
     2.0  # times the rounding error of an ideal gradient in its dtype: a kernel rounds it once (numerics §1.5)
 )
-REPEATS = 16  # of a loss on the same logits
-GRADIENT_SCALE = 0.125  # what the loss is multiplied by before its backward; exact in every dtype
+REPEATS = 16  # repeated losses on the same logits
+GRADIENT_SCALE = 0.125  # multiplies the loss before its backward; exact in every dtype
 CHECK_NAME = "cross_entropy"
 
 
 @dataclass(frozen=True)
 class LossCase:
-    """Logits and labels, some of them ignored, that a loss is evaluated on."""
+    """Logits and labels, some of them ignored, for a loss function."""
 
     name: str  # "32007 words, bfloat16"
     logits: Tensor
@@ -45,16 +45,16 @@ class LossCase:
         return value.detach(), gradient
 
     def evaluate_float64(self) -> tuple[Tensor, Tensor]:
-        """Return the same of torch's cross-entropy in float64, on the very same logits."""
+        """Return the same values from torch's cross-entropy in float64, on the same logits."""
         return LossCase("", self.logits.double(), self.labels).evaluate(
             lambda logits, labels: cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum")
         )
 
 
 def make_case(vocabulary_size: int, dtype: torch.dtype, device: Any, seed: int) -> LossCase:
-    """Return ROWS rows of logits: in a third the last tokens are likely, a third is offset by more than exp allows.
+    """Return ROWS rows of logits: in a third the last tokens are likely, a third has an offset beyond exp's range.
 
-    Every fifth label is ignored, the first and the last row's too. The others are random, but for the first token of
+    Every fifth label is ignored, and those of the first and last row. The others are random, except the first token of
     the vocabulary in one row and the last one in two.
     """
     generator = torch.Generator().manual_seed(seed + vocabulary_size)
@@ -69,7 +69,7 @@ def make_case(vocabulary_size: int, dtype: torch.dtype, device: Any, seed: int) 
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Check the plan's loss in float32 and in the dtype that the plan's logits have."""
+    """Check the plan's loss in float32 and in the dtype of the plan's logits."""
     name = testbed.plan.cross_entropy
     try:
         loss_function = load_loss_function(name)
@@ -105,11 +105,11 @@ def check_loss(testbed: Testbed, loss_function: LossFunction, name: str) -> Chec
 
 
 def measure_error(case: LossCase, loss_function: LossFunction) -> Iterator[Measure]:
-    """Yield the errors of the loss, of its gradient, and of the gradient alongside the labels, against float64.
+    """Yield the errors of the loss, its gradient, and the gradient except at the labels, against float64.
 
-    All of these losses compute in float32 whatever the logits are, so the value is held to what float32 allows. The
-    gradient comes back in the dtype of the logits: it is held to twice what rounding the exact one costs. Alongside the
-    labels is the softmax alone, which the labels' -1 would drown.
+    All of these losses compute in float32 for any logits, so the value must be exact to float32. The gradient has the
+    logits' dtype, and may differ by twice the rounding of the exact one. Except at the labels, the gradient is only the
+    softmax, which the labels' -1 would hide.
     """
     (value, gradient), (exact_value, exact_gradient) = case.evaluate(loss_function), case.evaluate_float64()
     yield Measure(f"loss, {case.name}", relative_error([value], [exact_value]), FP32_LIMIT)
@@ -125,7 +125,7 @@ def measure_error(case: LossCase, loss_function: LossFunction) -> Iterator[Measu
 
 
 def find_ignored_gradients(case: LossCase, loss_function: LossFunction) -> Iterator[str]:
-    """Yield that rows with an ignored label have a gradient."""
+    """Yield the rows that have a gradient although their label is ignored."""
     _, gradient = case.evaluate(loss_function)
     rows = int(gradient[case.labels == IGNORE_INDEX].ne(0).any(1).sum())
     if rows:
@@ -133,14 +133,14 @@ def find_ignored_gradients(case: LossCase, loss_function: LossFunction) -> Itera
 
 
 def find_loss_of_nothing(case: LossCase, loss_function: LossFunction) -> Iterator[str]:
-    """Yield that a batch whose labels are all ignored has a loss or a gradient other than 0."""
+    """Yield a line if a batch with only ignored labels has a loss or a gradient other than 0."""
     value, gradient = LossCase("", case.logits, torch.full_like(case.labels, IGNORE_INDEX)).evaluate(loss_function)
     if float(value) != 0 or bool(gradient.ne(0).any()):
         yield f"with every label ignored, the loss is {float(value):.3g} instead of 0"
 
 
 def find_varying_bits(case: LossCase, loss_function: LossFunction) -> Iterator[str]:
-    """Yield that the loss of the same logits has other bits when it is repeated."""
+    """Yield a line if repeated losses of the same logits have different bits."""
     value, gradient = case.evaluate(loss_function)
     repeats = [case.evaluate(loss_function) for _ in range(REPEATS)]
     count = sum(not (torch.equal(v, value) and torch.equal(g, gradient)) for v, g in repeats)
@@ -149,7 +149,7 @@ def find_varying_bits(case: LossCase, loss_function: LossFunction) -> Iterator[s
 
 
 def _describe_cpu_refusal(loss_function: LossFunction) -> str:
-    """Return the error that flash-attn's kernel raises for logits on a CPU, in a line."""
+    """Return the error, in one line, that flash-attn's kernel raises for logits on a CPU."""
     case = make_case(VOCABULARY_SIZES[0], torch.float32, "cpu", 0)
     try:
         case.evaluate(loss_function)

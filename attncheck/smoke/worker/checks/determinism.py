@@ -1,7 +1,8 @@
-"""Is training bitwise reproducible? If not: where do runs first differ, and which switch prevents it, at what cost?
+"""Checks whether training is bitwise reproducible; if not, where runs first differ, and which switch prevents it.
 
-Rows hold one long document: with short ones a key block is never shared between two, and the order of atomic additions
-cannot show (numerics §3: three key blocks at least). Every switch is reset afterwards.
+Rows hold one long document. With short ones a key block is never shared between two, and the order of atomic additions
+cannot show (numerics §3: at least three key blocks). The cost of the switch is measured too. Every switch is reset
+afterwards.
 """
 
 import hashlib
@@ -22,8 +23,7 @@ from attncheck.smoke.worker.trainer import MAX_GRAD_NORM, Trainer
 ROW_TOKENS = 1024  # tokens of a row
 STEPS = 3
 RUNS = {"cpu": 2, "cuda": 6}
-# Switches that a user can set, the least intrusive first: (title, environment variables, torch's deterministic
-# algorithms).
+# Settings for users, the least intrusive first: (title, environment variables, torch's deterministic algorithms).
 SWITCHES: tuple[tuple[str, Mapping[str, str], bool], ...] = (
     ("FLASH_ATTENTION_DETERMINISTIC=1", {"FLASH_ATTENTION_DETERMINISTIC": "1"}, False),
     (
@@ -41,7 +41,7 @@ SWITCHES: tuple[tuple[str, Mapping[str, str], bool], ...] = (
 
 @dataclass(frozen=True)
 class RunDigest:
-    """The digests of a short run: for each step one of the loss and one of each parameter's gradient; and its time."""
+    """The digests of a short run: for each step, one of the loss and one of each parameter's gradient; and its time."""
 
     losses: tuple[str, ...]
     gradients: tuple[Mapping[str, str], ...]
@@ -130,11 +130,11 @@ def describe_first_difference(digests: Sequence[RunDigest]) -> str:
 
 
 def _try_switches(testbed: Testbed, before: Sequence[RunDigest]) -> Iterator[str]:
-    """Yield a note on the runs under each switch, until one makes them equal."""
+    """Yield a note about the runs with each switch, until one makes them equal."""
     for title, variables, strict in SWITCHES:
         try:
             with determinism_settings(variables, strict or testbed.plan.deterministic):
-                digest_run(testbed)  # a kernel that is new to this process is compiled or chosen now
+                digest_run(testbed)  # kernels that are new to this process are compiled or chosen now
                 digests = [digest_run(testbed) for _ in range(len(before))]
         except RuntimeError as error:
             yield f"{title} raises {describe_exception(error)}"

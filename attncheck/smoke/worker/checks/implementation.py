@@ -1,7 +1,8 @@
-"""Does the model compute under the plan's implementation what it computes with eager attention? One document at a time.
+"""Compares the model under the plan's implementation with eager attention, one document at a time.
 
-This separates a soft-cap, window, scale or sink that an implementation drops from errors of packing. In float32 to
-rounding if the implementation runs in it; in the plan's precision within twice the error of eager attention in it.
+This separates a soft-cap, window, scale or sink that an implementation drops from errors of packing. The limit in
+float32, if the implementation supports it, is rounding. In the plan's precision it is twice the error of eager
+attention.
 """
 
 from dataclasses import replace
@@ -25,7 +26,7 @@ NOT_CAUSAL = "it is not causal"
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare the plan's implementation with eager attention, one document at a time; both have to be causal."""
+    """Compare the plan's implementation with eager attention, one document at a time; both must be causal."""
     if testbed.random_always:
         return CheckResult("implementation", "skipped", testbed.random_always)
     look_ahead = _measure_look_ahead(testbed, replace(testbed.plan, precision="fp32"), "eager")
@@ -65,9 +66,9 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def find_fault(testbed: Testbed) -> str:
-    """Return what is wrong with a single document under the plan's implementation, "" if nothing is.
+    """Return the fault of a single document under the plan's implementation, "" if there is none.
 
-    Packing and padding cannot be blamed for it.
+    Packing and padding cannot be the cause.
     """
     try:
         result = run(testbed)
@@ -83,7 +84,7 @@ def _name(testbed: Testbed) -> str:
 
 
 def _measure_look_ahead(testbed: Testbed, plan: Plan, implementation: str | None = None) -> str:
-    """Return how replacing the second half of a document changes the logits of its first half, "" within rounding."""
+    """Return how replacing a document's second half changes the logits of its first half, "" within rounding."""
     model = testbed.build_model(plan, implementation)
     index = max(range(len(testbed.documents)), key=lambda i: len(testbed.documents[i]))
     document, half = testbed.documents[index], len(testbed.documents[index]) // 2

@@ -1,9 +1,9 @@
-"""Do packed documents attend to each other? Packed against unpacked, replaced neighbours, poisoned neighbours.
+"""Checks whether packed documents attend to each other: packed and unpacked, with replaced or poisoned neighbours.
 
-Packed rows are compared with each document alone: in float32 to rounding (where the implementation runs in it), in the
-plan's precision within twice the rounding error of the unpacked run. Then one document is replaced: logits of all
-others must be the same bit for bit. NaN in the neighbours is judged only where a kernel that indexes by cu_seqlens ran:
-elsewhere a mask multiplies, and 0 × NaN is NaN without any leak.
+Packed rows are compared with each document in isolation. The limit in float32, if the implementation supports it, is
+rounding; in the plan's precision it is twice the rounding error of the unpacked run. Then one document is replaced:
+logits of all others must keep every bit. NaN in the neighbours is judged only if a kernel that indexes by cu_seqlens
+ran. Otherwise a mask multiplies, and 0 × NaN is NaN without any leak.
 Source of the method: xformers/MSLK `nanify_oob_seqlen`; transformers' `test_flash_attention_2_padding_matches_…`.
 """
 
@@ -23,8 +23,9 @@ from attncheck.smoke.worker.controls import Comparison
 from attncheck.smoke.worker.data.packing import Batch
 from attncheck.smoke.worker.testbed import FP32_LIMIT, UNSUPPORTED_ERRORS, Testbed, relative_error
 
-REPEAT_MULTIPLE = 3.0  # times what asking twice changes in a document: random numbers may differ by as much as that
-LEAK_MULTIPLE = 20.0  # a leak of everything must change logits by this many limits, else the check could not detect one
+REPEAT_MULTIPLE = 3.0  # times the change of a document in a repeated run, which random numbers may cause
+# a leak of everything must change logits by this many limits, otherwise the check could not detect one
+LEAK_MULTIPLE = 20.0
 
 
 def run(testbed: Testbed) -> CheckResult:
@@ -72,7 +73,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def compare_with_unpacked(testbed: Testbed, plan: Plan) -> Comparison:
-    """Return how far logits and gradients of the packed rows are from those of each document run alone."""
+    """Return the difference of the packed rows' logits and gradients from those of each document in isolation."""
     order, batch = testbed.document_order(plan), testbed.make_batch(testbed.make_rows(), plan)
     backward = not testbed.no_backward_reason
     layout = controls.batch_layout(testbed, testbed.build_model(plan), batch, order, plan, backward)
@@ -82,9 +83,9 @@ def compare_with_unpacked(testbed: Testbed, plan: Plan) -> Comparison:
 
 
 def find_replacement_leaks(testbed: Testbed) -> Iterator[str]:
-    """Yield that replacing one document changes a bit of another's logits, or none of its own.
+    """Yield a line if replacing one document changes a bit of another's logits, or none of its own.
 
-    If it does, the unchanged rows run again: a change in that run too is not a leak.
+    If another's changes, the unchanged rows run again: a change in that run too is not a leak.
     """
     model, order = testbed.build_model(), testbed.document_order()
     before = _packed_logits(testbed, model, testbed.documents)
@@ -109,7 +110,7 @@ def _packed_logits(testbed: Testbed, model: nn.Module, documents: Sequence[Tenso
 
 
 def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], list[str]]:
-    """Return violations and notes: do NaN and infinity in all other documents reach one in the middle of the row?"""
+    """Return violations and notes: whether NaN and infinity in all other documents reach a middle one."""
     model, batch = testbed.build_model(), testbed.make_batch(testbed.make_rows())
     kept_span = batch.spans[len(batch.spans) // 2]
     embeddings = model.get_input_embeddings()(batch.inputs["input_ids"]).detach()  # type: ignore[operator]
@@ -156,7 +157,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def runs_varlen_kernels(testbed: Testbed) -> bool:
-    """Return whether every attention layer runs a kernel that is given where documents begin and end."""
+    """Return whether every attention layer runs a kernel that receives the documents' boundaries."""
     model, batch = testbed.build_model(), testbed.make_batch(testbed.make_rows())
     trace = AttentionTrace(model, testbed.plan.attn_implementation)
     trace.record(lambda: testbed.run_batch(model, batch, backward=False))

@@ -1,14 +1,14 @@
-"""liger-kernel on against off, and which of its patches take effect on this model.
+"""Compares liger-kernel on and off, and checks which of its patches take effect on this model.
 
-Jobs apply it in two ways: to a model that exists (`_apply_liger_kernel_to_instance`: transformers' Trainer in
+Jobs apply it in two ways: to an existing model (`_apply_liger_kernel_to_instance`: transformers' Trainer in
 `integrations/liger.py`, verl) or to transformers' classes before the model is built (`apply_liger_kernel_to_llama()`
-and `AutoLigerKernelForCausalLM`: OpenRLHF, LLaMA-Factory). The first is what a plan's `liger` means; a patch that does
-nothing in the second alone warns.
+and `AutoLigerKernelForCausalLM`: OpenRLHF, LLaMA-Factory). A plan's `liger` means the first. A patch without effect
+only in the second is a warning.
 
-With labels, in training, liger returns no logits, and computes the gradients of its fused cross-entropy in forward,
-to be multiplied in backward by the gradient of the loss (liger_kernel 0.8.5, `transformers/model/llama.py`,
-`ops/fused_linear_cross_entropy.py`). So loss and gradients are taken with labels, the loss scaled as by gradient
-accumulation, and logits without.
+With labels, in training, liger returns no logits. It computes the gradients of its fused cross-entropy in forward, and
+backward multiplies them by the gradient of the loss (liger_kernel 0.8.5, `transformers/model/llama.py`,
+`ops/fused_linear_cross_entropy.py`). Loss and gradients are therefore taken with labels, with the loss scaled as by
+gradient accumulation, and logits without labels.
 """
 
 import os
@@ -35,12 +35,12 @@ FUSED_LOSS = "fused_linear_cross_entropy"
 MODES = {"model": "", "classes": ", applied before the model is built"}
 # Without it triton multiplies float32 in TF32 (triton/language/core.py, `dot`).
 IEEE_ENVIRONMENT = {"TRITON_F32_DEFAULT": "ieee"}
-LOSS_SCALE = 0.25  # what the loss is multiplied by before its backward; exact in every dtype
+LOSS_SCALE = 0.25  # multiplies the loss before its backward; exact in every dtype
 
 
 def run(testbed: Testbed) -> CheckResult:
     """Compare the model with and without liger; find patches without effect, even if liger's kernels cannot run."""
-    if testbed.random_in_training:  # on and off draw other numbers, and evaluation mode is not what is trained
+    if testbed.random_in_training:  # on and off draw different numbers, and evaluation mode is not what is trained
         return CheckResult(CHECK_NAME, "skipped", testbed.random_in_training)
     model: Any = testbed.build_model(testbed.plan.without_optimizations())
     try:
@@ -93,17 +93,17 @@ def find_idle_patches(testbed: Testbed, mode: str, patches: tuple[str, ...], not
 
 
 def run_patched(testbed: Testbed, mode: str, plan: Plan) -> ModelRun:
-    """Run the plan's model under liger on the checks' rows; every patch is undone afterwards.
+    """Run the plan's model with liger on the checks' rows; every patch is undone afterwards.
 
-    A float32 plan is measured with the products of its job (TF32 by default); the float32 run of any other plan is
-    there to detect errors, so its products are exact.
+    A float32 plan is measured with its job's products (TF32 by default). The float32 run of any other plan serves to
+    detect errors, so its products are exact.
     """
     weights = testbed.build_model(plan).state_dict()
     batch = testbed.make_batch(testbed.make_rows(), plan)
     environment = IEEE_ENVIRONMENT if plan.precision == "fp32" != testbed.plan.precision else {}
     with mock.patch.dict(os.environ, environment), liger_patches.undo_on_exit():
         model = liger_patches.build_patched(mode, partial(testbed.build_model, plan))
-        model.load_state_dict(weights)  # liger's classes may begin with others
+        model.load_state_dict(weights)  # liger's classes may have other initial weights
         logits = testbed.run_batch(model, batch, plan, backward=False).logits
         with testbed.autocast_context(plan):
             mean_loss = summed_loss(model, batch) / batch.predicted_tokens
@@ -113,7 +113,7 @@ def run_patched(testbed: Testbed, mode: str, plan: Plan) -> ModelRun:
 
 
 def find_unfused_loss(testbed: Testbed, patches: tuple[str, ...]) -> Iterator[str]:
-    """Yield that logits are computed in spite of the fused cross-entropy, which needs none."""
+    """Yield a line if logits are computed despite the fused cross-entropy, which needs none."""
     plan = agreement.comparison_plans(testbed)[-1]
     batch = testbed.make_batch(testbed.make_rows(), plan)
     with liger_patches.undo_on_exit(), testbed.autocast_context(plan), torch.no_grad():

@@ -1,7 +1,8 @@
-"""Do padded batches equal the unpadded, on either side, forward and backward, and with a row of padding only?
+"""Checks whether batches padded on either side equal the unpadded documents, forward and backward.
 
-A causal model does not show a missing mask with right padding, because nothing attends to the right. Left padding
-shows it, so both are measured; a side that the plan does not use is a warning, not a violation.
+A row of padding only is included. A causal model does not show a missing mask with right padding, because nothing
+attends to the right. Left padding shows it, so both are measured; a side that the plan does not use is a warning, not a
+violation.
 """
 
 from dataclasses import replace

@@ -1,9 +1,9 @@
-"""Do pictures and text in one batch compute what each document computes in isolation? Asked of the job's own class.
+"""Checks, with the job's own class, whether pictures and text in one batch equal each document in isolation.
 
-The class that is named in the configuration is built with a small tower. Its documents are text and pictures; some
-have none. Padded and packed rows are compared with each document alone (float32, eager): logits, loss, gradients, and
-the gradients of the layers that make a picture's features. A mask that looks both ways inside a picture is probed by
-changing one of its tokens inside the decoder: others of the picture must change, and none before it.
+The class in the configuration is built with a small tower. Its documents are text and pictures; some have none. Padded
+and packed rows are compared with each document in isolation (float32, eager): logits, loss, gradients, and the
+gradients of the layers that make a picture's features. A bidirectional mask inside a picture is tested by changing one
+of the picture's tokens inside the decoder: its other tokens must change, and none before it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,13 +50,15 @@ from attncheck.smoke.worker.testbed import (
 )
 
 VOCABULARY_SIZE = LANGUAGE_VOCABULARY + towers.EXTRA_TOKENS + 8
-PROBE_SCALE = 10.0  # times the states' size: what is added to a token inside the decoder
-UNSEEN = 1e-6  # relative change of logits of a token that does not see the probed one
+PROBE_SCALE = 10.0  # size of the change of a token inside the decoder, relative to the states
+UNSEEN = 1e-6  # relative change of logits of a token that does not attend to the changed one
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare batches of text and pictures with each document run alone; "skipped" without a reason for a text
-    model."""
+    """Compare batches of text and pictures with each document in isolation.
+
+    The result is "skipped" without a reason for a text model.
+    """
     if testbed.source.weights or not towers.is_multimodal(testbed.source):
         return CheckResult("pictures", "skipped")
     try:
@@ -83,7 +85,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 class PictureBed:
-    """The job's class with a small tower, documents of text and pictures, and what each computes in isolation."""
+    """The job's class with a small tower, documents of text and pictures, and their results in isolation."""
 
     def __init__(self, testbed: Testbed) -> None:
         self.plan, self.device = testbed.plan, testbed.device
@@ -104,7 +106,7 @@ class PictureBed:
             raise Unbuildable(f"{name} does not run on the synthetic pictures: {describe_exception(error)}") from None
 
     def build_model(self, implementation: str | None = None, dtype: torch.dtype | None = None) -> Any:
-        """Return a new model of the job's class, by default in the plan's implementation; the weights are the same."""
+        """Return a new model of the job's class, by default in the plan's implementation; weights are always equal."""
         name = self.plan.attn_implementation if implementation is None else implementation
         model = towers.build_multimodal_model(self.source, name, self.plan.max_length, self.plan.seed)
         return model.to(self.device).to(dtype or self.dtype)
@@ -130,7 +132,7 @@ class PictureBed:
         return self.batches.make_padded(documents, self.plan.padding_side)
 
     def move(self, inputs: Mapping[str, Any], dtype: torch.dtype | None = None) -> dict[str, Any]:
-        """Return a model's inputs on the device, its floating-point ones in a precision."""
+        """Return a model's inputs on the device, with the floating-point ones in a precision."""
         return {
             name: value.to(self.device, dtype or self.dtype if value.is_floating_point() else value.dtype)
             if isinstance(value, Tensor)
@@ -143,13 +145,13 @@ class PictureBed:
         return model(**self.move(inputs, dtype))
 
     def run_batch(self, batch: Batch, model: Any = None) -> ModelRun:
-        """Return what a batch computes, forward and backward."""
+        """Return the results of a batch, forward and backward."""
         model = model or self.model
         moved = Batch(batch.inputs, batch.labels.to(self.device), batch.spans)
         return collect_run(model, self.call(model, batch.inputs).logits, moved)
 
     def run_alone(self, model: Any, dtype: torch.dtype, documents: Sequence[Document] = ()) -> ModelRun:
-        """Return what documents compute one at a time, forward and backward; the loss is the mean over all tokens."""
+        """Return the results of documents one at a time, forward and backward; the loss is the mean over all tokens."""
         batches = [self.batches.make_padded([document], "right") for document in documents or self.documents]
         total = sum(batch.predicted_tokens for batch in batches)
         logits, losses = [], []
@@ -173,7 +175,7 @@ class PictureBed:
         return scale_fp32_limits(errors)
 
     def compare(self, title: str, batch: Batch, expected: ModelRun | None = None) -> Iterator[Measure]:
-        """Yield how far a batch's logits, loss and gradients are from those of its documents alone."""
+        """Yield the differences of a batch's logits, loss and gradients from those of its documents in isolation."""
         actual, expected = self.run_batch(batch), expected or self.reference
         errors = [relative_error([a], [e]) for a, e in zip(actual.logits, expected.logits, strict=True)]
         worst = max(range(len(errors)), key=lambda index: errors[index])
@@ -204,7 +206,7 @@ class PictureBed:
             return [], f"not checked for packed rows, which the class refuses: {describe_exception(error)}"
 
     def compare_own_loss(self) -> Iterator[Measure]:
-        """Yield how far the loss that the class itself computes of labels is from the mean over its documents."""
+        """Yield the difference of the class's own loss from the mean over its documents."""
         batch = self.make_padded(self.documents)
         labels = torch.full_like(batch.labels, IGNORE_INDEX)
         labels[:, 1:] = batch.labels[:, :-1]
@@ -216,18 +218,18 @@ class PictureBed:
         error = abs(float(loss) - self.reference.loss) / max(abs(self.reference.loss), TINY)
         yield Measure("loss, computed by the class", error, self.limits[0])
 
-    # The way of gradients through the tower.
+    # The path of gradients through the tower.
 
     @cached_property
     def picture_parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that a picture passes, in the order of the layers that it enters."""
+        """The names of the parameters that a picture passes through, in the order of the layers."""
         picture = next(document.pictures for document in self.documents if document.pictures)
         with watch_parameters(self.model) as names, torch.no_grad():
             self.maker.run_features(self.move(picture), self.model)
         return tuple(names)
 
     def find_broken_paths(self) -> Iterator[str]:
-        """Yield that the loss gives the first layer that a picture passes no gradient."""
+        """Yield a line if the first layer of a picture's path gets no gradient from the loss."""
         gradients = self.run_batch(self.make_padded(self.documents)).gradients
         parameters = dict(self.model.named_parameters())
         trained = [name for name in self.picture_parameters if parameters[name].requires_grad]
@@ -242,7 +244,7 @@ class PictureBed:
             yield f"the gradient of {infinite[0]} is not finite in a batch of rows with and without pictures"
 
     def find_warnings(self) -> Iterator[str]:
-        """Yield that the class refuses a batch without pictures; note if that gives the tower no gradient."""
+        """Yield a line if the class refuses a batch without pictures; add a note if the tower then has no gradient."""
         texts = [document for document in self.documents if not document.pictures]
         batch = self.make_padded(texts)
         plain = {name: value for name, value in batch.inputs.items() if name != self.types.name}
@@ -260,8 +262,10 @@ class PictureBed:
     # The mask.
 
     def _find_types(self) -> TokenTypes:
-        """Return the token types under which a picture's tokens attend to each other both ways; unchanged if there
-        are none."""
+        """Return the token types with which a picture's tokens attend to each other in both directions.
+
+        The types are unchanged if the class has no such attention.
+        """
         types = find_token_types(self.maker.forward_names)
         if types.name != "token_type_ids":
             return types
@@ -280,8 +284,10 @@ class PictureBed:
         return bool(probe(model, lambda: model(**batch.inputs).logits[0], last)[first] > UNSEEN)
 
     def find_wrong_masks(self) -> Iterator[str]:
-        """Yield that a picture's tokens do not attend to each other although their types require it, or that they
-        attend to later tokens."""
+        """Yield a line if a picture's tokens do not attend to each other although their types require it.
+
+        Also yield a line if they attend to later tokens.
+        """
         document = next(document for document in self.documents if document.pictures)
         inputs = self.make_padded([document]).inputs
         first, last = _first_and_last(document)
@@ -306,7 +312,7 @@ class PictureBed:
 
 
 def _first_and_last(document: Document) -> tuple[int, int]:
-    """Return the first token of a document's first picture, and the last."""
+    """Return the first and the last token of a document's first picture."""
     places = document.is_picture.long()
     first = int(places.argmax())
     return first, first + int(places[first:].cumprod(0).sum()) - 1
@@ -314,7 +320,7 @@ def _first_and_last(document: Document) -> tuple[int, int]:
 
 @contextmanager
 def watch_parameters(model: nn.Module) -> Iterator[list[str]]:
-    """Collect the names of the parameters of modules that run while the context is open, in the order of running."""
+    """Collect the names of the parameters of modules that run while the context is open, in that order."""
     names: list[str] = []
     handles = []
     for path, module in model.named_modules():
@@ -332,7 +338,7 @@ def probe(model: Any, run: Any, position: int) -> Tensor:
     """Return the relative change (seqlen,) of each token's logits if the state of one token is changed.
 
     `run` returns logits (seqlen, vocabulary); the change is made before the decoder's first layer. Raises LookupError
-    if that is not found.
+    if that layer is not found.
     """
     layer = find_first_layer(model)
 

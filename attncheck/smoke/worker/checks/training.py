@@ -1,7 +1,8 @@
-"""Does training learn, and only what can be learnt? The first gradient against float32, then a training run.
+"""Checks whether training learns what can be learned, and no more: the first gradient, then a training run.
 
-The gradient of the first step is the sensitive test: a loss curve shows half of the faults at best (numerics §5).
-The loss must fall below the bound, and must not fall below the entropy of the language: a model that does looks ahead.
+The gradient of the first step, compared with float32, is the sensitive test: a loss curve shows at most half of the
+faults (numerics §5). The loss must fall below the bound, but not below the entropy of the language, which only a model
+that looks ahead can do.
 """
 
 import math
@@ -28,7 +29,8 @@ from attncheck.smoke.worker.testbed import (
 )
 from attncheck.smoke.worker.trainer import FirstStep
 
-MAX_NORM_RATIO = 1.01  # of the gradient to the reference: a constant factor, which AdamW hides, is wrong above it
+# ratio of the gradient's norm to the reference's: a larger constant factor, which AdamW hides, is wrong
+MAX_NORM_RATIO = 1.01
 
 
 def run(testbed: Testbed) -> CheckResult:
@@ -57,7 +59,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def find_violations(testbed: Testbed, steps: list[Step]) -> list[str]:
-    """Return what is wrong with the losses and gradient norms of a run."""
+    """Return the faults of the losses and gradient norms of a run."""
     losses = [step.loss for step in steps]
     first_not_finite = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if first_not_finite is not None:
@@ -97,9 +99,9 @@ def note_too_few_steps(testbed: Testbed, steps: list[Step]) -> tuple[str, ...]:
 def measure_first_step(testbed: Testbed) -> Comparison:
     """Return how far the first step's gradients are from those of its documents one at a time in float32.
 
-    If the loss's own gradient at the logits is wrong, a warning of the comparison names the loss. If
-    rounding chooses other experts in these very documents, a 16-bit gradient that is too far off is judged by the same
-    step in float32.
+    If the loss's own gradient at the logits is wrong, a warning of the comparison names the loss. If rounding chooses
+    other experts in these documents and a 16-bit gradient is beyond its limit, the same step in float32 is judged
+    instead.
     """
     first_step = trainer.take_first_step(testbed)
     expected = _run_alone(testbed, first_step.documents, "fp32").gradients
@@ -115,7 +117,7 @@ def measure_first_step(testbed: Testbed) -> Comparison:
 
 
 def _compare_in_float32(testbed: Testbed, documents: Sequence[Tensor], expected: Gradients) -> Comparison:
-    """Return the comparison of the same first step in float32; with eager attention if the plan's cannot run so."""
+    """Return the comparison of the same first step in float32; with eager attention if the plan's cannot run in it."""
     plan = replace(testbed.plan, precision="fp32")
     takes_float32 = not HALF_PRECISION_ONLY.search(plan.attn_implementation)
     for name in dict.fromkeys((plan.attn_implementation, "eager") if takes_float32 else ("eager",)):
@@ -131,7 +133,7 @@ def _compare_first_step(testbed: Testbed, first_step: FirstStep, expected: Gradi
     actual, precision = first_step.gradients, testbed.plan.precision
     if precision == "fp32":
         limit = testbed.fp32_limits[1]
-    else:  # what rounding costs in the very documents that are judged
+    else:  # the effect of rounding on the documents that are judged
         rounded = _run_alone(testbed, first_step.documents, precision).gradients
         limit = ROUNDING_MULTIPLE * gradient_error(rounded, expected)
     error, ratio = gradient_error(actual, expected), gradient_norm(actual) / max(gradient_norm(expected), TINY)
@@ -153,6 +155,6 @@ def _compare_first_step(testbed: Testbed, first_step: FirstStep, expected: Gradi
 
 
 def _run_alone(testbed: Testbed, documents: Sequence[Tensor], precision: Precision) -> ModelRun:
-    """Run documents one at a time with eager attention in a precision, at the weights that training begins with."""
+    """Run documents one at a time with eager attention in a precision, with the initial weights of the training."""
     plan = testbed.plan.without_optimizations(precision)
     return testbed.run_unpacked(testbed.build_model(plan, "eager", sharp_weights=False), documents, plan)

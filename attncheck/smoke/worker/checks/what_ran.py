@@ -1,4 +1,4 @@
-"""Does every attention layer run what the plan requests: what its configuration named, and which operators ran."""
+"""Compares each attention layer with the plan: the implementation in its configuration, and its operators."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def judge_layers(layers: tuple[Layer, ...], requested: str, replacement: str) -> CheckResult:
-    """Return whether each layer ran what was requested; its `replacement` from the Hub, "" for none, will do."""
+    """Return whether each layer ran the requested attention; a `replacement` from the Hub also counts, "" is none."""
     replaced = [layer for layer in layers if replacement and layer.dispatched == replacement and _may_be_flash(layer)]
     text = f"{requested} is not installed, so {replacement} from the Hub runs instead"
     return CheckResult(
@@ -37,7 +37,7 @@ def judge_layers(layers: tuple[Layer, ...], requested: str, replacement: str) ->
 
 
 def _find_replacement(requested: str) -> str:
-    """Return the Hub's kernel that transformers takes for a flash attention that is not installed, "" for none.
+    """Return the Hub kernel that transformers uses for a flash attention that is not installed, "" for none.
 
     transformers 5.17.0, modeling_flash_attention_utils.py `FLASH_ATTN_KERNEL_FALLBACK`.
     """
@@ -69,7 +69,7 @@ def _find_violations(layers: Sequence[Layer], requested: str) -> Iterator[str]:
 
 
 def _summarize_layers(layers: Sequence[Layer]) -> str:
-    """Return in a line how many layers ran which operators."""
+    """Return a line with the number of layers that ran each operator."""
     counts: dict[str, int] = {}
     for layer in layers:
         title = " and ".join(layer.ran) or "no known attention"

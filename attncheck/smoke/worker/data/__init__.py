@@ -1,1 +1,1 @@
-"""The documents to train on: the synthetic language, and how they are packed into batches."""
+"""The training documents: the synthetic language, and their packing into batches."""

@@ -1,6 +1,6 @@
-"""A learnable language with a known entropy: the next token follows from the last but one.
+"""A learnable language with a known entropy: the next token follows from the one before the last.
 
-x[t+1] = permutation[x[t-1]] with probability `CERTAINTY`, else any token. A model has to attend to the token before
+x[t+1] = permutation[x[t-1]] with probability `CERTAINTY`, otherwise any token. A model must attend to the token before
 the last; its loss cannot fall below the entropy of the language unless it looks ahead.
 """
 
@@ -11,21 +11,23 @@ import torch
 from torch import Tensor
 
 LANGUAGE_VOCABULARY = 32  # tokens, numbered from 0
-CERTAINTY = 0.8  # probability that a token follows from the last but one
-MIN_LENGTH, MAX_LENGTH = 16, 64  # tokens of a document that is trained on
+CERTAINTY = 0.8  # probability that a token follows from the one before the last
+MIN_LENGTH, MAX_LENGTH = 16, 64  # tokens of a training document
 
 
 @dataclass(frozen=True)
 class LossBounds:
-    """The bounds of a loss: it must fall below one, and cannot fall below the other without looking ahead (0:
-    unknown); nats per token."""
+    """The bounds of a loss, in nats per token.
+
+    It must fall below one. It cannot fall below the other without looking ahead (0: unknown).
+    """
 
     floor: float
     bound: float
 
 
 def language_entropy() -> float:
-    """Return the language's entropy in nats a token, about 1.157."""
+    """Return the language's entropy in nats per token, about 1.157."""
     likely = CERTAINTY + (1 - CERTAINTY) / LANGUAGE_VOCABULARY
     other = (1 - CERTAINTY) / LANGUAGE_VOCABULARY
     return -likely * math.log(likely) - (LANGUAGE_VOCABULARY - 1) * other * math.log(other)
@@ -34,7 +36,7 @@ def language_entropy() -> float:
 class Language:
     """An endless source of documents, the same for the same seed.
 
-    The bound on the loss is half-way from a uniform guess to the language's entropy.
+    The bound on the loss is half-way between a uniform guess and the language's entropy.
     """
 
     def __init__(self, seed: int) -> None:
@@ -54,7 +56,7 @@ class Language:
         return tokens
 
     def take_documents(self, total: int) -> list[Tensor]:
-        """Return documents of `total` tokens together, the last one cut to fit."""
+        """Return documents with `total` tokens together, the last one cut to fit."""
         documents: list[Tensor] = []
         while total > 0:
             documents.append(self.next_document()[:total])

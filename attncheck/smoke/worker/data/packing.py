@@ -1,4 +1,4 @@
-"""Packs documents into rows and makes the tensors that a plan gives to the model."""
+"""Packs documents into rows and makes the tensors that a plan passes to the model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ IGNORE_INDEX = -100
 
 @dataclass(frozen=True)
 class DocumentSpan:
-    """The place of a document in a batch: its row, its first token and its last token + 1."""
+    """The location of a document in a batch: its row, its first token and its last token + 1."""
 
     row: int
     start: int
@@ -24,10 +24,10 @@ class DocumentSpan:
 
 @dataclass(frozen=True)
 class Batch:
-    """Keywords for the model, and the place of each document in `input_ids` (rows, tokens).
+    """Keyword arguments for the model, and the location of each document in `input_ids` (rows, tokens).
 
-    `labels` (rows, tokens) holds at each token what it is to predict, the next token of its own document, or
-    IGNORE_INDEX: they are shifted already.
+    `labels` (rows, tokens) holds each token's target: the next token of its document, or IGNORE_INDEX. They are already
+    shifted.
     """
 
     inputs: dict[str, Any]
@@ -36,14 +36,14 @@ class Batch:
 
     @property
     def predicted_tokens(self) -> int:
-        """How many tokens have a label to predict."""
+        """The number of tokens with a label to predict."""
         return int((self.labels != IGNORE_INDEX).sum())
 
 
 def pack_rows(documents: Sequence[Tensor], max_length: int) -> list[list[Tensor]]:
     """Return documents packed into rows of at most `max_length` tokens: best fit decreasing, as TRL's `bfd` does.
 
-    A longer document is cut into pieces that are documents of their own.
+    A longer document is cut into pieces that count as separate documents.
     """
     pieces = [piece for document in documents for piece in document.split(max_length)]
     rows: list[list[Tensor]] = []
@@ -65,7 +65,7 @@ def make_batch(
 ) -> Batch:
     """Return rows of documents as the plan's tensors. If rows differ in length, the shorter ones are padded.
 
-    With `packing="padding"` every document is its own row, padded on the plan's side, with a 2-D mask.
+    With `packing="padding"` every document has its own row, padded on the plan's side, with a 2-D mask.
     """
     if not plan.packed:
         return pad_documents([document for row in rows for document in row], plan.padding_side, device, pad_token_id)
@@ -93,7 +93,7 @@ def make_batch(
 def _boundary_inputs(
     plan: Plan, rows: Sequence[Sequence[Tensor]], width: int, device: Any, dtype: torch.dtype
 ) -> dict[str, Any]:
-    """Return the model inputs, in addition to positions, by which the plan separates the documents of a row."""
+    """Return the inputs besides positions with which the plan separates the documents of a row."""
     if plan.packing == "mask_2d":
         return {"attention_mask": torch.ones(len(rows), width, dtype=torch.long, device=device)}
     if plan.packing == "mask_4d":
@@ -118,7 +118,7 @@ def _row_lengths(row: Sequence[Tensor], width: int) -> list[int]:
 
 
 def block_diagonal_mask(rows: Sequence[Sequence[Tensor]], width: int, device: Any, dtype: torch.dtype) -> Tensor:
-    """Return the additive mask (rows, 1, width, width) under which a token attends to its own document's past."""
+    """Return the additive mask (rows, 1, width, width) with which a token attends to its own document's past."""
     document_ids = torch.zeros(len(rows), width, dtype=torch.long)
     for index, row in enumerate(rows):
         counts = torch.tensor(_row_lengths(row, width))
@@ -131,7 +131,7 @@ def block_diagonal_mask(rows: Sequence[Sequence[Tensor]], width: int, device: An
 def pad_documents(
     documents: Sequence[Tensor], side: str, device: Any, pad_token_id: int, plan: Plan | None = None
 ) -> Batch:
-    """Return documents as rows padded to the longest, with a 2-D mask, as a tokenizer's `pad` makes them."""
+    """Return documents as rows padded to the longest, with a 2-D mask, as from a tokenizer's `pad`."""
     width = max(map(len, documents))
     input_ids = torch.full((len(documents), width), pad_token_id)
     labels = torch.full((len(documents), width), IGNORE_INDEX)

@@ -1,8 +1,8 @@
-"""Documents of text and pictures, and the tensors that a multimodal model takes of them.
+"""Documents of text and pictures, and a multimodal model's input tensors for them.
 
-A picture is random pixels, the same for the same seed. Its tensors follow from what `get_image_features` takes: patches
-with their grid, or whole pictures, with their sizes where the class wants them. Of several shapes the first one that
-the class makes features of is taken. How many tokens a picture has is counted in those features.
+A picture is random pixels, the same for the same seed. Its tensors follow from the parameters of `get_image_features`:
+patches with their grid, or whole pictures, with their sizes if the class needs them. The first of several shapes for
+which the class computes features is used. The number of a picture's tokens is the number of those features.
 """
 
 import inspect
@@ -21,7 +21,7 @@ from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.models.fitting import describe_error
 from attncheck.smoke.worker.models.towers import PATCHES, image_token, patch_side, picture_side
 
-# Pieces of the checks' documents: numbers are tokens of text, P a picture, Q one of another size if the class takes it.
+# Pieces of the checks' documents: numbers are text tokens, P a picture, Q one of another size if the class supports it.
 DOCUMENTS: tuple[tuple[int | str, ...], ...] = (
     (5, "P", 9),
     (12,),
@@ -34,7 +34,7 @@ UNSUPPORTED_ERRORS = (ValueError, RuntimeError, NotImplementedError, TypeError, 
 
 @dataclass(frozen=True)
 class Document:
-    """Tokens (seqlen,), which of them are a picture's (bool), and the tensors of its pictures, one after the other."""
+    """Tokens (seqlen,), a mask of picture tokens (bool), and the tensors of its pictures, one after another."""
 
     tokens: Tensor
     is_picture: Tensor
@@ -42,12 +42,12 @@ class Document:
 
     @property
     def labels(self) -> Tensor:
-        """The target of each token: the next one of its document if that is text, else IGNORE_INDEX."""
+        """The target of each token: the next one of its document if that is text, otherwise IGNORE_INDEX."""
         return packing.next_token_labels(self.tokens.masked_fill(self.is_picture, IGNORE_INDEX))
 
 
 class PictureMaker:
-    """Makes pictures and documents for one model: it finds how the class takes pictures. Raises `Unbuildable`."""
+    """Makes pictures and documents for one model, in the form that its class accepts. Raises `Unbuildable`."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.config = model, model.config
@@ -61,7 +61,7 @@ class PictureMaker:
         self._shapes = self._find_shapes()
 
     def make_picture(self, seed: int, is_wide: bool = False) -> dict[str, Tensor]:
-        """Return the tensors of one picture; a wide one has twice as many patches, if the class takes any grid."""
+        """Return the tensors of one picture; a wide one has twice as many patches, if the class accepts any grid."""
         pixels = torch.Generator().manual_seed(seed)
         picture = self._shapes(1 + is_wide)
         return {
@@ -70,11 +70,11 @@ class PictureMaker:
         }
 
     def count_tokens(self, picture: Mapping[str, Tensor]) -> int:
-        """Return how many features the class makes of a picture."""
+        """Return the number of features that the class computes for a picture."""
         return int(self.run_features(picture).shape[0])
 
     def run_features(self, picture: Mapping[str, Tensor], model: Any = None) -> Tensor:
-        """Return the features of a picture (tokens, hidden size), by another model of the class if one is given."""
+        """Return the features of a picture (tokens, hidden size), from another model of the class if one is given."""
         get_features = find_method(model, "get_image_features") if model is not None else self._features
         inputs: dict[str, Any] = dict(picture)
         for parameter in inspect.signature(self._features).parameters.values():
@@ -124,7 +124,7 @@ def find_method(model: Any, name: str) -> Any:
 
 
 def _iter_shapes(config: Any, names: set[str]) -> Iterator[Any]:
-    """Yield functions that return a picture's tensors, `times` as wide if the class takes pictures of any size."""
+    """Yield functions that return a picture's tensors, `times` as wide if the class accepts pictures of any size."""
     tower = config.vision_config
     patch, channels = patch_side(tower) or 14, 3
     side = picture_side(tower) or PATCHES * patch
@@ -166,14 +166,14 @@ def _iter_shapes(config: Any, names: set[str]) -> Iterator[Any]:
 
 
 def join_pictures(pictures: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the tensors of several pictures, one after the other."""
+    """Return the tensors of several pictures, one after another."""
     names = pictures[0] if pictures else ()
     return {name: torch.cat([picture[name] for picture in pictures]) for name in names}
 
 
 @dataclass(frozen=True)
 class TokenTypes:
-    """The class's name for token types ("" if it takes none), and its types of text and of picture tokens."""
+    """The class's name for token types ("" if it has none), and its types of text and of picture tokens."""
 
     name: str
     text: int = 0
@@ -181,7 +181,7 @@ class TokenTypes:
 
 
 def find_token_types(names: Sequence[str]) -> TokenTypes:
-    """Return the token types that a class's forward takes."""
+    """Return the token types of a class's forward."""
     return TokenTypes(next((name for name in ("mm_token_type_ids", "token_type_ids") if name in names), ""))
 
 
@@ -203,7 +203,7 @@ class PictureBatches:
         return self._fill(batch, documents)
 
     def make_packed(self, rows: Sequence[Sequence[Document]], plan: Plan, dtype: torch.dtype) -> Batch:
-        """Return rows of documents as the plan packs them; positions of rows of pictures as the class computes them."""
+        """Return rows of documents as the plan packs them; rows with pictures get positions from the class."""
         batch = packing.make_batch([[d.tokens for d in row] for row in rows], plan, "cpu", self.pad_token_id, dtype)
         documents = [document for row in rows for document in row]
         if self.has_rope_index and plan.positions != "running":
@@ -221,7 +221,7 @@ class PictureBatches:
         return Batch({**batch.inputs, **self._own_inputs(documents, types)}, labels, batch.spans)
 
     def _pack_positions(self, documents: Sequence[Document], batch: Batch, plan: Plan) -> Tensor:
-        """Return positions (4 or 3, rows, tokens) of each document as the class computes them for it alone."""
+        """Return positions (4 or 3, rows, tokens) of each document as the class computes them for it in isolation."""
         plain = batch.inputs["position_ids"]
         plain = plain if plain.dim() == 2 else plain[0]
         positions = plain.expand(3, *plain.shape).clone()

@@ -1,1 +1,1 @@
-"""Small models of any architecture: named shapes, a user's configuration scaled down, real weights with `--full`."""
+"""Small models of any architecture: named stand-ins, a user's configuration scaled down, real weights with `--full`."""

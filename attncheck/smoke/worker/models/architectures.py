@@ -1,10 +1,10 @@
-"""The architectures that smoke trains: shapes by name, and models by their config.json."""
+"""The architectures that smoke trains: stand-ins by name, and models by their config.json."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-VOCABULARY_SIZE = 64  # the language's tokens, then room for special ones
+VOCABULARY_SIZE = 64  # the language's tokens, plus some for special ones
 SPECIAL_TOKENS = 3  # the last ones of a vocabulary: padding, beginning and end of a text
 WINDOW = 24  # tokens: shorter than most documents
 
@@ -18,7 +18,7 @@ _SMALL_CONFIG: dict[str, Any] = {
     "head_dim": 32,
     "tie_word_embeddings": False,
 }
-# Configurations that represent an architecture if no model is named.
+# Configurations that represent an architecture without a named model.
 SHAPES: Mapping[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **_SMALL_CONFIG},
     "qwen2": {"model_type": "qwen2", **_SMALL_CONFIG},
@@ -80,18 +80,19 @@ SHAPES: Mapping[str, dict[str, Any]] = {
 
 
 class Unbuildable(Exception):
-    """A model that cannot be built here; the message says why and what to do."""
+    """A model that cannot be built here; the message gives the reason and what to do."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model to build: its parsed config.json, and the folder or repository of real weights if they are wanted."""
+    """A model to build: its parsed config.json, and the folder or repository of real weights if they are requested."""
 
     name: str
     document: Mapping[str, Any] = field(default_factory=dict)
     weights: str = ""  # with `--full`
     vocabulary_size: int = VOCABULARY_SIZE
-    cuts_heads: bool = False  # where head_dim follows from the width: fewer heads instead of the full width
+    # whether heads are removed instead of keeping the full width, if head_dim follows from the width
+    cuts_heads: bool = False
 
     @property
     def pad_token_id(self) -> int:
@@ -100,7 +101,7 @@ class Architecture:
 
 
 def load_architecture(name: str, full: bool = False) -> Architecture:
-    """Return a shape by its name, or the model in a folder or in the Hub's local cache. Raises `Unbuildable`."""
+    """Return a stand-in by its name, or the model in a folder or in the Hub's local cache. Raises `Unbuildable`."""
     if name in SHAPES:
         return Architecture(name, SHAPES[name])
     from attncheck.doctor.probes.payload.model import config

@@ -1,4 +1,4 @@
-"""Small models of any architecture the installed transformers knows, built from cut configurations.
+"""Small models of any architecture in the installed transformers, built from scaled-down configurations.
 
 Weights are read only with `--full`; no remote code runs, and nothing is downloaded.
 """
@@ -44,7 +44,7 @@ __all__ = [
     "load_architecture",
     "stay_offline",
 ]
-SHARP_STD = 0.1  # standard deviation of weights under which attention is far from uniform
+SHARP_STD = 0.1  # standard deviation of weights with which attention is far from uniform
 
 
 def build_model(
@@ -56,9 +56,9 @@ def build_model(
     seed: int,
     sharp_weights: bool,
 ) -> nn.Module:
-    """Return the model in train mode, with the same weights for the same seed and every dropout and jitter off.
+    """Return the model in train mode, with weights from the seed and every dropout and jitter off.
 
-    Raises `Unbuildable` for an architecture that the installed transformers cannot build, and what transformers raises
+    Raises `Unbuildable` for an architecture that the installed transformers cannot build, and transformers' own error
     for an implementation that it refuses.
     """
     import transformers
@@ -71,7 +71,7 @@ def build_model(
         return prepare_for_training(model, dtype, device)
     try:
         config = shrink_config(source, max_tokens)
-    except NotImplementedError as error:  # xlnet's and prophetnet's classes have fields that cannot be set
+    except NotImplementedError as error:  # xlnet's and prophetnet's classes have read-only fields
         raise Unbuildable(f"smoke cannot scale {source.name} down: {error}") from None
     if _width_sets_head_dim(transformers, source, config):
         narrow = iter_fewer_heads(config) if source.cuts_heads else iter(())
@@ -80,14 +80,14 @@ def build_model(
     vars(decoder_config(config)).pop("cut_from", None)
     try:
         config = _reread(config)
-    except Exception as error:  # which is the class's own choice
+    except Exception as error:  # the class decides the type of the exception
         raise Unbuildable(f"smoke cannot scale {source.name} down: {describe_error(error)}") from None
     if sharp_weights:
         for level in (config, decoder_config(config)):
             set_number(level, "initializer_range", SHARP_STD)
     try:
         model = _instantiate_model(transformers, copy.deepcopy(config), attention_options, seed)
-    except Exception:  # a Hub kernel's own, as it is loaded, is whatever its author raises
+    except Exception:  # a Hub kernel's author decides the exceptions while it is loaded
         _forget_loaded_implementation()
         raise
     _sharpen_sinks(model, seed)
@@ -98,9 +98,9 @@ _width_sets_head_dim_cache: dict[tuple[str, int], bool] = {}  # by the model's n
 
 
 def _forget_loaded_implementation() -> None:
-    """Make transformers load an implementation again: the next model has to raise what this one raised.
+    """Make transformers load an implementation again, so that the next model raises the same error as this one.
 
-    5.17.0 takes one for loaded before it loads it (modeling_flash_attention_utils.py `lazy_import_flash_attention`);
+    5.17.0 marks one as loaded before it loads it (modeling_flash_attention_utils.py `lazy_import_flash_attention`);
     another model would fail at its first call.
     """
     from transformers import modeling_flash_attention_utils
@@ -110,16 +110,18 @@ def _forget_loaded_implementation() -> None:
 
 
 def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -> bool:
-    """Return whether the class derives head_dim from the hidden size, so that cutting that changes the heads or
-    fails."""
+    """Return whether the class derives head_dim from the hidden size.
+
+    A smaller hidden size then changes the heads or fails.
+    """
     key = (source.name, source.vocabulary_size)
     if key not in _width_sets_head_dim_cache:
         try:
             model = _instantiate_model(transformers, _reread(config), {"attn_implementation": "eager"}, 0)
             run_once(model)
             _width_sets_head_dim_cache[key] = not has_configured_heads(model, config)
-        except Exception as error:  # sizes that do not fit raise whatever the class comes upon
-            uncut_error = _run_uncut(source)  # the same one is not for the width's sake
+        except Exception as error:  # a class may raise anything for sizes that do not fit
+            uncut_error = _run_uncut(source)  # the same error without the cut is not caused by the width
             is_same = uncut_error is not None and describe_error(uncut_error) == describe_error(error)
             _width_sets_head_dim_cache[key] = not is_same
     return _width_sets_head_dim_cache[key]
@@ -134,9 +136,9 @@ def _reread(config: Any) -> Any:
 
 
 def run_once(model: Any) -> None:
-    """Run a model forward on a row of four tokens; raise what its class raises."""
+    """Run a model forward on a row of four tokens. Raises its class's own errors."""
     tokens = torch.zeros(1, 4, dtype=torch.long, device=model.device)
-    # Without memory transformers cannot see whether positions are packed documents'; with a mask it does not look.
+    # On the meta device transformers cannot read whether positions are packed documents'; with a mask it does not try.
     mask = {"attention_mask": torch.ones_like(tokens)} if tokens.is_meta else {}
     with torch.no_grad():
         model(input_ids=tokens, use_cache=False, **mask)
@@ -146,22 +148,22 @@ def _can_be_made(transformers: Any, config: Any, seed: int) -> bool:
     """Return whether a class accepts so few heads: codegen needs four."""
     try:
         run_once(_instantiate_model(transformers, _reread(config), {"attn_implementation": "eager"}, seed))
-    except Exception:  # whatever the class comes upon
+    except Exception:  # the class may raise anything
         return False
     return True
 
 
 def check_cut(source: Architecture, model: nn.Module) -> None:
-    """Raise `Unbuildable` if a small model does not run and the uncut one would: the cut is at fault."""
+    """Raise `Unbuildable` if a small model does not run and the full-size one would: scaling down is at fault."""
     try:
         run_once(model)
-    except Exception as error:  # whatever the class comes upon
+    except Exception as error:  # the class may raise anything
         if _run_uncut(source) is None:
             raise Unbuildable(_blame_cut(source, error)) from None
 
 
 def explain_failure(source: Architecture, error: Exception) -> str:
-    """Return in one line that the cut is at fault. Raises `Unbuildable` if the configuration is."""
+    """Return in one line that scaling down is at fault. Raises `Unbuildable` if the configuration is."""
     _run_uncut(source)
     return _blame_cut(source, error)
 
@@ -171,7 +173,7 @@ def _blame_cut(source: Architecture, error: Exception) -> str:
 
 
 def _run_uncut(source: Architecture) -> Exception | None:
-    """Return what the uncut model raises if it runs without memory; None if it runs.
+    """Return the full-size model's error when it runs on the meta device; None if it runs.
 
     Raises `Unbuildable` if no model can be built from its configuration. Some models cannot run without memory.
     """
@@ -191,7 +193,7 @@ def _run_uncut(source: Architecture) -> Exception | None:
         ) from None
     try:
         run_once(model)
-    except Exception as error:  # whatever the class comes upon
+    except Exception as error:  # the class may raise anything
         return error
     return None
 
@@ -211,7 +213,7 @@ def _instantiate_model(transformers: Any, config: Any, attention_options: dict[s
 
 
 def find_readable_config(source: Architecture, model: Any) -> Any:
-    """Return the configuration from which a model is read; those of emu3 and mllama are only part of it."""
+    """Return the configuration from which a model is read; for emu3 and mllama the given one is only part of it."""
     import transformers
 
     auto_models = transformers.models.auto.modeling_auto
@@ -224,7 +226,7 @@ def find_readable_config(source: Architecture, model: Any) -> Any:
 
 
 def _sharpen_sinks(model: Any, seed: int) -> None:
-    """Give attention sinks values that matter: transformers may leave them empty."""
+    """Set attention sinks to values with an effect: transformers may leave them uninitialised."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if name.endswith(".sinks"):
@@ -232,5 +234,5 @@ def _sharpen_sinks(model: Any, seed: int) -> None:
 
 
 def stay_offline() -> None:
-    """Keep transformers from looking anything up on the Hub; call it before transformers is imported."""
+    """Keep transformers from contacting the Hub; call it before transformers is imported."""
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")

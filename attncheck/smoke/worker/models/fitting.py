@@ -1,34 +1,34 @@
-"""Keeps a configuration consistent while it is cut: sizes that follow from others, and what its own class demands."""
+"""Keeps a configuration consistent while it is scaled down: dependent sizes, and the class's own requirements."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 # A multiple of the hidden size, in xlstm, rwkv and zamba, opt, qwen4_exp.
 WIDTH_FIELDS = ("embedding_dim", "attention_hidden_size", "word_embed_proj_dim", "ple_embed_dim")
-# Heads of a state space, their size, their groups and the multiple of the hidden size that heads × size is: in mamba2,
-# in bamba and granitemoehybrid, in zamba2, in nemotron_h.
+# Heads of a state space, their size, their groups, and heads × size as a multiple of the hidden size: in mamba2, in
+# bamba and granitemoehybrid, in zamba2, in nemotron_h.
 STATE_SPACE_FIELDS = (
     ("num_heads", "head_dim", "n_groups", "expand"),
     ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_expand"),
     ("n_mamba_heads", "mamba_headdim", "mamba_ngroups", "mamba_expand"),
     ("mamba_num_heads", "mamba_head_dim", "n_groups", "expand"),
 )
-STATE_SPACE_WIDTH = "mamba_d_ssm"  # falcon_h1's own, in place of a multiple
+STATE_SPACE_WIDTH = "mamba_d_ssm"  # falcon_h1's own field, instead of a multiple
 MAX_ERROR_LENGTH = 300  # characters of an error's text
 TOWER_FIELDS = ("vision_config", "audio_config")
 
-# What may satisfy a class: it sets fields, and returns what they were.
+# A correction that may satisfy a class: it sets fields, and returns their old values.
 Correction = Callable[[], dict[str, Any]]
 
 
 def set_number(config: Any, name: str, value: Any, even_if_absent: bool = False) -> None:
-    """Set a field of a configuration if it already holds a number, or in any case with `even_if_absent`."""
+    """Set a field of a configuration if it already holds a number, or always with `even_if_absent`."""
     if even_if_absent or isinstance(getattr(config, name, None), (int, float)):
         setattr(config, name, value)
 
 
 def set_fields(config: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """Set fields of a configuration, and return what they were."""
+    """Set fields of a configuration, and return their old values."""
     former = {name: getattr(config, name) for name in fields}
     for name, value in fields.items():
         setattr(config, name, value)
@@ -36,9 +36,9 @@ def set_fields(config: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def iter_parts(config: Any) -> Iterator[Any]:
-    """Yield a decoder's configuration and those that it holds: dbrx's attention and experts have their own.
+    """Yield a decoder's configuration and its parts: dbrx's attention and experts have their own.
 
-    Towers are no part of it, which git holds.
+    Towers are not included, which the model GIT has in its decoder.
     """
     yield config
     for name, value in vars(config).items():
@@ -47,7 +47,7 @@ def iter_parts(config: Any) -> Iterator[Any]:
 
 
 def set_hidden_size(config: Any, size: int) -> dict[str, Any]:
-    """Set a decoder's hidden size and what follows from it; return what those fields were."""
+    """Set a decoder's hidden size and the fields that follow from it; return their old values."""
     former = config.hidden_size
     fields: dict[str, Any] = {"hidden_size": size}
     for name in WIDTH_FIELDS:
@@ -74,7 +74,7 @@ def _read_number(config: Any, name: str) -> int:
 
 
 def _fit_state_space(names: Sequence[str], width: int, heads: int, head_dim: int, groups: int) -> dict[str, Any]:
-    """Return the fields of a state space of a width: fewer heads of the same size, else smaller ones."""
+    """Return the fields of a state space with this width: fewer heads of the same size, otherwise smaller ones."""
     if width % head_dim == 0:
         heads = width // head_dim
     else:
@@ -89,7 +89,7 @@ def _fit_state_space(names: Sequence[str], width: int, heads: int, head_dim: int
 def fit_validators(configs: Sequence[Any], decoder: Any, corrections: Sequence[Correction]) -> None:
     """Try each fix of the decoder while the configurations' own classes refuse them; keep those that help.
 
-    transformers 5 checks them when a model is saved and read; releases before have no such check.
+    transformers 5 validates them when a model is saved and read; earlier releases have no such check.
     """
     complaint = find_complaint(configs)
     for correct in corrections:
@@ -108,12 +108,12 @@ def find_complaint(configs: Sequence[Any]) -> str:
         if callable(getattr(config, "validate", None)):
             try:
                 config.validate()
-            except Exception as error:  # which is the class's own choice
+            except Exception as error:  # the class decides the type of the exception
                 return describe_error(error)
     return ""
 
 
 def describe_error(error: BaseException) -> str:
-    """Return what an error says in one line: of a validator's error, what was raised in it."""
+    """Return an error's text in one line; for a validator's error, that of the original exception."""
     cause = error.__cause__ or error
     return f"{type(cause).__name__}: {' '.join(str(cause).split())}"[:MAX_ERROR_LENGTH]

@@ -1,9 +1,9 @@
-"""Switches off what draws random numbers in training mode: every dropout module, and every rate that code reads.
+"""Turns off random numbers in training mode: every dropout module, and every rate that code reads.
 
-transformers holds its rates in three places: `p` of `nn.Dropout` and similar models, a number in a module
+transformers keeps its rates in three places: `p` of `nn.Dropout` and similar modules, a number in a module
 (`self.dropout`, `self.activation_dropout`, `self.layerdrop`, `self.jitter_noise`, `self.drop_prob`), and a field of a
-configuration that forward reads (`self.config.attention_dropout`). All are found on the built model, by what they are
-called."""
+configuration that forward reads (`self.config.attention_dropout`). All are found on the built model, by name.
+"""
 
 import re
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def switch_off_randomness(model: nn.Module) -> None:
 
 
 def find_rates(config: Any) -> dict[tuple[str, str], float]:
-    """Return the rates of a configuration that are on: by the part of it ("": itself) and their name."""
+    """Return the nonzero rates of a configuration: by the part of it ("": itself) and their name."""
     parts = {"": config, **{name: value for name, value in vars(config).items() if hasattr(value, "to_dict")}}
     return {
         (part, name): value
@@ -38,7 +38,7 @@ def find_rates(config: Any) -> dict[tuple[str, str], float]:
 
 
 def _iter_rate_holders(model: nn.Module) -> Iterator[Any]:
-    """Yield a model's modules, and the configurations and parts of configurations that these hold, each once."""
+    """Yield a model's modules, and their configurations and parts of configurations, each once."""
     seen: set[int] = set()
     waiting: list[Any] = list(model.modules())
     while waiting:

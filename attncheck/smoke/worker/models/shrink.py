@@ -1,9 +1,9 @@
-"""Cuts a model's configuration small, and keeps what decides its attention.
+"""Scales a model's configuration down, and keeps everything that affects its attention.
 
-Kept are heads, kv heads (but in `iter_fewer_heads`), head_dim, MLA's ranks, every kind of layer, windows (made shorter
-than a document), soft-caps, sinks, position embeddings. Cut are the layers' number, the hidden size if the heads do
-not follow from it, state spaces along with it, the vocabulary, towers for images and sound, and the experts, all of
-which are then used, so that rounding cannot choose others.
+It keeps heads, kv heads (except in `iter_fewer_heads`), head_dim, MLA's ranks, every kind of layer, windows (made
+shorter than a document), soft-caps, sinks and position embeddings. It reduces the number of layers, the hidden size if
+the heads do not follow from it, state spaces along with it, the vocabulary, towers for images and sound, and the
+experts. All remaining experts are used, so that rounding cannot choose others.
 """
 
 import copy
@@ -23,20 +23,20 @@ from attncheck.smoke.worker.models.fitting import (
     set_number,
 )
 
-MAX_HIDDEN_SIZE = 256  # where the heads' size does not follow from it
+MAX_HIDDEN_SIZE = 256  # if the heads' size does not follow from it
 MAX_LAYERS = 6
 EXPERT_COUNT_FIELDS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 EXPERTS_PER_TOKEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "top_k")
 KEPT_EXPERTS = 4
 HEAD_FIELDS = ("num_attention_heads", "decoder_attention_heads", "encoder_attention_heads")
 KV_HEAD_FIELDS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads")
-IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen from alongside the others
-NGRAM_ROWS = 512  # of each hashed table of n-grams: qwen4_exp's have 20 million
-# Alongside num_hidden_layers: longcat_flash's layers hold two each, hrm_text runs each of a stack several times.
+IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen in addition to the others
+NGRAM_ROWS = 512  # rows of each hashed n-gram table: qwen4_exp's have 20 million
+# In addition to num_hidden_layers: each of longcat_flash's layers has two, hrm_text runs each of a stack several times.
 LAYER_COUNT_FIELDS = ("num_layers", "num_layers_per_stack", "num_blocks")
 CHUNK_FIELDS = ("chunk_size", "mamba_chunk_size")  # of state spaces
 STATE_FIELDS = ("state_size", "ssm_state_size", "mamba_d_state")
-# Without its kernels mamba2's time and memory are in proportion to each.
+# Without its kernels, mamba2's time and memory are proportional to each.
 MAX_CHUNK = 64  # tokens
 MAX_STATE = 32
 
@@ -98,7 +98,7 @@ def _shrink(source: Architecture, full_config: Any, buildable: Any, max_tokens: 
 
 
 def read_full_config(source: Architecture) -> Any:
-    """Return a model's configuration, uncut, as transformers' own object. Raises `Unbuildable`."""
+    """Return a model's full-size configuration as transformers' own object. Raises `Unbuildable`."""
     import transformers
 
     document = _strip_custom_code(source.document)
@@ -114,7 +114,7 @@ def read_full_config(source: Architecture) -> Any:
         ) from None
     try:
         return config_class.from_dict(document)
-    except Exception as error:  # which is the class's own choice
+    except Exception as error:  # the class decides the type of the exception
         raise Unbuildable(
             f"transformers {transformers.__version__} refuses the configuration of {source.name}: "
             f"{describe_error(error)}; correct its config.json"
@@ -131,7 +131,7 @@ def _round_hidden_size(config: Any) -> dict[str, Any]:
 def _route_as_before(config: Any, routing: dict[str, Any]) -> dict[str, Any]:
     """Route each token to as many experts as the full model does, and keep only those; return the old fields.
 
-    zaya's routes to one, and takes no other number.
+    zaya routes to one, and supports no other number.
     """
     kept = next(iter(routing.values()), 1)
     counts = {name: kept for name in EXPERT_COUNT_FIELDS if getattr(config, name, None)}
@@ -139,9 +139,9 @@ def _route_as_before(config: Any, routing: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take_layer_overrides(config: Any) -> dict[int, dict[str, Any]]:
-    """Return the fields that single layers have of their own, by the layer's number, and take them out.
+    """Remove the fields that single layers override from the configuration; return them by layer number.
 
-    gemma4 has them; while they are in, the configuration refuses to give such a field's common value.
+    gemma4 has them; while they are present, the configuration refuses to return such a field's common value.
     """
     overrides = config.to_dict().get("per_layer_config") or {}
     if overrides:
@@ -155,12 +155,12 @@ def decoder_config(config: Any) -> Any:
         return config
     try:
         return config.get_text_config()
-    except ValueError:  # musicgen has a text encoder too
+    except ValueError:  # musicgen also has a text encoder
         return config.get_text_config(decoder=True)
 
 
 def select_buildable_config(full_config: Any) -> Any:
-    """Return the decoder's configuration if a causal model takes it, else the full one. Raises `Unbuildable`."""
+    """Return the decoder's configuration if a causal model accepts it, otherwise the full one. Raises `Unbuildable`."""
     import transformers
 
     auto_models = transformers.models.auto.modeling_auto
@@ -176,7 +176,7 @@ def select_buildable_config(full_config: Any) -> Any:
 
 
 def _cut_tower(config: Any) -> None:
-    """Keep one layer of a vision or audio tower, which no text enters."""
+    """Keep one layer of a vision or audio tower, which text does not enter."""
     for name in ("depth", "num_hidden_layers", "encoder_layers"):
         set_number(config, name, 1)
     if config is not None and isinstance(getattr(config, "fullatt_block_indexes", None), list):
@@ -197,7 +197,7 @@ def _set_common_fields(config: Any, max_tokens: int, source: Architecture) -> No
 
 
 def _strip_custom_code(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config.json without fields that require code, kernels or quantisation with their own packages."""
+    """Return a config.json without fields that require code, kernels or quantisation from other packages."""
     dropped = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation")
     copied: dict[str, Any] = json.loads(json.dumps(dict(document)))
     for level in (copied, *(value for value in copied.values() if isinstance(value, dict))):
@@ -207,9 +207,9 @@ def _strip_custom_code(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cut_layers(config: Any) -> list[int]:
-    """Keep a few layers, every kind of them, and cut all lists that have one entry for each layer; return which.
+    """Keep a few layers of every kind, and cut all lists with one entry per layer; return the kept layers.
 
-    Of hybrid layers two are kept, as zamba's share their weights.
+    Two hybrid layers are kept, because zamba's share their weights.
     """
     layer_count = int(getattr(config, "num_hidden_layers", 2))
     layer_types = list(getattr(config, "layer_types", None) or [])
@@ -251,7 +251,8 @@ def _cut_experts(config: Any) -> None:
             setattr(config, name, kept)
             set_number(config, IDENTITY_EXPERTS_FIELD, min(getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0, 1))
             for per_token in EXPERTS_PER_TOKEN_FIELDS:
-                if (getattr(config, per_token, None) or 0) <= count:  # before transformers 5 top_k is a sampler's too
+                # before transformers 5, top_k is also a sampling parameter
+                if (getattr(config, per_token, None) or 0) <= count:
                     set_number(config, per_token, kept + (getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0))
             for group in ("n_group", "topk_group"):
                 set_number(config, group, 1)
@@ -271,7 +272,7 @@ def widen_config(config: Any) -> Any:
 def iter_fewer_heads(config: Any) -> Iterator[Any]:
     """Yield the configuration with as many heads as fit MAX_HIDDEN_SIZE, each as wide as the model's own, then more.
 
-    A width that stays whole, 4544 in falcon's, makes a model that neither is small nor learns at a small one's rate.
+    With the full width, such as falcon's 4544, the model is not small, and does not learn at a small model's rate.
     """
     decoder = decoder_config(widen_config(config))
     heads = int(getattr(decoder, "num_attention_heads", None) or 0)
@@ -302,10 +303,10 @@ def has_configured_heads(model: Any, config: Any) -> bool:
     """Return whether q's projection is as wide as the configuration's heads × head_dim."""
     config = decoder_config(config)
     if getattr(config, "is_heterogeneous", False):
-        return True  # its layers have head sizes of their own, written out
+        return True  # its layers have explicit head sizes
     head_dim = getattr(config, "head_dim", None)
     for name, module in model.named_modules():
         if head_dim and name.endswith(".q_proj") and hasattr(module, "out_features"):
             width = config.num_attention_heads * head_dim
-            return bool(module.out_features in (width, 2 * width))  # qwen3_next's also holds a gate
+            return bool(module.out_features in (width, 2 * width))  # qwen3_next's also has a gate
     return True

@@ -1,7 +1,7 @@
-"""Builds a small multimodal model of the job's own class: the text part cut as everywhere, the vision tower with it.
+"""Builds a small multimodal model of the job's own class: the usual small text part, and a small vision tower.
 
-Sizes are read from the configuration's fields, whose names the classes share; nothing is listed by model. What a class
-does not run at the tower's small width is built at the width of its configuration.
+Sizes are read from the configuration's fields, whose names the classes share; no model is listed by name. If a class
+does not run with the small tower's width, the tower keeps the width of its configuration.
 """
 
 import copy
@@ -20,18 +20,18 @@ from attncheck.smoke.worker.models.shrink import (
     shrink_full_config,
 )
 
-TOWER_LAYERS = 2  # one of them is behind `vision_feature_layer` -2
+TOWER_LAYERS = 2  # `vision_feature_layer` -2 is the one before the last
 TOWER_WIDTH, TOWER_HEADS = 64, 2
-PATCHES = 8  # of a side of the largest picture, 4 if it has less
-EXTRA_TOKENS = 48  # of the vocabulary, for markers of pictures, before the three special ones
+PATCHES = 8  # per side of the largest picture; 4 if it has fewer
+EXTRA_TOKENS = 48  # tokens of the vocabulary for picture markers, before the three special ones
 OUTPUT_WIDTH_FIELDS = ("out_hidden_size", "projection_dim")  # as wide as the decoder
-# How many tokens a picture has: in proportion to its area.
+# The number of a picture's tokens: proportional to its area.
 TOKEN_COUNT_FIELDS = ("mm_tokens_per_image", "image_seq_length", "num_image_tokens")
 FEATURE_LAYER_FIELDS = ("vision_feature_layer", "vision_feature_layers")
 
 
 def is_multimodal(source: Architecture) -> bool:
-    """Return whether a configuration has a vision tower and transformers a class that learns text from pictures."""
+    """Return whether a configuration has a vision tower and transformers has a class for text from pictures."""
     import transformers
 
     try:
@@ -43,7 +43,7 @@ def is_multimodal(source: Architecture) -> bool:
 
 
 def has_text_class(source: Architecture) -> bool:
-    """Return whether `AutoModelForCausalLM` makes another class of a multimodal configuration, as of mllama's."""
+    """Return whether `AutoModelForCausalLM` makes another class from a multimodal configuration, as from mllama's."""
     import transformers
 
     classes, config = transformers.models.auto.modeling_auto, read_full_config(source)
@@ -52,9 +52,9 @@ def has_text_class(source: Architecture) -> bool:
 
 
 def build_multimodal_model(source: Architecture, implementation: str, max_tokens: int, seed: int) -> Any:
-    """Return the class of the job with a small tower, in float32 on the CPU, in train mode.
+    """Return the job's class with a small tower, in float32 on the CPU, in train mode.
 
-    Raises `Unbuildable` if no small one runs, and what transformers raises for an implementation that it refuses.
+    Raises `Unbuildable` if no small one runs, and transformers' own error for an implementation that it refuses.
     """
     import transformers
 
@@ -69,8 +69,10 @@ def build_multimodal_model(source: Architecture, implementation: str, max_tokens
 
 
 def _fill_zeros(model: Any, seed: int) -> None:
-    """Give matrices that are initialised with zeros values: gemma3's projection of pictures is one, and would hide
-    pictures."""
+    """Set zero-initialised matrices to nonzero values.
+
+    gemma3's projection of pictures is one, and would hide pictures.
+    """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.dim() > 1 and not bool(parameter.any()):
@@ -89,8 +91,9 @@ def _find_small_config(source: Architecture, max_tokens: int) -> Any:
             model = transformers.AutoModelForImageTextToText.from_config(
                 copy.deepcopy(config), attn_implementation="eager"
             )
-            build.run_once(model.eval())  # releases that need token types in training, and then accept only text
-        except Exception as error:  # which is the class's own choice
+            # some releases require token types in training, and accept only text without them
+            build.run_once(model.eval())
+        except Exception as error:  # the class decides the type of the exception
             reason = reason or error
             continue
         return config
@@ -98,9 +101,10 @@ def _find_small_config(source: Architecture, max_tokens: int) -> Any:
 
 
 def iter_small_configs(source: Architecture, max_tokens: int) -> Iterator[Any]:
-    """Yield the configuration scaled down with its tower: a narrow tower first, then one as wide as it was.
+    """Yield the configuration scaled down with its tower: a narrow tower first, then one with the original width.
 
-    Of each the text part first has all heads, then fewer, as its class may derive the heads' size from the width.
+    For each, the text part first has all heads, then fewer, because its class may derive the heads' size from the
+    width.
     """
     former_width = getattr(decoder_config(read_full_config(source)), "hidden_size", 0)
     for is_narrow in (True, False):
@@ -116,7 +120,7 @@ def iter_small_configs(source: Architecture, max_tokens: int) -> Iterator[Any]:
 
 
 def cut_tower(config: Any, is_narrow: bool, former_width: int) -> None:
-    """Reduce a configuration's vision tower: its layers, the pictures' size, and its width if it should be narrow.
+    """Reduce a configuration's vision tower: its layers, the pictures' size, and its width if `is_narrow`.
 
     `former_width` is the hidden size that the text part had.
     """
@@ -124,7 +128,7 @@ def cut_tower(config: Any, is_narrow: bool, former_width: int) -> None:
     for name in ("depth", "num_hidden_layers", "encoder_layers", "num_layers"):
         set_number(tower, name, TOWER_LAYERS)
     for name, value in list(vars(tower).items()):
-        if name.endswith(("_indexes", "_indices")) and isinstance(value, list):  # of layers
+        if name.endswith(("_indexes", "_indices")) and isinstance(value, list):  # one index per layer
             setattr(tower, name, [0])
         elif name == "layer_types" and isinstance(value, list):
             setattr(tower, name, value[:TOWER_LAYERS])
@@ -147,7 +151,7 @@ def cut_tower(config: Any, is_narrow: bool, former_width: int) -> None:
     for level in (config, tower):
         for name in OUTPUT_WIDTH_FIELDS:
             set_number(level, name, text.hidden_size)
-    for level in (config, *vars(config).values()):  # a connector may have a configuration too
+    for level in (config, *vars(config).values()):  # a connector may also have a configuration
         if level not in (tower, text) and getattr(level, "hidden_size", None) == former_width:
             level.hidden_size = text.hidden_size
 
@@ -157,7 +161,7 @@ def _fit_layer(layer: int) -> int:
 
 
 def _cut_pictures(config: Any, tower: Any, text: Any) -> None:
-    """Make the largest picture PATCHES patches high and wide, and what follows from its size."""
+    """Make the largest picture PATCHES patches high and wide, with the fields that follow from its size."""
     former, patch = picture_side(tower), patch_side(tower)
     if not former or not patch:
         return
@@ -175,13 +179,13 @@ def _cut_pictures(config: Any, tower: Any, text: Any) -> None:
 
 
 def picture_side(tower: Any) -> int:
-    """Return how many pixels high a tower's pictures are, 0 if it takes any."""
+    """Return the height of a tower's pictures in pixels, 0 if it accepts any."""
     size = getattr(tower, "image_size", 0) or 0
     return int(size[0]) if isinstance(size, (list, tuple)) else int(size)
 
 
 def patch_side(tower: Any) -> int:
-    """Return how many pixels high a patch is, 0 if the tower has none."""
+    """Return the height of a patch in pixels, 0 if the tower has none."""
     size = getattr(tower, "patch_size", 0) or 0
     return int(size[0]) if isinstance(size, (list, tuple)) else int(size)
 
@@ -199,7 +203,7 @@ def set_markers(config: Any, source: Architecture) -> None:
 
 
 def list_markers(config: Any) -> dict[str, int]:
-    """Return the number of each marker of pictures, video and sound that a configuration names, by its field."""
+    """Return the number of each marker of pictures, video and sound in a configuration, by its field."""
     return {name: getattr(config, name) for name in _list_marker_fields(config)}
 
 

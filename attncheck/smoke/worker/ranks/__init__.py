@@ -1,1 +1,1 @@
-"""The check that takes a group of ranks: a training step across ranks against the same step in one process."""
+"""The check on a group of ranks: a training step across ranks, compared with the same step in one process."""

@@ -1,7 +1,7 @@
 """Checks a step across ranks from logits to loss and back: labels, predicted tokens and the weight of each rank.
 
 All of this is float32, here and in the step, so that no rounding hides a token. The loss's gradient at a token's logits
-is (softmax - one of its label) by the number of tokens: which label it was trained on can be read off it.
+is (softmax - one-hot label) / number of tokens, so it shows the label that the token was trained on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,13 +13,13 @@ from attncheck.core.results.smoke import Measure
 from attncheck.smoke.worker.ranks.sharded import Driver, PackedRow, ShardedStep
 from attncheck.smoke.worker.testbed import FP32_LIMIT, TINY
 
-MIN_TRAINED_WEIGHT = 1e-6  # of a token's weight in the loss: with a gradient above that the token was trained on
+MIN_TRAINED_WEIGHT = 1e-6  # a token with a gradient above this share of its weight in the loss was trained on
 MAX_ERROR = 1e30  # represents NaN and infinity
 WEIGHT_TOLERANCE = 10 * FP32_LIMIT  # of a rank's weight, which is a ratio of two sums
 
 
 def measure_loss(step: ShardedStep, rows: Sequence[PackedRow]) -> Iterator[Measure]:
-    """Yield the errors of the loss over ranks and of its gradient, both against the logits that the ranks computed."""
+    """Yield the errors of the loss across ranks and of its gradient, both against the ranks' own logits."""
     predicted_tokens = count_predicted_tokens(rows)
     loss, squared_error, squared_norm = 0.0, 0.0, 0.0
     for row, logits, actual_gradient in zip(rows, step.padded_logits, step.logit_gradients):
@@ -35,12 +35,12 @@ def measure_loss(step: ShardedStep, rows: Sequence[PackedRow]) -> Iterator[Measu
 
 
 def clamp_error(value: float) -> float:
-    """Return an error, MAX_ERROR for a NaN and for a larger one."""
+    """Return an error, or MAX_ERROR if it is NaN or larger."""
     return value if value < MAX_ERROR else MAX_ERROR
 
 
 def count_predicted_tokens(rows: Sequence[PackedRow]) -> int:
-    """Return how many tokens of the rows have a target."""
+    """Return the number of tokens of the rows that have a target."""
     return sum(int((row.targets >= 0).sum()) for row in rows)
 
 
@@ -62,7 +62,7 @@ def _logit_gradient(logits: Tensor, row: PackedRow) -> Tensor:
 
 
 def find_violations(step: ShardedStep, rows: Sequence[PackedRow], driver: Driver) -> Iterator[str]:
-    """Yield what is wrong between logits and gradients: labels, tokens that count or do not, weights of ranks."""
+    """Yield the faults between logits and gradients: labels, counted or missing tokens, weights of ranks."""
     weights = []
     for number, (row, logits, actual_gradient) in enumerate(zip(rows, step.padded_logits, step.logit_gradients), 1):
         expected_gradient = _logit_gradient(logits, row) / count_predicted_tokens(rows)
@@ -71,7 +71,7 @@ def find_violations(step: ShardedStep, rows: Sequence[PackedRow], driver: Driver
         targets = torch.cat([row.targets, row.targets.new_full((len(logits) - row.total_tokens,), -1)])
         threshold = MIN_TRAINED_WEIGHT / count_predicted_tokens(rows)
         trained_label = torch.where(actual_norm > threshold, actual_gradient.argmin(-1), -1)
-        learnable = expected_norm > threshold  # else the model is so sure of the label that its gradient vanishes
+        learnable = expected_norm > threshold  # otherwise the model is so sure of the label that its gradient vanishes
         for problem, tokens in (
             ("trained on a wrong label", (trained_label >= 0) & learnable & (trained_label != targets)),
             ("trained on without a target", (trained_label >= 0) & (targets < 0)),
@@ -102,7 +102,7 @@ def _indices_by_rank(selected: Tensor, shard_tokens: int) -> Iterator[Tensor]:
 
 
 def _find_weight_violations(weights: Sequence[Sequence[float]], ranks: int) -> Iterator[str]:
-    """Yield that tokens weigh more or less than they should in the gradient, by row and rank."""
+    """Yield the tokens that weigh too much or too little in the gradient, by row and rank."""
     flat = [weight for row_weights in weights for weight in row_weights]
     if not flat or max(abs(weight - 1) for weight in flat) <= WEIGHT_TOLERANCE:
         return
@@ -121,7 +121,7 @@ def _format_weights(weights: Sequence[float]) -> str:
 
 
 def _describe_token(token: int, shard_tokens: int, row: PackedRow) -> str:
-    """Return the place of a token of a row: its index, its rank, and whether it is padding or its shard's last."""
+    """Return the location of a token of a row: its index, its rank, and whether it is padding or its shard's last."""
     rank, within = divmod(token, shard_tokens)
     if token >= row.total_tokens:
         return f"padding on rank {rank}"

@@ -1,9 +1,9 @@
-"""Parallel equals single: a step of training across ranks against the same documents one at a time in one process.
+"""Compares a training step across ranks with the same documents one at a time in one process.
 
-Two instruments, so that what is wrong can be named. From a row's tokens to its logits, and to the gradients of all
-parameters, rounding hides small errors: `reference` measures how large they may be. From the logits to the loss, and
-back to the loss's gradients at the logits, nothing is rounded: `loss_shares` detects one label, one token, one rank's
-weight. If the logits are wrong, `wrong_models` looks for the wrong model whose logits they are.
+Two modules locate the fault. From a row's tokens to its logits, and to the gradients of all parameters, rounding hides
+small errors: `reference` measures how large they may be. From the logits to the loss, and back to the loss's gradients
+at the logits, nothing is rounded: `loss_shares` detects one label, one token, one rank's weight. If the logits are
+wrong, `wrong_models` searches for a wrong model with these logits.
 """
 
 import json
@@ -30,7 +30,7 @@ from attncheck.smoke.worker.shims import applied_shims
 from attncheck.smoke.worker.testbed import Testbed, gradient_norm
 
 CHECK_NAME = "parallel"
-SHARD_TOKENS = 40  # of a row on a rank, padding included
+SHARD_TOKENS = 40  # tokens of a row on one rank, padding included
 EQUAL_TOLERANCE = 1e-6  # relative: after a reduction the ranks hold the same bits
 DRIVERS: dict[str, type[Driver]] = dict.fromkeys(
     SCHEMES, Driver
@@ -38,7 +38,7 @@ DRIVERS: dict[str, type[Driver]] = dict.fromkeys(
 
 
 class _StepFailed(Exception):
-    """The step raised; the message is the description of its error."""
+    """The step raised; the message describes its error."""
 
 
 def smoke(member: RankContext) -> None:
@@ -60,7 +60,7 @@ def smoke(member: RankContext) -> None:
 
 
 def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Driver]) -> CheckResult:
-    """Compare a step across ranks under a plan with one process; every rank of the group must call it."""
+    """Compare a plan's step across ranks with one process; every rank of the group must call it."""
     attention = SCHEMES[plan.scheme](member.group, member.world_size, member.device.emulated)
     device = torch.device("cuda", torch.cuda.current_device()) if member.device.kind == "cuda" else torch.device("cpu")
     plan = replace(plan, max_length=max(plan.max_length, member.world_size * SHARD_TOKENS))
@@ -80,7 +80,7 @@ def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Dri
         return CheckResult(CHECK_NAME, _as_outcome(outcome), reason)
     try:
         return _compare_with_single(member, testbed, attention, model, driver_class)
-    except Refused as error:  # by every rank alike, before any collective
+    except Refused as error:  # on every rank, before any collective
         return CheckResult(CHECK_NAME, "refused", member.agree_on_reason(str(error)))
     except Exception as error:
         raise _StepFailed(describe_error(error, plan, attention.kv_heads)) from error
@@ -93,9 +93,9 @@ def _as_outcome(outcome: str) -> Outcome:
 
 
 def make_documents(seed: int, ranks: int) -> tuple[tuple[Tensor, ...], ...]:
-    """Return the documents of two rows for so many shards.
+    """Return the documents of two rows for `ranks` shards.
 
-    In the first row a document ends on the first shard's edge, and the row has a token less than the shards; in the
+    In the first row a document ends at the first shard's edge, and the row is one token shorter than the shards. In the
     second row a document is longer than a shard and begins in the first.
     """
     language = Language(seed)
@@ -148,7 +148,7 @@ def _summarize_rank(sharded: ShardedStep) -> dict[str, Any]:
 
 
 def _find_missed_layers(layers: Sequence[Layer], title: str) -> Iterator[str]:
-    """Yield that the attention across ranks was not entered, and in which layers."""
+    """Yield a line if layers did not enter the attention across ranks, naming them."""
     recurrent = [layer.name for layer in layers if layer.kind == "linear_attention"]
     if recurrent:
         yield f"{', '.join(recurrent)}: a state along the row, which {title} does not pass between ranks"
@@ -163,7 +163,7 @@ def _find_missed_layers(layers: Sequence[Layer], title: str) -> Iterator[str]:
 
 
 def _find_rank_violations(reports: Sequence[Mapping[str, Any]], sharded: ShardedStep) -> Iterator[str]:
-    """Yield what single ranks have wrong: gradients that are missing, not finite, left out or not reduced."""
+    """Yield the faults of single ranks: gradients that are missing, not finite, left out or not reduced."""
     missing_everywhere = set.intersection(*(set(report["lacking"]) for report in reports))
     for rank, report in enumerate(reports):
         missing = [name for name in report["lacking"] if name not in missing_everywhere]
@@ -189,7 +189,7 @@ def _format_names(names: Sequence[str]) -> str:
 
 
 def _are_equal(values: Sequence[float]) -> bool:
-    """Return whether values are equal within EQUAL_TOLERANCE; NaNs pass, which are reported elsewhere."""
+    """Return whether values are equal within EQUAL_TOLERANCE; NaNs pass, because they are reported elsewhere."""
     return not max(values) - min(values) > EQUAL_TOLERANCE * max(abs(value) for value in values)
 
 

@@ -1,7 +1,7 @@
-"""Runs the ranks' documents in one process, and measures how far the ranks are from it.
+"""Runs the ranks' documents in one process, and measures the ranks' difference from it.
 
-The reference runs one document at a time, in float32 with eager attention. The same in the plan's precision gives the
-rounding error of each number. Neither uses the plan's implementation, which is now across ranks.
+The reference runs one document at a time, in float32 with eager attention. A second run in the plan's precision gives
+the rounding error of each number. Neither uses the plan's implementation, which runs across ranks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ from attncheck.smoke.worker.testbed import (
     relative_error,
 )
 
-NORM_LIMIT = 0.01  # how far the ratio of gradient norms may be from 1 (numerics §5)
-MIN_NORM_SHARE = 0.01  # of the norm of all gradients: a parameter's smaller gradient is measured in units of that
+NORM_LIMIT = 0.01  # allowed deviation of the ratio of gradient norms from 1 (numerics §5)
+MIN_NORM_SHARE = 0.01  # share of the norm of all gradients: a parameter's smaller gradient is measured in units of this
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class SingleProcessRun:
 
     exact: ModelRun
     rounded: ModelRun
-    rounding_multiple: float  # times the rounding error that is allowed; 0: float32, which has FP32_LIMIT
+    rounding_multiple: float  # allowed multiple of the rounding error; 0: float32, which has FP32_LIMIT
 
     def error_limit(self, rounding_error: float) -> float:
-        """Return the largest allowed error of a number whose rounding error is `rounding_error`."""
+        """Return the largest allowed error of a number with this rounding error."""
         return self.rounding_multiple * rounding_error if self.rounding_multiple else FP32_LIMIT
 
     def logits_limit(self) -> tuple[float, float]:
@@ -57,7 +57,7 @@ def run_single_process(testbed: Testbed, rows: Sequence[Sequence[Tensor]]) -> Si
 
 
 def measure_step(step: ShardedStep, rows: Sequence[PackedRow], single: SingleProcessRun) -> Iterator[Measure]:
-    """Yield the errors of logits, loss and gradients over ranks against one process; that of all logits comes first."""
+    """Yield the errors of logits, loss and gradients across ranks against one process; that of all logits is first."""
     exact, rounded = single.exact, single.rounded
     document_logits = [part for logits, row in zip(step.driver_logits, rows) for part in _split_documents(logits, row)]
     yield Measure("logits", relative_error(document_logits, exact.logits), single.logits_limit()[1])
@@ -80,7 +80,7 @@ def _split_documents(logits: Tensor, row: PackedRow) -> list[Tensor]:
 def _measure_worst_document(
     document_logits: Sequence[Tensor], rows: Sequence[PackedRow], single: SingleProcessRun, ranks: int
 ) -> Measure:
-    """Return the error of the document whose logits are farthest beyond what rounding makes of them."""
+    """Return the error of the document whose logits exceed their rounding error most."""
     measures = []
     for index, expected in enumerate(single.exact.logits):
         rounding_error = relative_error([single.rounded.logits[index]], [expected])
@@ -91,7 +91,7 @@ def _measure_worst_document(
 
 
 def _describe_document(index: int, rows: Sequence[PackedRow], ranks: int) -> str:
-    """Return which document an index over all rows means, and the ranks that hold it."""
+    """Return the document at an index over all rows, in words, and the ranks that hold it."""
     row_number = 0
     while index >= len(rows[row_number].cu_seqlens) - 1:
         index -= len(rows[row_number].cu_seqlens) - 1
@@ -106,7 +106,7 @@ def _describe_document(index: int, rows: Sequence[PackedRow], ranks: int) -> str
 def _measure_worst_parameter(
     step: ShardedStep, single: SingleProcessRun, total_norm: float, rounding_error: float
 ) -> Measure:
-    """Return the error of the parameter whose gradient is farthest beyond what rounding makes of it."""
+    """Return the error of the parameter whose gradient exceeds its rounding error most."""
     measures = []
     for name, expected in single.exact.gradients.items():
         scale = max(float(expected.norm()), MIN_NORM_SHARE * total_norm, TINY)
@@ -125,7 +125,7 @@ def _measure_worst_parameter(
 
 
 def _log_prob_error(single: SingleProcessRun, rows: Sequence[PackedRow]) -> float:
-    """Return the rms error that rounding makes in a token's log-probability, which is more than in their mean."""
+    """Return the rms rounding error of a token's log-probability, which is larger than that of their mean."""
     targets = torch.cat([row.targets for row in rows])
     rounded, exact = (token_losses(torch.cat(run.logits), targets) for run in (single.rounded, single.exact))
     return float((rounded - exact)[targets >= 0].square().mean().sqrt())

@@ -1,8 +1,8 @@
 """Runs a model's attention across ranks: with ring-flash-attn's Hugging Face adapter, or an all-to-all around SDPA.
 
-The adapter is substituted as OpenRLHF does (0.11.2, openrlhf/utils/deepspeed/deepspeed.py, `setup_ring_attn`). Ulysses
-is attncheck's own function, registered with transformers: of the installed packages transformers 5.17 offers it
-through DeepSpeed alone (trainer.py, `deepspeed_ulysses_dl_adapter`), whose own is not run here.
+The adapter is substituted as in OpenRLHF (0.11.2, openrlhf/utils/deepspeed/deepspeed.py, `setup_ring_attn`). Ulysses is
+attncheck's own function, registered with transformers. transformers 5.17 offers it only through DeepSpeed (trainer.py,
+`deepspeed_ulysses_dl_adapter`), whose version is not run here.
 """
 
 import importlib
@@ -28,11 +28,11 @@ ULYSSES_NAME = "attncheck_ulysses"  # its name in transformers' registry
 
 
 class Refused(Exception):
-    """A plan or a model cannot run across ranks; the message says why."""
+    """A plan or a model that cannot run across ranks; the message gives the reason."""
 
 
 class RankAttention:
-    """Attention across ranks in this process: builds models that use it, and records in which layers it is entered."""
+    """Attention across ranks in this process: builds models that use it, and records the layers that enter it."""
 
     title = ""
 
@@ -41,10 +41,10 @@ class RankAttention:
         self.current_layer, self.entered_layers = "", set[str]()
 
     def prepare(self, plan: Plan) -> None:
-        """Install the attention. Raises what installing raises, `Refused` if it is not available."""
+        """Install the attention. Raises the installation's own error, or `Refused` if it is not available."""
 
     def build_model(self, testbed: Testbed) -> nn.Module:
-        """Return the plan's model. Raises what transformers raises, `Refused` if the model's shape does not fit."""
+        """Return the plan's model. Raises transformers' own error, or `Refused` if the model's shape does not fit."""
         model: Any = self._build_model(testbed)
         if testbed.plan.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -56,18 +56,18 @@ class RankAttention:
         raise NotImplementedError
 
     def autocast_context(self, testbed: Testbed) -> Any:
-        """Return the context in which the plan computes: autocast if its precision is that."""
+        """Return the context in which the plan computes: autocast if its precision requires it."""
         return testbed.autocast_context()
 
     def set_cu_seqlens(self, cu_seqlens: Tensor) -> None:
-        """Take the boundaries of the next row's documents."""
+        """Set the boundaries of the next row's documents."""
 
     def list_notes(self) -> Iterator[str]:
         """Yield notes on how the attention was installed."""
         yield from ()
 
     def _track_layers(self, model: nn.Module) -> None:
-        """Keep `current_layer` at the attention layer that the model is in."""
+        """Set `current_layer` to the attention layer that the model is in."""
         for name, module in find_attention_layers(model).items():
             module.register_forward_pre_hook(self._entry_hook(name))
 
@@ -78,7 +78,7 @@ class RankAttention:
         return hook
 
     def collect_layers(self, model: nn.Module, requested: str) -> tuple[Layer, ...]:
-        """Return each attention layer, with this attention as what ran if it was entered."""
+        """Return each attention layer, with this attention as the one that ran if it was entered."""
         config: Any = getattr(model, "config", None)
         layer_types = list(getattr(config, "layer_types", None) or [])
         layers = []
@@ -98,7 +98,7 @@ class RingAttention(RankAttention):
     _original_attention: Any = None  # transformers' own function, before the first substitution
 
     def prepare(self, plan: Plan) -> None:
-        """Replace transformers' flash attention by the adapter's with the plan's stride, also a second time."""
+        """Replace transformers' flash attention by the adapter's with the plan's stride, even repeatedly."""
         missing = ring_package.installed().missing
         if missing:
             raise Refused(missing)
@@ -131,7 +131,7 @@ class RingAttention(RankAttention):
 
     @contextmanager
     def autocast_context(self, testbed: Testbed) -> Iterator[None]:
-        """Compute as the plan says; the adapter requires CUDA's autocast, which emulated kernels replace too."""
+        """Compute as the plan says; the adapter requires CUDA's autocast, which emulated kernels also replace."""
         with testbed.autocast_context():
             emulated = self.emulated and testbed.plan.precision == "autocast"
             if emulated:
@@ -144,7 +144,7 @@ class RingAttention(RankAttention):
                     torch.set_autocast_enabled("cuda", False)
 
     def list_notes(self) -> Iterator[str]:
-        """Yield notes on names that were put back into transformers, and on emulated kernels."""
+        """Yield notes on names that were restored in transformers, and on emulated kernels."""
         names = ring_package.shimmed_names()
         if names:
             yield f"restored in transformers for this run, as OpenRLHF does: {', '.join(names)}"
@@ -152,12 +152,12 @@ class RingAttention(RankAttention):
             yield "flash-attn's kernels were emulated in plain torch"
 
     def set_cu_seqlens(self, cu_seqlens: Tensor) -> None:
-        """Give the adapter its `cu_seqlens`."""
+        """Pass `cu_seqlens` to the adapter."""
         self.package.update_ring_flash_attn_params(cu_seqlens, self.group)
 
 
 def _import_unshimmed() -> Any:
-    """Return ring_flash_attn as a script imports it, without shims. Raises what that raises."""
+    """Return ring_flash_attn, imported as in a script, without restored names. Raises the import's own error."""
     if ring_package.shimmed_names():
         raise Refused(
             "names were already restored in transformers in this process, so the plain import cannot be tested"
@@ -166,7 +166,7 @@ def _import_unshimmed() -> Any:
 
 
 class Ulysses(RankAttention):
-    """All tokens of some heads on each rank: an all-to-all, SDPA under a mask of the documents, an all-to-all back."""
+    """All tokens of some heads on each rank: an all-to-all, SDPA with a mask of the documents, and the way back."""
 
     title = "ulysses sdpa"
 
@@ -182,7 +182,7 @@ class Ulysses(RankAttention):
         registry[ULYSSES_NAME] = self._attend
 
     def _build_model(self, testbed: Testbed) -> nn.Module:
-        """Return the plan's model with the registered attention. Raises `Refused` if its heads do not divide."""
+        """Return the plan's model with the registered attention. Raises `Refused` if heads cannot be divided."""
         model: Any = testbed.build_model(implementation="eager")
         config, n = model.config, self.ranks
         heads = int(config.num_attention_heads)
@@ -202,7 +202,7 @@ class Ulysses(RankAttention):
     def _attend(
         self, module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **kwargs: Any
     ) -> tuple[Tensor, None]:
-        """Attend as transformers' attention functions do: (1, heads, tokens, d) in, (1, tokens, heads, d) out."""
+        """Attend, as transformers' attention functions do: (1, heads, tokens, d) in, (1, tokens, heads, d) out."""
         for name in ("softcap", "s_aux"):
             if kwargs.get(name) is not None:
                 raise Refused(f"SDPA has no {name}")
@@ -217,7 +217,7 @@ class Ulysses(RankAttention):
         return ulysses.heads_to_tokens(out.transpose(1, 2).contiguous(), self.group), None
 
     def _document_mask(self, window: int | None) -> Tensor:
-        """Return which key each query of the full row attends to: (tokens, tokens) bool."""
+        """Return which keys each query of the full row attends to: (tokens, tokens) bool."""
         positions = torch.arange(len(self.document_ids), device=self.document_ids.device)
         distance = positions[:, None] - positions[None]
         visible = (self.document_ids[:, None] == self.document_ids[None]) & (distance >= 0)
@@ -228,7 +228,7 @@ SCHEMES: dict[str, type[RankAttention]] = {"llama3": RingAttention, "ulysses": U
 
 
 def describe_error(error: BaseException, plan: Plan, kv_heads: int = 0) -> str:
-    """Return an error in a line: without machine paths, with the error it hides and what explains it."""
+    """Return an error in a line, without machine paths, with the error that it hides and its explanation."""
     text = re.sub(r" \((?:/|[A-Z]:).*?\)$", "", describe_exception(error))
     if isinstance(error, ValueError) and error.__context__ is not None:  # the adapter's bare except
         text += f"; it hides {describe_exception(error.__context__)}"

@@ -1,13 +1,13 @@
-"""One step of training with a packed row cut across ranks, the way OpenRLHF 0.11.2 does it.
+"""One training step with a packed row split across ranks, in the way of OpenRLHF 0.11.2.
 
-A batch of documents is unpadded to one row; labels are the next tokens, taken before anything is cut; tokens, positions
-and labels are padded with zeros to a multiple of the ranks and sliced, and the attention gets the padding as the
+A batch of documents is unpadded to one row. Labels are the next tokens, taken before the row is split. Tokens,
+positions and labels are padded with zeros to a multiple of the ranks and sliced; for the attention the padding is the
 end of the last document (openrlhf/models/ring_attn_utils.py, `unpad_and_slice_tensor`). Each rank computes the
-log-probabilities of its tokens; they are gathered by an all-gather whose backward is a reduce-scatter, cut and padded
-back to the batch (`gather_and_pad_tensor`; flash_attn/utils/distributed.py, `AllGatherFunc`). So every rank has the
-full loss, a sum over the documents' tokens by their number in the optimiser's step (openrlhf/models/loss.py,
-`aggregate_loss`; utils/loss_utils.py), and ranks times its share of the gradients, of which DeepSpeed takes the mean.
-flash_attn.bert_padding is written out in torch here: it only computes indices.
+log-probabilities of its tokens. They are gathered by an all-gather whose backward is a reduce-scatter, cut and padded
+back to the batch (`gather_and_pad_tensor`; flash_attn/utils/distributed.py, `AllGatherFunc`). Every rank thus has the
+full loss: the sum over the documents' tokens divided by their number in the optimiser's step (openrlhf/models/loss.py,
+`aggregate_loss`; utils/loss_utils.py). Its gradients are its share times the number of ranks, and DeepSpeed takes their
+mean. flash_attn.bert_padding is implemented in torch here, because it only computes indices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-PADDING_ID = 0  # OpenRLHF's `pad_id` of tokens, positions and labels alike
+PADDING_ID = 0  # OpenRLHF's `pad_id` for tokens, positions and labels
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PackedRow:
     ids: Tensor
     mask: Tensor
     tokens: Tensor
-    labels: Tensor  # the next token of the padded batch, a document's last one too: the loss leaves that out
+    labels: Tensor  # the next token of the padded batch, also for a document's last one, which the loss leaves out
     positions: Tensor
     cu_seqlens: tuple[int, ...]
 
@@ -61,13 +61,13 @@ def pack_row(documents: Sequence[Tensor], device: Any) -> PackedRow:
 
 
 class Driver:
-    """A framework's steps around the model on one rank; `set_cu_seqlens` gives the attention the boundaries."""
+    """A framework's steps around the model on one rank; `set_cu_seqlens` passes the boundaries to the attention."""
 
     def __init__(self, group: Any, rank: int, ranks: int, set_cu_seqlens: Callable[[Tensor], None]) -> None:
         self.group, self.rank, self.ranks, self.set_cu_seqlens = group, rank, ranks, set_cu_seqlens
 
     def padding_tokens(self, row: PackedRow) -> int:
-        """Return how many tokens are added to the row to make its length a multiple of the ranks."""
+        """Return the number of tokens that make the row's length a multiple of the ranks."""
         return -row.total_tokens % self.ranks
 
     def shard(self, row: PackedRow, x: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class Driver:
         return gathered[: row.total_tokens]
 
     def row_loss(self, row: PackedRow, log_probs: Tensor, predicted_tokens: int) -> Tensor:
-        """Return the row's part of the loss, the same on each rank; `predicted_tokens` are those of the full step."""
+        """Return the row's part of the loss, the same on each rank; `predicted_tokens` is for the full step."""
         batch = torch.zeros_like(row.mask).masked_scatter(row.mask.bool(), log_probs)
         return -(batch[:, :-1] * row.mask[:, 1:]).sum() / predicted_tokens
 
@@ -105,7 +105,7 @@ class Driver:
         loss.backward()
 
     def reduce_gradient(self, gradient: Tensor) -> Tensor:
-        """Return a gradient reduced over all ranks: their mean, as DeepSpeed takes it."""
+        """Return a gradient reduced over all ranks: their mean, as in DeepSpeed."""
         summed = gradient.clone()
         dist.all_reduce(summed, group=self.group)
         return summed / self.ranks
@@ -121,7 +121,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        # A reduce-scatter, in two steps: not every gloo has that.
+        # A reduce-scatter, in two steps, because some gloo builds lack it.
         summed = gradient.contiguous().clone()
         dist.all_reduce(summed, group=ctx.group)
         return summed.chunk(dist.get_world_size(ctx.group))[dist.get_rank(ctx.group)], None
@@ -138,24 +138,24 @@ def all_gather(x: Tensor, group: Any) -> Tensor:
 class ShardedStep:
     """The results of a step, gathered from all ranks: identical on each of them, except for `local_gradients`.
 
-    `driver_logits` are the logits that the driver gathered, `padded_logits` the same gathered plainly, with padding;
-    `logit_gradients` are the loss's gradients at these, weighted like each rank's gradients in the mean: by
-    `rank_weights`.
+    `driver_logits` are the logits that the driver gathered; `padded_logits` are gathered directly, with padding.
+    `logit_gradients` are the loss's gradients at these, weighted by `rank_weights`, like each rank's gradients in the
+    mean.
     """
 
     loss: float
-    driver_logits: tuple[Tensor, ...]  # of each row: (total_tokens, vocabulary) float32
+    driver_logits: tuple[Tensor, ...]  # for each row: (total_tokens, vocabulary) float32
     padded_logits: tuple[Tensor, ...]  # (total_tokens + padding, vocabulary)
     logit_gradients: tuple[Tensor, ...]
     rank_weights: tuple[float, ...]
     local_gradients: Mapping[str, Tensor]  # this rank's gradients before they are reduced
-    gradients: Mapping[str, Tensor]  # the same reduced over all ranks
+    gradients: Mapping[str, Tensor]  # the same, reduced over all ranks
 
 
 def run_step(
     driver: Driver, model: nn.Module, rows: Sequence[PackedRow], autocast_context: Callable[[], Any]
 ) -> ShardedStep:
-    """Run rows forward and backward, one after the other, as the batches of one optimiser's step."""
+    """Run rows forward and backward, one after another, as the batches of one optimiser's step."""
     predicted_tokens = sum(int((row.targets >= 0).sum()) for row in rows)
     model.zero_grad(set_to_none=True)
     total_loss, driver_logits, padded_logits, logit_gradients = 0.0, [], [], []

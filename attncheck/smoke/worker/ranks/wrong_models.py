@@ -1,4 +1,4 @@
-"""Finds the wrong model whose logits the ranks computed: the exact one with wrong documents, positions or features."""
+"""Finds the wrong model that explains the ranks' logits: the exact one with wrong documents, positions or features."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from attncheck.smoke.worker.ranks.sharded import Driver, PackedRow, ShardedStep
 from attncheck.smoke.worker.testbed import Testbed, relative_error
 
-MAX_PERMUTED_RANKS = 4  # up to so many ranks every order is tried
+MAX_PERMUTED_RANKS = 4  # with more ranks, not every order is tried
 Span = tuple[int, int]
 
 
 def match_wrong_model(
     testbed: Testbed, rows: Sequence[PackedRow], step: ShardedStep, driver: Driver, limit: float
 ) -> str:
-    """Return the description of the wrong model whose logits these are within `limit`; "" if no known one fits."""
+    """Return the description of the wrong model that matches these logits within `limit`; "" if none does."""
     fp32_plan = replace(testbed.plan, precision="fp32")
     model = testbed.build_model(fp32_plan, "eager")
     smallest_error, description = limit, ""
@@ -106,7 +106,7 @@ def _models_without_features(model: Any) -> Iterator[tuple[str, Any]]:
     sinks = [parameter for name, parameter in model.named_parameters() if name.endswith(".sinks")]
     for sinks_label in ("", "without its sinks") if sinks else ("",):
         for parameter in sinks if sinks_label else ():
-            parameter.data.fill_(-1e4)  # e^-10000 is nothing
+            parameter.data.fill_(-1e4)  # e^-10000 is zero
         for window_label, width in widths.items():
             label = " and ".join(filter(None, (window_label, sinks_label)))
             if label:
@@ -116,9 +116,9 @@ def _models_without_features(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _span_logits(model: nn.Module, row: PackedRow, spans: Sequence[Span], positions: Tensor) -> Tensor:
-    """Return the logits of spans of a row, each on its own, causal, at the given positions: (total_tokens, vocabulary).
+    """Return the logits of a row's spans, each separate and causal, at given positions: (tokens, vocabulary).
 
-    The mask is explicit, so that transformers does not look for documents in restarting positions.
+    The mask is explicit, so that transformers does not detect documents by restarting positions.
     """
     logits = []
     for start, stop in spans:

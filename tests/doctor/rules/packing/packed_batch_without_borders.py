@@ -11,18 +11,19 @@ from tests import snapshots as s
 BARE, FULL = ("attention_mask", "input_ids", "labels"), ("input_ids", "labels", "position_ids")
 
 
-def with_batches(*batches: tuple[str, str, bool]) -> Snapshot:
+def with_batches(*batches: tuple[str, str, bool], trainer: str = "trl") -> Snapshot:
     measured = tuple(
-        BatchMeasurement("trl", layout, attention, FULL if separates else BARE, separates)
+        BatchMeasurement(trainer, layout, attention, FULL if separates else BARE, separates)
         for layout, attention, separates in batches
     )
-    return replace(s.with_package(s.h200(), "trl", "0.21.0"), experiments=s.Known(Experiments(batches=measured)))
+    return replace(s.with_package(s.h200(), trainer, "0.21.0"), experiments=s.Known(Experiments(batches=measured)))
 
 
 MIXED = with_batches(("packing", "flash_attention_2", True), ("packing", "flash_attention_3", False))
 FIRES = {
     "packed under flash_attention_3": MIXED,
     "padding-free under sdpa": with_batches(("padding_free", "sdpa", False)),
+    "LLaMA-Factory, packed under sdpa": with_batches(("packing", "sdpa", False), trainer="llamafactory"),
 }
 SILENT = {
     "nothing was measured": s.h200(),

@@ -14,6 +14,15 @@ FIRES = {
         model_type="qwen3_next",
         layer_types=("linear_attention", "full_attention"),
     ),
+    "qwen3_5 under 5.8.1 with the kernels": s.with_model(
+        s.with_package(
+            s.with_package(s.with_package(s.h200(), "transformers", "5.8.1"), "flash-linear-attention", "0.4.1"),
+            "causal-conv1d",
+            "1.5.2",
+        ),
+        model_type="qwen3_5_text",
+        layer_types=("linear_attention", "full_attention"),
+    ),
     "qwen3_next under 5.9.0 without them": s.with_model(
         s.with_package(s.h200(), "transformers", "5.9.0"),
         model_type="qwen3_next",

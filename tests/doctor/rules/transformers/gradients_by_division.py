@@ -19,6 +19,7 @@ FIRES = {
     "two micro-batches halve the gradient": with_gradients(s.h200(), RIGHT, ("two micro-batches", 0.5, 1.0)),
     "replicas train the rows of the first alone": with_gradients(s.h200(), RIGHT, ("two replicas", 0.46, 0.46)),
     "the same norm in another direction": with_gradients(s.h200(), RIGHT, ("two micro-batches", 1.0, 0.9)),
+    "ms-swift's trainer alone": with_gradients(s.h200(), RIGHT, ("two micro-batches", 2.0, 1.0), trainer="ms-swift"),
     "TRL's trainer alone": with_gradients(s.h200(), RIGHT, ("two micro-batches", 2.0, 1.0), trainer="trl"),
 }
 SILENT = {

@@ -136,9 +136,7 @@ class Elf:
         return [part for index in indices for part in self._read_string(index).split(":") if part]
 
     def has_runpath(self) -> bool:
-        """Return whether the file has a DT_RUNPATH; if so, the search paths of its loaders do not apply to its
-        libraries.
-        """
+        """Return whether the file has a DT_RUNPATH, which disables its loaders' search paths for its libraries."""
         return bool(self._lists[_RUNPATH])
 
     def required_glibc(self) -> str:

@@ -27,9 +27,7 @@ class Nvml:
         self.library.nvmlErrorString.restype = ctypes.c_char_p
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function. Raises `NvmlError` with NVML's message, and `AttributeError` if the library lacks the
-        function.
-        """
+        """Call a function. Raises `NvmlError` with NVML's message, or `AttributeError` if there is no such function."""
         status = getattr(self.library, name)(*arguments)
         if status:
             message = self.library.nvmlErrorString(status) or b"error %d" % status

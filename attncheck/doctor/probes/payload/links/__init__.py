@@ -1,5 +1,4 @@
-"""A linker for Python packages: finds names that one package imports from another and that do not exist. Nothing is
-imported.
+"""A linker for Python packages: finds missing names that one package imports from another. Nothing is imported.
 
 `interface` is the entry, `packages` lists what is linked, `linker` links it, and `store` caches the records. `source`
 finds and parses files, `conditions` decides guards, `imports` follows import statements, and `uses` checks attributes

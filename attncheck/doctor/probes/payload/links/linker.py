@@ -60,9 +60,7 @@ class Linker:
         return records[:MAX_RECORDS]
 
     def complete(self, records: list[dict[str, Any]], modules: list[SourceModule]) -> None:
-        """Add to the records of `modules` what they break, where each missing name is now, and which module restores
-        it.
-        """
+        """Add to the records of `modules` what they break, where each missing name is now, and what restores it."""
         self._note_breaks(records, modules)
         wanted: dict[str, Any] = {}
         for record in records:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 8 << 20
 MAX_FILES = 64
-FORM = 1  # of the cached form; the version of attncheck is part of the key too
+FORM = 1  # version of the cached form; attncheck's own version is part of the key too
 
 
 def make_key(installed: Iterable[dict[str, Any]], watched: Iterable[str], release: str) -> str:

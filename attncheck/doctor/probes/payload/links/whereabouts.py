@@ -32,7 +32,7 @@ def find_whereabouts(finder: ModuleFinder, package: str, names: set[str]) -> dic
 
 
 def find_patcher(modules: Iterable[SourceModule], name: str) -> str:
-    """Return the module that sets `name` on another module, or ""; if there is one, only an import can tell."""
+    """Return the module that sets `name` on another module, or ""; if there is one, only an import finds the name."""
     escaped = re.escape(name)
     pattern = re.compile(r"(?<!\bself)(?<!\bcls)\.%s\s*=(?!=)|setattr\([^()]*[\"']%s[\"']" % (escaped, escaped))
     return next((m.name for m in modules if name in m.text and pattern.search(m.text)), "")

@@ -24,11 +24,10 @@ _NOT_INSTALLED_MESSAGES = ("toggled on", "not installed", "requires the followin
 
 
 def query_attention_support(source: Any, documents: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return {"accepts": fact, "resolved": the configuration as the installed class fills it in}, and facts of the
-    build.
+    """Return {"accepts": fact, "resolved": the configuration completed by the installed class}, and build facts.
 
-    "embedding_rows" is the number of rows of the class's input embedding, "build_failure" the reason it cannot be
-    built, and "mask_calls" how the class's file makes its masks.
+    "embedding_rows" is the number of rows of the class's input embedding. "build_failure" says why it cannot be built,
+    and "mask_calls" how the class's file makes its masks.
 
     `source` is a parsed config.json or an argument for `config.collect_model`. The fact maps each attn_implementation
     to "" (accepted) or a text that starts with "refused: " (the class), "not installed: " (a package or device is

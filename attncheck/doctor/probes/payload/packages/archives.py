@@ -23,7 +23,7 @@ def find_archived() -> dict[str, str]:
 
 
 def _list_names(entry: str) -> Iterator[str]:
-    """Yield the watched names in the archive that an entry of sys.path names, or names a folder of."""
+    """Yield the watched names in the archive that an entry of sys.path names, or in the named folder of an archive."""
     archive, inside = entry, ""
     while archive and not os.path.exists(archive) and os.path.dirname(archive) != archive:
         inside, archive = os.path.join(os.path.basename(archive), inside), os.path.dirname(archive)

@@ -1,5 +1,4 @@
-"""Parses the files of a `*.dist-info` without `email`, `csv` or `importlib.metadata`, whose imports would dominate the
-cost.
+"""Parses the files of a `*.dist-info` without `email`, `csv` or `importlib.metadata`, which are slow to import.
 
 Formats: core metadata, RECORD and WHEEL as in the PyPA specifications (packaging.python.org, "Recording installed
 projects", "Binary distribution format", "Direct URL data structure").

@@ -80,7 +80,7 @@ def find_shadows(
 
 
 def _resolve_import(name: str, sites: list[tuple[str, frozenset[str]]]) -> list[tuple[str, str]]:
-    """Return what `import name` loads as (directory, entry): one package or module, or all parts of a namespace."""
+    """Return as (directory, entry) what `import name` loads: one package or module, or all parts of a namespace."""
     parts = []
     for site, names in sites:
         folder = name in names and os.path.isdir(os.path.join(site, name))

@@ -5,8 +5,9 @@ so that its imports happen only once. The supervisor is a separate process that 
 decides which job starts, and it kills jobs. A fork server only forks the jobs that the supervisor names and reports how
 its children ended.
 
-A fork differs slightly from a fresh start. Therefore a job that fails in a child of a fork server (it died, it hung, or
-its error mentions forking) is tried again in a new child of the supervisor, and the second answer counts.
+A fork differs slightly from a fresh start. Therefore a job that fails in a child of a fork server is tried again in a
+new child of the supervisor, and the second answer counts. Such a job died, hung, or raised an error that mentions
+forking.
 """
 
 from __future__ import annotations

@@ -1,0 +1,67 @@
+"""USP (unified sequence parallelism) of yunchang: Ulysses within groups of ranks, a zigzag ring across them.
+
+`LongContextAttention(ring_impl_type="zigzag")` around flash-attn 2. Of n ranks, `core.sharding.usp_degrees` form a
+Ulysses group, as many as divide the heads but fewer than n, so that there is a ring. RoPE positions: the row is cut
+into 2r chunks for r Ulysses groups; group g holds chunks g and 2r-1-g, and its ranks hold equal parts of them in order
+(`sharding.rope_positions`, "usp").
+Source: arXiv 2405.07719; yunchang 0.6.4, hybrid/attn_layer.py (`LongContextAttention`), globals.py
+(`set_seq_parallel_pg`), comm/extract_local.py (`zigzag_extract_local`).
+"""
+
+import importlib.metadata
+import importlib.util
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backends import ring_flash_attn
+from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, KERNEL_PATTERN
+from attncheck.core.cases import Case
+from attncheck.core.sharding import Sharding
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def installed() -> Installed:
+    """Return the installed version, or why there is none."""
+    if importlib.util.find_spec("yunchang") is None:
+        return Installed(missing="yunchang is not installed")
+    try:
+        return Installed(version=importlib.metadata.version("yunchang"))
+    except importlib.metadata.PackageNotFoundError:
+        return Installed(version="unknown")
+
+
+def refuse(case: Case, device: Device) -> str:
+    """Return why the scheme cannot run the case on `device`, or ""."""
+    if not case.causal:
+        return "its zigzag asserts that the mask is causal"
+    if case.operands != "split" or case.heads_k_stride:
+        return "takes q, k and v apart" if case.operands != "split" else "has no heads_k_stride"
+    capped = replace(case, softcap=0.0)  # unlike ring-flash-attn's, its functions take a softcap
+    reason = ring_flash_attn.refuse_ring_flash_attn(capped, device, SHARDING, packed=False)
+    return reason or ring_flash_attn.refuse_single_rank(case, device)
+
+
+def run(inputs: "Inputs", deterministic: bool) -> Outputs:
+    """Run this rank's shard."""
+    from attncheck.attention.calls import yunchang
+
+    return yunchang.run(inputs, deterministic)
+
+
+SHARDING: Sharding = "usp"
+BACKEND = Backend(
+    name="yunchang_usp",
+    title="yunchang, USP",
+    package="yunchang",
+    installed=installed,
+    refuse=refuse,
+    run=run,
+    kernel_pattern=KERNEL_PATTERN,
+    deterministic=DETERMINISTIC,
+    deterministic_switch="argument",
+    sharding=SHARDING,
+    class_factor=ring_flash_attn.block_factor,
+)

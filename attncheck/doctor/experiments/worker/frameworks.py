@@ -1,0 +1,112 @@
+"""Trainers of frameworks that build their own from settings, stopped where they would begin to train.
+
+It runs in a child of the examined interpreter, knows nothing of attncheck, and writes to a temporary folder alone. A
+folder holds the model and its tokenizer in `model`, in which "w7" is the token 7.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+Maker = Callable[[str, "list[list[int]]", str, str, int, int], Any]
+MAX_LENGTH = 64
+PROMPT = "w1 w2"
+
+
+def list_makers() -> dict[str, Maker]:
+    """Return what makes a trainer of each installed framework, by the name of its distribution."""
+    makers = {"llamafactory": make_llamafactory_trainer, "ms-swift": make_swift_trainer}
+    return {name: make for name, make in makers.items() if _is_installed(name)}
+
+
+def make_llamafactory_trainer(
+    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int
+) -> Any:
+    """Return LLaMA-Factory's trainer; its collator alone is given flash attention: nothing is computed with it."""
+    if layout == "padding_free" or attention not in ("sdpa", "flash_attention_2"):
+        raise ValueError(f"LLaMA-Factory has no {layout} rows under {attention}")
+    workflow = importlib.import_module("llamafactory.train.sft.workflow")
+    run_exp = importlib.import_module("llamafactory.train.tuner").run_exp
+    rows = [{"instruction": PROMPT, "input": "", "output": _write(document)} for document in documents]
+    Path(folder, "rows.json").write_text(json.dumps(rows), "utf-8")
+    Path(folder, "dataset_info.json").write_text(json.dumps({"rows": {"file_name": "rows.json"}}), "utf-8")
+    made: list[Any] = []
+
+    class Stop(Exception):
+        pass
+
+    def train(trainer: Any, **_: object) -> None:
+        made.append(trainer)
+        raise Stop
+
+    settings = {
+        **_list_arguments(folder, per_device, steps), "model_name_or_path": f"{folder}/model", "stage": "sft",
+        "do_train": True, "finetuning_type": "full", "dataset": "rows", "dataset_dir": folder, "template": "empty",
+        "cutoff_len": MAX_LENGTH, "overwrite_cache": True, "disable_gradient_checkpointing": True,
+        "flash_attn": "sdpa", "neat_packing": layout == "packing",
+    }  # fmt: skip
+    with mock.patch.object(workflow.CustomSeq2SeqTrainer, "train", train), contextlib.suppress(Stop):
+        run_exp(settings)
+    made[0].data_collator.attn_implementation = attention
+    return made[0]
+
+
+def make_swift_trainer(
+    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int
+) -> Any:
+    """Return ms-swift's trainer; its model is loaded with SDPA, since nothing is computed with flash attention."""
+    try:
+        pipeline = importlib.import_module("swift.pipelines").SwiftSft
+    except ImportError:  # before ms-swift 4
+        pipeline = importlib.import_module("swift.llm").SwiftSft
+    rows = [[{"role": "user", "content": PROMPT}, {"role": "assistant", "content": _write(d)}] for d in documents]
+    text = "".join(f"{json.dumps({'messages': row})}\n" for row in rows)
+    Path(folder, "rows.jsonl").write_text(text, "utf-8")
+    made: list[Any] = []
+
+    class Pipeline(pipeline):  # type: ignore[misc, valid-type]
+        def _prepare_model_tokenizer(self, **options: object) -> None:
+            self.args.attn_impl = "sdpa"
+            super()._prepare_model_tokenizer(**options)
+            self.args.attn_impl = self.model.config._attn_implementation = attention
+
+        def train(self, trainer: Any) -> None:
+            made.append(trainer)
+
+    settings = {
+        **_list_arguments(folder, per_device, steps), "model": f"{folder}/model", "model_type": "mistral",
+        "template": "dummy", "dataset": f"{folder}/rows.jsonl", "tuner_type": "full", "train_type": "full",
+        "torch_dtype": "float32", "max_length": MAX_LENGTH, "attn_impl": attention, "split_dataset_ratio": 0,
+        "gradient_checkpointing": False, "check_model": False, "dataset_num_proc": 1, "dataloader_num_workers": 0,
+        "load_from_cache_file": False, "packing": layout == "packing", "padding_free": layout == "padding_free",
+    }  # fmt: skip
+    known = pipeline.args_class.__dataclass_fields__  # `train_type` is `tuner_type` since 4.1
+    Pipeline([part for name in settings if name in known for part in (f"--{name}", str(settings[name]))]).main()
+    return made[0]
+
+
+def _list_arguments(folder: str, per_device: int, steps: int) -> dict[str, Any]:
+    """Return what both take under the names of transformers' arguments."""
+    return {
+        "output_dir": f"{folder}/out", "per_device_train_batch_size": per_device, "gradient_accumulation_steps": steps,
+        "max_steps": 1, "logging_steps": 1, "report_to": "none", "use_cpu": True, "save_strategy": "no",
+        "max_grad_norm": 1e9,
+    }  # fmt: skip
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def _write(document: list[int]) -> str:
+    return " ".join(f"w{token}" for token in document)
