@@ -29,6 +29,8 @@ def keep_on_cpu(torch: Any) -> None:
     class OnCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined,unused-ignore]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             options = dict(kwargs or {})
+            if function is torch.Tensor.backward:  # ours called it, and would again; parts of it run models
+                return _go_backward(self, torch, *args, **options)
             if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
                 name_device("cuda")
                 return args[0]
@@ -49,6 +51,19 @@ def keep_on_cpu(torch: Any) -> None:
     torch.cuda.mem_get_info = lambda *arguments: (MEMORY, MEMORY)
     _change_options(torch.autocast, device_type=name_device)
     _change_options(torch.nn.parallel.DistributedDataParallel, device_ids=_drop, output_device=_drop)
+
+
+def _go_backward(
+    mode: Any,
+    torch: Any,
+    loss: Any,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    with mode:
+        torch.autograd.backward(loss, gradient, retain_graph, create_graph, inputs=inputs)
 
 
 def keep_off_absent_devices(modeling_utils: Any) -> None:
