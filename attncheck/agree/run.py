@@ -230,7 +230,7 @@ def _try_remedies(
         model = replace(
             model, causes=tuple(replace(cause, remedy=text, sets=bool(parts[cause.name])) for cause in model.causes)
         )
-        report_progress(f"{pair.name}: again with {text}")
+        report_progress(f"{pair.name}: running again with {text}")
         again = _compare(_read_pair(launch, request), request, snapshot, target, report_progress)
     except Unanswered as error:
         return replace(model, proof=f"not run again: {error}")

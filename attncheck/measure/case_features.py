@@ -28,7 +28,7 @@ def _iter_features(case: Case) -> Iterator[str]:
     yield f"dtype {DTYPE_ABBREVIATIONS[case.dtype]}"
     yield f"layout {case.layout}"
     yield from (name for name, has in _list_options(case) if has)
-    yield "backward" if case.backward else "forward alone"
+    yield "backward" if case.backward else "forward only"
     yield "causal" if case.causal else "no causal mask"
     yield f"family {case.family}"
     yield from (f"head_dim over {step}" for step in HEAD_DIM_STEPS if case.head_dim > step)

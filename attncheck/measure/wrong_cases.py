@@ -5,6 +5,7 @@ happen once in a hundred such fits (hypergeometric, times the number of features
 """
 
 import math
+import re
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -13,7 +14,7 @@ from attncheck.measure.case_features import list_details
 
 MAX_CHANCE = 0.01
 MIN_WRONG = 2
-MAX_NAMED = 2  # features that fit equally well
+MAX_NAMED = 3  # features of different kinds that fit equally well
 
 
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
@@ -40,6 +41,8 @@ def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ..
                 named.append(" with ".join(group))
     if not named:
         return ()
+    kinds = {re.sub(r"\d+", "", name): name for name in reversed(named)}  # of several steps of one number, the first
+    named = [name for name in named if name in kinds.values()]
     others = f" (or {', or '.join(named[1:MAX_NAMED])})" if len(named) > 1 else ""
     count = f"{len(best[1])} of {len(able)} right ones" if best[1] else f"none of {len(able)} right ones"
     return (f"{named[0]}{others}: in all {len(wrong)} wrong cases and in {count} that could show the error",)

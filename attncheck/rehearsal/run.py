@@ -277,7 +277,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "keeps_code": stage.request.trusts_remote_code,
         "is_float32": stage.read.job.plan.precision == "fp32",
     }
-    stage.report_progress("laying the model" if is_full else "making a small model and its documents")
+    stage.report_progress("copying the model" if is_full else "making a small model and its documents")
     answers = _run_worker(stage, message, ("materials",))
     event = answers["materials"]
     if event.kind != "answer":

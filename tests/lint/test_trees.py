@@ -522,3 +522,10 @@ def test_a_configuration_that_a_command_completes_lacks_nothing(tmp_path: Path) 
 def test_the_rest_of_a_broken_command_is_no_launch(tmp_path: Path) -> None:
     command = "python -m verl.trainer.main_ppo data.shuffle=True \\ \n  data.seed=1 actor_rollout_ref.model.path=m"
     assert len(find_jobs(lint_text(tmp_path, "", command, "h100x8,verl=0.5.0"))) == 1
+
+
+@pytest.mark.parametrize(("name", "count"), [("RayPPOTrainer", 1), ("ResourcePoolManager", 0)])
+def test_a_program_that_evaluates_with_verl_is_no_launch(tmp_path: Path, name: str, count: int) -> None:
+    program = f"from verl.trainer.ppo.ray_trainer import {name}\n{name}()\n"
+    report = lint_text(tmp_path, program, "python train.py actor_rollout_ref.model.path=m")
+    assert len(find_jobs(report)) == count

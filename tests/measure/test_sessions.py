@@ -123,6 +123,11 @@ PATTERNS: dict[str, tuple[Call, Case, str]] = {
         PACKED,
         "out: errors only in the queries after the last whole tile of 16 of each document: there it is zero",
     ),
+    "heads that went elsewhere": (
+        with_edits(dv=lambda x: torch.stack((x[:, :, 0] + x[:, :, 1], 0 * x[:, :, 1]), 2)),
+        PLAIN,
+        "dv: zero in head 1 of 2",
+    ),
     "rows swapped": (with_edits(dv=lambda x: x.flip(0)), PLAIN, "dv: batch row 0 holds batch row 1's result"),
     "a scale in a factor": (
         with_edits(dk=lambda x: x * 48**-0.5),

@@ -41,6 +41,12 @@ def test_the_feature_of_all_wrong_cases_is_named(expected: str, is_wrong: Callab
     assert line.startswith(expected) and "none of" in line, line
 
 
+def test_features_that_fit_equally_well_are_alternatives() -> None:
+    line = describe(lambda case: case.num_heads > 9)[0]
+    assert "over 16 heads" in line.partition(":")[0] and line.count("over 16 heads") == 1, line
+    assert " (or " in line and "over 8 heads" not in line, "of one kind the first is enough"
+
+
 def test_cases_that_could_not_show_the_error_do_not_count() -> None:
     line = describe(lambda case: case.causal and case.backward and case.num_kv_heads == 2)[0]
     assert "forward" not in line and "backward" not in line, line

@@ -101,10 +101,11 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "ATN432",
         "attend to earlier documents in the row",
     ),
-    # hiyouga/LlamaFactory#7754: positions are made of tokens whose mask is 1 alone, which numbers the documents.
+    # As hiyouga/LlamaFactory#7754 and NVIDIA-NeMo/Automodel#2172: packed documents get positions of text alone.
     "llamafactory-picture-positions": (
         "llamafactory-pictures-packed",
-        'llamafactory.data.collator\n(features["attention_mask"] >= 1)\n(features["attention_mask"] == 1)',
+        "llamafactory.data.collator\nself._compute_rope_position_ids(subseq_features, mm_inputs_for_subseq)\n"
+        'subseq_features["position_ids"] = torch.arange(subseq_end - subseq_start).expand(3, 1, -1)',
         "ATN432",
         "",
     ),

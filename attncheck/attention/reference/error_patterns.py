@@ -97,6 +97,7 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
         yield from _wrong_ranks(name, wrong_rows, reference, sharding)
     for dim, noun in ((2, "head"), (0, "batch row")):
         yield from _swapped_results(got, want, dim, noun)
+    zero = [int(h) for h in (want.any(3).any(1).any(0) & ~got.any(3).any(1).any(0)).nonzero()[:, 0]]
     places = list(_wrong_heads(rows, case))
     columns = range(error.shape[-1])
     if case.values != "negative":  # inputs whose magnitude is almost all in element 0
@@ -104,9 +105,11 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
     if len(columns) < error.shape[-1]:
         places.append(f"in head_dim elements {columns[0]} to {columns[-1]}")
     places += _wrong_positions(name, rows, wrong_rows, reference)
-    content = _describe_content(got[wrong_rows][:, columns], want[wrong_rows][:, columns], case)
+    content = tuple(_describe_content(got[wrong_rows][:, columns], want[wrong_rows][:, columns], case))
     if places:
         yield ": there it is ".join((f"errors only {', '.join(places)}", *content))
+    if zero and not (places and content):
+        yield f"zero in head{_format_numbers(zero)} of {got.shape[2]}"
 
 
 def _describe_content(got: Tensor, want: Tensor, case: Case) -> Iterator[str]:

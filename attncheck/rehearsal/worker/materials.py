@@ -154,7 +154,7 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
         raise
     except Exception as error:  # the model's class may raise anything for sizes that do not fit
         raise build.Unbuildable(describe_error(error)) from error
-    markers = multimodal.name_markers(model.config)
+    markers = multimodal.name_markers(model.config, make_tokenizer(message["has_padding_token"]))
     tokenizer = make_tokenizer(message["has_padding_token"], markers)
     reason = multimodal.save_processor(model, tokenizer, CHAT_TEMPLATE, folder)
     check_tokenizer(folder)

@@ -187,17 +187,15 @@ def make_picture(number: int) -> Any:
     return Image.frombytes("RGB", (SIDE, SIDE), bytes(colours.flatten().tolist()))
 
 
-def name_markers(config: Any) -> dict[str, tuple[str, int]]:
+def name_markers(config: Any, plain_tokenizer: Any) -> dict[str, tuple[str, int]]:
     """Return the tokenizer's name of each marker in a configuration, with its text and number.
 
     `image_token_id` and `image_token_index` are the number of the token that a processor reads as `image_token`. A
-    framework may itself write the texts that released tokenizers have. If the processor's class can do without, it says
-    them.
+    framework may itself write the texts that released tokenizers have. The processor's class says them if it takes
+    `plain_tokenizer`, which has no markers.
     """
-    from attncheck.rehearsal.worker.materials import make_tokenizer
-
     try:
-        parts, make = _collect_parts(config, make_tokenizer(True))
+        parts, make = _collect_parts(config, plain_tokenizer)
         plain = make(**parts)
         opening, closing = re.fullmatch(r"(\W+)\w+(\W+)", plain.image_token).groups()  # type: ignore[union-attr]
     except Exception:  # which is the class's own choice

@@ -32,7 +32,7 @@ def findings_section(report: Report) -> Markup:
         cards.append(card)
         left -= byte_size(card)
     if omitted:
-        text = f"{omitted} finding{'s' * (omitted > 1)} more, not shown here; the JSON report has all"
+        text = f"{omitted} more finding{'s' * (omitted > 1)} not shown here; the JSON report has all of them"
         cards.append(element("p", text, class_="dim"))
     filters = _make_filters(findings) if len(findings) > 1 else Markup()
     return element("section", heading, filters, *cards)

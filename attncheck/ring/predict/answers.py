@@ -31,13 +31,13 @@ def draw_conclusions(
 def _describe_fastest(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
     ranked = rank_schemes(rows, question.ring_size, "forward_backward")
     if not ranked:
-        yield f"no scheme can run {question.seqlen} tokens over {question.ring_size} ranks"
+        yield f"no scheme can run {question.seqlen} tokens across {question.ring_size} ranks"
         return
     best = ranked[0]
     others = [row for row in ranked[1:] if row.low_ms < best.high_ms and row.scheme != best.scheme]
     close = f"; within the interval of {', '.join(dict.fromkeys(row.scheme for row in others))}" if others else ""
     yield (
-        f"{question.seqlen} tokens over {_count_gpus(question.ring_size)}: {best.title} is the fastest, "
+        f"{question.seqlen} tokens on {_count_gpus(question.ring_size)}: {best.title} is the fastest, "
         f"{_format_interval(best)} forward + backward, {best.tokens_per_s:.0f} tokens/s, "
         f"{format_share(best.efficiency)} of flash / n, limited by {best.limited_by}{close}"
     )
@@ -48,7 +48,7 @@ def _compare_ring_sizes(question: Question, rows: Sequence[Prediction]) -> Itera
     if len(bests) > 1:
         best = max(bests, key=lambda row: row.tokens_per_s / row.ring_size)
         yield (
-            f"most tokens/s for each GPU: rings of {best.ring_size} ({best.title}), "
+            f"most tokens/s per GPU: rings of {best.ring_size} ({best.title}), "
             f"{best.tokens_per_s / best.ring_size:.0f} tokens/s per GPU, if such a row fits"
         )
 
@@ -70,9 +70,9 @@ def _describe_break_even(question: Question, machine: Machine) -> Iterator[str]:
     if not faster:
         yield f"a ring of {n} is never faster than one GPU, up to {SEARCHED_SHARES[-1] * n} tokens"
         return
-    reached = f"from {good} on" if good else f"at no length up to {SEARCHED_SHARES[-1] * n}"
+    reached = f"from {good} tokens" if good else f"at no length up to {SEARCHED_SHARES[-1] * n}"
     yield (
-        f"a ring of {n} is faster than one GPU from about {faster} tokens on, and reaches "
+        f"a ring of {n} is faster than one GPU from about {faster} tokens, and reaches "
         f"{100 * GOOD_EFFICIENCY:.0f} % of one GPU's time / {n} {reached} (forward + backward)"
     )
 
@@ -102,7 +102,7 @@ def _compare_memory(question: Question, rows: Sequence[Prediction], memory_bytes
     fits = "fits into" if single <= memory_bytes else "does not fit into"
     yield (
         f"one layer's attention of the row {fits} one GPU ({_gib(single)} of {_gib(memory_bytes)}, inputs included); "
-        f"over {n} it needs {_gib(shared)} a GPU; other layers and weights are extra"
+        f"on {n} GPUs it needs {_gib(shared)} per GPU; other layers and weights are extra"
     )
 
 
