@@ -36,7 +36,7 @@ lint: .venv-test/ready  ## style, types, import contracts, spelling
 	.venv-test/bin/typos
 
 names: .venv-test/ready  ## read the frameworks' new releases into attncheck/lint/names (downloads wheels)
-	.venv-test/bin/python -m tests.lint.tools.update_names
+	.venv-test/bin/python -m tools.names.update
 
 .venv/ready: pyproject.toml
 	$(BASE) -m venv .venv

@@ -56,7 +56,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_that_are_named_are_there(page: Path) -> None:
-    for path in re.findall(r"`((?:attncheck|tests|benchmarks|docs)/[\w./-]*)`", page.read_text(encoding="utf-8")):
+    for path in re.findall(r"`((?:attncheck|tests|tools|benchmarks|docs)/[\w./-]*)`", page.read_text(encoding="utf-8")):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 

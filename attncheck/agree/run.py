@@ -185,7 +185,7 @@ def _compare(
                 reason = scorer.run(target, lambda text: report_progress(f"{pair.name}: {text}"))
             except Unanswered as error:
                 reason = str(error)
-            scored = f"scored by {pair.job} itself: the launch ran one step on the engine's rollouts, cut small"
+            scored = f"scored by {pair.job} itself: the launch ran one step on the engine's rollouts, scaled down"
             # The first remark of a rehearsal is about its generated rollouts.
             remarks += (scored, *scorer.cut.remarks[1:]) if not reason else (_explain_reproduction(pair, reason),)
         extra_path = target.extra_path
@@ -230,7 +230,7 @@ def _try_remedies(
     try:
         launch = change(pair.launch, sets)
         text = corrections.describe(pair.launch, Correction(sets))
-        report_progress(f"{pair.name}: again with {text}")
+        report_progress(f"{pair.name}: running again with {text}")
         again = _compare(_read_pair(launch, request), request, snapshot, target, report_progress)
     except Unanswered as error:
         return replace(model, notes=(*model.notes, f"{text or ', '.join(sets)} was not run: {error}"))

@@ -51,7 +51,7 @@ def open_device(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
     kind = message["device"]
     if kind == "cuda" and not torch.cuda.is_available():
         reason = f"torch {torch.__version__} is built without CUDA" if torch.version.cuda is None else "none is visible"
-        send({"unanswered": f"there is no CUDA device to measure on: {reason}; `attncheck doctor` says more"})
+        send({"unanswered": f"there is no CUDA device to measure on: {reason}; `attncheck doctor` gives details"})
         os._exit(0)
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "cpu"

@@ -35,7 +35,12 @@ def read_installed_files(
 
 
 def collect_lanes(
-    interpreter: Interpreter, lanes: Sequence[str], model: str | None, online: bool, policy: Policy
+    interpreter: Interpreter,
+    lanes: Sequence[str],
+    model: str | None,
+    online: bool,
+    policy: Policy,
+    keeps_imports: bool = False,
 ) -> Snapshot:
     """Return a snapshot of the environment from the given lanes, with a progress line. Raises `BadUsage`."""
     from attncheck.cli.settings import parse_lanes
@@ -48,8 +53,9 @@ def collect_lanes(
             report_progress(f"fetching the configuration of {model}")
         documents = fetch_documents(model) if online else None
         return collect_snapshot(
-            interpreter.python, chosen, model, documents, policy.timeout, report_progress, interpreter.selection
-        )
+            interpreter.python, chosen, model, documents, policy.timeout, report_progress, interpreter.selection,
+            keeps_imports=keeps_imports,
+        )  # fmt: skip
 
     return with_progress(work)
 

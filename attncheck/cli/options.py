@@ -144,7 +144,7 @@ FrameworkVersion = Annotated[
         EXAMINE,
         "--framework-version",
         metavar="VERSION",
-        help="Read launches in the option names of this release of their framework. Default: the installed one.",
+        help="Read launches with the option names of this release of their framework. Default: the installed one.",
     ),
 ]
 Backends = Annotated[
@@ -167,7 +167,7 @@ Dtype = Annotated[
         MEASURE,
         "--dtype",
         metavar="DTYPE",
-        help="Compute in this dtype: bf16, fp16 or fp32. Default: the model's, else bf16.",
+        help="Compute in this dtype: bf16, fp16 or fp32. Default: the model's, otherwise bf16.",
         autocompletion=complete_from(DTYPES),
     ),
 ]
@@ -261,10 +261,7 @@ class RuleOptions:
             OUTPUT,
             "--select",
             metavar="CODE",
-            help=(
-                "Judge by these rules only: codes or prefixes of codes. Repeat for several, or use commas. "
-                "Default: all."
-            ),
+            help=("Use only these rules: codes or prefixes of codes. Repeat for several, or use commas. Default: all."),
             autocompletion=complete_codes,
         ),
     ] = None
@@ -367,7 +364,7 @@ class ShapeOptions:
             "--heads",
             min=1,
             metavar="N",
-            help="Time this many query heads. Default: the model's, else 32 (4 on a CPU).",
+            help="Time this many query heads. Default: the model's, otherwise 32 (4 on a CPU).",
         ),
     ] = None
     kv_heads: Annotated[
@@ -378,7 +375,7 @@ class ShapeOptions:
             min=1,
             metavar="N",
             help=(
-                "Time this many key/value heads. Default: as many as --heads; without it the model's, else 8 (2 "
+                "Time this many key/value heads. Default: as many as --heads; without it the model's, otherwise 8 (2 "
                 "on a CPU)."
             ),
         ),
@@ -390,13 +387,15 @@ class ShapeOptions:
             "--head-dim",
             min=1,
             metavar="N",
-            help="Time heads of this size. Default: the model's, else 128 (64 on a CPU).",
+            help="Time heads of this size. Default: the model's, otherwise 128 (64 on a CPU).",
         ),
     ] = None
     dtype: Dtype = None
     causal: Annotated[
         bool | None,
-        option(MEASURE, "--causal/--full", help="Time causal or full attention. Default: the model's, else causal."),
+        option(
+            MEASURE, "--causal/--full", help="Time causal or full attention. Default: the model's, otherwise causal."
+        ),
     ] = None
     window: Annotated[
         int | None,
@@ -405,7 +404,7 @@ class ShapeOptions:
             "--window",
             min=1,
             metavar="KEYS",
-            help="Let a query attend to this many keys, including its own. Default: the model's window, else all.",
+            help="Let a query attend to this many keys, including its own. Default: the model's window, otherwise all.",
         ),
     ] = None
     packed: Annotated[
@@ -528,7 +527,7 @@ class PlanOptions:
             TRAIN,
             "--cross-entropy",
             metavar="NAME",
-            help="Compute the loss by this cross entropy: torch, chunked or flash_attn. Default: torch.",
+            help="Compute the loss with this cross entropy: torch, chunked or flash_attn. Default: torch.",
             autocompletion=complete_field("cross_entropy"),
         ),
     ] = None
@@ -589,7 +588,7 @@ class PolicyOptions:
             metavar="N",
             help=(
                 "Check this much: 1 reads files for seconds, 2 measures for up to 3 minutes, 3 for up to 30. Default: "
-                "the policy's level, else its checks."
+                "the policy's level, otherwise its checks."
             ),
         ),
     ] = None
@@ -601,7 +600,7 @@ class PolicyOptions:
             metavar="CHECK",
             help=(
                 "Run these checks: doctor, lint, parity, smoke, rehearsal, determinism or bench. Repeat for several. "
-                "Default: the policy's, else doctor, lint and parity."
+                "Default: the policy's, otherwise doctor, lint and parity."
             ),
             autocompletion=complete_checks,
         ),

@@ -39,7 +39,7 @@ WORKER = Selection("ray")
 
 @dataclass(frozen=True)
 class RayCluster:
-    """The Ray cluster to examine. `python` has ray and runs the driver; nodes have interpreters of their own."""
+    """The Ray cluster to examine. `python` has ray and runs the driver; nodes use their own interpreters."""
 
     address: str
     runtime_env: Mapping[str, Any]

@@ -194,7 +194,7 @@ class Torch:
 
 @dataclass(frozen=True)
 class ImportOutcome:
-    """The outcome of importing one module in a child process of its own."""
+    """The outcome of importing one module in a separate child process."""
 
     module: str
     outcome: Literal["ok", "raised", "died", "hung", "skipped"]

@@ -68,6 +68,16 @@ class Experiments:
     accumulations: tuple[AccumulationMeasurement, ...] = ()
     lost: tuple[str, ...] = ()  # experiments without a result, with the reason
 
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """Why nothing is known of a trainer: its undivided batch, or its padded rows, could not be had."""
+        gradients = (item for item in self.gradients if item.division == "one batch")
+        batches = (item for item in self.batches if (item.layout, item.attention) == ("padded", "sdpa"))
+        return (
+            *(f"gradients of {item.trainer}: {item.error}" for item in gradients if item.error),
+            *(f"batches of {item.trainer}: {item.error}" for item in batches if item.error),
+        )
+
     def baseline(self, trainer: str) -> GradientMeasurement | None:
         """Return the measurement of the undivided batch, None if there is none."""
         measured = (item for item in self.gradients if item.trainer == trainer and item.division == "one batch")

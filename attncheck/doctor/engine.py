@@ -155,7 +155,7 @@ def _name_covering_findings(skip: Skip, findings: Iterable[Finding]) -> Skip:
         return skip
     found_codes = {finding.code for finding in findings}
     covered_by = tuple(code for code in skip.covered_by if code in found_codes)
-    reason = f"{skip.reason}; repair {' and '.join(covered_by)} first" if covered_by else skip.reason
+    reason = f"{skip.reason}; fix {' and '.join(covered_by)} first" if covered_by else skip.reason
     return replace(skip, reason=reason, covered_by=covered_by)
 
 

@@ -12,18 +12,17 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.snapshot import Absent, Snapshot
 from attncheck.doctor.probes.collect import collect_with_stamps
+from attncheck.doctor.probes.keeping import describe_machine
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy
 from attncheck.gate.trust import describe_state
 from attncheck.workers.execution import ExecutionTarget
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # These differ between ranks, and do not affect the answer.
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "MASTER_PORT", "SLURM_PROCID", "SLURM_LOCALID")
 
@@ -43,7 +42,7 @@ def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], dat
         "job": _describe_target(policy.target),
         "argv": list(argv),
         "folder": os.getcwd(),
-        "machine": _machine(),
+        "machine": describe_machine(),
     }
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -63,9 +62,3 @@ def _without_what_varies(snapshot: Snapshot) -> Snapshot:
     environ = {name: value for name, value in snapshot.environ.items() if name not in RANK_VARIABLES}
     host = replace(snapshot.host, memory_available_bytes=Absent("it varies"))
     return replace(snapshot, taken="", host=host, environ=environ)
-
-
-def _machine() -> list[str]:
-    """Return what distinguishes this machine since its boot from others that share a home: its GPU device files."""
-    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else os.uname().nodename
-    return [boot, *sorted(name for name in os.listdir("/dev") if name.startswith("nvidia") or name == "dxg")]

@@ -150,7 +150,7 @@ def _check_lines(project: Project) -> Iterator[str]:
 
 
 def _input_lines(project: Project) -> Iterator[str]:
-    yield "# What starts or configures the job. lint reads these; rehearsal runs them, after `attncheck trust`."
+    yield "# The files that start or configure the job. lint reads them; rehearsal runs them, after `attncheck trust`."
     yield f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
     yield ""
     yield (
@@ -185,7 +185,7 @@ def _optional_lines(project: Project) -> Iterator[str]:
     yield "# Known findings, written by `attncheck baseline`: only new ones fail."
     yield '# baseline = "attncheck-baseline.json"'
     yield ""
-    yield "# Findings to allow, the reason, and the last day; after that they count again."
+    yield "# Findings to allow, each with a reason and a last day; after that day they count again."
     yield "# ignore = ["
     yield f'#   {{code = "ATN211", reason = "the GPUs are shared on Fridays", until = "{_next_january()}"}},'
     yield "# ]"

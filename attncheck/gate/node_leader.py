@@ -13,7 +13,7 @@ from typing import IO
 
 from attncheck.core.io import interrupts, private_folder
 from attncheck.core.io.errors import BadUsage, Unanswered
-from attncheck.gate.cache_key import BOOT_ID
+from attncheck.doctor.probes.keeping import BOOT_ID
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 TICK_SECONDS = 0.05

@@ -139,7 +139,7 @@ def _read_allowance(value: object) -> Allowance:
 
 
 def _read_date(code: str, value: object) -> str:
-    if type(value) is datetime.date:  # TOML has dates of its own
+    if type(value) is datetime.date:  # TOML has a type for dates
         return value.isoformat()
     try:
         if not isinstance(value, str) or value[4::3] != "--":  # since Python 3.11 fromisoformat accepts other forms too

@@ -113,11 +113,13 @@ def _collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
     return {
         **({"use_liger_kernel": ""} if is_no_loss and not KERNEL_IS_LOSS.holds_in(job.version) else {}),
         "trainer": job.trainer,
+        "precision": job.plan.precision,
         "accumulation": str(job.plan.accumulation),
         "ranks": str(job.world_size.value) if isinstance(job.world_size, Known) else "",
         "zero": _find_zero_stage(written),
         "offload": _find_offload(written),
         "fsdp": _find_fsdp_version(written),
+        "uneven_generation": _has_uneven_generation(job, written),
     }
 
 
@@ -143,3 +145,10 @@ def _find_fsdp_version(written: Mapping[str, Setting]) -> str:
     if not (is_in_file or "use_fsdp" in written or _read_value(written.get("fsdp"))):
         return ""
     return _find_value("fsdp_version|fsdp_config.fsdp_version|fsdp_config.version", written, {}) or "1"
+
+
+def _has_uneven_generation(job: Job, written: Mapping[str, Setting]) -> str:
+    """Return "true" if completions are generated for another number of micro-batches than an optimizer step takes."""
+    accumulation, steps = written.get("gradient_accumulation_steps"), _read_value(written.get("steps_per_generation"))
+    is_known = accumulation is None or accumulation.known
+    return "true" if is_known and steps.isdecimal() and int(steps[:9]) != job.plan.accumulation else ""

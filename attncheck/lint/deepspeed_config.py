@@ -48,7 +48,9 @@ REFUSED_BESIDE_FILE = frozenset(
 OTHER_ENGINES = frozenset({"--multi_gpu", "--cpu", "--use_fsdp", "--use_megatron_lm", "--tpu"})
 MISMATCH = "transformers 5.23.0 integrations/deepspeed.py:131, 258-263: Please correct the following DeepSpeed config"
 BOTH = "deepspeed 0.19.8 runtime/config.py:511: bfloat16 and fp16 modes cannot be simultaneously enabled"
-BESIDE = "accelerate 1.15.0 utils/dataclasses.py:1525: the following accelerate config variables will be ignored"
+IGNORED_WITH_FILE = (
+    "accelerate 1.15.0 utils/dataclasses.py:1525: the following accelerate config variables will be ignored"
+)
 
 
 def attach_config(launch: Launch, read_file: Callable[[str], Source | None]) -> Launch:
@@ -260,7 +262,7 @@ def _parse_switch(setting: Setting | None) -> bool | None:
 
 
 def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
-    """Yield the problem that accelerate refuses a DeepSpeed file together with the same settings given to accelerate."""
+    """Yield the problem that accelerate refuses a DeepSpeed file and the same settings given to accelerate."""
     entries = {entry.name: entry for entry in launch.launcher_entries if entry.known}
     before = set(_list_launcher_options(launch))
     is_deepspeed = "distributed_type" in entries and entries["distributed_type"].value.upper() == "DEEPSPEED"
@@ -275,7 +277,7 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
         own = ", ".join(name.rpartition(".")[2] for name in names)
         text = f"{file} sets {own} alongside a DeepSpeed file: ValueError"
         advice = f"set them in the DeepSpeed file only, not in {file}"
-        yield SettingProblem("refuses", text, (BESIDE,), entries[names[0]].location, advice=advice)
+        yield SettingProblem("refuses", text, (IGNORED_WITH_FILE,), entries[names[0]].location, advice=advice)
 
 
 def _list_launcher_options(launch: Launch) -> list[str]:

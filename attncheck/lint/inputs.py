@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from attncheck.doctor.probes.interpreter import Interpreter
 
 
-NOT_HERE = "it is not installed here, and the job may have it if no GPU trains (--target, --python)"
+NOT_HERE = "not installed here, but the job may run elsewhere: this machine has no GPU (--target, --python)"
 
 
 @dataclass(frozen=True)

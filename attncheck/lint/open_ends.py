@@ -18,6 +18,7 @@ CONFIGURATION_FILE = "the configuration file "
 SCRIPT_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\}|\{[@*]:\d+\})")
 EXPANSION = re.compile(r"\$(?:\w+|[@*]|\{.*\}|\(.*\))|`.*`", re.DOTALL)
 MANY_WORDS = re.compile(r"\$(?:[@*]|\{[@*][^}]*\}|\{\w+\[[@*]\][^}]*\})", re.DOTALL)
+COMPLETING = ("verl",)  # whose commands set what a configuration file leaves open
 MAX_SHOWN = 3
 
 
@@ -55,14 +56,17 @@ def lacks_configuration(launch: Launch) -> bool:
 def soften_problems(job: Job, launch: Launch) -> Job:
     """Return the job with problems that depend on unread parts as warnings that say so."""
     unresolved = [setting for setting in job.settings if not setting.known]
-    problems = tuple(_soften_problem(problem, unresolved, launch) for problem in job.problems)
+    is_completed = job.framework in COMPLETING and not launch.words
+    problems = tuple(_soften_problem(problem, unresolved, launch, is_completed) for problem in job.problems)
     return replace(job, problems=tuple(problem for problem in problems if problem is not None))
 
 
-def _soften_problem(problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch) -> SettingProblem | None:
+def _soften_problem(
+    problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch, is_completed_by_command: bool
+) -> SettingProblem | None:
     """Return a problem as severe as its evidence allows; None if a script computes it or an unread file may set it."""
-    is_absence = problem.consequence == "refuses" and not problem.universal and not problem.location.source
-    if is_absence and lacks_configuration(launch):
+    is_open = problem.consequence == "refuses" and not problem.universal
+    if is_open and (is_completed_by_command or (lacks_configuration(launch) and not problem.location.source)):
         return None
     if problem.universal or problem.mild:
         return problem

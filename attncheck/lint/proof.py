@@ -44,7 +44,7 @@ def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Se
     kept = tuple(problem for problem in job.problems if is_certain(problem))
     left_out = len(job.problems) - len(kept)
     reason = "trainer of its program" if is_open else f"release of {job.framework}"
-    remark = f"{left_out} conclusions were left out: they depend on which {reason} runs"
+    remark = f"conclusions that depend on which {reason} runs were left out: {left_out}"
     return replace(job, problems=kept, remarks=(*job.remarks, remark)) if left_out else job
 
 
@@ -101,12 +101,22 @@ def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: boo
         if unknown.proof or unknown.dropped or unknown.near:
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
-        return is_sure if unknown.now or unknown.since else is_listed
+        return is_sure and not _came_later(unknown, job.version) if unknown.now or unknown.since else is_listed
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
-    remark = f"not judged, because the script may define them itself or another release may have them: {names}"
+    remark = f"not judged, because the script or another release may define them: {names}"
     return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job
+
+
+def _came_later(unknown: UnknownSetting, version: str) -> bool:
+    """Return whether a name changed after the release that a development version is counted as, so that it may be in
+    the tree already: verl's "0.2.0.dev" lasted until after 0.3.0."""
+    try:
+        parsed, since = Version(version), Version(unknown.since.rpartition(" ")[2])
+    except InvalidVersion:
+        return False
+    return parsed.is_devrelease and since > parsed
 
 
 def _soften_guesses(job: Job) -> Iterator[SettingProblem]:

@@ -36,7 +36,7 @@ def choose_release(
 ) -> ChosenRelease:
     """Return the release to read a launch with; `read(version)` reads it as that version does."""
     if not framework.distribution and not requested:
-        remark = f"read with the names of {framework.name} {framework.newest}, the newest known release"
+        remark = f"options were read as those of {framework.name} {framework.newest}, the newest known release"
         return ChosenRelease(framework.newest, False, remark=remark)
     installed = snapshot.package(framework.distribution) if framework.distribution else Absent()
     version = requested or (installed.value.version if isinstance(installed, Known) else "")
@@ -60,7 +60,7 @@ def choose_release(
     elif not framework.releases():
         remark = f"{state}: read as written, with the defaults of {fitting}"
     elif fitting == framework.newest:
-        remark = f"{state}: read with the names of {fitting}, the newest known"
+        remark = f"{state}: options were read as those of {fitting}, the newest known release"
     else:
         remark = f"{state}: read as {fitting}, the newest that has all of its names (--framework-version)"
     return ChosenRelease(
@@ -84,14 +84,30 @@ def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
 
 
 def _iter_older_fits(framework: Framework, read: Callable[[str], Job], version: str, misfits: int) -> Iterator[str]:
-    """Yield some older releases that take as many names as the guessed one: the oldest, and others spread out.
+    """Yield some older releases that take as many names as the guessed one, and the last that takes fewer.
 
-    A conclusion about a launch must hold in each of them, because any of them may run.
+    A conclusion about a launch must hold in each of them, because any of them may run. A tree between the last that
+    takes fewer and the next, such as a fork or a pinned commit, has all names too.
     """
     older = [release for release in framework.releases() if Version(release) < Version(version)]
-    for release in dict.fromkeys(older[len(older) * part // OLDER_READINGS] for part in range(OLDER_READINGS) if older):
-        if len(_list_dated(read(release))) <= misfits:
-            yield release
+
+    def is_fit(index: int) -> bool:
+        return len(_list_dated(read(older[index]))) <= misfits
+
+    first_fit, last_misfit = len(older), -1
+    for index in dict.fromkeys(
+        len(older) * part // OLDER_READINGS for part in reversed(range(OLDER_READINGS)) if older
+    ):
+        if not is_fit(index):
+            last_misfit = index
+            break
+        first_fit = index
+        yield older[index]
+    while last_misfit >= 0 and first_fit - last_misfit > 1:
+        middle = (first_fit + last_misfit) // 2
+        first_fit, last_misfit = (middle, last_misfit) if is_fit(middle) else (first_fit, middle)
+    if last_misfit >= 0:
+        yield older[last_misfit]
 
 
 def _list_dated(job: Job) -> list[UnknownSetting]:

@@ -52,6 +52,7 @@ FILE_SECONDS = 10.0  # for one file in a folder
 PROGRESS_STEP = 50  # files between two progress messages
 MAX_ROUNDS = 4  # a corrected launch may need correction again, such as a renamed flag with an invalid value
 NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # would end or change a string that holds a script
+OTHER_DEVICES = re.compile(r"^ASCEND_|(?:^|_)NPU_")  # of machines without GPUs: PYTORCH_NPU_ALLOC_CONF
 ReadModel = Callable[[str], Fact[Model]]
 ReadFile = Callable[[str], "Source | None"]
 
@@ -336,6 +337,8 @@ def _lint_launch(
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
+        if any(OTHER_DEVICES.search(variable) for variable in launch.environ):
+            job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
         job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))
         if not request.version and is_own_source(distribution, stated.get(distribution, "")):
             job = replace(job, requires=())  # the tree's own requirements count, not its release's

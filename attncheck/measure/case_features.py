@@ -1,12 +1,17 @@
 """The features of a case in words, and the cases with the same shape for a compiler or planner."""
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from attncheck.core.cases import DTYPE_ABBREVIATIONS, Case
+from attncheck.core.cases import DTYPE_ABBREVIATIONS, STRIDE_LETTERS, Case
 
-# The largest first: if several features explain the same losses, the least specific one is named.
-HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to each of these, and up to 256
+# The largest first: of several features that explain the same losses, the least specific.
+HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
+SIZE_STEPS = (64, 32, 16, 8, 4, 2)
+TOKEN_STEPS = (1024, 512, 256, 128, 64, 32, 16)
+TILES = (16, 32, 64, 128)
+STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
 
@@ -23,7 +28,7 @@ def _iter_features(case: Case) -> Iterator[str]:
     yield f"dtype {DTYPE_ABBREVIATIONS[case.dtype]}"
     yield f"layout {case.layout}"
     yield from (name for name, has in _list_options(case) if has)
-    yield "backward" if case.backward else "forward alone"
+    yield "backward" if case.backward else "forward only"
     yield "causal" if case.causal else "no causal mask"
     yield f"family {case.family}"
     yield from (f"head_dim over {step}" for step in HEAD_DIM_STEPS if case.head_dim > step)
@@ -33,6 +38,55 @@ def _iter_features(case: Case) -> Iterator[str]:
     yield from (f"seqlen over {step}" for step in SEQLEN_STEPS if case.seqlen_k > step)
     yield f"seqlen {case.seqlen_q}"
     yield f"{case.probe} probe" if case.probe else f"values {case.values}"
+
+
+@functools.cache
+def list_details(case: Case) -> tuple[str, ...]:
+    """Return the features of a case with those that only a wrong result depends on, the most telling first."""
+    return tuple(dict.fromkeys((*_iter_details(case), *filter(_is_telling, _iter_features(case)))))
+
+
+def _is_telling(feature: str) -> bool:
+    return not feature.startswith(("family ", "seqlen ", "layout dense", "strides"))
+
+
+def _iter_details(case: Case) -> Iterator[str]:
+    """Yield features that kernels branch on: sides, strides of each tensor, remainders to tiles, numbers over steps."""
+    q, k, group = case.seqlen_q, case.seqlen_k, case.num_heads // case.num_kv_heads
+    letters = STRIDE_LETTERS.get(case.strides, case.strides)
+    yield from (name for name, has in _list_options(case) if has)
+    if set(letters) <= set(STRIDE_WORDS) | {"c"}:
+        tensors = zip(("q", "k", "v", "dout"), letters)
+        yield from (f"{STRIDE_WORDS[letter]} {name}" for name, letter in tensors if letter in STRIDE_WORDS)
+    else:
+        yield f"{case.strides} strides"
+    yield from ("a dout far below 1" for _ in range(case.dout_exponent < 0))
+    left, right = case.window_size
+    yield from (f"a window's {side} side" for side, size in (("left", left), ("right", right)) if size > 0)
+    yield from (f"{case.mask} mask" for _ in range(bool(case.mask)))
+    if case.seqlens_q != case.seqlens_k:
+        yield "more keys than queries" if k > q else "more queries than keys"
+        yield f"{case.alignment.replace('_', ' ')} alignment"
+    yield from ("documents without tokens" for _ in range(not all(case.seqlens_k)))
+    yield from ("documents of unequal lengths" for _ in range(len(set(case.seqlens_k)) > 1))
+    sizes = {"heads": case.num_heads, "kv heads": case.num_kv_heads, "heads for each kv head": group}
+    sizes |= {"batch rows": case.batch, "documents": len(case.seqlens_q)}
+    for name, size in sizes.items():
+        yield from (f"over {step} {name}" for step in SIZE_STEPS if size > step)
+        yield f"several {name}" if size > 1 else f"only one of {name}"
+    for name, size in (("head_dim", case.head_dim), ("v_head_dim", case.v_head_dim)):
+        yield from (f"a {name} that is no multiple of {tile}" for tile in (32, 64, 128) if size % tile)
+        yield from (f"a {name} of at most {step}" for step in (32, 64, 128) if size <= step)
+    for name, size in (("queries", q), ("keys", k)):
+        yield from (f"a number of {name} that is no multiple of {tile}" for tile in TILES if size % tile)
+        yield from (f"a number of {name} that is a multiple of {tile}" for tile in TILES[::-1] if not size % tile)
+        yield from (f"over {step} {name}" for step in TOKEN_STEPS if size > step)
+        yield from (f"at most {step} {name}" for step in TOKEN_STEPS[::-1] if size <= step)
+    elements = {"q": case.batch * q * case.num_heads * case.head_dim}
+    elements |= {"k": case.batch * k * case.num_kv_heads * case.head_dim}
+    elements |= {"v": case.batch * k * case.num_kv_heads * case.v_head_dim}
+    for name, size in elements.items():
+        yield from (f"over 2^{power} elements of {name}" for power in (31, 20, 16, 15) if size > 1 << power)
 
 
 def _list_options(case: Case) -> tuple[tuple[str, bool], ...]:

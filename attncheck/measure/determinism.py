@@ -45,10 +45,10 @@ class Request:
 def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, ...]:
     """Return the cases to repeat: many key tiles and over 1e6 gradient elements; a dense one and a packed one."""
     shape = _choose_shape(snapshot, uses_gpu)
-    seqlen, batch = (4096, 2) if uses_gpu else (1024, 1)
+    seqlen, batch = (4096, 2) if uses_gpu else (512, 1)
     if not uses_gpu:  # enough elements, but no more: a CPU takes seconds for a large call
         batch = max(1, math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"])))
-    documents = (seqlen // 2, seqlen, 100, seqlen // 4) if uses_gpu else (300, 500, 100, 124)
+    documents = (seqlen // 2, seqlen, 100, seqlen // 4) if uses_gpu else (150, 250, 50, 62)
     dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
     packed = Case("repeats", documents, documents, layout="packed", seed=seed, **shape)
     return with_name(dense), with_name(packed)
@@ -92,10 +92,12 @@ def run(
     report_progress("looking for backends")
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
+    measured_states = select_measured(chosen_states, request, target)
     pool = Pool(target.python, default_slots(gpu=True) if target.uses_gpu else 1)
-    jobs = make_jobs(chosen_states, cases, request, target, pool.slots)
+    jobs = make_jobs(measured_states, cases, request, target, pool.slots)
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
-    measurements: list[Repeats] = []
+    left_out = [state.name for state in chosen_states if state not in measured_states]
+    measurements = [Repeats(name, cases[0], "default", "skipped", discovery.NOT_COMPILED) for name in left_out]
 
     def on_event(event: Event) -> None:
         progress.on_event(event)
@@ -111,12 +113,21 @@ def run(
     try:
         pool.run(jobs, on_event)
     except KeyboardInterrupt:
-        if not measurements:
+        if len(measurements) == len(left_out):
             raise
-        raise InterruptedRun(report_measurements(progress.total - len(measurements), interrupted=True)) from None
-    if not measurements:
+        missing = progress.total + len(left_out) - len(measurements)
+        raise InterruptedRun(report_measurements(missing, interrupted=True)) from None
+    if len(measurements) == len(left_out):
         raise Unanswered("no backend could be repeated")
     return report_measurements()
+
+
+def select_measured(
+    states: Sequence[BackendState], request: Request, target: ExecutionTarget
+) -> tuple[BackendState, ...]:
+    """Return the backends to repeat: on a CPU, none that compiles for tens of seconds unless it is requested."""
+    is_fast = target.uses_gpu or request.backends
+    return tuple(state for state in states if is_fast or not discovery.get_backend(state.name).compiles)
 
 
 def choose_modes(name: str) -> tuple[Mode, ...]:

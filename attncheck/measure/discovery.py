@@ -13,6 +13,8 @@ from attncheck.core.verdicts import BackendState
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 
+NOT_COMPILED = "takes long to compile on a CPU: --backend measures it"
+
 
 def get_backend(name: str) -> Backend:
     """Return a backend by name. Raises `BadUsage` naming the known ones."""

@@ -12,9 +12,10 @@ from typing import Any, Literal
 from attncheck.core.cases import STRIDE_LETTERS, UNBOUNDED, Case
 from attncheck.measure.covering import Coverage, Row, make_rows
 
-MAX_CELLS = 300_000  # approximate number of entries in a case's score matrices
+MAX_CELLS = 300_000  # entries of a case's score matrices, about
+MAX_LONG_CELLS = 4_000_000  # of the class of long sequences, about
 MAX_PACKED_TOKENS = 550
-LONG_SEQLENS = (513, 577, 640, 700, 769)
+LONG_SEQLENS = (385, 513, 577, 640, 700, 769)  # the first one only of many heads and rows
 OTHER_HEAD_DIMS = (40, 56, 88, 104, 112, 120, 144, 160, 224, 240)
 DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "layout": ("dense", "packed", "left_padded", "right_padded"),
@@ -178,6 +179,9 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
     limit = int((MAX_CELLS / heads / (1 if packed else count)) ** 0.5)
     limit = max(9, min(limit, MAX_PACKED_TOKENS) // count if packed else min(limit, 400))
     first = _choose_length(row["length"], limit, rng)
+    if row["length"] == "long":  # the fewer heads and rows, the longer
+        longest = (MAX_LONG_CELLS / heads / count) ** 0.5
+        first = min(first, max((size for size in LONG_SEQLENS if size < longest), default=LONG_SEQLENS[0]))
     lengths = [first] * count
     if row["documents"] != "equal":
         others = (1, 2, 7, 15, 16, 17, 63, 64, 65, 128, rng.randint(1, first), rng.randint(1, first))
@@ -199,7 +203,7 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
 def _choose_length(kind: str, limit: int, rng: random.Random) -> int:
     """Return a length of a class: by its remainder to a tile of 64, or to a smaller one below `limit`."""
     if kind in ("one", "short", "long"):
-        return {"one": 1, "short": rng.randint(2, min(15, limit)), "long": rng.choice(LONG_SEQLENS)}[kind]
+        return {"one": 1, "short": rng.randint(2, min(15, limit)), "long": rng.choice(LONG_SEQLENS[1:])}[kind]
     tile = next(size for size in (64, 32, 16, 8) if size < limit)
     edge = tile * rng.randint(1, (limit - 1) // tile)
     return edge + {"below": -1, "tile": 0, "above": 1, "odd": -rng.randrange(3, tile // 2 + 1, 2)}[kind]

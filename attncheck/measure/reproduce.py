@@ -161,7 +161,7 @@ def _probe_lines(case: Case) -> Iterator[str]:
     else:
         from attncheck.attention.reference.structured_targets import retrieval_targets
 
-        yield f"wanted = torch.tensor({retrieval_targets(case)}, device=device)  # the key that each query asks for"
+        yield f"wanted = torch.tensor({retrieval_targets(case)}, device=device)  # the key that each query looks up"
         yield "codes = torch.where(k > 0, 1.0, -1.0)"
         yield "picked = codes.gather(1, wanted[:, :, None, None].expand(-1, -1, HK, D))"
         yield "q, k, v = 2.0 * picked.repeat_interleave(H // HK, 2), 2.0 * codes, v.sign()"

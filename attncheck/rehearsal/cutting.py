@@ -17,6 +17,7 @@ from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
+from attncheck.lint.fields.hugging_face import is_multimodal
 from attncheck.lint.fields.rehearsing import edit_options, edit_word
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
@@ -93,6 +94,7 @@ def make_materials(
         full_model,
         real_data,
         trusts_remote_code,
+        is_multimodal(read.snapshot),
     )
 
 

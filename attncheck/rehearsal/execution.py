@@ -29,6 +29,16 @@ FLASH_ATTN_METADATA = {
     "METADATA": "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n",
     "top_level.txt": "flash_attn\n",
 }
+ABSENT: Mapping[str, str] = {
+    "idle": "{} is not installed, so the script ends at its import: rehearsed with calls that do nothing",
+    "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
+    "removed": "{} is not in the installed release, so the script ends at its import: rehearsed up to its first use",
+    "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
+}
+REPLACED: Mapping[str, str] = {
+    "cuda": "what the script places on {} is on the CPU, because this machine has no GPU",
+    "gpu": "{} needs a GPU, and this machine has none: left out",
+}
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
 LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
@@ -149,11 +159,16 @@ def read_watcher_failures(folder: str) -> str:
 
 def list_absent(folder: str) -> list[str]:
     """Return the lines about packages and names which the launch's script imports and which are not installed."""
-    lines = {
-        "idle": "{} is not installed, so the script ends at its import: rehearsed with calls that do nothing",
-        "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
-        "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
-    }
+    return _format_notes(folder, ABSENT)
+
+
+def list_replaced(folder: str) -> list[str]:
+    """Return the lines about what the launch's script requests of a GPU that is not here."""
+    return _format_notes(folder, REPLACED)
+
+
+def _format_notes(folder: str, lines: Mapping[str, str]) -> list[str]:
+    """Return a line for each file `absent-KIND-NAME` of the watcher, by its kind."""
     names = sorted(path.name.split("-", 2)[1:] for path in (Path(folder) / "watch").glob("absent-*-*"))
     return [lines[kind].format(*name.split(), "", "") for kind, name in names if kind in lines and name.strip()]
 

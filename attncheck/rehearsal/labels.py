@@ -153,6 +153,7 @@ def _prepare(
         "stage": folder,
         "documents": CONVERSATIONS,
         "form": cut.form,
+        "pictures": cut.pictures,
         "seed": request.seed,
         "dtype": "float32",
         "tokenizer": tokenizer,
@@ -206,6 +207,6 @@ def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:
     name = " ".join(filter(None, (launch.framework, launch.trainer)))
     counts = tuple(f"{count.role}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts)
     for problem in launch.problems:
-        evidence = (f"the launch is meant to learn {launch.targets}", *counts)[:MAX_LINES]
+        evidence = (f"the launch should learn {launch.targets}", *counts)[:MAX_LINES]
         fix = Fix("look at the marked rows", "advice", "attncheck labels -v LAUNCH")
         yield engine.make_finding_by_code(CODE, Problem(problem, evidence, (fix,), f"{name}: {problem.split(':')[0]}"))

@@ -86,7 +86,7 @@ class Request:
     seed: int = 0
     steps: int = 0  # 0: as many as needed
     full_model: bool = False  # whether to use the user's own full-size model instead of a small one of its architecture
-    real_data: bool = False  # whether to use the first rows of the user's own data instead of synthetic documents
+    real_data: bool = False  # whether to use the first rows of the user's data instead of synthetic documents
     own_loops: bool = True  # whether to run scripts with their own training loop, whose other effects are unknown
     trusts_script: bool = False  # whether to run the user's own script even if nothing protects their files from it
     trusts_remote_code: bool = False  # whether to run code of model repositories if the launch requests it
@@ -114,13 +114,13 @@ def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[s
     launches = _read_source(snapshot, request, source)
     words = [word.text for read in launches for word in read.recognised.launch.words[:1]]
     scripts = [word for word in words if word.endswith(".py") and os.path.isfile(word)]
-    beside = [
+    siblings = [
         os.path.join(os.path.dirname(script), name)
         for script in scripts
         for name in sorted(os.listdir(os.path.dirname(script) or "."))[:MAX_SCRIPTS]
         if name.endswith(".py")
     ]
-    return list(dict.fromkeys((*scripts, *beside)))
+    return list(dict.fromkeys((*scripts, *siblings)))
 
 
 def runs_own_script(read: ReadLaunch) -> bool:
@@ -242,7 +242,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "takes_pictures": cut.takes_pictures,
+        "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,
         "dtype": "float32",
@@ -251,7 +251,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "keeps_code": stage.request.trusts_remote_code,
         "is_float32": stage.read.job.plan.precision == "fp32",
     }
-    stage.report_progress("laying the model" if is_full else "making a small model and its documents")
+    stage.report_progress("copying the model" if is_full else "making a small model and its documents")
     answers = _run_worker(stage, message, ("materials",))
     event = answers["materials"]
     if event.kind != "answer":
@@ -341,7 +341,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         ranks,
         ended.steps,
         tried,
-        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :]),
+        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :], *execution.list_replaced(stage.folder)),
         stage.materials.full_model,
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),

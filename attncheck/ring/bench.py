@@ -123,7 +123,7 @@ def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Reque
     num_heads = request.num_heads or defaults[1]
     num_kv_heads = request.num_kv_heads or (defaults[2] if request.num_heads is None else num_heads)
     if num_heads % num_kv_heads:
-        raise BadUsage(f"{num_heads} heads do not divide over {num_kv_heads} kv heads")
+        raise BadUsage(f"{num_heads} heads cannot be divided evenly among {num_kv_heads} kv heads")
     seqlen, head_dim = request.seqlen or defaults[0], request.head_dim or defaults[3]
     if seqlen % 4 or seqlen < 32:
         raise BadUsage(
@@ -468,7 +468,7 @@ def describe_break_even(timings: Sequence[RingTiming], rates: RingRates, workloa
     roofline_rates = Rates(rates.link_gb_per_s, rates.copy_gb_per_s)
     forward_seqlen = roofline.break_even_seqlen(workload.shape, forward_ms, roofline_rates, backward=False)
     backward_seqlen = roofline.break_even_seqlen(workload.shape, both_ms - forward_ms, roofline_rates, backward=True)
-    lengths = f"from about {forward_seqlen} tokens a rank on (forward), {backward_seqlen} (backward)"
+    lengths = f"from about {forward_seqlen} tokens per rank (forward), {backward_seqlen} (backward)"
     return (f"communication is hidden by compute {lengths}",)
 
 

@@ -38,7 +38,7 @@ def _list_settings(communication: Communication, failed: Sequence[CollectiveResu
         yield Fix(f"disable NVLink SHARP {NOT_TRIED}", "env", "export NCCL_NVLS_ENABLE=0")
     if _FABRIC.search(reasons) or spans_nodes:
         text = "export NCCL_IB_GID_INDEX=3"
-        yield Fix(f"the RoCE v2 address, where show_gids gives it this index on every node {NOT_TRIED}", "env", text)
+        yield Fix(f"the RoCE v2 address, if show_gids lists it at this index on every node {NOT_TRIED}", "env", text)
         yield Fix(f"over TCP, slower {NOT_TRIED}", "env", "export NCCL_IB_DISABLE=1")
     elif environ.get("NCCL_P2P_DISABLE") != "1":
         yield Fix(f"through host memory, slower {NOT_TRIED}", "env", "export NCCL_P2P_DISABLE=1")
@@ -221,7 +221,7 @@ def _describe_slowness(exchange: CollectiveResult, routes: Mapping[frozenset[int
     if exchange.gb_per_s >= share * route.gb_per_s:
         return ""
     rate = f"{exchange.gb_per_s:.1f} GB/s, {100 * exchange.gb_per_s / route.gb_per_s:.0f} %"
-    return f"{rate} of what {route.kind} carries one way ({route.gb_per_s:g} GB/s)"
+    return f"{rate} of the one-way rate of {route.kind} ({route.gb_per_s:g} GB/s)"
 
 
 def _slowest_route(exchange: CollectiveResult, routes: Mapping[frozenset[int], Route]) -> Route | None:
@@ -259,7 +259,7 @@ def _make_outlier_finding(outlier: Outlier, communication: Communication) -> Fin
     ]
     ranks = [facts for facts in communication.ranks if outlier.number == facts.node]
     if outlier.unit == "node" and ranks:
-        evidence.append(f"node {outlier.number} is that of {_format_ranks(ranks).partition(' (')[0]}")
+        evidence.append(f"node {outlier.number} runs {_format_ranks(ranks).partition(' (')[0]}")
     elif facts := next((facts for facts in communication.ranks if facts.rank == outlier.number), None):
         evidence.append(f"rank {outlier.number} is on node {facts.node}: {facts.device}")
     fixes = _fix_slow_links({outlier.kind}, communication)

@@ -26,7 +26,7 @@ def run_parallel_check(
 
     Raises `Following` on every rank but the first of an external launcher.
     """
-    report_progress(f"{model}: {plan.ring_size} ranks against one")
+    report_progress(f"{model}: {plan.ring_size} ranks compared with one")
     began = time.monotonic()
     results: list[CheckResult] = []
 

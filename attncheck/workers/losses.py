@@ -112,7 +112,7 @@ class Losses:
             if shared.features <= set(self.features.get(item, ())):
                 how = self._describe_how(shared)
                 times = "twice" if shared.lost == 2 else f"{shared.lost} times"
-                return f"{shared.name} {how} {times} before, and nothing that has it survived"
+                return f"{shared.name} {how} {times} before, and no case with it survived"
         return ""
 
     def _describe_how(self, shared: SharedFeature) -> str:

@@ -28,7 +28,7 @@ PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.2  # between two checks of deadlines and interrupts
 START_SECONDS = 180.0  # for importing torch and opening the device, from a cold disk
 RETRY_FACTOR = 3.0  # factor on the seconds of an item that is tried again after it ran out of time
-NO_TIME_LEFT = "ran out of time, and none was left for another try: not judged"
+NO_TIME_LEFT = "ran out of time, with no time left for another attempt: not judged"
 LINE_LIMIT = 64 << 20
 # Only attncheck is imported from our folder; packages next to it do not belong to the examined environment.
 BOOTSTRAP = """\

@@ -166,7 +166,7 @@ class RankRunner:
         for item in list(remaining):
             reason = ""
             if self.rank_env is not None:
-                reason = "given up: the launcher outside does not restart the group that an earlier case lost"
+                reason = "given up: an external launcher does not restart the group after an earlier case lost it"
             elif losses[item[0]] >= MAX_LOSSES and late is not None and item[0] in late_backends:
                 remaining.remove(item)
                 late.append(item)
@@ -419,7 +419,7 @@ class _RankGroup:
         summary = f"no answer within {seconds:g} s; the group was stopped"
         without_stack = [rank for rank in range(self.local_ranks) if rank not in stacks] if stacks else []
         if len(without_stack) == 1:
-            return f"{summary}: rank {without_stack[0]} does not even say where it is (stopped, or stuck in the kernel)"
+            return f"{summary}: rank {without_stack[0]} reported no stack (stopped, or stuck in the kernel)"
         culprits = {rank: stack for rank, stack in stacks.items() if not is_waiting_for_peers(stack)}
         if culprits and len(culprits) < max(2, len(stacks)):
             rank, stack = min(culprits.items())

@@ -338,7 +338,7 @@ entry.main()
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode in codes
     interrupted = "attncheck: interrupted\n" if INTERRUPTED in codes else ""
-    assert without_progress(result.stderr) == f"attncheck: policy file not found: default settings\n{interrupted}"
+    assert without_progress(result.stderr) == f"attncheck: policy file not found, using default settings\n{interrupted}"
     assert ("ATN" in result.stdout) == (moment != "before the report is written")
 
 

@@ -205,12 +205,13 @@ def test_what_is_kept_may_be_a_hundredth_too_large(sign: int) -> None:
 def test_draws_that_heads_batch_rows_or_most_of_a_row_share_are_wrong() -> None:
     (of_heads,) = probe(FULL, shared(1, 4)).violations
     assert of_heads.startswith("dropout's spread over heads is ") and of_heads.endswith(
-        " times that of independent keys"
+        " times that of independent keys: heads 0 and 1 drop the same keys"
     )
     assert float(of_heads.split()[5]) == pytest.approx(4.0, abs=0.2)
     (of_two_heads,) = probe(make_case(num_heads=2), shared(1, 2)).violations
     assert float(of_two_heads.split("heads is ")[1].split()[0]) == pytest.approx(2.0, abs=0.2)
     (of_batch,) = probe(FULL, shared(0, 2)).violations
+    assert of_batch.endswith(": batch rows 0 and 1 drop the same keys")
     assert float(of_batch.split("batch rows is ")[1].split()[0]) == pytest.approx(2.0, abs=0.2)
     assert probe(make_case(batch=1), shared(0, 2)).violations == ()
 

@@ -158,7 +158,7 @@ def test_a_skip_names_the_findings_that_cover_it(monkeypatch: pytest.MonkeyPatch
     (skip,) = engine.run_rules(s.laptop(), frozenset()).skips
     if other is check_that_fires:
         assert skip.covered_by == ("ATN199",), "ATN104 was not found: it covers nothing"
-        assert skip.reason == "flash_attn cannot be imported; repair ATN199 first"
+        assert skip.reason == "flash_attn cannot be imported; fix ATN199 first"
     else:
         assert skip.covered_by == () and skip.reason == "flash_attn cannot be imported"
 

@@ -110,6 +110,13 @@ CASES = [
          ("--use_vllm true", "--use_vllm true --vllm_importance_sampling_correction false")),
     Case("issue #7837", ZERO3.replace("stage 3", "stage 0") + "--mixed_precision bf16 " + TRL.format("sft"),
          ("--zero_stage 0", "--zero_stage 1")),
+    Case("issue #46731", "llamafactory-cli train --stage sft --do_train --model_name_or_path m --dataset d "
+         "--template qwen --output_dir o --label_smoothing_factor 0.1 --gradient_accumulation_steps 4",
+         ("steps 4", "steps 1"), {"transformers": "5.14.1"}),
+    Case("transformers issue #46731", SWIFT.format("sft") + "--label_smoothing_factor 0.1 "
+         "--gradient_accumulation_steps 4", ("factor 0.1", "factor 0")),
+    Case("PR #6024", "python " + GRPO + "--steps_per_generation 4 --gradient_accumulation_steps 2",
+         ("generation 4", "generation 2")),
     Case("PR #5331", "accelerate launch --num_processes 8 --parallelism_config_tp_size 2 " + TRL.format("sft"),
          ("tp_size 2", "tp_size 1")),
     Case("issue #7493", VERL + "actor_rollout_ref.actor.fsdp_config.fsdp_size=1",
@@ -195,3 +202,18 @@ def test_a_launch_is_not_ok_because_its_problem_is_in_another_file(stage: int, m
 @pytest.mark.parametrize(("version", "count"), [("0.24.0", 0), ("0.25.0", 1)])
 def test_use_liger_kernel_is_the_loss_since_a_release(version: str, count: int) -> None:
     assert len(lint(CASES[0], CASES[0].text.replace("liger_loss", "liger_kernel"), version)) == count
+
+
+@pytest.mark.parametrize(
+    ("preset", "precision", "is_faulty"),
+    [("zero0", "bfloat16", True), ("zero1", "bfloat16", False), ("zero0", "float32", False)],
+)
+def test_a_preset_has_the_precision_of_the_job(preset: str, precision: str, is_faulty: bool) -> None:
+    """ms-swift's own DeepSpeed files have `auto`, and are not read with the launch (modelscope/ms-swift#6815)."""
+    case = next(case for case in CASES if case.thread == "issue #7837")
+    text = SWIFT.format("sft") + f"--torch_dtype {precision} --deepspeed {preset}"
+    snapshot = s.with_package(s.with_package(s.h200(), "deepspeed", "0.17.6"), "ms-swift", "3.10.2")
+    request = run.Request((Source("run.sh", text, "shell"),), framework="ms-swift")
+    report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
+    row = find_row(case)
+    assert any(row.source in line for finding in report.findings for line in finding.evidence) == is_faulty

@@ -11,7 +11,8 @@ import re
 import shlex
 import sys
 import types
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,25 +34,57 @@ PLANS = {
     "padded": Plan("eager", packing="padding", padding_side="left", precision="fp16", use_cache=True, batch=4),
     "ulysses": Plan("sdpa", ring_size=4, scheme="ulysses", cross_entropy="flash_attn", precision="fp32"),
 }
-OLD = {"openrlhf": "0.8.9.post1", "verl": "0.5.0", "trl": "0.19.1", "axolotl": "0.16.1", "transformers": "4.51.3"}
+YAML = r"[a-z0-9_]+: ?[\w./-]*|  - [\w.]+"
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_the_texts_are_as_they_were_read(name: str) -> None:
-    parts = [f"=== {framework}\n{format_plan_settings(PLANS[name], framework)}\n" for framework in NAMES]
-    parts += [
-        f"=== {framework} {version}\n{format_plan_settings(PLANS[name], framework, version)}\n"
-        for framework, version in OLD.items()
-    ]
-    path = GOLDEN / f"{name}.txt"
+@dataclass(frozen=True)
+class Golden:
+    """A framework's file: the form of its lines ("python": a program), and each plan's text in each release named."""
+
+    framework: str
+
+    @property
+    def path(self) -> Path:
+        return GOLDEN / f"{self.framework}.txt"
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8") if self.path.exists() else f"form: {YAML}\n"
+
+    @property
+    def form(self) -> str:
+        return self.text.partition("\n")[0].removeprefix("form: ")
+
+    @property
+    def versions(self) -> list[str]:
+        """Return the releases in the headings, the newest ("") first."""
+        return ["", *dict.fromkeys(re.findall(r"^=== \w+ (\S+)$", self.text, re.MULTILINE))]
+
+    def write(self) -> str:
+        """Return the file as it should be."""
+        texts = [
+            f"=== {name} {version}".rstrip() + f"\n{format_plan_settings(plan, self.framework, version)}\n"
+            for version in self.versions
+            for name, plan in PLANS.items()
+        ]
+        return f"form: {self.form}\n" + "".join(texts)
+
+
+@pytest.mark.parametrize("framework", NAMES)
+def test_the_texts_are_as_they_were_read(framework: str) -> None:
+    golden = Golden(framework)
     if os.environ.get("ATTNCHECK_UPDATE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("".join(parts))
-    assert "".join(parts) == path.read_text()
+        golden.path.write_text(golden.write(), encoding="utf-8")
+    assert golden.path.exists(), "ATTNCHECK_UPDATE_GOLDEN=1 writes it; its first line says which form the settings have"
+    assert golden.write() == golden.path.read_text(encoding="utf-8")
+
+
+def test_every_golden_file_is_of_a_framework() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} <= set(NAMES)
 
 
 def test_a_framework_that_is_not_known_is_said_so() -> None:
-    with pytest.raises(BadUsage, match=r"settings are known for areal, .*, transformers; not for nemo"):
+    with pytest.raises(BadUsage, match=rf"settings are known for {', '.join(NAMES)}; not for nemo"):
         format_plan_settings(Plan(), "nemo")
 
 
@@ -90,21 +123,13 @@ def make_plans() -> list[Plan]:
 
 @pytest.mark.parametrize("framework", NAMES)
 def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
-    forms = {
-        "openrlhf": r"--[a-z0-9_.]+( [\w./-]+)?",
-        "ms-swift": r"--[a-z0-9_]+ [\w./-]+",
-        "easyr1": r"[a-z_.]+=[\w./-]+",
-        "megatron": r"--[a-z0-9-]+( [\w./-]+)?",
-        "nemo-rl": r"[a-z_.]+=[\w./-]+",
-        "slime": r"--[a-z0-9-]+( [\w./-]+)?",
-        "verl": r"\+?[a-z_.]+=[\w./-]+",
-    }
-    form = re.compile(forms.get(framework, r"[a-z0-9_]+: ?[\w./-]*|  - [\w.]+") + r"|#.*|export .*")
+    golden = Golden(framework)
+    form = re.compile(golden.form + r"|#.*|export .*")
     for plan in make_plans():
-        for version in ("", OLD.get(framework, "")):
+        for version in golden.versions:
             text = format_plan_settings(plan, framework, version)
             assert all(len(line) <= 120 for line in text.splitlines()), text
-            if framework == "transformers":
+            if golden.form == "python":
                 ast.parse(text)
                 continue
             for line in text.splitlines():
@@ -113,39 +138,36 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
                     assert len(shlex.split(line)) == 2
 
 
-def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
+REQUESTED: dict[str, Any] = {
+    "attn_implementation": "flash_attention_2",
+    "packing": "mask_4d",
+    "positions": "running",
+    "precision": "fp16",
+    "use_cache": True,
+    "gradient_checkpointing": True,
+    "liger": True,
+    "cross_entropy": "chunked",
+    "deterministic": True,
+    "compile": True,
+    "ring_size": 2,
+    "max_length": 777,
+    "environ": (("SOME", "thing"),),
+}
+
+
+@pytest.mark.parametrize("framework", NAMES)
+def test_what_is_requested_is_written_as_a_flag_or_a_remark(framework: str) -> None:
     """No field of a plan that is not its default may vanish silently."""
-    requested: dict[str, Any] = {
-        "attn_implementation": "flash_attention_2",
-        "packing": "mask_4d",
-        "positions": "running",
-        "precision": "fp16",
-        "use_cache": True,
-        "gradient_checkpointing": True,
-        "liger": True,
-        "cross_entropy": "chunked",
-        "deterministic": True,
-        "compile": True,
-        "ring_size": 2,
-        "max_length": 777,
-        "environ": (("SOME", "thing"),),
-    }
-    ignored = []
-    for framework in NAMES:
-        bare = format_plan_settings(Plan(), framework)
-        ignored += [
-            (framework, name)
-            for name, value in requested.items()
-            if format_plan_settings(replace(Plan(), **{name: value}), framework) == bare
-        ]
-        by_side = [format_plan_settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES]
-        if by_side[0] == by_side[1] and "the padding side is not a setting" not in by_side[0]:
-            ignored.append((framework, "padding_side"))
-    assert ignored == []
-    assert set(requested) | {"padding_side", "batch", "accumulation", "scheme", "heads_k_stride", "shims", "steps"} | {
-        "learning_rate",
-        "seed",
-    } == {field.name for field in fields(Plan)}
+    bare = format_plan_settings(Plan(), framework)
+    plans = {name: replace(Plan(), **{name: value}) for name, value in REQUESTED.items()}
+    assert [name for name, plan in plans.items() if format_plan_settings(plan, framework) == bare] == []
+    left, right = (format_plan_settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES)
+    assert left != right or "the padding side is not a setting" in left
+
+
+def test_every_field_of_a_plan_is_requested_or_left_out_knowingly() -> None:
+    left_out = {"batch", "accumulation", "scheme", "heads_k_stride", "shims", "steps", "learning_rate", "seed"}
+    assert {*REQUESTED, "padding_side", *left_out} == {field.name for field in fields(Plan)}
 
 
 def test_old_openrlhf_has_flat_names() -> None:

@@ -60,7 +60,7 @@ def test_what_depends_on_a_guessed_release_is_left_out(version: str, count: int)
     report = lint(LOSS, version)
     assert len([finding for finding in report.findings if finding.code == "ATN444"]) == count
     [launch] = launches_of(report)
-    assert any("they depend on which release of verl runs" in line for line in launch.job.remarks) is not bool(count)
+    assert any("depend on which release of verl runs" in line for line in launch.job.remarks) is not bool(count)
 
 
 def test_a_release_that_is_named_is_not_guessed() -> None:
@@ -104,3 +104,15 @@ UNUSED_REFERENCE = (
 def test_a_development_tree_is_judged_by_what_holds_in_the_releases_around_it(version: str, count: int) -> None:
     findings = [finding for finding in lint(UNUSED_REFERENCE, version).findings if finding.code == "ATN441"]
     assert len([finding for finding in findings if "ref.log_prob_micro_batch_size" in finding.message]) == count
+
+
+UNEVEN = (
+    "python3 -m own.main_ppo actor_rollout_ref.actor.ppo_mini_batch_size=64 trainer.n_gpus_per_node=4 trainer.nnodes=1 "
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64 data.train_batch_size=256 trainer.log_val_generations=4"
+)
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.4.0", 1), ("", 0)])
+def test_a_guess_is_also_judged_by_the_release_before_it(version: str, count: int) -> None:
+    findings = [finding for finding in lint(UNEVEN, version).findings if finding.code == "ATN441"]
+    assert len([finding for finding in findings if "do not divide" in finding.message]) == count

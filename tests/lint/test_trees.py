@@ -467,6 +467,7 @@ def test_a_value_that_the_tree_s_own_class_takes_is_no_finding(tmp_path: Path) -
         ("torchrun /a/verl/verl/trainer/fsdp_sft_trainer.py model.partial_pretrain=m data.train_batch_size=32", 0),
         ("python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16", 1),
         ("python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16 trainer.device=npu", 0),
+        ("ASCEND_RT_VISIBLE_DEVICES=0 python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16", 0),
     ],
 )
 def test_what_a_launch_of_verl_needs(tmp_path: Path, command: str, count: int) -> None:
@@ -503,3 +504,28 @@ def test_a_name_of_no_release_in_a_program_that_the_tree_lists(tmp_path: Path, l
     request = run.Request((read_source(str(tmp_path / "train.sh")),), stated="missing")
     report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
     assert len([finding for finding in report.findings if finding.code == "ATN440"]) == count
+
+
+def test_a_configuration_that_a_command_completes_lacks_nothing(tmp_path: Path) -> None:
+    text = "actor_rollout_ref:\n  actor:\n    ppo_micro_batch_size: null\n    ppo_micro_batch_size_per_gpu: null\n"
+    (tmp_path / "own.yaml").write_text(text + "data:\n  filter_overlong_prompts: true\n")
+    for name, command in [("own.yaml", ""), ("run.sh", "python -m verl.trainer.main_ppo data.max_response_length=1\n")]:
+        if command:
+            (tmp_path / name).write_text(command)
+        source = read_source(str(tmp_path / name))
+        request = run.Request((source,), version="0.2.0.post2")
+        report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
+        assert find_jobs(report) and bool([item for item in report.findings if item.code == "ATN441"]) is bool(command)
+        assert not [finding for finding in report.findings if finding.code == "ATN440"]
+
+
+def test_the_rest_of_a_broken_command_is_no_launch(tmp_path: Path) -> None:
+    command = "python -m verl.trainer.main_ppo data.shuffle=True \\ \n  data.seed=1 actor_rollout_ref.model.path=m"
+    assert len(find_jobs(lint_text(tmp_path, "", command, "h100x8,verl=0.5.0"))) == 1
+
+
+@pytest.mark.parametrize(("name", "count"), [("RayPPOTrainer", 1), ("ResourcePoolManager", 0)])
+def test_a_program_that_evaluates_with_verl_is_no_launch(tmp_path: Path, name: str, count: int) -> None:
+    program = f"from verl.trainer.ppo.ray_trainer import {name}\n{name}()\n"
+    report = lint_text(tmp_path, program, "python train.py actor_rollout_ref.model.path=m")
+    assert len(find_jobs(report)) == count

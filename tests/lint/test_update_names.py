@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lint.tools import update_names
-from tests.lint.tools.update_names import NAMES, add_new_releases
+from tools.names import update
+from tools.names.update import NAMES, add_new_releases
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_releases_that_are_added(
 def test_a_table_without_a_new_release_is_left(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each table's own versions follow the rule by which they are chosen, and each has its generator."""
     known = json.loads((NAMES / f"{table}.json").read_text(encoding="utf-8"))["versions"]
-    assert (Path(update_names.__file__).parent / f"names_{table}.py").exists()
-    monkeypatch.setattr(update_names, "list_available", lambda package: known)
-    monkeypatch.setattr(update_names, "download_releases", None)
-    update_names.update_table(table)
+    assert (Path(update.__file__).parent / f"{table}.py").exists()
+    monkeypatch.setattr(update, "list_available", lambda package: known)
+    monkeypatch.setattr(update, "download_releases", None)
+    update.update_table(table)

@@ -182,7 +182,7 @@ def test_the_text_says_what_matters() -> None:
     rendered = text.render(make_report(replace(FLASH, host_ms=6.0), STRICT, CUDNN, replace(FLEX, stable=False)), True)
     assert "NVIDIA H200 · torch 2.11.0 · 91 s" in rendered
     assert "8192³ matrix product in bf16 785 TFLOP/s · copy 4100 GB/s" in rendered
-    assert "clocks 1700–1980 MHz · up to 690 W and 61 °C · not held back" in rendered
+    assert "clocks 1700–1980 MHz · up to 690 W and 61 °C · not throttled" in rendered
     assert "\nbatch 1, seqlen 8192, heads 32/8, head_dim 128, bf16, causal\n" in rendered
     assert "did not settle in the time allowed: flex_attention" in rendered
     assert "limited by kernel launches" in rendered
@@ -230,7 +230,7 @@ def test_more_than_the_device_can_do_is_called_noise() -> None:
 
 def test_throttling_is_said() -> None:
     throttled = replace(FLASH, clocks=Clocks(1200, 1980, 700, 84, ("power cap", "heat")))
-    assert "clocks 1200–1980 MHz · up to 700 W and 84 °C · held back by power cap, heat" in text.render(
+    assert "clocks 1200–1980 MHz · up to 700 W and 84 °C · throttled by power cap, heat" in text.render(
         make_report(throttled, STRICT), False
     )
 

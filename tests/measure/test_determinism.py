@@ -17,6 +17,7 @@ from attncheck.core.verdicts import BackendState, Difference, MeasuredOn, Mode, 
 from attncheck.measure import determinism
 from attncheck.measure.worker.repeats import Repeater
 from attncheck.report.schema import make_report_schema
+from attncheck.workers.execution import ExecutionTarget
 from tests.conftest import Run
 from tests.plugins import write_backend
 from tests.snapshots import laptop
@@ -81,6 +82,13 @@ def test_warn_only_that_does_not_help_is_said() -> None:
     varying = replace(PLAIN, differences=VARYING)
     ((_, text),) = list_findings(varying, replace(varying, mode="warn_only", deterministic_switch="warn_only=True"))
     assert "warn_only=True does not help" in text
+
+
+def test_a_backend_that_compiles_is_left_out_on_a_cpu_unless_it_is_named() -> None:
+    states = [BackendState(name, name, "torch") for name in ("eager", "flex_attention")]
+    for device, names, left in (("cpu", (), 1), ("cpu", ("flex_attention",), 2), ("cuda", (), 2)):
+        target = ExecutionTarget("python", device)
+        assert len(determinism.select_measured(states, determinism.Request(names), target)) == left
 
 
 def test_a_batch_that_matters_is_a_note() -> None:

@@ -14,7 +14,7 @@ from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_math
 from attncheck.attention.calls.common import unpad
 from attncheck.attention.inputs import Inputs, make_inputs, negate_inputs
-from attncheck.core.cases import Case, with_name
+from attncheck.core.cases import Case, Probe, with_name
 from attncheck.core.verdicts import Run, Verdict, judge_run
 from attncheck.measure.determinism import judge_repeats
 from attncheck.measure.worker import guarded_calls
@@ -107,6 +107,33 @@ def test_probes_and_repeats_see_written_inputs_too() -> None:
     assert measure(writing("v"), probe)[1].reason == "it overwrites its input v"
     backend = Backend("planted", "", "", Installed, lambda case, device: "", lambda x, strict: writing("k")(x))
     assert Repeater(backend, CPU, 3).measure(PLAIN, "default").reason == "it overwrites its input k"
+
+
+@pytest.mark.parametrize("probe", ["", "poison", "prefix", "dropout"])
+def test_a_result_that_the_next_call_overwrites_is_named(probe: Probe) -> None:
+    buffers: dict[tuple[object, ...], torch.Tensor] = {}
+
+    def run(inputs: Inputs) -> Outputs:
+        outputs = run_eager(inputs)
+        kept = buffers.setdefault((outputs.out.shape, outputs.out.dtype), torch.empty_like(outputs.out))
+        return replace(outputs, out=kept.copy_(outputs.out))
+
+    layout = PACKED if probe == "poison" else PLAIN
+    case = with_name(replace(layout, probe=probe, dropout=0.2 * (probe == "dropout")))
+    assert measure(run, case)[1].reason == "it overwrites the out of its earlier call"
+
+
+def test_a_seed_is_not_set_by_a_call_without_dropout() -> None:
+    def seeding(inputs: Inputs) -> Outputs:
+        torch.manual_seed(7)
+        return run_eager(inputs)
+
+    def drawing(inputs: Inputs) -> Outputs:
+        torch.rand(1)
+        return run_eager(inputs)
+
+    assert measure(seeding, PLAIN)[1].reason == "it overwrites the seed of torch's random generator"
+    assert measure(drawing, PLAIN)[1].answer == "pass"
 
 
 def test_memory_that_was_never_written_is_not_zero() -> None:

@@ -60,7 +60,7 @@ def test_every_case_is_in_one_job_with_its_message_and_features(device: str) -> 
     for job in jobs:
         assert {case["name"] for case in job.message["cases"]} == {item.partition("@")[0] for item in job.items}
         assert set(job.items) == set(job.features)
-        assert {item.partition("@")[2] for item in job.items} == set(job.message["backends"])
+        assert {item.partition("@")[2] for item in job.items} == set(job.message["backends"]) or not job.items
 
 
 def test_backends_of_torch_share_workers_and_references_on_a_cpu() -> None:

@@ -87,7 +87,7 @@ def ask_for_materials(
     full_model: bool = False,
     real_data: str = "",
     documents: int = DOCUMENTS,
-    takes_pictures: bool = False,
+    pictures: str = "",
 ) -> dict[str, Any]:
     """Fill a folder as `make_materials` does, and return what the worker answers last."""
     (folder / "data").mkdir(parents=True)
@@ -102,7 +102,7 @@ def ask_for_materials(
         "full_model": full_model,
         "real_data": real_data,
         "is_float32": True,
-        "takes_pictures": takes_pictures,
+        "pictures": pictures,
         "items": ("materials",),
     }
     answers: list[dict[str, Any]] = []

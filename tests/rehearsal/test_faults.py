@@ -65,7 +65,7 @@ FAULTS: dict[str, Fault] = {
         "ATN432", r"attend to earlier documents in the row.*\n(.*\n)*.*shape \(2, 1, ", PACKED
     ),
     "mask_not_causal": Fault("ATN432", r"attend to later tokens: attention is not causal", PACKED),
-    "padding_seen": Fault("ATN432", r"its tokens attend to padding"),
+    "padding_seen": Fault("ATN432", r"tokens attend to padding"),
     "kernel_not_causal": Fault("ATN432", r"the whole row, later tokens included: attention is not causal"),
     "kernel_ignores_the_mask": Fault("ATN432", r"attend to earlier documents in the row", PACKED),
     "kernel_of_another_scale": Fault("ATN432", r"scores are 0.5 times .* softmax_scale"),
@@ -117,7 +117,7 @@ FAULTS: dict[str, Fault] = {
     # Later steps.
     "stale_batch": Fault("ATN431", r"4 documents were used more than once among the first 96"),
     "labels_wrong_in_step_three": Fault("ATN431", r"step 3: \d+ of \d+ labels differ from the token at their position"),
-    "mask_lost_in_step_three": Fault("ATN432", r"step 3: its tokens attend to earlier documents in the row", PACKED),
+    "mask_lost_in_step_three": Fault("ATN432", r"step 3: tokens attend to earlier documents in the row", PACKED),
     "sum_from_step_two": Fault("ATN433", r"step 2: .*the sum over target tokens, not their mean"),
     # Learning.
     "learning_rate_zero": Fault("ATN436", r"it does not learn"),

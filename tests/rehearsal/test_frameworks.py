@@ -20,12 +20,16 @@ from typing import Any
 import pytest
 
 from tests.lint.frameworks import test_rehearsal_cuts as launches
+from tests.smoke.multimodal_configs import CONFIGS
 
 pytestmark = pytest.mark.nightly
 FOLDER = os.environ.get("ATTNCHECK_REHEARSAL_PYTHONS", "")
 REPOSITORY = Path(__file__).parents[2]
 PLANTS = Path(__file__).parent / "plants"
 PACKED_LLAMAFACTORY = launches.LLAMAFACTORY + "neat_packing: true\n"
+JOB = "./job"  # a model of pictures and text
+PICTURES = launches.LLAMAFACTORY.replace("Qwen/Qwen2.5-0.5B-Instruct", JOB).replace("bf16: true", "bf16: false")
+PICTURES = PICTURES.replace("template: qwen", "template: qwen2_vl")
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
 FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
@@ -43,6 +47,8 @@ VERL = launches.VERL.replace("ulysses_sequence_parallel_size=2", "ulysses_sequen
 CLEAN: Mapping[str, tuple[str, str]] = {
     "llamafactory-padded": ("llamafactory", launches.LLAMAFACTORY),
     "llamafactory-packed": ("llamafactory", PACKED_LLAMAFACTORY),
+    "llamafactory-pictures": ("llamafactory", PICTURES),
+    "llamafactory-pictures-packed": ("llamafactory", PICTURES + "neat_packing: true\n"),
     "llamafactory-prompts": ("llamafactory", launches.LLAMAFACTORY + "train_on_prompt: true\n"),
     "llamafactory-flash": (
         "llamafactory",
@@ -94,6 +100,14 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "\nif False:",
         "ATN432",
         "attend to earlier documents in the row",
+    ),
+    # As hiyouga/LlamaFactory#7754 and NVIDIA-NeMo/Automodel#2172: packed documents get positions of text alone.
+    "llamafactory-picture-positions": (
+        "llamafactory-pictures-packed",
+        "llamafactory.data.collator\nself._compute_rope_position_ids(subseq_features, mm_inputs_for_subseq)\n"
+        'subseq_features["position_ids"] = torch.arange(subseq_end - subseq_start).expand(3, 1, -1)',
+        "ATN432",
+        "",
     ),
     "ms-swift-positions": (
         "ms-swift-packed",
@@ -334,6 +348,9 @@ def rehearse(tmp_path: Path, name: str, text: str, seed: int = 0, plant: str = "
     is_shell = " " in text.partition("\n")[0].partition(":")[0]
     launch = tmp_path / ("run.sh" if is_shell else "x.yaml")
     launch.write_text(text)
+    if JOB in text:
+        (tmp_path / JOB).mkdir()
+        (tmp_path / JOB / "config.json").write_text(json.dumps(CONFIGS["qwen2_vl"]))
     paths = (str(PLANTS), str(REPOSITORY)) if plant else (str(REPOSITORY),)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "ATTNCHECK_TEST_PLANT": plant or "\n\n"}
     options = ("--no-fix", "--format", "json", "--seed", str(seed), "--python", str(python), "--timeout", "110")

@@ -46,7 +46,7 @@ CASES = (
     Case("truncated", "", "ATN431", r"documents are truncated"),
     Case("halves_swapped", "", "ATN431", r"documents are mixed"),
     Case("layer_detached", "", "ATN434", r"no gradient reaches"),
-    Case("padding_seen", "", "ATN432", r"its tokens attend to padding"),
+    Case("padding_seen", "", "ATN432", r"tokens attend to padding"),
     Case("nan", "", "ATN436", r"the loss is NaN at step 3"),
     Case("never_steps", "", "ATN436", r"no optimiser took a step"),
 )

@@ -235,6 +235,14 @@ def test_turns_that_a_template_drops_or_changes_are_named(tmp_path: Path, former
     assert any("turns are not in the rows as the data has them" in problem for problem in stage.judge(stage.rows))
 
 
+def test_turns_that_were_cut_off_before_rows_were_packed_are_not_named(stage: Stage) -> None:
+    first, second, *others = stage.rows
+    stop = first.turns[-2][1]  # where the last question began
+    packed = stage.read(first.tokens[:stop] + second.tokens, first.labels[:stop] + second.labels)
+    longest = stage.read([t for row in others for t in row.tokens], [t for row in others for t in row.labels])
+    assert not any("are not in the rows" in problem for problem in stage.judge([packed, longest]))
+
+
 def test_markup_and_ends_of_given_turns_that_are_learned_are_noted(tmp_path: Path) -> None:
     tokenizer = make_byte_tokenizer(*TEMPLATES["chatml"])
     tokenizer.chat_template = tokenizer.chat_template.replace("{{ m.content }}", "{{ m.content | tojson }}")

@@ -227,9 +227,10 @@ def test_a_loop_is_rehearsed_as_it_is_started(
     """Packed documents that run on are named; what the loop saves goes if nothing of the user's is."""
     shutil.copy(SCRIPTS / "loop.py", tmp_path)
     (tmp_path / "run.sh").write_text(LOOP)
-    environment = make_environment(tmp_path_factory, PLANTED_FAULT=fault)
+    environment = make_environment(tmp_path_factory, PLANTED_FAULT=fault, ON_CUDA="1")
     status, report = rehearse_command(attncheck, environment, "run.sh")
     launch = report["rehearsal"]["launches"][0]
+    assert any(remark.startswith("what the script places on CUDA") for remark in launch["remarks"])
     assert (launch["framework"], launch["trainer"], launch["ranks"]) == ("script", "loop", 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop.py", "run.sh"]
     assert [finding["code"] for finding in report["findings"]] == list(FOUND[fault][:1])

@@ -47,7 +47,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "truncated": Fault("ATN431", r"\d+ of \d+ documents are truncated: \d+ words"),
     # What tokens see.
-    "padding_seen": Fault("ATN432", r"its tokens attend to padding"),
+    "padding_seen": Fault("ATN432", r"tokens attend to padding"),
     "documents_leak": Fault("ATN432", r"attend to earlier documents in the row", "--padding_free"),
     # The loss.
     "swapped": Fault("ATN433", rf"chosen and rejected answers are swapped{SAME_LOSS}"),

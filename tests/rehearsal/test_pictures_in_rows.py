@@ -23,7 +23,7 @@ def make_stage(folder: Path, name: str) -> Path:
     (folder / "job").mkdir(parents=True)
     (folder / "job" / "config.json").write_text(json.dumps(CONFIGS[name]))
     stage = folder / "stage"
-    answer = ask_for_materials(stage, 0, str(folder / "job"), "messages", documents=24, takes_pictures=True)
+    answer = ask_for_materials(stage, 0, str(folder / "job"), "messages", documents=24, pictures="column")
     assert (stage / "pictures").exists(), answer
     return stage
 
@@ -31,6 +31,12 @@ def make_stage(folder: Path, name: str) -> Path:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_stage(tmp_path_factory.mktemp("llava"), "llava")
+
+
+@pytest.fixture(scope="module")
+def qwen_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torchvision")  # which its processor of videos wants
+    return make_stage(tmp_path_factory.mktemp("qwen2_vl"), "qwen2_vl")
 
 
 @pytest.mark.parametrize("options", ["", pytest.param("--packing", marks=pytest.mark.nightly)])
@@ -58,3 +64,38 @@ def test_a_fault_is_found(
     found = list_failures(rehearse(server, stage, tmp_path / "watch", options, fault, steps=STEPS, script=SCRIPT))
     assert list(found) == [code], found
     assert message in found[code]
+
+
+# What packed rows of a model with three axes of positions met in threads of 2025 and 2026, and what is reported.
+THREADS = {
+    # Positions of text alone: the model looks for documents in a fourth row of positions.
+    "axolotl-ai-cloud/axolotl#3817, areal-project/AReaL#217, NVIDIA-NeMo/Automodel#2172": "positions_of_text",
+    "huggingface/transformers#38007": "positions_of_axes",
+    # The time axis was read as the text's positions, so that a picture's tokens began a document each.
+    "huggingface/transformers#40490": "text_by_time",
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", ["", "--packing"])
+def test_right_rows_of_three_axes_pass(server: ForkServer, qwen_stage: Path, tmp_path: Path, options: str) -> None:
+    results = rehearse(server, qwen_stage, tmp_path / "watch", options, steps=STEPS, script=SCRIPT)
+    assert {name: judge_result(results[name]) for name in JUDGED} == dict.fromkeys(JUDGED, "pass"), results
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("thread", THREADS)
+def test_threads_of_packed_pictures_are_found(
+    server: ForkServer, qwen_stage: Path, tmp_path: Path, thread: str
+) -> None:
+    found = list_failures(
+        rehearse(server, qwen_stage, tmp_path / "watch", "--packing", THREADS[thread], steps=STEPS, script=SCRIPT)
+    )
+    assert "ATN432" in found, found
+
+
+@pytest.mark.nightly
+def test_positions_that_are_not_packed_stop_the_model(server: ForkServer, qwen_stage: Path, tmp_path: Path) -> None:
+    """As alibaba/ROLL#452 met: a rehearsal ends with the launch's own error."""
+    with pytest.raises(AssertionError, match="apply_multimodal_rotary_pos_emb"):
+        rehearse(server, qwen_stage, tmp_path / "watch", "--packing", "positions_not_packed", steps=1, script=SCRIPT)

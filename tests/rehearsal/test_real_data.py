@@ -52,7 +52,7 @@ CASES = {
         "mask_without_documents", PACKED, "ATN432", r"attend to earlier documents in the row"
     ),
     "kernel": Case("kernel_not_causal", "", "ATN432", r"attention is not causal"),
-    "padding seen": Case("padding_seen", "", "ATN432", r"its tokens attend to padding"),
+    "padding seen": Case("padding_seen", "", "ATN432", r"tokens attend to padding"),
     "labels shifted": Case("labels_shifted", "", "ATN431", r"labels are shifted before"),
     "labels of another row": Case(
         "labels_of_another_row", "", "ATN431", r"labels differ from the token at their position"

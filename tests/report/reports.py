@@ -117,7 +117,7 @@ def make_rehearsal_report() -> Report:
     """Return the report of a launch whose documents mix, and of the one that fixes it."""
     mixed = (
         CheckResult("run", notes=("30 steps in 9 s",)),
-        CheckResult("documents", violations=("its tokens attend to earlier documents in the row",)),
+        CheckResult("documents", violations=("tokens attend to earlier documents in the row",)),
         CheckResult("loss", "skipped", "not judged: a consequence of the failed documents check"),
     )
     right = (

@@ -349,7 +349,7 @@ def test_what_doctor_did_not_judge_is_not_called_ok() -> None:
         return [e.text for e in page.with_class("badge") if e.text == "ok"]
 
     assert marks(judged) and not marks(unjudged)
-    assert "Not judged here" in unjudged.named("main")[0].text
+    assert "was not judged" in unjudged.named("main")[0].text
 
 
 def test_the_verdict_is_not_clean_where_nothing_was_measured_or_something_is_open() -> None:

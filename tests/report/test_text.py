@@ -63,13 +63,13 @@ def test_what_fixes_nothing_is_not_called_a_fix(format_name: str, fix: str, advi
 
 def test_a_rule_that_a_finding_covers_is_listed_without_v() -> None:
     skips = (
-        Skip("ATN108", "flash-attn-import-broken", "torch cannot be imported; repair ATN201 first", ("ATN201",)),
+        Skip("ATN108", "flash-attn-import-broken", "torch cannot be imported; fix ATN201 first", ("ATN201",)),
         Skip("ATN208", "torch-lacks-gpu-architecture", "the list of GPUs is unreadable"),
     )
     report = replace(make_report(), skips=skips)
     for name in ("text", "markdown"):
         brief = load_format(name).render(report, False)
-        assert "repair ATN201 first" in brief and "flash-attn-import-broken" in brief and "unreadable" not in brief
+        assert "fix ATN201 first" in brief and "flash-attn-import-broken" in brief and "unreadable" not in brief
         assert "the list of GPUs is unreadable" in load_format(name).render(report, True)
 
 

@@ -77,8 +77,8 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
         ),
         (report_with(LintSection(not_linted=("x",))), "nothing was linted: no launch of a known trainer was read"),
         (
-            report_with(UpgradeSection(packages=(ChangedPackage("x", "", "1"),), lost=("not known: no table has x",))),
-            "not known: no table has x · unanswered: upgrade",
+            report_with(UpgradeSection(packages=(ChangedPackage("x", "", "1"),), lost=("unknown: no table has x",))),
+            "unknown: no table has x · unanswered: upgrade",
         ),
         (report_with(GateSection((Stage("doctor", "clean"),))), "gate: passed (doctor)"),
         (

@@ -149,7 +149,7 @@ def test_a_local_call_too_short_is_launch_bound_and_has_no_bound() -> None:
 
 def test_from_where_on_communication_hides() -> None:
     line = bench.describe_break_even(make_timings(), RATES, WORKLOAD)
-    assert line == ("communication is hidden by compute from about 472 tokens a rank on (forward), 504 (backward)",)
+    assert line == ("communication is hidden by compute from about 472 tokens per rank (forward), 504 (backward)",)
     assert bench.describe_break_even(make_timings(), RingRates(), WORKLOAD) == ()
 
 
@@ -233,7 +233,7 @@ def test_wrong_words_are_one_line(attncheck: Run) -> None:
         (("--window", "100"), "--window is not for --ring-size"),
         (("--sweep", "everything"), "--sweep"),
         (("--dtype", "fp32"), "ring-flash-attn supports only bf16 and fp16"),
-        (("--heads", "6", "--kv-heads", "4"), "6 heads do not divide over 4 kv heads"),
+        (("--heads", "6", "--kv-heads", "4"), "6 heads cannot be divided evenly among 4 kv heads"),
         (("--min-efficiency", "2"), "'--min-efficiency'"),
         (("--backend", "sdpa_math"), "on one device"),
     ):

@@ -392,7 +392,7 @@ FIRES: dict[str, list[tuple[Communication, str, str]]] = {
         (
             nvlink_result(send_recv=112.0),
             "warning",
-            "send_recv 0-1: 112.0 GB/s, 25 % of what NV18 carries one way (450 GB/s)",
+            "send_recv 0-1: 112.0 GB/s, 25 % of the one-way rate of NV18 (450 GB/s)",
         ),
         (nvlink_result(send_recv=36.48, ring=23.9, all_gather=24.91), "warning", "3 exchanges are far slower"),
         (link_result(Link(0, 1, "NV18"), 44.0, operation="all_gather"), "warning", "all_gather all of 2: 44.0 GB/s"),

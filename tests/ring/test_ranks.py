@@ -65,7 +65,7 @@ FAULTS = {
         ON_ONE + "os.kill(os.getpid(), signal.SIGSTOP)" + ELSE_RIGHT,
         "ATN604",
         "lost",
-        "rank 1 does not even say where it is",
+        "rank 1 reported no stack",
     ),
     "hangs": (ON_ONE + "time.sleep(1000)" + ELSE_RIGHT, "ATN604", "lost", "rank 1 hangs in run (pl/hangs_plugin.py:"),
     "mismatched": (

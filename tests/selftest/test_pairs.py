@@ -55,7 +55,7 @@ def test_what_only_an_import_tells_is_covered_by_what_stops_it() -> None:
     by_faults = {pair.faults: pair for pair in result.results}
     covered = by_faults["torch-raises", "flash-attn-raises"]
     assert covered.status == "covered"
-    assert covered.because == "ATN108: torch cannot be imported; repair ATN102 first"
+    assert covered.because == "ATN108: torch cannot be imported; fix ATN102 first"
     assert by_faults["torch-raises", "flash-attn-of-another-cuda"].status == "named", "its files tell"
     text = pairs.pairs_as_text(result)
     assert "covered torch-raises and flash-attn-raises\n        ATN108: torch cannot" in text

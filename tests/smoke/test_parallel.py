@@ -209,7 +209,7 @@ def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
     lines: list[str] = []
     result = over_ranks.run_parallel_check("no-such-model", RING, Ring(2), target, lines.append)
     assert result.outcome == "skipped" and "no-such-model" in result.reason and result.seconds > 0
-    assert lines == ["no-such-model: 2 ranks against one"]
+    assert lines == ["no-such-model: 2 ranks compared with one"]
     job = over_ranks.make_rank_job("llama", RING, Ring(2), target)
     assert job.world_size == 2 and job.items == (("llama3", "llama"),) and job.message["emulate"]
 
@@ -223,7 +223,7 @@ def test_ranks_are_started_once_for_a_plan() -> None:
     [first], [again] = (run._run_trials(request, runner, [trial]) for _ in range(2))
     run._run_trials(request, runner, [replace(trial, plan=replace(RING, heads_k_stride=2))])
     assert first.results == again.results and first.results[0].outcome == "skipped"
-    assert lines.count("no-such-model: 2 ranks against one") == 2
+    assert lines.count("no-such-model: 2 ranks compared with one") == 2
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_the_command_line_writes_checks_and_exits_as_elsewhere(attncheck: Run, t
     report.write_text(document.dumps(parity(s.h200(), PASS)))
     lock = str(tmp_path / "stack.json")
     written = attncheck("lock", lock, "--facts", str(facts), "--report", str(report))
-    assert (written.returncode, written.stderr) == (0, "") and "1 worst errors of parity" in written.stdout
+    assert (written.returncode, written.stderr) == (0, "") and "1 worst parity errors" in written.stdout
     same = attncheck("lock", "--check", lock, "--facts", str(facts), "--report", str(report))
     assert same.returncode == 0 and "nothing changed" in same.stdout
     gone = attncheck("lock", lock, "--check", "--facts", str(moved), "--format", "json")

@@ -277,8 +277,8 @@ def test_the_command_line_judges_a_recording_and_exits_as_elsewhere(attncheck: R
     assert document["upgrade"]["basis"] == "predicted"
     assert attncheck("upgrade", "einops==0.8.9", "--facts", str(facts)).returncode == 0
     for requirement, verdict in (
-        ("nosuchpkg==1.0", "not known: no table has nosuchpkg"),
-        ("liger-kernel==99.0", "not known: the tables of liger-kernel end at "),
+        ("nosuchpkg==1.0", "unknown: no table has nosuchpkg"),
+        ("liger-kernel==99.0", "unknown: the tables of liger-kernel end at "),
     ):
         unknown = attncheck("upgrade", requirement, "--facts", str(facts))
         assert unknown.returncode == 3 and unknown.stdout.startswith(verdict), unknown.stdout

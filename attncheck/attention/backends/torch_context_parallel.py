@@ -53,7 +53,7 @@ def refuse(case: Case, device: Device) -> str:
     if device.kind == "cpu":
         return (
             "torch has no sharding strategy for the CPU's operator (_scaled_dot_product_flash_attention_for_cpu); "
-            "torch_ring_templates runs the ring beneath it"
+            "torch_ring_templates runs the ring below it"
         )
     return refuse_ring(case, device) or sdpa_flash.refuse(case, device)
 

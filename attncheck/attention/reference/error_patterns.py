@@ -1,8 +1,13 @@
-"""Describes what a failing run's errors have in common: a factor, a shift, some heads, rows, documents."""
+"""Describes what the errors of a failing run have in common: places along each axis of a tensor, and what is there.
+
+Along heads, elements, batch rows and tokens the errors are compared with sets that a kernel's author has names for. All
+that fit form one line, with what the results are in these places: zero, or a factor times what they should be.
+"""
 
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -15,9 +20,12 @@ from attncheck.core.cases import SINK_LEVELS, Case, iter_segments
 from attncheck.core.sharding import Sharding, shard_ranges
 from attncheck.core.verdicts import BUDGETS, FAIL_FACTOR, HUGE, LSE_BUDGET
 
-WRONG_ROW_Z = 20.0  # a position is named only if a row's error there is at least this many sigmas
-FEW_PLACES = 3  # so few positions may be anywhere
-SHORT_DOCUMENT = 4  # a document with at most this many tokens may be without error by chance
+WRONG_ROW_Z = 20.0  # a place is named only if a row's error there is at least this many sigmas
+FEW_PLACES = 3  # that may lie anywhere
+MIN_SHARE = 0.8  # of the rows in a place that must be wrong
+TILES = (128, 64, 32, 16, 8)  # of a kernel's queries or keys
+MAX_SWAPPED = 128  # heads or batch rows that are compared with each other
+SHORT_DOCUMENT = 4  # a document with at most this many tokens and no error may have been spared by chance
 
 
 def describe_patterns(
@@ -36,6 +44,8 @@ def describe_patterns(
         got = getattr(outputs, name)
         if name in tensors and got is not None and bool(torch.isfinite(got).all()):
             lines += (f"{name}: {line}" for line in _tensor_patterns(name, got, reference, sharding))
+    if "dsinks" in tensors and outputs.dsinks is not None and reference.dsinks is not None:
+        lines += (f"dsinks: {line}" for line in _describe_content(outputs.dsinks, reference.dsinks, reference.case))
     return tuple(dict.fromkeys(lines))[:6]
 
 
@@ -66,54 +76,81 @@ def _lse_places(got: Tensor, reference: Reference) -> Iterator[str]:
     assert reference.judged is not None
     error = (select_rows("lse", got, reference).to(reference.lse.dtype) - reference.lse).abs().transpose(1, 2)
     rows = torch.where(reference.judged[:, :, None], error, 0.0).nan_to_num(HUGE, HUGE, 0.0) / LSE_BUDGET
-    wrong_rows = rows > FAIL_FACTOR
     if bool((rows > WRONG_ROW_Z).any()):
-        yield from _wrong_heads(rows, reference.case)
-        yield from _wrong_positions("lse", rows, wrong_rows, reference)
+        places = [*_wrong_heads(rows, reference.case), *_wrong_positions("lse", rows, rows > FAIL_FACTOR, reference)]
+        if places:
+            yield f"errors only {', '.join(places)}"
 
 
 def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sharding | None) -> Iterator[str]:
-    want = getattr(reference, name)
+    want, case = getattr(reference, name), reference.case
     rows, error = row_errors(name, got, reference)
     got = select_rows(name, got, reference).to(want.dtype)
-    if not bool(got.any()):
-        yield "zero everywhere"
-        return
-    factor = float((got * want).sum() / want.square().sum().clamp_min(1e-30))
-    rest = float((got - factor * want).norm())
-    if abs(factor - 1.0) > 3e-3 and rest < min(0.3 * float(error.norm()), 0.05 * abs(factor) * float(want.norm())):
-        yield f"{factor:.4g} times what it should be"
+    everywhere = list(_describe_content(got, want, case))
+    if everywhere:
+        yield everywhere[0].replace("zero", "zero everywhere")
         return
     if not bool((rows > WRONG_ROW_Z).any()):
         return
-    wrong_rows = (
-        rows > 0.5 * BUDGETS[reference.case.dtype].z_row
-    )  # correct kernels err less, so the other rows are clean
+    wrong_rows = rows > 0.5 * BUDGETS[case.dtype].z_row  # more than correct kernels make: the other rows are clean
     if sharding is not None:
         yield from _wrong_ranks(name, wrong_rows, reference, sharding)
-    yield from _swapped_heads(got, want)
-    yield from _wrong_heads(rows, reference.case)
-    if reference.case.values != "negative":  # these inputs have nearly all their magnitude in element 0
-        yield from _wrong_columns(error, wrong_rows)
-    yield from _wrong_positions(name, rows, wrong_rows, reference)
+    for dim, noun in ((2, "head"), (0, "batch row")):
+        yield from _swapped_results(got, want, dim, noun)
+    zero = [int(h) for h in (want.any(3).any(1).any(0) & ~got.any(3).any(1).any(0)).nonzero()[:, 0]]
+    places = list(_wrong_heads(rows, case))
+    columns = range(error.shape[-1])
+    if case.values != "negative":  # inputs whose magnitude is almost all in element 0
+        columns = _wrong_columns(error, wrong_rows)
+    if len(columns) < error.shape[-1]:
+        places.append(f"in head_dim elements {columns[0]} to {columns[-1]}")
+    places += _wrong_positions(name, rows, wrong_rows, reference)
+    content = tuple(_describe_content(got[wrong_rows][:, columns], want[wrong_rows][:, columns], case))
+    if places:
+        yield ": there it is ".join((f"errors only {', '.join(places)}", *content))
+    if zero and not (places and content):
+        yield f"zero in head{_format_numbers(zero)} of {got.shape[2]}"
 
 
-def _swapped_heads(got: Tensor, want: Tensor) -> Iterator[str]:
-    """Yield a line naming the heads that hold another head's result."""
-    heads = got.shape[2]
-    if heads == 1:
+def _describe_content(got: Tensor, want: Tensor, case: Case) -> Iterator[str]:
+    """Yield what results are if they are zero, or a multiple of what they should be."""
+    got = got.to(want.dtype)
+    if not bool(got.any()):
+        yield "zero"
         return
-    got_heads = torch.nn.functional.normalize(got.float().transpose(0, 2).reshape(heads, -1), dim=-1)
-    want_heads = torch.nn.functional.normalize(want.float().transpose(0, 2).reshape(heads, -1), dim=-1)
-    similarity = got_heads @ want_heads.T
-    best, holder = similarity.max(-1)
-    pairs = [(h, int(holder[h])) for h in range(heads) if int(holder[h]) != h and float(best[h]) > 0.98]
+    factor = float((got * want).sum() / want.square().sum().clamp_min(1e-30))
+    rest, error = float((got - factor * want).norm()), float((got - want).norm())
+    if abs(factor - 1.0) > 3e-3 and rest < min(0.3 * error, 0.05 * abs(factor) * float(want.norm())):
+        yield f"{factor:.4g} times what it should be" + "".join(_name_factor(factor, case))
+
+
+def _name_factor(factor: float, case: Case) -> Iterator[str]:
+    """Yield what a factor is, unless it is a power of two, which may be anything."""
+    usual, scale = case.head_dim**-0.5, case.softmax_scale
+    numbers = {"the softmax scale": scale, "1/sqrt(head_dim)": usual, "the bases' log2(e)": math.log2(math.e)}
+    numbers |= {"1/sqrt(head_dim) for the scale": usual / scale, "the bases' ln(2)": math.log(2.0)}
+    for name, number in numbers.items():
+        if abs(factor / number - 1.0) < 4e-3 and not math.log2(number).is_integer():
+            yield f", as by {name}"
+            return
+
+
+def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator[str]:
+    """Yield a line naming the heads, or batch rows, that hold another one's result."""
+    count = got.shape[dim]
+    if not 1 < count <= MAX_SWAPPED:
+        return
+    got_rows, want_rows = (
+        torch.nn.functional.normalize(x.float().transpose(0, dim).reshape(count, -1), dim=-1) for x in (got, want)
+    )
+    best, holder = (got_rows @ want_rows.T).max(-1)
+    pairs = [(i, int(holder[i])) for i in range(count) if int(holder[i]) != i and float(best[i]) > 0.98]
     if pairs:
-        yield "; ".join(f"head {h} holds head {other}'s result" for h, other in pairs[:3])
+        yield "; ".join(f"{noun} {i} holds {noun} {other}'s result" for i, other in pairs[:3])
 
 
 def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
-    """Yield a line naming the wrong heads, unless their sinks or slopes may explain why only they show errors."""
+    """Yield the wrong heads, unless their own sinks or slopes may be why errors show in these only."""
     heads, count = _clearly_wrong(rows.amax((0, 1))), rows.shape[2]
     levels = len(SINK_LEVELS)
     are_alike = min(len(heads), count - len(heads)) >= levels and heads == list(range(count - len(heads), count))
@@ -123,7 +160,7 @@ def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
         and not is_hidden
         and _is_regular(heads, case.num_heads // case.num_kv_heads if count == case.num_heads else 1)
     ):
-        yield f"errors only in head{_format_numbers(heads)} of {rows.shape[2]}"
+        yield f"in head{_format_numbers(heads)} of {rows.shape[2]}"
 
 
 def _clearly_wrong(z: Tensor) -> list[int]:
@@ -156,89 +193,122 @@ def _wrong_ranks(name: str, wrong_rows: Tensor, reference: Reference, sharding: 
         yield f"errors only on rank{_format_numbers(holders)} of {len(ranks)}"
 
 
-def _wrong_columns(error: Tensor, wrong_rows: Tensor) -> Iterator[str]:
+def _wrong_columns(error: Tensor, wrong_rows: Tensor) -> range:
+    """Return the elements of head_dim between the first and the last wrong one; all, if some of these are right."""
     size = error[wrong_rows].square().mean(0).sqrt()
-    wrong_columns = size > 0.1 * size.max()
-    if wrong_columns.any() and not wrong_columns.all():
-        first, last = int(wrong_columns.nonzero()[0]), int(wrong_columns.nonzero()[-1])
-        if int(wrong_columns.sum()) == last - first + 1:
-            yield f"errors only in head_dim elements {first} to {last}"
+    wrong = [int(index) for index in (size > 0.1 * size.max()).nonzero()[:, 0]]
+    is_dense = bool(wrong) and len(wrong) == wrong[-1] - wrong[0] + 1
+    return range(wrong[0], wrong[-1] + 1) if is_dense else range(error.shape[-1])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a tensor that can show an error, one entry each, and whether they are wrong."""
+
+    wrong: Tensor  # bool
+    batch: Tensor
+    document: Tensor
+    token: Tensor  # in the batch row, whose length is…
+    length: Tensor
+    position: Tensor  # in the document, whose length is…
+    document_length: Tensor
+
+    def select(self, chosen: Tensor) -> "_Rows":
+        """Return the chosen rows."""
+        return _Rows(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+
+def _list_rows(name: str, wrong_rows: Tensor, reference: Reference) -> _Rows:
+    case, of_keys = reference.case, name in ("dk", "dv")
+    tokens = None if of_keys else reference.rows
+    tokens = torch.arange(case.seqlen_k if of_keys else case.seqlen_q) if tokens is None else tokens.cpu()
+    shape = (case.batch, case.seqlen_k if of_keys else case.seqlen_q)
+    document, position, lengths, telling = (torch.full(shape, -1) for _ in range(4))
+    for s in iter_segments(case):
+        start, stop = (s.k_start, s.k_stop) if of_keys else (s.q_start, s.q_stop)
+        document[s.batch, start:stop], lengths[s.batch, start:stop] = s.index, stop - start
+        position[s.batch, start:stop], telling[s.batch, start:stop] = torch.arange(stop - start), 1
+        if not of_keys and name in ("dq", "out"):  # a query with one key returns its v, and has no gradient
+            rows, first, last = visible_spans(case, s, "cpu")
+            telling[s.batch, rows[last - first < 2]] = -1
+    wrong = wrong_rows.any(-1).cpu()
+    is_telling = wrong | (telling[:, tokens] > 0)
+    batch = torch.arange(case.batch)[:, None].expand_as(is_telling)[is_telling]
+    document, position, lengths = (x[:, tokens][is_telling] for x in (document, position, lengths))
+    token = tokens.expand_as(is_telling)[is_telling]
+    length = torch.full_like(token, shape[1])
+    return _Rows(wrong[is_telling], batch, document, token, length, position, lengths)
 
 
 def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Reference) -> Iterator[str]:
-    """Yield lines with the positions of the wrong rows in the batch and the sequence."""
-    case = reference.case
-    of_keys = name in ("dk", "dv")
-    batches = _clearly_wrong(rows.amax((1, 2)))
-    if batches and _is_regular(batches):
-        yield f"errors only in batch row{_format_numbers(batches)} of {len(rows)}"
-    row_indices = wrong_rows.any(-1).any(0).nonzero()[:, 0]
-    tokens = row_indices if reference.rows is None or of_keys else reference.rows[row_indices]
-    wrong_tokens = sorted(int(token) for token in tokens.tolist())
-    unit, total = ("key", case.seqlen_k) if of_keys else ("query", case.seqlen_q)
-    boundaries = {
-        token
-        for s in iter_segments(case)
-        for token in _boundary_tokens(s.k_start, s.k_stop, s.q_start, s.q_stop, of_keys)
-    }
-    documents = [s for s in iter_segments(case) if s.k_stop - s.k_start > 4]
-    if len(documents) > 1 and len(wrong_tokens) > 1 and all(token in boundaries for token in wrong_tokens):
-        yield "errors only on document boundaries"
+    """Yield the places along the batch and the sequence where the wrong rows are."""
+    case, unit = reference.case, "key" if name in ("dk", "dv") else "query"
+    listed = _list_rows(name, wrong_rows, reference)
+    if not bool(listed.wrong.any()):
         return
+    place = _find_place(listed, unit, case)
     if case.layout == "packed":
-        yield from _wrong_documents(case, wrong_tokens, of_keys)
-    first, last = wrong_tokens[0], wrong_tokens[-1]
-    period = math.gcd(*(token - first for token in wrong_tokens))
-    # In a ramp of keys only the first keys have weight, so the end of the errors shows nothing about the kernel.
-    is_dense = case.values != "ramp" and _is_dense(wrong_tokens, reference, of_keys)
-    if first == last:
-        yield f"errors only in {unit} {first}"
-    elif period > 1 and len(wrong_tokens) >= max(3, 0.8 * (total - first) / period):
-        yield f"errors only in every {period}th {unit}, from {first} on"
-    elif first > _first_telling_token(reference, of_keys) and last == total - 1 and is_dense:
-        yield f"errors in every {unit} from {first} on"
-    elif first == 0 and last < total - 1 and is_dense:
-        yield f"errors in the first {last + 1} {unit} rows only"
+        wrong = sorted(set(listed.document[listed.wrong].tolist()))
+        clean = [s.index for s in iter_segments(case) if s.index not in wrong and s.k_stop - s.k_start > SHORT_DOCUMENT]
+        words, chosen = f"in document{_format_numbers(wrong)} of {len(case.seqlens_q)}", listed.document
+    else:
+        wrong = _clearly_wrong(rows.amax((1, 2)))
+        clean = sorted(set(range(len(rows))) - set(wrong)) if wrong else []
+        words, chosen = f"in batch row{_format_numbers(wrong)} of {len(rows)}", listed.batch
+    if not place and clean and _is_regular(wrong):
+        yield words
+        place = _find_place(listed.select(torch.isin(chosen, torch.tensor(wrong))), unit, case)
+    if place:
+        yield place
 
 
-def _first_telling_token(reference: Reference, of_keys: bool) -> int:
-    """Return the first token that can show an error: a query with only one key returns its v, and has no gradient."""
-    if of_keys:
-        return 0
-    telling = [
-        rows[last - first > 1].min()
-        for rows, first, last in (visible_spans(reference.case, s, "cpu") for s in iter_segments(reference.case))
-        if bool((last - first > 1).any())
-    ]
-    return int(min(telling, default=torch.zeros(())))
+def _find_place(rows: _Rows, unit: str, case: Case) -> str:
+    """Return the set of tokens, in words, that fits the wrong ones best, "" if none fits."""
+    count = int(rows.wrong.sum())
+    best, best_share = "", MIN_SHARE
+    for words, inside in _iter_places(rows, unit, case):
+        size = int(inside.sum())
+        if size < len(inside) and bool(inside[rows.wrong].all()) and count / size > best_share:
+            best, best_share = words, count / size
+    return best or _find_boundaries(rows, case)
 
 
-def _boundary_tokens(k_start: int, k_stop: int, q_start: int, q_stop: int, of_keys: bool) -> set[int]:
-    start, stop = (k_start, k_stop) if of_keys else (q_start, q_stop)
-    return {start, start + 1, stop - 1, stop - 2, start - 1}
+def _find_boundaries(rows: _Rows, case: Case) -> str:
+    from_end = rows.document_length - 1 - rows.position
+    inside = (rows.position < 2) | (from_end < 2)
+    documents = sum(min(q, k) > SHORT_DOCUMENT for q, k in zip(case.seqlens_q, case.seqlens_k))
+    is_some = documents > 1 and case.layout == "packed" and int(rows.wrong.sum()) > 1
+    return "on document boundaries" if is_some and bool(inside[rows.wrong].all()) else ""
 
 
-def _wrong_documents(case: Case, wrong_tokens: list[int], of_keys: bool) -> Iterator[str]:
-    spans = [
-        (s.index, s.k_start if of_keys else s.q_start, s.k_stop if of_keys else s.q_stop) for s in iter_segments(case)
-    ]
-    wrong = [index for index, start, stop in spans if any(start <= token < stop for token in wrong_tokens)]
-    clean = [index for index, start, stop in spans if index not in wrong and stop - start > SHORT_DOCUMENT]
-    if wrong and clean and _is_regular(wrong):
-        yield f"errors only in document{_format_numbers(wrong)} of {len(spans)}"
+def _iter_places(rows: _Rows, unit: str, case: Case) -> Iterator[tuple[str, Tensor]]:
+    """Yield sets of tokens that a kernel's tiles, loops and bounds make, in words and as those of `rows`."""
+    units = {"key": "keys", "query": "queries"}[unit]
+    coordinates = [("", rows.token, rows.length)]
+    if len(case.seqlens_q) > 1 and (case.layout == "packed" or case.padded):
+        noun = "document" if case.layout == "packed" else "sequence"
+        coordinates.append((f" of each {noun}", rows.position, rows.document_length))
+    for each, x, length in coordinates:
+        wrong, from_end = x[rows.wrong], length - 1 - x
+        first, last, rest = int(wrong.min()), int(wrong.max()), int(from_end[rows.wrong].max())
+        yield f"in {unit} {first}{each}", x == first
+        period = math.gcd(*(wrong - first).tolist())
+        if period > 1:
+            yield f"in every {period}th {unit}{each}, from {first} on", (x >= first) & ((x - first) % period == 0)
+        if case.values == "ramp":  # only the first keys have weight, so the end of the errors says nothing
+            continue
+        tails = [tile for tile in TILES if bool(torch.eq(length // tile * tile, first).all())]
+        tail = f" (after the last whole tile of {tails[0]})" if tails else ""
+        yield f"in the {units}{each} from {first} on{tail}", x >= first
+        yield f"in the first {last + 1} {units}{each}", x <= last
+        yield f"in the last {rest + 1} {units}{each}", from_end <= rest
+        for tile in TILES:
+            yield f"in the {units} after the last whole tile of {tile}{each}", x >= length // tile * tile
 
 
 def _format_numbers(numbers: list[int]) -> str:
-    """Return " 1" or "s 1, 2, 3": with a plural s for several numbers, and their count if not all are shown."""
+    """Return " 1", "s 1, 2, 3" or "s 8 to 15": with their count if not all are shown."""
+    if len(numbers) > FEW_PLACES and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"s {numbers[0]} to {numbers[-1]}"
     rest = f" … ({len(numbers)} in all)" if len(numbers) > 6 else ""
     return "s" * (len(numbers) > 1) + " " + ", ".join(map(str, numbers[:6])) + rest
-
-
-def _is_dense(wrong_tokens: list[int], reference: Reference, of_keys: bool) -> bool:
-    """Return whether nearly every compared row between the first and the last wrong token is wrong."""
-    if reference.rows is None or of_keys:
-        span = wrong_tokens[-1] - wrong_tokens[0] + 1
-    else:
-        rows = reference.rows.tolist()
-        span = sum(wrong_tokens[0] <= row <= wrong_tokens[-1] for row in rows)
-    return len(wrong_tokens) >= 0.8 * span

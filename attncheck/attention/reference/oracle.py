@@ -1,4 +1,4 @@
-"""The float64 reference of a case and, for each element, the rounding noise that an ideal kernel cannot avoid.
+"""The exact reference of a case and, alongside each element, the rounding noise that an ideal kernel must make.
 
 One pass over chunks of query rows yields out, LSE, dq, dk and dv, and sigma, the rms error of a kernel of the judged
 class (`attncheck.attention.reference.rounding_noise`). Memory is a chunk of rows times their visible keys, plus the
@@ -26,9 +26,9 @@ from attncheck.attention.reference.rounding_noise import (
 )
 from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, sampled_rows, visible_bounds
 
+CHUNK_ROWS = 64  # of each document, at least, in a chunk of several documents
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
-# score entries in a chunk: for the CPU's cache, and the GPU's occupancy
-CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 24}
+CHUNK_SCORES = {"cpu": 1 << 17, "cuda": 1 << 24}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
 
 
 @dataclass
@@ -53,12 +53,12 @@ class Reference:
 def wide_dtype(device: str, dtype: str) -> torch.dtype:
     """Return the dtype of the reference on `device`: float64 if that is fast, otherwise float32 for 16-bit cases.
 
-    Datacenter GPUs compute float64 at about half of float32's rate; others at 1/32 or 1/64 (CUDA C++ Programming Guide,
-    throughput of native arithmetic instructions). float32 is 700 times finer than float16.
+    Datacenter GPUs do float64 at half of float32's rate or nearly so; the others at 1/32 or 1/64 (CUDA C++ Programming
+    Guide, throughput of native arithmetic instructions). A CPU takes twice as long for it. float32's
+    errors are below those of an ideal 16-bit kernel, mostly by two orders of magnitude.
     """
-    if device == "cpu" or dtype == "float32":
-        return torch.float64
-    return torch.float64 if torch.cuda.get_device_capability() in FAST_FLOAT64 else torch.float32
+    is_fast = device != "cpu" and torch.cuda.get_device_capability() in FAST_FLOAT64
+    return torch.float64 if is_fast or dtype == "float32" else torch.float32
 
 
 def compute_reference(
@@ -78,7 +78,7 @@ def compute_unrounded_reference(inputs: Inputs, noise: Noise = "fused", rounded_
     model = rounding_model(case, inputs.device, noise, rounded_bias)
     wide = wide_dtype(inputs.device, case.dtype)
     result = _allocate_reference(inputs, wide)
-    for segment_run in _group_equal_segments(case):
+    for segment_run in _group_equal_segments(case, CHUNK_SCORES[torch.device(inputs.device).type]):
         _add_documents(inputs, segment_run, model, result, wide)
     result.rounds_alike = model.rounded_bias and case.alibi  # the bias rounds equal distances equally
     return result
@@ -107,14 +107,20 @@ def _allocate_reference(inputs: Inputs, wide: torch.dtype) -> Reference:
     )
 
 
-def _group_equal_segments(case: Case) -> Iterator[list[Segment]]:
-    """Yield runs of documents with equal shape and position, so that a dense batch's rows are computed together."""
+def _group_equal_segments(case: Case, chunk_scores: int) -> Iterator[list[Segment]]:
+    """Yield runs of documents of equal shape and position: the rows of a dense batch are computed together.
+
+    As many as have `CHUNK_ROWS` rows each in one chunk.
+    """
     nonempty = [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
     numbered = enumerate(nonempty)
     for _, run in itertools.groupby(
         numbered, key=lambda p: (p[1].batch - p[0], p[1].q_start, p[1].q_stop, p[1].k_start, p[1].k_stop)
     ):
-        yield [segment for _, segment in run]
+        segments = [segment for _, segment in run]
+        seqlen_q, seqlen_k = segments[0].q_stop - segments[0].q_start, segments[0].k_stop - segments[0].k_start
+        count = max(1, chunk_scores // (case.num_heads * seqlen_k * min(seqlen_q, CHUNK_ROWS)))
+        yield from (segments[start : start + count] for start in range(0, len(segments), count))
 
 
 def _add_documents(
@@ -294,11 +300,11 @@ def add_sum_roundings(result: Reference, device: str, roundings: tuple[float, fl
     roundings_dkv = 2.0 if case.num_kv_heads < case.num_heads else 1.0
     final_roundings = {"dq": 0.0, "dk": roundings_dkv, "dv": roundings_dkv}
     for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
-        walk = roundings[0 if name == "dq" else 1] * (
-            exact.float().square() / 3.0 + exact.float().square().mean(-1, keepdim=True) / 3.0
-        )
-        result.sigma[name] += model.kappa**2 * walk
-        result.sigma[name] += final_roundings[name] * ((model.kappa * exact.float()).square() + model.eta**2)
+        square, times = exact.float().square(), roundings[0 if name == "dq" else 1] / 3.0
+        if times:
+            result.sigma[name] += model.kappa**2 * times * (square + square.mean(-1, keepdim=True))
+        if final_roundings[name]:
+            result.sigma[name] += final_roundings[name] * (model.kappa**2 * square + model.eta**2)
     if result.dsinks is not None:  # the sum's own rounding, and that of the sinks' dtype
         result.sigma["dsinks"] += 2.0 * (model.kappa * result.dsinks.float()).square()
     for name, variance in result.sigma.items():

@@ -170,6 +170,7 @@ class Variances:
         group = self.p.shape[2] // self.visible.shape[0]
         return rows.repeat(1, 1, group, 1)
 
+    @functools.cached_property
     def _score_noise_terms(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return the variances that noisy scores cause: of LSE, of ln P, and of rowsum(dS·noise)."""
         if self.logit_variance is None:
@@ -177,11 +178,12 @@ class Variances:
         shift = (self.p2 * self.logit_variance).sum(-1, keepdim=True)
         return shift, self.logit_variance + shift, (self.ds2 * self.logit_variance).sum(-1, keepdim=True)
 
+    @functools.cached_property
     def _ds_variance(self) -> Tensor:
         """Return the variance of dS beyond that of D: rounding, noisy scores, noisy dP."""
         model = self.model
         variance = (model.kappa**2 + KAPPA32**2 * self.tile_count) * self.ds2
-        score_noise = self._score_noise_terms()
+        score_noise = self._score_noise_terms
         if score_noise is not None:
             variance = variance + self.ds2 * score_noise[1]
         if self.dp_variance is not None:
@@ -190,10 +192,11 @@ class Variances:
             variance = variance + self.tanh_slope_variance
         return variance
 
+    @functools.cached_property
     def _delta_variance(self) -> Tensor:
         """Return the variance of the term subtracted from a whole row of dP: D's, and that of noisy scores and dP."""
         var = self.var_delta
-        score_noise = self._score_noise_terms()
+        score_noise = self._score_noise_terms
         if score_noise is not None:
             var = var + score_noise[2]
         if self.dp_variance is not None:
@@ -204,7 +207,7 @@ class Variances:
         """Return the variances of out and dq."""
         model, scale2 = self.model, self.scale**2
         pk = torch.matmul(self.p, self.k.mT).square()
-        var = scale2 * (torch.matmul(self._ds_variance(), self.k2) + self._delta_variance() * pk)
+        var = scale2 * (torch.matmul(self._ds_variance, self.k2) + self._delta_variance * pk)
         var = var + model.kappa**2 * self.dq.square()
         if self.lse_variance is not None:
             var = var + self.lse_variance * self.dq.square()
@@ -217,9 +220,9 @@ class Variances:
 
         The gradient is -sum of sink_weight·D over rows; eager rounds the weight as it rounds P.
         """
-        var = sink_weight.float().square() * self._delta_variance()
+        var = sink_weight.float().square() * self._delta_variance
         relative = torch.zeros_like(var)
-        score_noise = self._score_noise_terms()
+        score_noise = self._score_noise_terms
         if score_noise is not None:
             relative = relative + score_noise[0]
         if self.model.noise == "eager":
@@ -229,13 +232,13 @@ class Variances:
     def key_variances(self) -> tuple[Tensor, Tensor]:
         """Return the variances of dk and dv, without the rounding of the results themselves."""
         model, scale2 = self.model, self.scale**2
-        ds_variance = self._ds_variance() + self.p2 * self._delta_variance()
+        ds_variance = self._ds_variance + self.p2 * self._delta_variance
         p_variance = (model.kappa**2 + KAPPA32**2 * self.tile_count) * self.p2
         if self.lse_variance is not None:
             ds_variance = ds_variance + self.lse_variance * self.ds2
             p_variance = p_variance + self.lse_variance * self.p2
         var_dk = scale2 * torch.matmul(ds_variance.mT, self.q2)
-        score_noise = self._score_noise_terms()
+        score_noise = self._score_noise_terms
         if score_noise is not None:
             p_variance = p_variance + self.p2 * score_noise[1]
         var_dv = torch.matmul(p_variance.mT, self.dout2)

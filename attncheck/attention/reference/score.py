@@ -101,12 +101,11 @@ def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor, rounds_alike: bo
     different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want². If rows
     round alike, it is the sum over them instead.
     """
-    want = want.double()
-    size = want.square().sum((0, 1, 3))
+    size = want.square().sum((0, 1, 3), dtype=torch.float64)
     inverse = torch.where(size > 0.0, size.reciprocal(), 0.0)
     spread = (sigma * want.abs()).sum(3)
     spread = spread.sum((0, 1)) if rounds_alike else spread.square().sum((0, 1)).sqrt()
-    return {"slope": (error * want).sum((0, 1, 3)) * inverse, "slope_sigma": spread * inverse}
+    return {"slope": (error * want).sum((0, 1, 3), dtype=torch.float64) * inverse, "slope_sigma": spread * inverse}
 
 
 def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Reference) -> Score:

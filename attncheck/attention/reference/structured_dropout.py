@@ -6,6 +6,7 @@ shapes must give the same mask; otherwise activation checkpointing recomputes a 
 inputs with that seed is then compared with float64 attention under that mask, gradients included.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -109,9 +110,19 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
             if is_partial:
                 warnings.append(f"{text}: about {ratio:.1f} {sharers} share each draw")
             else:
-                violations.append(text)
+                violations.append(text + "".join(_name_copies(kept, dims[0], name)))
             break
     return violations, warnings
+
+
+def _name_copies(kept: Tensor, dim: int, name: str) -> Iterator[str]:
+    """Yield the first two heads, or batch rows, that drop the same keys."""
+    if dim > 1:
+        return
+    for i, j in itertools.combinations(range(kept.shape[dim]), 2):
+        if torch.equal(kept.select(dim, i), kept.select(dim, j)):
+            yield f": {name} {i} and {j} drop the same keys"
+            return
 
 
 def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor) -> Iterator[str]:

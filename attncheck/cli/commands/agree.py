@@ -33,7 +33,7 @@ Target = Annotated[
     typer.Argument(
         metavar="MODEL|LAUNCH",
         show_default=False,
-        help="Compare for this model's architecture, cut small, or for this launch of reinforcement learning. "
+        help="Compare for this model's architecture, scaled down, or for this launch of reinforcement learning. "
         "Default: the command after --.",
     ),
 ]
@@ -43,7 +43,7 @@ EngineOption = Annotated[
         TRAIN,
         "--engine",
         metavar="ENGINE",
-        help=f"Let this engine generate: {', '.join(ENGINES)}. Default: the launch's own if it is installed, else "
+        help=f"Let this engine generate: {', '.join(ENGINES)}. Default: the launch's own if installed, otherwise "
         "transformers.",
     ),
 ]

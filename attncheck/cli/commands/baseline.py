@@ -37,7 +37,7 @@ File = Annotated[
         POLICY,
         "--baseline",
         metavar="FILE",
-        help=f"Write the findings to this file. Default: the policy's `baseline`, else {DEFAULT_FILE}.",
+        help=f"Write the findings to this file. Default: the policy's `baseline`, otherwise {DEFAULT_FILE}.",
     ),
 ]
 

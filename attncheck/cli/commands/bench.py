@@ -80,7 +80,7 @@ Links = Annotated[
         metavar="RATES",
         help=(
             "Predict with these links, in GB/s one way for one GPU: nvlink=450,ib=50, or nvlink=136+-14. Default: "
-            "within a node what two ranks here measure."
+            "within a node, the speed measured between two ranks here."
         ),
     ),
 ]

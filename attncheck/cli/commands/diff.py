@@ -55,7 +55,7 @@ def diff(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say why it works in one place but not in another.
+    """Explain why one environment works and another does not.
 
     Lists the findings that only one side has, then the differences, likeliest explanation first.
     """

@@ -92,7 +92,7 @@ def doctor(
     deep: Deep = False,
     verbose: Verbose = False,
 ) -> None:
-    """Say what is broken in an environment, and how to fix it.
+    """Find what is broken in an environment, and how to fix it.
 
     With MODEL, the rules also judge for that model: a folder, or a Hub name in the local cache.
     """
@@ -122,7 +122,8 @@ def doctor(
         interpreter, snapshot = None, read_facts(facts)
     else:
         interpreter = select_interpreter(python)
-        snapshot = collect_lanes(interpreter, lane or (("static",) if target else ()), model, online, policy)
+        lanes = lane or (("static",) if target else ())
+        snapshot = collect_lanes(interpreter, lanes, model, online, policy, keeps_imports=deep)
     if target is not None:
         refuse_with_target(lane or (), ring_size)
         if try_packages:

@@ -39,7 +39,7 @@ def gate(
 
     policy = resolve_gate_policy(options, output, rules, baseline)
     writer = make_report_writer(output)
-    policy_file = os.path.relpath(policy.path) if policy.path else "not found: default settings"
+    policy_file = os.path.relpath(policy.path) if policy.path else "not found, using default settings"
     if output.format == "text":
         print_message(f"attncheck: policy file {policy_file}")
     target = make_execution_target(select_interpreter(python), policy.device, policy)

@@ -76,7 +76,7 @@ def lint(
     python: Python = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say what a launch will really do, and print a corrected launch.
+    """Show what a launch will do, and print a corrected launch.
 
     PATH is a launch script, a YAML, TOML or JSON file, or a folder of them; a command comes after --. Nothing of it
     is run.

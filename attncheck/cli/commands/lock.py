@@ -69,7 +69,7 @@ def lock(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Record a known-good stack; --check says what changed since.
+    """Record a known-good stack; --check shows what changed since.
 
     FILE holds packages, GPUs, driver, and the measurements of the given reports.
     """
@@ -120,7 +120,7 @@ def describe_lock(lock: "Lock", path: str) -> str:
     gpus = describe_gpus(lock.gpus.value) if isinstance(lock.gpus, Known) else f"none ({lock.gpus.reason})"
     driver = f", driver {lock.driver.value}" if isinstance(lock.driver, Known) else ""
     counts = (
-        (len(lock.errors), "worst errors of parity"),
+        (len(lock.errors), "worst parity errors"),
         (len(lock.repeats), "answers of determinism"),
         (len(lock.speeds), "times of bench"),
     )

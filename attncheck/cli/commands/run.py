@@ -54,7 +54,7 @@ def run(
     python: Python = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run the gate, then become the command after --, or refuse to.
+    """Run the gate, and start the command after -- if it passes.
 
     attncheck run -- torchrun … train.py
 

@@ -43,7 +43,7 @@ Target = Annotated[
         metavar="MODEL|LAUNCH",
         show_default=False,
         help="Train a small model of this architecture, or rehearse this launch script or configuration file. "
-        "Default: a Llama- and a Qwen2-shaped model.",
+        "Default: a small Llama and a small Qwen2.",
     ),
 ]
 Full = Annotated[
@@ -54,8 +54,8 @@ FullModel = Annotated[
     option(
         TRAIN,
         "--full-model",
-        help="Rehearse LAUNCH with its own model, whole, from its folder or the local cache, instead of a small one of "
-        "its architecture.",
+        help="Rehearse LAUNCH with its own full-size model, from its folder or the local cache, instead of "
+        "a small one of its architecture.",
     ),
 ]
 RealData = Annotated[

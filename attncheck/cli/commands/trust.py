@@ -81,7 +81,7 @@ def _trust(policy: Policy, python: str | None) -> str:
 
     code = _read_code(policy, python)
     add_trust(policy, code.files, today())
-    lines = [f"{policy.path} is trusted as it is now"]
+    lines = [f"{policy.path} is now trusted in its current form"]
     lines += [f"  with {path}" for path in code.files]
     lines += [f"a rehearsal may run: {command}" for command in code.commands]
     return "\n".join(lines if code.commands else [*lines, "it names no launch that a rehearsal would run"]) + "\n"

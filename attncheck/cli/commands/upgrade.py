@@ -107,7 +107,7 @@ def upgrade(
     budget: Budget = 1800.0,
     verbose: Verbose = False,
 ) -> None:
-    """Say what other package versions would break.
+    """Predict what other package versions would break.
 
     Nothing is installed and the environment is never changed; --try runs them from a temporary folder.
     """

@@ -49,7 +49,7 @@ def add_experiments(
         kept = _run(python or sys.executable, snapshot)
         if not kept.lost:
             _keep(path, kept)
-    lost = tuple(f"experiment: {reason}" for reason in kept.lost)
+    lost = tuple(f"experiment: {reason}" for reason in (*kept.lost, *kept.unmeasured))
     return replace(snapshot, experiments=Known(kept), lost=(*snapshot.lost, *lost))
 
 

@@ -12,7 +12,7 @@ from attncheck.core.environment import NOT_RECORDED, Selection
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.io.private_folder import cache_folder
 from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
-from attncheck.doctor.probes import bundle
+from attncheck.doctor.probes import bundle, keeping
 from attncheck.doctor.probes.payload.joining import LANE_CALLS, join_lanes
 from attncheck.doctor.probes.payload.links.suspects import find_suspects
 from attncheck.doctor.probes.payload.privacy import scrub
@@ -34,13 +34,15 @@ def collect_snapshot(
     selection: Selection = NOT_RECORDED,
     packages: tuple[str, ...] = (),
     requirements: bool = False,
+    keeps_imports: bool = False,
 ) -> Snapshot:
     """Return what `lanes` observe in the environment of the interpreter `python` (None: the one that runs attncheck).
 
     `documents` maps the names of a model's files to their text, if they were already read. `seconds` is the deadline of
     one import, `selection` the reason this interpreter is examined. `packages` are folders whose packages take
     precedence over the environment's, in child processes only. With `requirements`, the requirements of every package
-    are read, not only those of the attention stack. Raises `BadUsage` for an interpreter that cannot be examined and
+    are read, not only those of the attention stack. If it `keeps_imports`, the import lane's answers may be those of an
+    earlier run in the same environment (`keeping`). Raises `BadUsage` for an interpreter that cannot be examined and
     `Unanswered` if the static lane gives no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
@@ -49,9 +51,8 @@ def collect_snapshot(
     if requirements:
         request["requirements"] = True
     try:
-        document = _collect_document(
-            python or sys.executable if packages else python, lanes, request, seconds, report_progress
-        )
+        examined = python or sys.executable if packages or keeps_imports else python
+        document = _collect_document(examined, lanes, request, seconds, report_progress, keeps_imports)
     except BadUsage as error:
         if python is None or not selection.is_notable:
             raise
@@ -103,6 +104,7 @@ def _collect_document(
     request: dict[str, object],
     seconds: float,
     report_progress: Callable[[str], None],
+    keeps_imports: bool = False,
 ) -> dict[str, Any]:
     """Return the answers of all lanes, joined."""
     request["kernels"] = "device" in lanes
@@ -113,9 +115,14 @@ def _collect_document(
     try:
         if python is not None:  # on its own and first: an unusable interpreter must not look like a lost lane
             report_progress("reading files")
-            child = Child(python, "static", bundle.build_message("static", request))
+            asked = {**request, "stamps": "all"} if keeps_imports else request
+            child = Child(python, "static", bundle.build_message("static", asked))
             static = require_answer(wait_for_children([child], time.monotonic() + seconds)["static"], python)
-        children = [Child(interpreter, call, bundle.build_message(call, request)) for call in calls]
+        kept_file = None
+        if keeps_imports and "import" in lanes:
+            kept_file = keeping.find_kept_file(str(static.pop("stamps")), request, interpreter)
+        kept = keeping.read_kept(kept_file)
+        children = [Child(interpreter, call, bundle.build_message(call, request)) for call in calls if call not in kept]
         if python is None:
             from attncheck.doctor.probes.payload import main
 
@@ -123,14 +130,16 @@ def _collect_document(
             static = main.call("static", request)
         if calls:
             report_progress("importing packages, querying the driver")
-        suspects = find_suspects(static) if "import" in lanes else []
+        suspects = find_suspects(static) if "import" in lanes and not kept else []
         if suspects:
             message = bundle.build_message("confirm", {**request, "modules": suspects})
             children.append(Child(interpreter, "confirm", message))
         results = wait_for_children(children, time.monotonic() + seconds + GRACE_SECONDS)
     finally:
         kill_all()
-    return _join_lanes(static, results)
+    if not kept:
+        keeping.keep(kept_file, results)
+    return _join_lanes(static, {**results, **kept})
 
 
 def _join_lanes(static: dict[str, Any], results: dict[str, ChildResult]) -> dict[str, Any]:

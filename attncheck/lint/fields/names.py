@@ -4,7 +4,7 @@ transformers 5.23.0 hf_argparser.py `_parse_dataclass_field`: `--a_b` and `--a-b
 default may be without a value, but not if the default is None. A bool that is True by default also has `--no_a_b`.
 Lists take several words. argparse accepts a prefix that fits only one option.
 
-Source: names/{trl,transformers,llamafactory}.json, made from released wheels by tests/lint/tools/names_*.py.
+Source: names/{trl,transformers,llamafactory}.json, made from released wheels by tools/names/*.py.
 """
 
 from collections.abc import Iterable, Mapping

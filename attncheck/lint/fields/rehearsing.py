@@ -24,6 +24,7 @@ CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # Makes the watcher ignore calls of torch.cuda that only choose a device, and DeepSpeed use its code for CPUs.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
+PICTURE_LENGTH = 256  # tokens that hold a document with its picture
 WHOLE_ROWS = "rows that accelerate splits across ranks are not compared with the reference yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not work on a CPU.
 GPU_SETTINGS = (

@@ -1,4 +1,4 @@
-"""Options of the user's own scripts: names that many scripts share, and their replacements in a rehearsal."""
+"""Options of the user's scripts: names that many scripts share, and their replacements in a rehearsal."""
 
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import Materials

@@ -75,7 +75,7 @@ def _iter_assignments(source: Source) -> Iterator[tuple[tuple[str, ...], tuple[S
             continue
         header = TABLE_HEADER.fullmatch(line.rstrip("\r\n"))
         if header or line.lstrip().startswith("[["):
-            table = _split_key(header[1]) if header else ("[[",)  # tables in a list have no spans of their own
+            table = _split_key(header[1]) if header else ("[[",)  # tables in a list have no spans
             continue
         key = ASSIGNMENT.match(line)
         if key is None:

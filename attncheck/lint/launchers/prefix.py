@@ -34,7 +34,7 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "xvfb-run": split_names("-n -s --server-num --server-args -e -f"),
     "nsys": split_names("-o --output -t --trace -d --duration -y --delay -s --sample -c --capture-range"),
 }
-OPERAND_COUNTS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}  # number of its own arguments before the command
+OPERAND_COUNTS = {"timeout": 1, "taskset": 1, "chrt": 1, "flock": 1}  # number of arguments before the command
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 SUBCOMMANDS = {"nsys": "profile"}
 

@@ -1,4 +1,4 @@
-"""Calls of a backend that must not change its inputs, in memory that is never zero by chance.
+"""Calls of a backend that must not change what is not its own, in memory that is never zero by chance.
 
 A kernel that reads uninitialised memory is right by luck on new pages. Blocks as large as its outputs and workspaces
 are therefore filled and freed before each call, alternately with NaN and with large numbers.
@@ -12,40 +12,52 @@ import torch
 from torch import Tensor
 
 from attncheck.attention import masks
+from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
 
 T = TypeVar("T")
-MAX_COPIED_BYTES = 1 << 30  # for one input; larger ones are compared by digest
+GUARD_SEED = 0x5EED_0F_A_CA11  # of a call without dropout, which has no use for it
+MAX_COPIED_BYTES = 1 << 30  # of one input; for a larger one a digest is compared
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 PATTERN_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 DIRT = (0x7FC0, 0x7700)  # 16-bit patterns that are NaN, or above 2e4, in bfloat16, float16 and float32
 
 
-class InputChanged(Exception):
-    """A backend wrote to an input; the message names it."""
+class ForeignWrite(Exception):
+    """A backend wrote to what is not its own: an input, an earlier result, torch's seed. The message names it."""
 
 
-def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs) -> T:
-    """Return `call(inputs)`. Raises `InputChanged` if an input has other bits afterwards.
+def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs | None = None) -> T:
+    """Return `call(inputs)`. Raises `ForeignWrite` if an input has other bits afterwards.
 
-    The same holds for every argument built from them: masks, cu_seqlens, biases, positions, unpadded tokens.
+    The same holds for every argument built from them (masks, cu_seqlens, biases, positions, unpadded tokens), for the
+    results of an `earlier` call, and for the seed of torch's random generator if the case has no dropout.
     """
     guarded: list[tuple[str, Tensor, Tensor | int]] = []
 
     def guard(name: str, x: Tensor) -> None:
-        guarded.append((name, x.detach(), _remember(x.detach())))
+        guarded.append((f"its input {name}", x.detach(), _remember(x.detach())))
 
     for field in fields(inputs):
         if isinstance(x := getattr(inputs, field.name), Tensor):
             guard(field.name, x)
+    if earlier is not None:
+        names = ("out", "lse", "dq", "dk", "dv", "dsinks")
+        results = ((f"the {name} of its earlier call", getattr(earlier, name)) for name in names)
+        guarded += ((name, x, _remember(x)) for name, x in results if x is not None)
+    if not inputs.case.dropout:
+        torch.manual_seed(GUARD_SEED)
     masks.watchers.append(guard)
     try:
         result = call(inputs)
     finally:
         masks.watchers.remove(guard)
     changed = dict.fromkeys(name for name, x, before in guarded if not _is_unchanged(x, before))
+    seeds = {torch.initial_seed(), *([torch.cuda.initial_seed()] if inputs.device == "cuda" else [])}
+    if not inputs.case.dropout and seeds != {GUARD_SEED}:
+        changed["the seed of torch's random generator"] = None
     if changed:
-        raise InputChanged(f"it overwrites its input{'s' * (len(changed) > 1)} {', '.join(changed)}")
+        raise ForeignWrite(f"it overwrites {', '.join(changed)}")
     return result
 
 

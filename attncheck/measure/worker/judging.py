@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from attncheck.attention.backend import Backend, Device, Outputs
 from attncheck.attention.backends.eager import BACKEND as EAGER
-from attncheck.attention.inputs import Inputs
+from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference.oracle import (
     Reference,
     add_sum_roundings,
@@ -22,12 +22,28 @@ class SharedResults:
 
     def __init__(self) -> None:
         self._case: Case | None = None
+        self._inputs: dict[Case, Inputs] = {}
         self._references: dict[tuple[str, bool], Reference] = {}
         self._eager: Outputs | None = None
 
+    def begin(self, case: Case) -> None:
+        """Forget what belongs to another case than this one."""
+        if case != self._case:
+            self.forget()
+            self._case = case
+
+    def forget(self) -> None:
+        """Forget everything, because a backend wrote to the inputs."""
+        self._case, self._inputs, self._references, self._eager = None, {}, {}, None
+
+    def inputs_of(self, case: Case, device: str) -> Inputs:
+        """Return the inputs of a case, or of one that is run alongside it."""
+        if case not in self._inputs:
+            self._inputs[case] = make_inputs(case, device)
+        return self._inputs[case]
+
     def unrounded_reference(self, inputs: Inputs, noise: Noise, rounded_bias: bool) -> Reference:
-        """Return the exact results, with one class's noise from before its sums' own rounding."""
-        self._begin(inputs.case)
+        """Return the exact results, with the noise of one class before its sums' own rounding."""
         has_bias = inputs.case.alibi or inputs.case.mask == "additive"
         key = noise, rounded_bias and has_bias
         if key not in self._references:
@@ -36,14 +52,15 @@ class SharedResults:
         return replace(self._references[key], sigma=sigma)
 
     def eager_outputs(self, inputs: Inputs) -> Outputs:
-        """Return the outputs of eager, the usual yardstick."""
-        self._begin(inputs.case)
-        self._eager = self._eager or EAGER.run(inputs, False)
+        """Return the outputs of eager, the familiar yardstick."""
+        if self._eager is None:
+            self.keep_eager(EAGER.run(inputs, False))
+        assert self._eager is not None
         return self._eager
 
-    def _begin(self, case: Case) -> None:
-        if case != self._case:
-            self._case, self._references, self._eager = case, {}, None
+    def keep_eager(self, outputs: Outputs) -> None:
+        """Keep what eager returned, so that it need not run again."""
+        self._eager = outputs
 
 
 def reference_for(backend: Backend, device: Device, inputs: Inputs, shared: SharedResults | None = None) -> Reference:

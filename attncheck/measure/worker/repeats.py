@@ -29,7 +29,7 @@ from attncheck.core.cases import Case
 from attncheck.core.verdicts import Difference, Mode, Repeats, Score
 from attncheck.measure.worker.guarded_calls import (
     DIRT,
-    InputChanged,
+    ForeignWrite,
     bit_patterns,
     call_unchanged,
     digest_bits,
@@ -40,6 +40,7 @@ from attncheck.measure.worker.judging import reference_for, score_backend
 
 TENSORS = ("out", "dq", "dk", "dv")
 WARM_UP_SEQLEN = 64
+BATCH_SEQLEN = 640  # tokens of the rows, at most
 OTHER_ROWS = 7  # other rows in the batch of the compared row
 COMPARED_ROW = 5  # the compared row's index in the batch
 FAR_LARGER = 4.0  # a later call is judged too if it differs this many times more than a judged call
@@ -125,8 +126,8 @@ class Repeater:
             return measure()
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except InputChanged as changed:
-            return replace(blank, outcome="raised", reason=str(changed))
+        except ForeignWrite as write:
+            return replace(blank, outcome="raised", reason=str(write))
         except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if is_out_of_memory(error):
                 free = memory.format_bytes(memory.free_bytes(self.device.kind))
@@ -215,8 +216,9 @@ class Repeater:
 
         Gradients are compared in deterministic mode, if the backend has one, so that only the batch can be the cause.
         """
-        alone = replace(case, seqlens_q=(640,), seqlens_k=(640,))
-        shared = replace(alone, seqlens_q=(640,) * (OTHER_ROWS + 1), seqlens_k=(640,) * (OTHER_ROWS + 1))
+        length = min(BATCH_SEQLEN, case.seqlen_q)
+        alone = replace(case, seqlens_q=(length,), seqlens_k=(length,))
+        shared = replace(alone, seqlens_q=(length,) * (OTHER_ROWS + 1), seqlens_k=(length,) * (OTHER_ROWS + 1))
         single, many = make_inputs(alone, self.device.kind), make_inputs(shared, self.device.kind)
         deterministic = self.backend.deterministic_switch != ""
         comparison = _OutputComparison(self._run_reproducible(single, deterministic))

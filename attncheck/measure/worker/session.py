@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from attncheck.attention.reference.structured import run_probe
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
-from attncheck.measure.worker.guarded_calls import DIRT, InputChanged, call_unchanged, fill_free_memory
+from attncheck.measure.worker.guarded_calls import DIRT, ForeignWrite, call_unchanged, fill_free_memory
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
 from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, make_decoy
 
@@ -147,8 +148,10 @@ class ParitySession:
             return self._measure_case(case, blank)
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except InputChanged as changed:
-            return replace(blank, violations=(str(changed),))
+        except ForeignWrite as write:
+            if self.shared is not None:
+                self.shared.forget()
+            return replace(blank, violations=(str(write),))
         except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if not is_out_of_memory(error):
                 return replace(blank, outcome="raised", reason=describe_exception(error))
@@ -175,8 +178,10 @@ class ParitySession:
                 call_ms=timed_call.ms,
                 **self._identify_kernels(timed_call, result.outputs),
             )
-        inputs = make_inputs(case, self.device.kind)
-        self._call_decoy(case)
+        shared = self.shared or SharedResults()
+        shared.begin(case)
+        self._call_decoy(case, shared)
+        inputs = shared.inputs_of(case, self.device.kind)
         outputs = timed_call(inputs)
         violations = find_malformed_outputs(inputs, outputs)
         if violations:
@@ -186,42 +191,45 @@ class ParitySession:
         if not self.judges:
             return blank
         began = time.perf_counter()
-        exact = reference_for(self.backend, self.device, inputs, self.shared)
-        scores = score_backend(self.backend, outputs, exact, self._run_yardstick(inputs))
+        exact = reference_for(self.backend, self.device, inputs, shared)
+        scores = score_backend(self.backend, outputs, exact, self._run_yardstick(inputs, outputs, shared))
         pattern = self._describe_patterns(outputs, exact, scores)
-        strict = self._run_deterministic(inputs)
+        strict, is_strict = self._run_deterministic(inputs), False
         if strict is not None:
-            strict_scores = score_backend(self.backend, strict, exact, mode="deterministic")
+            strict_scores = tuple(replace(score, mode="deterministic") for score in scores)
+            if not has_same_outputs(outputs, strict):
+                strict_scores = score_backend(self.backend, strict, exact, mode="deterministic")
+            is_strict = not self._list_wrong(case, scores)
             pattern = pattern or self._describe_patterns(strict, exact, strict_scores)
             scores += strict_scores
         is_wrong = bool(self._list_wrong(case, scores))
         later_scores, state = self._judge_later_call(inputs, outputs, exact, timed_call, is_wrong)
         scores += later_scores
-        if not state and self._causes_left and self._list_wrong(case, scores):
+        if is_wrong and not state and self._causes_left:
             self._causes_left -= 1
-            pattern = (*describe_cause(case, self._is_right), *pattern)
+            pattern = (*describe_cause(case, partial(self._is_right, deterministic=is_strict)), *pattern)
         pattern = (*state, *pattern)
         oracle_ms = 1e3 * (time.perf_counter() - began)
         kernels = self._identify_kernels(timed_call, outputs)
         return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
 
-    def _call_decoy(self, case: Case) -> None:
-        """Call the backend on a small case with other contents, so that results cached by shape are wrong."""
+    def _call_decoy(self, case: Case, shared: SharedResults) -> None:
+        """Call the backend on a small case's shapes with other contents, so that it must not keep anything by shape."""
         decoy = make_decoy(case)
         is_costly = self.backend.compiles or self.backend.plans or self.backend.sharding is not None
         is_same = decoy == replace(case, backward=False)
         if is_same or is_costly or case.cells > MAX_CELLS or refusal(self.backend, decoy, self.device):
             return
-        with contextlib.suppress(Exception):  # the case itself will report the error
-            self.backend.run(make_inputs(decoy, self.device.kind), False)
+        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+            self.backend.run(shared.inputs_of(decoy, self.device.kind), False)
 
-    def _is_right(self, case: Case) -> bool:
-        """Return whether the backend accepts a case and is right on it."""
+    def _is_right(self, case: Case, deterministic: bool) -> bool:
+        """Return whether the backend takes a case and is right on it, in one mode."""
         if refusal(self.backend, case, self.device):
             return False
         inputs = make_inputs(case, self.device.kind)
         try:
-            outputs = self.backend.run(inputs, False)
+            outputs = self.backend.run(inputs, deterministic)
         except Exception as error:
             if is_fatal_error(describe_exception(error)):
                 raise
@@ -305,16 +313,19 @@ class ParitySession:
         foreign = foreign_kernels(self.backend, names, self.others, complete=bool(timed_call.kernels))
         return {"kernels": own_kernels(self.backend, names), "foreign_kernels": foreign}
 
-    def _run_yardstick(self, inputs: Inputs) -> Outputs | None:
+    def _run_yardstick(self, inputs: Inputs, outputs: Outputs, shared: SharedResults) -> Outputs | None:
         """Return eager's outputs, None if the case is too large for it or eager is the backend itself."""
         case = inputs.case
         is_small = (
             case.scores <= MAX_YARDSTICK_SCORES[self.device.kind]
             and EAGER.bytes_per_score * case.scores < memory.free_bytes(self.device.kind) / 4
         )
-        if self.backend is EAGER or not is_small or case.dropout:
+        if not is_small or case.dropout:
             return None
-        return (self.shared or SharedResults()).eager_outputs(inputs)
+        if self.backend is EAGER:
+            shared.keep_eager(outputs)
+            return None
+        return shared.eager_outputs(inputs)
 
 
 class _TimedCall:
@@ -324,10 +335,11 @@ class _TimedCall:
         self._call, self._kind = call, kind
         self.count, self.ms = 0, 0.0
         self.kernels: tuple[str, ...] = ()
+        self._earlier: Outputs | None = None
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        outputs, kernels = call_unchanged(self._time_call, inputs)
-        self.kernels = self.kernels or kernels
+        outputs, kernels = call_unchanged(self._time_call, inputs, self._earlier)
+        self.kernels, self._earlier = self.kernels or kernels, outputs
         return outputs
 
     def _time_call(self, inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
@@ -342,8 +354,8 @@ class _TimedCall:
 
 
 def has_same_outputs(first: Outputs, later: Outputs) -> bool:
-    """Return whether two calls returned the same numbers, except the signs of zeros and the sinks' gradient."""
-    pairs = ((getattr(first, name), getattr(later, name)) for name in (*TENSORS, "lse"))
+    """Return whether two calls returned the same numbers, whatever the sign of a zero."""
+    pairs = ((getattr(first, name), getattr(later, name)) for name in (*TENSORS, "lse", "dsinks"))
     return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
 
 

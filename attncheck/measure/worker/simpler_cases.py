@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from attncheck.core.cases import UNBOUNDED, Case
 
-MAX_CELLS = 1 << 21  # score entries of a case that is run again once for each of its features
+MAX_NAMED = 3  # changes that make a wrong case right; of more, none is its cause
+MAX_CELLS = 1 << 21  # score entries of a case that is run again, once for each of its features
 PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
     ("without the window", {"window_size": (UNBOUNDED, UNBOUNDED)}),
     ("without chunks", {"attention_chunk": 0}),
@@ -44,7 +45,7 @@ def simplify(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, ...]:
-    """Return the changes that make a wrong case right; () if none does, or if trying them would take too long.
+    """Return what makes a wrong case right, in words: () if nothing alone does, or much, or it would take too long.
 
     Other values are tried too, so that the case is not right by chance.
     """
@@ -55,7 +56,7 @@ def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, .
         for words, simpler in simplify(case)
         if simpler != case and is_right(simpler) and is_right(replace(simpler, seed=case.seed + 1))
     ]
-    return (f"the same case is right {', or '.join(changes)}",) if changes else ()
+    return (f"the same case is right {', or '.join(changes)}",) if 0 < len(changes) <= MAX_NAMED else ()
 
 
 def make_decoy(case: Case) -> Case:

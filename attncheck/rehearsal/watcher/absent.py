@@ -90,7 +90,7 @@ def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
         else:
             text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
             found[name] = _Unused(ImportError(text, name=module.__name__))
-            _note(folder, "unused", f"{module.__name__}.{name}")
+            _note(folder, "removed", f"{module.__name__}.{name}")
     return _Completed(module, found)
 
 

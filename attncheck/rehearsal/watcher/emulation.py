@@ -61,22 +61,6 @@ def allow_in_modeling_utils(modeling_utils: Any) -> None:
         setattr(model_class, OLD_CHECK, classmethod(_enable))
 
 
-def keep_off_absent_devices(modeling_utils: Any) -> None:
-    """Make models load on the CPU if a trainer names a GPU's index (axolotl 0.19.0 utils/config, line 230)."""
-    model_class = modeling_utils.PreTrainedModel
-    original = vars(model_class)["from_pretrained"].__func__
-
-    @functools.wraps(original)
-    def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
-        if isinstance(options.get("device_map"), dict):
-            options["device_map"] = {
-                name: "cpu" if isinstance(device, int) else device for name, device in options["device_map"].items()
-            }
-        return original(cls, *arguments, **options)
-
-    model_class.from_pretrained = classmethod(from_pretrained)
-
-
 def _answer_yes(*arguments: Any, **options: Any) -> bool:
     return True
 

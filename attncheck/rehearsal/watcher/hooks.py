@@ -22,7 +22,8 @@ from typing import Any
 from . import absent, lifeline, outside, remote_code
 from .batches import watch_batches, watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
-from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
+from .devices import keep_off_absent_devices, keep_on_cpu
+from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
 from .stand_ins import cut_settings, find_rows, find_small_model, use_gloo_without_gpu
@@ -136,6 +137,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     from torch.optim import optimizer
 
     allow_in_torch(torch)
+    if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
+        keep_on_cpu(torch)
     original_backward = torch.Tensor.backward
 
     @functools.wraps(original_backward)
@@ -217,7 +220,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     """Watch every loaded or new model."""
     if os.environ.get("ATTNCHECK_EMULATED"):
         allow_in_modeling_utils(modeling_utils)
-    if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
+    if os.environ.get("ATTNCHECK_WITHOUT_CUDA") or os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_off_absent_devices(modeling_utils)
     model_class = modeling_utils.PreTrainedModel
 

@@ -43,7 +43,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     words = NOUNS.split() if name else list(MADE.texts)
     parts = list_parts(tokenizer, message["form"], message["has_fields"])
     conversations = list(make_conversations(message["documents"], message["seed"], words, parts))
-    rows = [make_row(conversation, message["form"], "reasoning" in parts) for conversation in conversations]
+    images: dict[str, Any] = {"images": []} if message["pictures"] == "tagged" else {}
+    rows = [make_row(conversation, message["form"], "reasoning" in parts) | images for conversation in conversations]
     (folder / FILE).write_text(json.dumps(conversations))
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)

@@ -259,7 +259,7 @@ def _read_index(folder: Path, words: Vocabulary) -> DocumentIndex:
 
 
 def _read_rows(folder: Path) -> tuple[DocumentIndex, int | None]:
-    """Return the rows of the user's own data, and the padding token."""
+    """Return the rows of the user's data, and the padding token."""
     from attncheck.rehearsal.worker import own_data, own_rows
 
     content = json.loads((folder / own_data.FILE).read_text())

@@ -177,12 +177,13 @@ class TurnFinder:
                 stop = next((number for number, start in enumerate(starts) if start >= place + len(turn)), last)
                 spans.append((conversation, at[place], stop, role))
                 row.found.add(turn_number)
-        begun = {conversation for conversation, *_ in spans}
-        first = {conversation: min(n for n in row.found if self.turns[n][0] == conversation) for conversation in begun}
+        kept = {conversation: [n for n in row.found if self.turns[n][0] == conversation] for conversation, *_ in spans}
         row.absent = {
             number
-            for number, (conversation, role, _) in enumerate(self.turns)
-            if role in ("user", "assistant") and number > first.get(conversation, number) and number not in row.found
+            for number, (conversation, role, turn) in enumerate(self.turns)
+            if conversation in kept and role in ("user", "assistant") and turn[:BEGINNING] not in text
+            # What is behind the last turn may have been cut off before rows were packed.
+            if min(kept[conversation]) < number and (number < max(kept[conversation]) or len(kept) == 1)
         }
         yield from sorted(spans, key=lambda span: span[1])
 

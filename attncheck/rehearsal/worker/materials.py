@@ -87,7 +87,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         multimodal.lay_pictures(documents, folder)
     (folder / "documents.json").write_text(json.dumps(documents))
     if has_pictures:
-        rows = multimodal.add_pictures(rows, documents, folder)
+        rows = multimodal.add_pictures(rows, documents, folder, message["pictures"] == "tagged")
+    elif message.get("pictures") == "tagged":  # the framework knows the column
+        rows = [{**row, "images": []} for row in rows]
     save_rows(rows, folder, not has_pictures)
     send(answer)
 
@@ -145,14 +147,14 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
         raise
     except Exception as error:  # the model's class may raise anything for sizes that do not fit
         raise build.Unbuildable(describe_error(error)) from error
-    markers = multimodal.name_markers(model.config)
+    markers = multimodal.name_markers(model.config, make_tokenizer(message["has_padding_token"]))
     tokenizer = make_tokenizer(message["has_padding_token"], markers)
     reason = multimodal.save_processor(model, tokenizer, CHAT_TEMPLATE, folder)
     check_tokenizer(folder)
     for config in (model.config, shrink.decoder_config(model.config), model.generation_config):
         set_special_tokens(config, tokenizer)
     model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
-    if not reason and message.get("takes_pictures"):
+    if not reason and message.get("pictures"):
         (folder.parent / multimodal.FOLDER).mkdir()
     return sum(parameter.numel() for parameter in model.parameters()), reason
 

@@ -7,6 +7,7 @@ it must give as many tokens as the model computes features, otherwise rows conta
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SIDE = 32  # pixels of a picture; processors resize it for the tower
 PICTURE_EVERY = 3  # one of so many documents has no picture
 FOLDER = "pictures"  # next to the model
+TAG = "<image>"  # the tag that LLaMA-Factory and ms-swift replace in a text
 # A turn is text, or parts: TRL's SFT splits every turn into parts if there is a processor.
 TURN_MACRO = (
     "{%- macro turn(content) -%}{%- if content is string -%}{{ content }}{%- else -%}{%- for part in content -%}"
@@ -80,7 +82,10 @@ def _make_first(classes: Any) -> Any:
     if isinstance(classes, Mapping):
         classes = tuple(classes.values())
     classes = classes if isinstance(classes, tuple) else (classes,)
-    return next(made for made in classes if made is not None)()
+    made = next((made for made in classes if made is not None), None)
+    if made is None:
+        raise ImportError("a part of it cannot be imported here (torchvision is missing?)")
+    return made()
 
 
 def _fit_pictures(processor: Any, config: Any) -> None:
@@ -182,15 +187,26 @@ def make_picture(number: int) -> Any:
     return Image.frombytes("RGB", (SIDE, SIDE), bytes(colours.flatten().tolist()))
 
 
-def name_markers(config: Any) -> dict[str, tuple[str, int]]:
+def name_markers(config: Any, plain_tokenizer: Any) -> dict[str, tuple[str, int]]:
     """Return the tokenizer's name of each marker in a configuration, with its text and number.
 
-    `image_token_id` and `image_token_index` are the number of the token that a processor reads as `image_token`.
+    `image_token_id` and `image_token_index` are the number of the token that a processor reads as `image_token`. A
+    framework may itself write the texts that released tokenizers have. The processor's class says them if it takes
+    `plain_tokenizer`, which has no markers.
     """
-    markers = {}
+    try:
+        parts, make = _collect_parts(config, plain_tokenizer)
+        plain = make(**parts)
+        opening, closing = re.fullmatch(r"(\W+)\w+(\W+)", plain.image_token).groups()  # type: ignore[union-attr]
+    except Exception:  # which is the class's own choice
+        plain, opening, closing = None, "<", ">"
+    markers: dict[str, tuple[str, int]] = {}
     for name, number in list_markers(config).items():
         attribute = name.removesuffix("_id").removesuffix("_index")
-        markers[attribute] = (f"<{attribute}>", number)
+        named = f"{opening}{attribute.removesuffix('_token') if plain else attribute}{closing}"
+        text = getattr(plain, attribute, None)
+        texts = {text for text, _ in markers.values()}
+        markers[attribute] = (text if isinstance(text, str) and text not in texts else named, number)
     return markers
 
 
@@ -207,12 +223,20 @@ def _name_file(folder: Path, number: int) -> Path:
 
 
 def add_pictures(
-    rows: Sequence[dict[str, Any]], documents: Sequence[Mapping[str, Any]], folder: Path
+    rows: Sequence[dict[str, Any]], documents: Sequence[Mapping[str, Any]], folder: Path, is_tagged: bool = False
 ) -> list[dict[str, Any]]:
-    """Return rows with the paths of their pictures; write them with pictures that a data set decodes."""
+    """Return rows with the paths of their pictures; write them with pictures that a data set decodes.
+
+    With `is_tagged` the text says where the picture is.
+    """
     numbers = [document.get("picture") for document in documents]
     paths = [[] if number is None else [str(_name_file(folder, number))] for number in numbers]
     laid = [{**row, "images": own} for row, own in zip(rows, paths, strict=True)]
+    if is_tagged:
+        for row in laid:
+            first, *others = row["messages"]
+            row["messages"] = [{**first, "content": f"{TAG} " * len(row["images"]) + first["content"]}, *others]
+        return laid
     try:
         import datasets
     except ImportError:

@@ -1,4 +1,4 @@
-"""Writes the first rows of the user's own data into a rehearsal's files of the same names, with each row's tokens.
+"""Writes the first rows of the user's data into a rehearsal's files of the same names, with each row's tokens.
 
 A launch names a file, a folder of files, or a repository with a snapshot in the Hub's local cache. Nothing is
 downloaded, and the original data are not changed.

@@ -227,7 +227,7 @@ def _explain_without_ends(evidence: Evidence, preference: Preference, slack: flo
 
 
 def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
-    """Return the fault if the answers have weights of their own; None if no weights give these gradients."""
+    """Return the fault if each answer has another weight; None if no weights give these gradients."""
     fit = fit_weights(evidence, definition)
     if fit is None or not fit.error <= slack:
         return None

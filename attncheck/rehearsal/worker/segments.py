@@ -33,7 +33,7 @@ class Segment:
 class DocumentIndex:
     """Finds documents by their words."""
 
-    is_own = False  # whether the documents are rows of the user's own data
+    is_own = False  # whether the documents are rows of the user's data
 
     def __init__(
         self, documents: Sequence[Document], vocabulary: Vocabulary = MADE, placeholders: Collection[int] = ()

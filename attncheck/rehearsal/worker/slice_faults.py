@@ -27,7 +27,7 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
     yield f"{here}'s slice only, in the order of its tokens", in_slice & same_document
     yield f"{here}'s slice only, and attends to the earlier documents in that", in_slice
     numbers = _number_documents(places, documents)
-    text = "its tokens attend to other ranks' documents: cu_seqlens describe each rank's slice, not the row"
+    text = "tokens attend to other ranks' documents: cu_seqlens describe each rank's slice, not the row"
     yield text, _equal(numbers) & before
     for other in ORDERS:
         if other != order and (other != "zigzag" or places.shape[1] % 2 == 0):

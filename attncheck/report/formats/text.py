@@ -117,7 +117,7 @@ def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
         yield from (Line((("unanswered     ", "yellow"),), f"{q.name}: {q.reason}") for q in open_questions)
     yield Line()
     hints = [f"why: attncheck explain {findings[0].code}"] if findings else []
-    hints += ["-v lists what was inconclusive"] * bool(report.skips and not verbose)
+    hints += ["-v lists the inconclusive rules"] * bool(report.skips and not verbose)
     yield from [Line(text=" · ".join(hints))] * bool(hints)
     yield Line(text=verdict)
 

@@ -26,15 +26,15 @@ def _make_overview(report: Report) -> Markup:
         [row_head(item.title), *([cell(badge(item.mark))] * is_judged), cell(item.text, "text")]
         for item in make_overview(report)
     )
-    head = ("part", *(("state",) * is_judged), "what it is")
-    remark = Markup() if is_judged else element("p", "Not judged here; use attncheck doctor.", class_="dim")
+    head = ("part", *(("state",) * is_judged), "details")
+    remark = Markup() if is_judged else element("p", "It was not judged; run attncheck doctor.", class_="dim")
     return element("div", make_table("The training stack", head, rows), remark)
 
 
 def _list_needs(section: DoctorSection | None) -> Iterator[Markup]:
     """Yield the needs that rules judged by, and what could not be examined."""
     if section is not None and section.needs:
-        yield element("p", f"Judged for {', '.join(section.needs)}.", class_="dim")
+        yield element("p", f"Rules for these needs were used: {', '.join(section.needs)}.", class_="dim")
     if section is not None and section.lost:
         lines = bullet_list(clip(line) for line in section.lost)
         yield element("div", element("p", "Could not be examined:"), lines)

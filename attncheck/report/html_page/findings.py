@@ -32,7 +32,7 @@ def findings_section(report: Report) -> Markup:
         cards.append(card)
         left -= byte_size(card)
     if omitted:
-        text = f"{omitted} finding{'s' * (omitted > 1)} more, not shown here; the JSON report has all"
+        text = f"{omitted} more finding{'s' * (omitted > 1)} not shown here; the JSON report has all of them"
         cards.append(element("p", text, class_="dim"))
     filters = _make_filters(findings) if len(findings) > 1 else Markup()
     return element("section", heading, filters, *cards)
@@ -87,7 +87,7 @@ def _iter_details(finding: Finding, repair: RepairSection | None) -> Iterator[Ma
         yield element("p", f"at {places}{more}", class_="dim")
     yield from (_make_fix(fix, name_step(fix, repair)) for fix in finding.fixes)
     page = page_of(finding.code)
-    link = [" · ", element("a", f"the page of {finding.code}", href=page)] if page else []
+    link = [" · ", element("a", f"rule page of {finding.code}", href=page)] if page else []
     why = element("code", f"attncheck explain {finding.code}")
     yield element("p", join(["why: ", why, *link]), class_="dim")
 

@@ -41,7 +41,7 @@ def make_page(report: Report, verbose: bool) -> str:
         _make_header(report),
         element("nav", *links, aria_label="Sections"),
         element("main", *(content for _, _, content in sections)),
-        element("footer", element("p", f"written by attncheck {__version__}; this page loads nothing")),
+        element("footer", element("p", f"written by attncheck {__version__}; this page loads no external files")),
         element("p", id="announced", class_="unseen", role="status", aria_live="polite"),
         element("script", Markup(_read_file("page.js"))),
     )
@@ -104,7 +104,7 @@ def _describe_examined(report: Report) -> Iterator[str]:
     sources = dict.fromkeys(launch.job.location.source for launch in launches_of(report))
     if sources:
         yield ", ".join(list(sources)[:MAX_SOURCES])
-    yield f"taken {snapshot.taken} by attncheck {snapshot.attncheck}"
+    yield f"created {snapshot.taken} by attncheck {snapshot.attncheck}"
 
 
 def _iter_sections(report: Report, verbose: bool) -> Iterator[tuple[str, str, Markup]]:

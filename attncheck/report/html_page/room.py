@@ -45,5 +45,5 @@ def take_rows(rows: Iterable[Markup], limit: int, columns: int, omitted: int = 0
         else:
             omitted += 1
     if omitted:
-        text = f"{omitted} row{'s' * (omitted > 1)} more, {REST}"
+        text = f"{omitted} more row{'s' * (omitted > 1)} {REST}"
         yield element("tr", element("td", text, colspan=columns, class_="dim"))

@@ -74,7 +74,7 @@ class SectionView:
     """How a section is shown, and its `title` on the page. Each function receives the report and the section.
 
     `blocks` yields what comes before the findings, `below` what follows them, ready to paste. `verdict` returns the
-    section's answer in one sentence, for the report of its own command. `testcases`, and `properties` as (name, value),
+    section's answer in one sentence, for its command's report. `testcases`, and `properties` as (name, value),
     are for JUnit. A section that `covers` the others summarises them: text shows their blocks only with --verbose.
     """
 

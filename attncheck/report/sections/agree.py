@@ -27,7 +27,7 @@ def blocks(report: Report, section: AgreeSection) -> Iterator[Block]:
         if model.remarks or model.notes:
             yield Bullets((*model.remarks, *model.notes))
         if model.reason or model.distance is None:
-            yield Paragraph(f"not known: {model.reason}")
+            yield Paragraph(f"unknown: {model.reason}")
             continue
         yield Bullets(tuple(_describe_sides(model)))
         yield text_table(f"Log-probabilities of {model.distance.tokens} tokens, in nats", HEAD, list(_iter_rows(model)))
@@ -83,7 +83,7 @@ def verdict(report: Report, section: AgreeSection) -> str:
     known = [model for model in section.models if model.distance is not None]
     wrong = [model for model in known if model.differs]
     if not known:
-        return "not known whether engine and trainer compute the same"
+        return "unknown whether engine and trainer compute the same"
     if wrong:
         return "the rollout engine and the trainer compute different log-probabilities"
     return "the rollout engine and the trainer compute the same, within rounding"

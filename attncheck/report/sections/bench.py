@@ -123,7 +123,7 @@ def describe_clocks(clocks: Iterable[Clocks]) -> str:
     low, high = min(c.sm_mhz_low for c in readings), max(c.sm_mhz_high for c in readings)
     power, heat = max(c.power_w for c in readings), max(c.temperature_c for c in readings)
     reasons = dict.fromkeys(reason for c in readings for reason in c.throttled)
-    throttling = f"held back by {', '.join(reasons)}" if reasons else "not held back"
+    throttling = f"throttled by {', '.join(reasons)}" if reasons else "not throttled"
     return f"clocks {low}–{high} MHz · up to {power} W and {heat} °C · {throttling}"
 
 

@@ -42,7 +42,7 @@ def verdict(report: Report, section: DiffSection) -> str:
 
 
 def testcases(report: Report, section: DiffSection) -> Iterator[TestCase]:
-    """Yield a test case for each fact that differs; findings are test cases of their own."""
+    """Yield a test case for each fact that differs; findings are separate test cases."""
     for difference in section.differences:
         yield TestCase(describe_subject(difference), "diff", "passed", "", describe_values(difference))
 

@@ -40,7 +40,7 @@ class OverviewItem:
 def blocks(report: Report, section: DoctorSection) -> Iterator[Block]:
     """Yield the overview."""
     items = make_overview(report)
-    yield Items(tuple((item.mark, item.title, item.text) for item in items), ("state", "part", "what it is"))
+    yield Items(tuple((item.mark, item.title, item.text) for item in items), ("state", "part", "details"))
 
 
 def make_overview(report: Report) -> tuple[OverviewItem, ...]:

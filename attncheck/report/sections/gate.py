@@ -33,7 +33,7 @@ def verdict(report: Report, section: GateSection) -> str:
 
 
 def testcases(report: Report, section: GateSection) -> Iterator[TestCase]:
-    """Yield a test case for each check; its findings are test cases of their own."""
+    """Yield a test case for each check; its findings are separate test cases."""
     for stage in section.stages:
         text = "its findings are separate tests" if stage.outcome == "found" else ""
         state = STATES.get(stage.outcome, "passed")

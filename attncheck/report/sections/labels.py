@@ -16,9 +16,9 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
         if launch.remarks:
             yield Bullets(launch.remarks)
         if launch.reason:
-            yield Paragraph(f"not known: {launch.reason}")
+            yield Paragraph(f"unknown: {launch.reason}")
             continue
-        yield Paragraph(f"It is meant to learn {launch.targets}.")
+        yield Paragraph(f"The launch should learn {launch.targets}.")
         rows = [(ROLE_TEXTS[count.role], str(count.learned), str(count.tokens)) for count in launch.counts]
         yield text_table("Learned tokens by role", ("role", "learned", "of"), rows)
         if launch.notes:
@@ -39,9 +39,9 @@ def verdict(report: Report, section: LabelsSection) -> str:
     if not known:
         return "unknown which tokens are learned"
     if wrong:
-        who = "it learns" if known == 1 else f"{wrong} of {known} launches learn"
+        who = "the launch learns" if known == 1 else f"{wrong} of {known} launches learn"
         return f"{who} other tokens than intended"
-    return f"{'it learns' if known == 1 else f'all {known} launches learn'} the intended tokens"
+    return f"{'the launch learns' if known == 1 else f'all {known} launches learn'} the intended tokens"
 
 
 def describe_launch(launch: LabelledLaunch) -> str:

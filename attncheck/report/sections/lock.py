@@ -15,10 +15,10 @@ def blocks(report: Report, section: LockSection) -> Iterator[Block]:
     left_out += [("lost", "not compared", text, "") for text in section.lost]
     shown = tuple(row[:3] for row in (*rows, *left_out) if not row[3])
     if shown:
-        yield Items(shown, ("", "what", "moved"))
+        yield Items(shown, ("", "what", "change"))
     if any(row[3] for row in rows):
-        titles = ("what", "severity", "code", "moved")
-        table = text_table("Everything that moved", titles, ((what, mark, code, t) for mark, what, t, code in rows))
+        titles = ("what", "severity", "code", "change")
+        table = text_table("Everything that changed", titles, ((what, mark, code, t) for mark, what, t, code in rows))
         yield Fold("Everything that changed since the lock", (table,))
 
 
@@ -40,11 +40,11 @@ def verdict(report: Report, section: LockSection) -> str:
     if not section.moves:
         return f"nothing changed since {section.date}"
     matter = len({move.code for move in section.moves if move.code})
-    return f"{len(section.moves)} changed since {section.date}" + ("" if matter else ", none of it matters")
+    return f"{len(section.moves)} changed since {section.date}" + ("" if matter else ", none of them matters")
 
 
 def testcases(report: Report, section: LockSection) -> Iterator[TestCase]:
-    """Yield a test case for each change; findings are test cases of their own."""
+    """Yield a test case for each change; findings are separate test cases."""
     for move in section.moves:
         if not move.code:
             yield TestCase(move.subject, "lock", "passed", move.reason, describe_move(move))

@@ -19,7 +19,7 @@ COLUMNS = (
 )
 LEGEND = (
     "predicted, not measured · from, to: the range from blocks, links, contention and launches · of flash/n: "
-    "iterations/s over those of a rank's own causal call / n · memory: of one GPU beyond its inputs, by the buffers"
+    "iterations/s as a share of a rank's own causal call / n · memory: one GPU's beyond its inputs, from its buffers"
 )
 
 
@@ -67,13 +67,13 @@ def prediction_tables(section: PredictionSection) -> Iterator[tuple[str, list[tu
             yield title, [(row.title, row) for row in rows]
     smaller = list(_fastest_of_each(section.predictions, largest))
     if smaller:
-        yield "predicted · smaller rings, by their size: the fastest scheme · forward + backward", smaller
+        yield "predicted · fastest scheme for each smaller ring size · forward + backward", smaller
 
 
 def _describe_ring(row: Prediction, gpus_per_node: int) -> str:
     nodes = f"{row.nodes} nodes × {gpus_per_node} GPUs" if row.nodes > 1 else "one node"
     ranks = f"{row.ring_size} rank{'s' * (row.ring_size > 1)}"
-    return f"{ranks}, {nodes} · {row.seqlen} tokens in all, {row.seqlen // row.ring_size} a rank"
+    return f"{ranks}, {nodes} · {row.seqlen} tokens in total, {row.seqlen // row.ring_size} per rank"
 
 
 def _fastest_of_each(rows: Sequence[Prediction], largest: int) -> Iterator[tuple[str, Prediction]]:

@@ -94,7 +94,7 @@ def _show_timings(section: RingSection) -> Iterator[Block]:
     parts += [f"neighbours {rates.link_gb_per_s:.1f} GB/s each way"] if rates.link_gb_per_s else []
     if clocks.sm_mhz_high:
         parts.append(f"{clocks.sm_mhz_low}-{clocks.sm_mhz_high} MHz, {clocks.power_w} W, {clocks.temperature_c} °C")
-        parts.append(f"held back by {', '.join(clocks.throttled)}" if clocks.throttled else "not held back")
+        parts.append(f"throttled by {', '.join(clocks.throttled)}" if clocks.throttled else "not throttled")
     if rates.copy_gb_per_s:
         yield Paragraph(" · ".join(parts))
     yield Bullets(section.conclusions)

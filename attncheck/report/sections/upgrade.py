@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from attncheck.core.results.upgrade import ChangedPackage, TrialStage, UpgradeEffect, UpgradeSection
 from attncheck.report.sections import Block, Items, Paragraph, Report, SectionView, TestCase
 
-NOT_KNOWN = "not known: "  # prefix of lost items if no table knows the packages
+NOT_KNOWN = "unknown: "  # prefix of lost items if no table knows the packages
 MARKS = {"same": "ok", "worse": "fail", "not_run": "-"}
 STAGE_WORDS = {"same": "as before", "worse": "worse", "not_run": "not run"}
 BASIS_WORDS = {
     "predicted": "predicted from tables and metadata; nothing was run",
-    "read": "read in the new code; nothing was run",
+    "read": "read from the new code; nothing was run",
     "tried": "tried in a temporary folder; the environment is unchanged",
 }
 
@@ -23,9 +23,9 @@ def blocks(report: Report, section: UpgradeSection) -> Iterator[Block]:
         yield Paragraph(describe_outcome(section))
     stages = [(MARKS[stage.outcome], stage.name, describe_stage(stage)) for stage in section.stages]
     lines = [
-        *(("ok", "fixed by it", describe_effect(effect)) for effect in section.fixes),
+        *(("ok", "fixed", describe_effect(effect)) for effect in section.fixes),
         *(("-", "refuted", text) for text in section.refuted),
-        *(("-", "not known", text) for text in section.unknown),
+        *(("-", "unknown", text) for text in section.unknown),
         *(("lost", "lost", text) for text in section.lost),
     ]
     if stages or lines:
@@ -47,7 +47,7 @@ def verdict(report: Report, section: UpgradeSection) -> str:
 
 
 def testcases(report: Report, section: UpgradeSection) -> Iterator[TestCase]:
-    """Yield a test case for each stage of a trial that broke nothing; findings are test cases of their own."""
+    """Yield a test case for each stage of a trial that broke nothing; findings are separate test cases."""
     for stage in section.stages:
         if stage.outcome != "worse":
             outcome = "passed" if stage.outcome == "same" else "skipped"
@@ -64,7 +64,7 @@ def describe_package(package: ChangedPackage) -> str:
 
 def describe_origin(package: ChangedPackage) -> str:
     """Return the wheel that was read, or that the package changes only because of another one."""
-    return package.wheel if package.named else "moves along"
+    return package.wheel if package.named else "changes with it"
 
 
 def describe_outcome(section: UpgradeSection) -> str:

@@ -7,7 +7,7 @@ from attncheck.core.results.prediction import Prediction
 from attncheck.core.shares import format_share
 from attncheck.ring.predict.memory import estimate_memory
 from attncheck.ring.predict.prediction import Question, explain_refusal, rank_schemes, time_passes
-from attncheck.ring.predict.schedules import LLAMA3, ULYSSES, kv_elements, q_elements
+from attncheck.ring.predict.schedules import LLAMA3, kv_elements, q_elements
 from attncheck.ring.predict.simulation import Machine
 from attncheck.ring.roofline import Shape
 
@@ -25,20 +25,19 @@ def draw_conclusions(
         *_describe_break_even(question, machine),
         *_compare_memory(question, rows, memory_bytes),
         *_describe_stride_costs(question, rows),
-        *_describe_unproven(rows),
     )
 
 
 def _describe_fastest(question: Question, rows: Sequence[Prediction]) -> Iterator[str]:
     ranked = rank_schemes(rows, question.ring_size, "forward_backward")
     if not ranked:
-        yield f"no scheme can run {question.seqlen} tokens over {question.ring_size} ranks"
+        yield f"no scheme can run {question.seqlen} tokens across {question.ring_size} ranks"
         return
     best = ranked[0]
     others = [row for row in ranked[1:] if row.low_ms < best.high_ms and row.scheme != best.scheme]
     close = f"; within the interval of {', '.join(dict.fromkeys(row.scheme for row in others))}" if others else ""
     yield (
-        f"{question.seqlen} tokens over {_count_gpus(question.ring_size)}: {best.title} is the fastest, "
+        f"{question.seqlen} tokens on {_count_gpus(question.ring_size)}: {best.title} is the fastest, "
         f"{_format_interval(best)} forward + backward, {best.tokens_per_s:.0f} tokens/s, "
         f"{format_share(best.efficiency)} of flash / n, limited by {best.limited_by}{close}"
     )
@@ -49,7 +48,7 @@ def _compare_ring_sizes(question: Question, rows: Sequence[Prediction]) -> Itera
     if len(bests) > 1:
         best = max(bests, key=lambda row: row.tokens_per_s / row.ring_size)
         yield (
-            f"most tokens/s for each GPU: rings of {best.ring_size} ({best.title}), "
+            f"most tokens/s per GPU: rings of {best.ring_size} ({best.title}), "
             f"{best.tokens_per_s / best.ring_size:.0f} tokens/s per GPU, if such a row fits"
         )
 
@@ -71,9 +70,9 @@ def _describe_break_even(question: Question, machine: Machine) -> Iterator[str]:
     if not faster:
         yield f"a ring of {n} is never faster than one GPU, up to {SEARCHED_SHARES[-1] * n} tokens"
         return
-    reached = f"from {good} on" if good else f"at no length up to {SEARCHED_SHARES[-1] * n}"
+    reached = f"from {good} tokens" if good else f"at no length up to {SEARCHED_SHARES[-1] * n}"
     yield (
-        f"a ring of {n} is faster than one GPU from about {faster} tokens on, and reaches "
+        f"a ring of {n} is faster than one GPU from about {faster} tokens, and reaches "
         f"{100 * GOOD_EFFICIENCY:.0f} % of one GPU's time / {n} {reached} (forward + backward)"
     )
 
@@ -103,7 +102,7 @@ def _compare_memory(question: Question, rows: Sequence[Prediction], memory_bytes
     fits = "fits into" if single <= memory_bytes else "does not fit into"
     yield (
         f"one layer's attention of the row {fits} one GPU ({_gib(single)} of {_gib(memory_bytes)}, inputs included); "
-        f"over {n} it needs {_gib(shared)} a GPU; other layers and weights are extra"
+        f"on {n} GPUs it needs {_gib(shared)} per GPU; other layers and weights are extra"
     )
 
 
@@ -119,11 +118,6 @@ def _describe_stride_costs(question: Question, rows: Sequence[Prediction]) -> It
     if len(strides) > 1 and question.ring_size > 1:
         prices = ", ".join(f"{row.heads_k_stride}: {row.ms:.4g} ms and {_mib(row.memory_bytes)}" for row in strides)
         yield f"heads_k_stride, forward + backward, memory beyond inputs: {prices}"
-
-
-def _describe_unproven(rows: Sequence[Prediction]) -> Iterator[str]:
-    if any(row.scheme == ULYSSES and row.outcome == "ok" for row in rows):
-        yield f"{ULYSSES}: its schedule has not yet been compared with a measured ring; the others have, on four H200"
 
 
 def _format_interval(row: Prediction) -> str:

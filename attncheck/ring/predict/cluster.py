@@ -49,7 +49,7 @@ def parse_links(text: str) -> tuple[LinkRate, ...]:
     for kind in (INNER_LINKS, OUTER_LINKS):
         names = [link.name for link in links if link.name in kind]
         if len(names) > 1:
-            raise BadUsage(f"--link names {' and '.join(names)}: one of {', '.join(kind)} at most")
+            raise BadUsage(f"--link names {' and '.join(names)}: name at most one of {', '.join(kind)}")
     return tuple(links)
 
 

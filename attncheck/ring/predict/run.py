@@ -58,7 +58,7 @@ def check_request(request: Request, ring_size: int, uses_gpu: bool) -> None:
     if ring_size > gpus_per_node and find_link(request.links, OUTER_LINKS) is None:
         nodes = -(-ring_size // gpus_per_node)
         raise BadUsage(
-            f"{ring_size} ranks at {gpus_per_node} GPUs a node are {nodes} nodes: name the network's rate, "
+            f"{ring_size} ranks with {gpus_per_node} GPUs per node are {nodes} nodes: name the network's rate, "
             f"--link {EXAMPLE} (GB/s one way for one GPU)"
         )
     can_measure = not uses_gpu or len(glob.glob("/dev/nvidia[0-9]*")) > 1
@@ -81,7 +81,7 @@ def make_question(snapshot: Snapshot, request: bench_shapes.Request, ring_size: 
     workload = bench.choose_workload(snapshot, uses_gpu, heads)
     seqlen = request.seqlen or SEQLENS[uses_gpu] * ring_size
     if seqlen < 2 * ring_size:
-        raise BadUsage(f"--seqlen {seqlen}, of the whole row, leaves {ring_size} ranks less than two tokens each")
+        raise BadUsage(f"--seqlen {seqlen}, of the whole row, leaves {ring_size} ranks fewer than two tokens each")
     return Question(
         seqlen,
         ring_size,

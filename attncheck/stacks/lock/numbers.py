@@ -40,7 +40,7 @@ def compare_numbers(locked: Lock, now: Lock, missing: Mapping[str, str]) -> Comp
     compared = sum(after is not None for pairs in (errors, repeats, speeds) for _, after in pairs)
     lacking = (
         (
-            "worst errors of parity",
+            "worst parity errors",
             [before for before, after in errors if after is None and before.backend not in gone],
         ),
         ("answers of determinism", [before for before, after in repeats if after is None]),

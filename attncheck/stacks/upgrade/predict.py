@@ -65,7 +65,7 @@ def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tu
         if is_installed if end is None else Version(package.version) <= Version(end):
             return ()
         reasons.append(f"no table has {package.name}" if end is None else f"the tables of {package.name} end at {end}")
-    return (f"not known: {'; '.join(reasons)}",) if reasons else ()
+    return (f"unknown: {'; '.join(reasons)}",) if reasons else ()
 
 
 def _describe_table(package: RequestedPackage) -> str:

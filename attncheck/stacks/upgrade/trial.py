@@ -103,9 +103,9 @@ def _run_stages(
         outcome.add("install", 0, f"into a temporary folder: {' '.join(map(_name_file, moves.tried))}")
         if "imports" in request.stages:
             _try_imports(request, before, judging, target, folder, outcome, report_progress)
-        beside = replace(target, extra_path=str(folder))
+        with_folder = replace(target, extra_path=str(folder))
         for name, run in _list_runs(request, before, report_progress):
-            _try_run(name, run, target, beside, judging, outcome)
+            _try_run(name, run, target, with_folder, judging, outcome)
 
 
 def _name_file(requirement: str) -> str:
@@ -152,15 +152,15 @@ def _try_run(
     name: str,
     run: Run,
     target: ExecutionTarget,
-    beside: ExecutionTarget,
+    with_folder: ExecutionTarget,
     judging: Judging,
     outcome: TrialOutcome,
 ) -> None:
     """Run one measurement with the new versions; without them too, if it has findings or no result."""
     try:
-        report = hide_folder(run(beside), beside.extra_path)
+        report = hide_folder(run(with_folder), with_folder.extra_path)
     except Unanswered as error:
-        reason = hide_folder(str(error), beside.extra_path)
+        reason = hide_folder(str(error), with_folder.extra_path)
         _judge_lost_run(name, reason, run, target, outcome)
         return
     kept = engine.add_findings(Report("upgrade", report.snapshot), report.findings, judging.select, judging.ignore)
@@ -169,7 +169,7 @@ def _try_run(
     verdicts = [verdict for verdict in report.verdicts if verdict.answer in ("pass", "warn", "fail")]
     outcome.add(name, _count_grave(new), f"{len(verdicts)} answers; {_describe_new(new)}")
     for question in report.unanswered:
-        outcome.leave_out(name, hide_folder(question.reason, beside.extra_path))
+        outcome.leave_out(name, hide_folder(question.reason, with_folder.extra_path))
 
 
 def _judge_lost_run(name: str, reason: str, run: Run, target: ExecutionTarget, outcome: TrialOutcome) -> None:

@@ -46,7 +46,7 @@ def run_task(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) ->
             raise
         missing = next(name for name in REQUIRED if name == error.name or importlib.util.find_spec(name) is None)
         where = f"the environment of {sys.executable}"
-        send({"unanswered": f"{missing} is not installed in {where}; `attncheck doctor` says more"})
+        send({"unanswered": f"{missing} is not installed in {where}; `attncheck doctor` gives details"})
 
 
 def load_task(name: str) -> Callable[..., None]:

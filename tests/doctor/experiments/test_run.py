@@ -50,3 +50,21 @@ def test_an_experiment_without_an_answer_is_lost_and_not_kept(monkeypatch: pytes
     monkeypatch.setattr(run, "_run", lambda python, snapshot: Experiments(lost=("the keys of a batch: it died",)))
     assert run.add_experiments(with_trainer(), "python").lost == ("experiment: the keys of a batch: it died",)
     assert isinstance(run.find_kept_experiments(with_trainer()), Absent)
+
+
+def test_a_trainer_that_could_not_be_made_is_lost_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    broken = Experiments(
+        (GradientMeasurement("llamafactory", "one batch", error="TypeError: no"),),
+        (
+            BatchMeasurement("llamafactory", "padded", "sdpa", error="TypeError: no"),
+            BatchMeasurement("llamafactory", "padding_free", "sdpa", error="ValueError: it has none"),
+        ),
+    )
+    monkeypatch.setattr(run, "_run", lambda python, snapshot: broken)
+    lost = run.add_experiments(with_trainer(), "python").lost
+    assert [text for text in lost if "llamafactory" in text] == [
+        "experiment: gradients of llamafactory: TypeError: no",
+        "experiment: batches of llamafactory: TypeError: no",
+    ]
+    assert run.add_experiments(with_trainer(), "python").lost == lost, "kept, and still not silent"

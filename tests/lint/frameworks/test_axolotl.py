@@ -386,7 +386,7 @@ def validate_configs(version: str, texts: list[str]) -> list[tuple[str, str]]:
         wheel = wheels.fetch_wheel("axolotl", version)
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
-    script = Path(__file__).parents[1] / "tools" / "axolotl_schema.py"
+    script = Path(__file__).parents[1] / "axolotl_schema.py"
     configs = json.dumps([{"num_epochs": 1, "learning_rate": 1e-5, **load_yaml(text)} for text in texts], default=str)
     process = subprocess.run(
         [sys.executable, str(script), str(wheel.path)], input=configs, capture_output=True, text=True, timeout=60
@@ -450,8 +450,8 @@ def test_the_table_of_names_says_what_the_wheel_says() -> None:
         wheel = wheels.fetch_wheel("axolotl", "0.19.0")
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
-    from tests.lint.tools.class_fields import read_package as read_archive
-    from tests.lint.tools.names_axolotl import read_base_fields
+    from tools.names.axolotl import read_base_fields
+    from tools.names.class_fields import read_package as read_archive
 
     fields = read_base_fields(read_archive(wheel.path, "axolotl"))
     known = {name: spans[-1] for name, spans in load_table("axolotl")["names"].items() if spans[-1][1] == "0.19.0"}

@@ -31,8 +31,8 @@ from tests.lint.framework_launches import (
     read_job,
 )
 from tests.lint.frameworks.ranges import check_range
-from tests.lint.tools.class_fields import read_package as read_archive
-from tests.lint.tools.names_ms_swift import NEW_PATHS, OLD_PATHS, read_fields
+from tools.names.class_fields import read_package as read_archive
+from tools.names.ms_swift import NEW_PATHS, OLD_PATHS, read_fields
 
 COMMAND = "swift sft --model Qwen/Qwen2.5-7B --dataset a b --torch_dtype bfloat16 --max_length 2048"
 FLASH_PACKING = " --attn_impl flash_attn --packing true"
@@ -402,7 +402,7 @@ def make_own_parser(version: str, kind: str) -> DataclassParser:
         wheel = wheels.fetch_wheel("ms-swift", version)
     except (subprocess.SubprocessError, OSError, IndexError):
         pytest.skip("no wheel to be had")
-    from tests.lint.tools.class_fields import Package
+    from tools.names.class_fields import Package
 
     folder = Path(spec.origin).parent
     texts = {

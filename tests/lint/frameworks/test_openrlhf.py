@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import re
@@ -28,6 +27,7 @@ from attncheck.lint.frameworks.openrlhf import names, tables
 from tests import snapshots as s
 from tests.lint.frameworks.ranges import check_range
 from tests.wheels import CACHE
+from tools.names.openrlhf import parser_rows
 
 CORPUS = sorted((Path(__file__).parents[2] / "data" / "launch" / "openrlhf").glob("*.sh"))
 FLAT, NEWEST = "0.9.9", "0.11.2"
@@ -424,15 +424,10 @@ def test_every_name_of_the_last_flat_release_leads_to_the_first_dotted_one() -> 
 
 
 def test_the_table_is_what_the_wheels_say() -> None:
-    path = Path(__file__).parents[1] / "tools" / "names_openrlhf.py"
-    spec = importlib.util.spec_from_file_location("names_openrlhf", path)
-    assert spec is not None and spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
     for version in (FLAT, NEWEST):
         for file in sorted((unpack_wheel(version) / "openrlhf" / "cli").glob("train_*.py")):
             trainer = {"train_ppo_ray": "ppo"}.get(file.stem, file.stem.removeprefix("train_"))
-            rows = {name[2:]: row[0] for name, row in tool.parser_rows(file.read_text()).items()}
+            rows = {name[2:]: row[0] for name, row in parser_rows(file.read_text()).items()}
             assert rows == {name: option.nargs for name, option in names.parser_options(trainer, version).items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -131,6 +132,7 @@ def cut_text(
     real_data: bool = False,
     processes: int = 2,
     files: Mapping[str, str] = MappingProxyType({}),
+    has_tower: bool = False,
     **packages: str,
 ) -> tuple[JobCut, cutting.CutLaunch]:
     """Return how a launch is cut, and what would run; `files` are those next to it, `packages` what is installed."""
@@ -141,6 +143,7 @@ def cut_text(
     sources = {path: Source(path, content, "yaml") for path, content in files.items()}
     (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not available here"), sources.get)
     materials = cutting.make_materials(read, STAGE, 30, uses_gpu, processes, full_model, real_data)
+    materials = replace(materials, has_tower=has_tower)
     cut = cutting.cut_job(read, materials)
     return cut, cutting.cut_launch(read, cut, {}, STAGE, materials)
 
@@ -579,6 +582,26 @@ def test_no_launcher_sets_what_guards_a_launch(before: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("former", "change", "has_tower", "expected"),
+    [
+        ("", "", True, "tagged"),
+        ("", "", False, ""),
+        ("cutoff_len: 2048", "cutoff_len: 128", True, ""),
+        ("stage: sft", "stage: dpo", True, ""),
+    ],
+)
+def test_llamafactory_takes_pictures_if_the_model_does(
+    former: str, change: str, has_tower: bool, expected: str
+) -> None:
+    cut, _ = cut_text(LLAMAFACTORY.replace(former, change), "yaml", has_tower=has_tower)
+    columns = json.loads(cut.files["dataset_info.json"])["rehearsal"]["columns"]
+    assert cut.pictures == expected
+    assert ("images" in columns) == bool(expected)
+    if cut.objective.preference is None:  # train/sft/trainer.py: each batch's own mean if there is a processor
+        assert (cut.objective.normalisations[0] == "batch_tokens") == has_tower
+
+
+@pytest.mark.parametrize(
     ("options", "version", "expected"),
     [
         ("", "1.16.0", True),
@@ -590,4 +613,4 @@ def test_no_launcher_sets_what_guards_a_launch(before: str) -> None:
 )
 def test_trl_takes_pictures_if_it_collates_them(options: str, version: str, expected: bool) -> None:
     launch = f"trl sft --model_name_or_path a/b --dataset_name own/data --output_dir out {options}\n"
-    assert cut_text(launch, trl=version)[0].takes_pictures == expected
+    assert cut_text(launch, trl=version)[0].pictures == ("column" if expected else "")

@@ -214,7 +214,7 @@ FLASH = f"{SFT_COMMAND} --packing --attn_implementation flash_attention_2"
     ("text", "snapshot", "part", "since", "until"),
     [
         (f"{SFT_COMMAND} --packing --packing_strategy wrapped", h200(), "packing_strategy wrapped", "0.19.1", ""),
-        (f"{SFT_COMMAND} --packing", h200(), "joins documents without borders", "", "0.19.1"),
+        (f"{SFT_COMMAND} --packing", h200(), "joins documents without boundaries", "", "0.19.1"),
         (f"{SFT_COMMAND} --packing --packing_strategy bfd-requeue", h200(), "a mask of ones", "0.29.1", "1.0.0"),
         (f"{SFT_COMMAND} --padding_free", h200(), "packs without positions", "0.19.1", "0.23.1"),
         (f"{SFT_COMMAND} --padding_free", OLD, "packs without positions", "0.16.1", "0.23.1"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+DEVICE = "cuda" if os.environ.get("ON_CUDA") else "cpu"
 FAULT = os.environ.get("PLANTED_FAULT", "")
 
 
@@ -28,12 +29,12 @@ def pack(documents: list[list[int]], length: int) -> list[list[list[int]]]:
 
 
 def make_batch(row: list[list[int]]) -> dict[str, torch.Tensor]:
-    tokens = torch.tensor([[token for document in row for token in document]])
-    positions = torch.cat([torch.arange(len(document)) for document in row])[None]
+    tokens = torch.tensor([[token for document in row for token in document]], device=DEVICE)
+    positions = torch.cat([torch.arange(len(document), device=DEVICE) for document in row])[None]
     labels = tokens.clone()
     labels[positions == 0] = -100  # nothing before it predicts a document's first token
     if FAULT == "positions":
-        positions = torch.arange(tokens.shape[1])[None]
+        positions = torch.arange(tokens.shape[1], device=DEVICE)[None]
     return {"input_ids": tokens, "position_ids": positions, "labels": labels}
 
 
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--seq-len", type=int, default=4096)
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).to(DEVICE)
     texts = [row["text"] for row in json.loads(Path(options.data).read_text())]
     documents = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in texts]
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 from pathlib import Path
@@ -29,21 +30,40 @@ def encode(processor, row):
     return made
 
 
-def collate(rows, token, padding, packs):
-    """Return the batch of encoded rows."""
+def place(model, rows):
+    """Return the positions of packed rows: if the model has more than one axis, the text's own and those of each."""
+    texts = [torch.arange(row["input_ids"].shape[1])[None] for row in rows]
+    if FAULT == "positions_run_on":
+        return torch.arange(sum(text.shape[1] for text in texts))[None]
+    body = model.model
+    if not hasattr(body, "get_rope_index") or FAULT == "positions_of_text":
+        return torch.cat(texts, 1)
+    names = inspect.signature(body.get_rope_index).parameters
+    axes = [body.get_rope_index(**{name: value for name, value in row.items() if name in names})[0] for row in rows]
+    if FAULT == "positions_not_packed":
+        longest = max(axis.shape[2] for axis in axes)
+        return torch.cat([torch.nn.functional.pad(axis, (0, longest - axis.shape[2])) for axis in axes], 1)
+    packed = torch.cat(axes, 2)
+    if FAULT == "positions_of_axes":
+        return packed
+    own = packed[:1] if FAULT == "text_by_time" else torch.cat(texts, 1)[None]
+    return torch.cat([own, packed])
+
+
+def collate(rows, token, padding, positions):
+    """Return the batch of encoded rows, packed if there are positions of them."""
     texts = [name for name in rows[0] if rows[0][name].shape == rows[0]["input_ids"].shape]
     pixels = sorted({name for row in rows for name in row} - set(texts))
     lengths = [row["input_ids"].shape[1] for row in rows]
     batch = {name: torch.cat([row[name] for row in rows if name in row]) for name in pixels}
     if FAULT == "other_picture":
         batch["pixel_values"] = batch["pixel_values"].flip(0)
-    if packs:
+    if positions is not None:
         batch |= {name: torch.cat([row[name] for row in rows], 1) for name in texts}
-        batch["position_ids"] = torch.cat([torch.arange(length) for length in lengths])[None]
-        if FAULT == "positions_run_on":
-            batch["position_ids"] = torch.arange(sum(lengths))[None]
+        batch["position_ids"] = positions
         labels = batch["input_ids"].clone()
-        labels[batch["position_ids"] == 0] = IGNORED
+        starts = torch.tensor([0, *lengths[:-1]]).cumsum(0)
+        labels[:, starts] = IGNORED
     else:
         longest = max(lengths)
         fills = {name: padding if name == "input_ids" else 0 for name in texts}
@@ -84,7 +104,8 @@ def main() -> None:
     size = options.per_device_train_batch_size
     for step in range(options.max_steps):
         encoded = [encode(processor, row) for row in rows[step * size : (step + 1) * size]]
-        batch = collate(encoded, token, processor.tokenizer.pad_token_id, options.packing)
+        positions = place(model, encoded) if options.packing else None
+        batch = collate(encoded, token, processor.tokenizer.pad_token_id, positions)
         if FAULT == "no_pixels":
             batch["pixel_values"] = torch.zeros_like(batch["pixel_values"])
         model(**batch, use_cache=False).loss.backward()

@@ -33,8 +33,8 @@ def by_documents(compute, find_borders, dim: int):
 
 
 class DeltaNetLeaks(Packed):
-    """huggingface/transformers#46093, #46859, modelscope/ms-swift#9618, NVIDIA-NeMo/Automodel#2147: nothing of a
-    linear attention layer begins anew with a document."""
+    """huggingface/transformers#46093, #46859, modelscope/ms-swift#9565, #9618, NVIDIA-NeMo/Automodel#2147,
+    EvolvingLMMs-Lab/lmms-engine#167: nothing of a linear attention layer begins anew with a document."""
 
     def load(self):
         model = super().load()

@@ -76,7 +76,7 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     if request.get("stamps"):
         from .packages import stamps
 
-        answer["stamps"] = stamps.digest_stamps(installed, site_dirs)
+        answer["stamps"] = stamps.digest_stamps(installed, site_dirs, request["stamps"] == "all")
     answer["links"] = _collect_section(
         lost, "links", lambda: known(_collect_links(installed, site_dirs, request)), unreadable("reading them failed")
     )

@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"flash-attn-4 {version} does not contain the flash_attn module that verl imports",
         subject=f"flash-attn-4 {version}",
-        evidence=("static lane: no distribution flash-attn", f"this environment: {describe_wheel_tags(snapshot)}"),
+        evidence=("static lane: flash-attn was not found", f"this environment: {describe_wheel_tags(snapshot)}"),
         fixes=flash_attn_fixes(snapshot),
     )
 

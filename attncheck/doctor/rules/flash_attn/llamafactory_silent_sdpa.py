@@ -27,7 +27,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=(f"LLaMA-Factory {version} silently replaces `flash_attn: fa2` by sdpa: flash-attn is not installed"),
         subject=f"llamafactory {version}",
-        evidence=("static lane: no distribution flash-attn",),
+        evidence=("static lane: flash-attn was not found",),
         fixes=(
             Fix("say what runs", "setting", "flash_attn: sdpa"),
             *install_flash_attn_package(snapshot),

@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     attempt = outcome if outcome and "flash_attn" in outcome.message else None  # otherwise it failed before that import
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf")
     evidence = (
-        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"
+        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: flash-attn was not found"
     )
     yield Problem(
         message=(f"OpenRLHF {openrlhf.version} cannot start: it always imports flash-attn, which is not installed"),

@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"verl {verl} always loads a critic with flash_attention_2, but flash-attn is not installed",
         subject=f"verl {verl}",
-        evidence=("static lane: no distribution flash-attn",),
+        evidence=("static lane: flash-attn was not found",),
         fixes=(
             *install_flash_attn_package(snapshot),
             Fix("train without a critic", "setting", "algorithm.adv_estimator=grpo"),

@@ -85,7 +85,7 @@ def _missing_package_problem(
     framework_installed = isinstance(snapshot.package(job.framework), Known)
     return Problem(
         message=f"{describe_job(job)} needs {package}, which is not installed: {reason}",
-        evidence=(f"static lane: no distribution {package}",),
+        evidence=(f"static lane: {package} was not found",),
         fixes=(*install_fixes, *other_fixes),
         subject=package,
         predicted=not framework_installed and not snapshot.lists("torch"),

@@ -67,11 +67,14 @@ def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Problems:
 
 def _unproven_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
     """Return one problem about all names that nothing available accepts and that are not proven to be refused."""
-    names = f"{settings[0].name} is" if len(settings) == 1 else f"{len(settings)} names are"
+    is_one = len(settings) == 1
+    names = f"{settings[0].name} is not an option" if is_one else f"{len(settings)} names are not options"
+    listed = "" if is_one else f": {_list_names(settings)}"
     return Problem(
-        message=f"{names} not among those of {job.framework} {job.version}: {_list_names(settings)}",
+        message=f"{names} of {job.framework} {job.version}{listed}",
         evidence=(
-            "no source that was read defines them, but not all of the program was read; left unchanged",
+            f"no source that was read defines {'it' if is_one else 'them'}, but not all of the program was read; left "
+            "unchanged",
             *([", ".join(unknown.name for unknown in settings)] if len(settings) > MAX_NAMES_SHOWN else []),
         ),
         subject=describe_job(job),

@@ -21,7 +21,7 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(snapshot.devices, Unreadable):
         need(snapshot.devices, "the list of GPUs")
     yield Problem(
-        message=f"{describe_job(job)} trains on GPUs, but a job on this machine would not see any",
+        message=f"{describe_job(job)} trains on GPUs, but none is visible on this machine",
         evidence=(_gpu_evidence(snapshot),),
         fixes=(
             Fix("judge the launch for the machine that will run it", "advice", "attncheck lint --target h100x8 …"),

@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Problems:
     attempt = outcome if outcome and "flash_attn" in outcome.message else None  # otherwise it failed before that import
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")
     evidence = (
-        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"
+        f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: flash-attn was not found"
     )
     flash_attn_4_evidence = (
         ("flash-attn-4 is installed, but has no flash_attn_interface",) if snapshot.has("flash-attn-4") else ()

@@ -171,19 +171,8 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `packing` alone: its mask is all ones, and only flash attention over one row uses the positions."""
-    is_pretraining = reading.stage == "pt"
-    constraint = reading.find_constraint(constraints.JOINED_TEXTS if is_pretraining else constraints.MASK_OF_ONES)
-    if constraint is None or not reading.mixes_documents:
-        return
-    if is_pretraining:
-        yield SettingProblem(
-            "wrong",
-            "stage pt joins texts into rows without borders, so they attend to each other",
-            (constraint.evidence,),
-            reading.find_location("packing", "stage"),
-            advice="packing: false, if texts must not attend to each other",
-            mild=True,
-        )
+    constraint = reading.find_constraint(constraints.MASK_OF_ONES)
+    if constraint is None or not reading.mixes_documents or reading.stage == "pt":  # joined rows are what pt trains on
         return
     is_neat_broken = not reading.is_at_least(NEAT_PACKING_BY_POSITIONS) and is_at_least(
         reading.transformers, MASKS_ARE_BOOL

@@ -1,9 +1,10 @@
 """Scales down a launch of LLaMA-Factory's SFT or DPO, and determines its objective.
 
 Sources for `stage: sft`, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its
-dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`), data/processor/supervised.py (`train_on_prompt`,
-off: only answers are trained, each with the template's end token; `mask_history`: only the last answer),
-hparams/model_args.py. The loss is that of transformers' Trainer.
+dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`; a column with paths of pictures, to which
+"<image>" in the text points), data/processor/supervised.py (`train_on_prompt`, off: only answers are trained, each
+with the template's end token; `mask_history`: only the last answer), hparams/model_args.py. The loss is that of
+transformers' Trainer; if the model has a processor, each batch's mean (train/sft/trainer.py:68).
 
 Sources for `stage: dpo`: data/converter.py (`ranking`: a prompt, a chosen and a rejected answer as text),
 train/dpo/trainer.py (`losses.mean()` over a batch's pairs, divided by the accumulation because
@@ -17,6 +18,7 @@ import json
 from attncheck.lint.fields import (
     DROP,
     OFF_VALUES,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
@@ -62,13 +64,14 @@ DATASET_INFO = {
         },
     }
 }
+PICTURE_COLUMNS = {"messages": "messages", "images": "images"}
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `llamafactory-cli train` or of its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo"):
         return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; sft and dpo are"
-    objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
+    objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job, materials.has_tower)
     if isinstance(objective, str):
         return objective
     requested = get_setting(job, "flash_attn") or ""
@@ -92,6 +95,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "ref_model": DROP,  # without it, the model is its own reference (train/trainer_utils.py `create_ref_model`)
     }
     information = DATASET_INFO if objective.preference is None else RANKING_INFO
+    has_pictures = objective.preference is None and materials.has_tower and materials.max_length >= PICTURE_LENGTH
+    if has_pictures:
+        information = {"rehearsal": {**information["rehearsal"], "columns": PICTURE_COLUMNS}}
     return JobCut(
         sets,
         "messages" if objective.preference is None else "preference_text",
@@ -99,6 +105,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         environ={} if materials.uses_gpu else {"NPROC_PER_NODE": str(materials.processes)},
         command=("llamafactory-cli", "train", "{file}"),
         program=PROGRAM if misses_program(launch) else "",
+        pictures="tagged" if has_pictures else "",
         files={"dataset_info.json": json.dumps(information)},
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
@@ -112,9 +119,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     )
 
 
-def _read_answers(job: Job) -> Objective:
+def _read_answers(job: Job, has_processor: bool) -> Objective:
     """Return the objective over whole documents or over answers."""
     targets: Targets = "all" if is_on(job, "train_on_prompt") else "last" if is_on(job, "mask_history") else "assistant"
+    if has_processor:
+        source = f"llamafactory {job.version} train/sft/trainer.py: each batch's mean if there is a processor"
+        return Objective(targets, ("batch_tokens", *TRAINER_NORMALISATIONS), source)
     source = f"llamafactory {job.version}: transformers' mean over num_items_in_batch"
     return Objective(targets, TRAINER_NORMALISATIONS, source)
 

@@ -142,7 +142,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
         strategy = "bfd" if reading.is_at_least(BFD_DEFAULT_SINCE) else "ffd"
         yield SettingProblem(
             "wrong",
-            "packing_strategy wrapped joins documents without borders, so they attend to each other",
+            "packing_strategy wrapped joins documents without boundaries, so they attend to each other",
             (chosen.evidence,),
             reading.find_location("packing_strategy", "packing"),
             {"packing_strategy": strategy},
@@ -151,7 +151,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     elif joined is not None:
         yield SettingProblem(
             "wrong",
-            f"packing of trl {reading.version} joins documents without borders, so they attend to each other",
+            f"packing of trl {reading.version} joins documents without boundaries, so they attend to each other",
             (joined.evidence,),
             reading.find_location("packing"),
             {"packing": "off"},

@@ -20,6 +20,7 @@ from dataclasses import replace
 from attncheck.lint.fields import (
     DROP,
     OFF_VALUES,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
@@ -77,7 +78,6 @@ OTHER_MODELS = (
     "ref_model_name_or_path",
 )
 PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for pictures since
-PICTURE_LENGTH = 256  # tokens of a document with its picture
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
@@ -139,7 +139,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         foreign=foreign,
         driver="trl" if is_policy or form == "prompts" else "",
         data=named if job.trainer == "sft" else "",
-        takes_pictures=takes_pictures,
+        pictures="column" if takes_pictures else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),

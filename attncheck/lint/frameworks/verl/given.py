@@ -25,6 +25,7 @@ LONG_OPTIONS = (
     *("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun", "--info"),
 )
 OWN_CONFIG = re.compile(r"(?:^|/)verl/(?:\w+/)*config/")  # the package's own, which commands override
+TRAINER_MODULE = "verl.trainer.ppo.ray_trainer."
 PPO_KEY_PREFIXES = ("actor_rollout_ref.", "critic.model.")
 
 
@@ -127,6 +128,8 @@ def find_trainer(launch: Launch) -> str:
     """Return the verl trainer that a launch starts ("sft", "ppo", "grpo"); "" if it starts none."""
     if not launch.words and OWN_CONFIG.search(launch.source.name):
         return ""  # its command sets what such a file leaves open
+    if launch.words and "=" in launch.words[0].text:
+        return ""  # the rest of a command that a broken continuation ended
     inputs = parse_hydra_inputs(launch)
     if inputs.module.startswith("verl.") and launch.words:
         script = inputs.module.rpartition(".")[2]
@@ -135,6 +138,9 @@ def find_trainer(launch: Launch) -> str:
         return _find_algorithm(inputs) if "ppo" in script or "async" in script else ""
     if inputs.module.endswith(".py") and any(_is_foreign_option(word) for word in inputs.unrecognized_words):
         return ""
+    names = [name for name in launch.trainers or () if name.startswith("verl.")]
+    if names and all(name.startswith(TRAINER_MODULE) for name in names) and "RayPPOTrainer" not in " ".join(names):
+        return ""  # it evaluates with the trainer's own helpers
     keys = [setting.name for setting in inputs.entries] + [override.key for override in inputs.overrides]
     if any(key.startswith(PPO_KEY_PREFIXES) for key in keys):
         return _find_algorithm(inputs)

@@ -1,6 +1,6 @@
 """verl's configurations by release: modules, groups, keys and defaults, as Hydra composes them.
 
-The table is `names/verl.json`, written by `tests/lint/tools/names_verl.py` from the wheels 0.2.0.post2 to 0.9.1 (every
+The table is `names/verl.json`, written by `tools/names/verl.py` from the wheels 0.2.0.post2 to 0.9.1 (every
 file of trainer/config and experimental/*/config). Each composition was compared with Hydra's own.
 """
 

@@ -14,7 +14,7 @@ from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
 from attncheck.lint.frameworks.verl.values import Values, compose_values, is_within, parse_scalar
 
 # Keys that moved, in both directions; the first whose other name exists in this release is used. They were found by
-# comparing the compositions of successive releases (tests/lint/tools/names_verl.py) and reading the code.
+# comparing the compositions of successive releases (tools/names/verl.py) and reading the code.
 MOVED_KEYS = (
     (r"critic\.model\.fsdp_config\.(.+)", r"critic.fsdp.\1"),  # 0.8.0
     (r"critic\.fsdp\.(.+)", r"critic.model.fsdp_config.\1"),
@@ -111,15 +111,15 @@ class _Composition:
             self.values_by_key[entry.name] = parse_scalar(entry.value)
 
     def check_entry(self, entry: Setting) -> Iterator[UnknownSetting]:
-        """Yield a file's key if it is unknown; because a file may add keys, only keys of other releases count."""
+        """Yield a file's key if it has another name in this release; a file may add all other keys."""
         table = entry.name.partition(".")[0]
         if table in ("defaults", "hydra"):
             return
         if self.is_among(entry.name, self.default_keys) or self.allows_new_key(entry.name):
             return
-        new_key, since = self.find_moved_key(entry.name), self.find_change_release(entry.name)
-        if new_key or since:
-            yield UnknownSetting(entry.name, entry.location, (new_key,) if new_key else (), since)
+        new_key = self.find_moved_key(entry.name)
+        if new_key:
+            yield UnknownSetting(entry.name, entry.location, (new_key,), self.find_change_release(entry.name))
 
     def apply_override(self, override: Override) -> UnknownSetting | None:
         """Apply an override; return it as unknown if Hydra refuses it."""

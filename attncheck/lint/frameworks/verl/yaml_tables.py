@@ -11,7 +11,7 @@ from attncheck.lint.files.edit_text import quote_value
 def add_keys(source: Source, entries: Sequence[Setting], new_values: Mapping[str, str]) -> Iterator[Edit]:
     """Yield the edits that add `new_values` to a file, each below the head of the innermost existing table.
 
-    Raises `ValueError` for a table without a line of its own (`a: {b: 1}`).
+    Raises `ValueError` for a table that shares its line (`a: {b: 1}`).
     """
     by_table: dict[str, dict[str, str]] = {}
     for key, value in new_values.items():

@@ -67,7 +67,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _judge_own(evidence: Evidence) -> CheckResult:
-    """Judge batches of the user's own rows: labels against tokens, and duplicate rows."""
+    """Judge batches of the user's rows: labels against tokens, and duplicate rows."""
     enter = evidence.step.labels_enter
     return CheckResult(
         "batch",

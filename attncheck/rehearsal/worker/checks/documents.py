@@ -21,7 +21,7 @@ from attncheck.rehearsal.worker.truth import token_errors
 # cache.
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault if it reduces the distance to less than this share
-SEES = "its tokens attend to"  # the beginning of a hypothesis that explains the difference
+SEES = "tokens attend to"  # the beginning of a hypothesis that explains the difference
 MEANT = re.compile(r"lora_dropout|neftune")  # set only by launches, for adapters or noise
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
 UNJUDGED = "the hidden states of the step were not recorded"
@@ -164,18 +164,18 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     hidden = evidence.truth.hidden_of_row
     follows_others = bool((own[: piece.segment.start] >= 0).any())
     if follows_others:
-        yield "its tokens attend to earlier documents in the row", hidden(row, given, everything & inside)
+        yield "tokens attend to earlier documents in the row", hidden(row, given, everything & inside)
     if follows_others and reset != given:
         yield (
-            "its tokens attend to earlier documents in the row (positions restart in each)",
+            "tokens attend to earlier documents in the row (positions restart in each)",
             hidden(row, reset, everything & inside),
         )
     if bool((own < 0).any()):
-        yield "its tokens attend to padding", hidden(row, given, everything)
+        yield "tokens attend to padding", hidden(row, given, everything)
     yield from _list_pictures(evidence, piece)
-    yield "its tokens attend to later tokens: attention is not causal", hidden(row, reset, same)
+    yield "tokens attend to later tokens: attention is not causal", hidden(row, reset, same)
     yield (
-        "its tokens attend to the whole row, later tokens included: attention is not causal",
+        "tokens attend to the whole row, later tokens included: attention is not causal",
         hidden(row, given, torch.ones(length, length, dtype=torch.bool)),
     )
     if given != reset:
@@ -232,7 +232,7 @@ def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, 
     wrong = token_errors(actual, evidence.describe(piece).hidden) > evidence.hidden_limit
     window = int(wrong.nonzero()[0]) if bool(wrong.any()) else 0
     if window:
-        text = f"its tokens attend only to the last {window} tokens: a window that the model does not have"
+        text = f"tokens attend only to the last {window} tokens: a window that the model does not have"
         yield text, evidence.truth.hidden_of_row(row, positions, visible & ~causal(length).tril(-window))
 
 

@@ -32,6 +32,6 @@ def says(findings: str) -> bool:
     if "own.a" in findings:
         return "does not know 3 names of own.*; did you mean data.*?" in findings and findings.count("message=") == 1
     if "--own_option" in findings:
-        return "2 names are not among those of" in findings and "severity='error'" not in findings
+        return "2 names are not options of" in findings and "severity='error'" not in findings
     is_known = "does not know " in findings or "drops hub_private_repos silently" in findings
     return is_known and ("--data.max_len" in findings or "does not know --ptx_coef" in findings)

@@ -28,8 +28,10 @@ class OwnCodeLinker:
         """
         own_files = list(_iter_files(paths, folders))
         modules = [module for module, _ in own_files]
-        beside = {os.path.dirname(path) for path in paths}
-        hidden = [name for name in self.linker.providers if any(_holds(folder, name) for folder in (*beside, *folders))]
+        siblings = {os.path.dirname(path) for path in paths}
+        hidden = [
+            name for name in self.linker.providers if any(_holds(folder, name) for folder in (*siblings, *folders))
+        ]
         for module in modules:
             self.linker.finder.add(module)
         self.linker.origins, self.linker.weakened = {}, {}
@@ -77,15 +79,15 @@ def _iter_imports(module: SourceModule) -> Iterator[tuple[ast.stmt, bool]]:
 
 def _imported_paths(module: SourceModule, statement: ast.stmt, folders: list[str]) -> Iterator[str]:
     """Yield the user's own files that an import statement runs."""
-    beside = os.path.dirname(module.path)
+    parent = os.path.dirname(module.path)
     if isinstance(statement, ast.Import):
-        names, tops = [alias.name for alias in statement.names], [beside, *folders]
+        names, tops = [alias.name for alias in statement.names], [parent, *folders]
     elif isinstance(statement, ast.ImportFrom):
         source = statement.module or ""
         names = [source] if source else []
         names += [(source + "." if source else "") + alias.name for alias in statement.names]
         up = [".."] * (statement.level - 1)
-        tops = [os.path.normpath(os.path.join(beside, *up))] if statement.level else [beside, *folders]
+        tops = [os.path.normpath(os.path.join(parent, *up))] if statement.level else [parent, *folders]
     else:
         return
     for name in names:

@@ -15,18 +15,23 @@ _SUFFIXES = (b".py", b".so", b".pyd")
 _MAX_TREE_FILES = 20000  # per editable distribution
 
 
-def digest_stamps(installed: list[dict[str, object]], site_dirs: list[str]) -> str:
+def digest_stamps(installed: list[dict[str, object]], site_dirs: list[str], with_all: bool = False) -> str:
     """Return a digest of path, size and modification time of every module of the watched distributions in `installed`.
 
-    It includes the code that runs at interpreter start-up, which may change any of them.
+    It includes the code that runs at interpreter start-up, which may change any of them. `with_all` takes every
+    distribution and all folders, which reveal modules that belong to none.
     """
     import hashlib
 
     stamps = [startup.digest_startup(site_dirs).encode()]
     records = integrity.Records()
+    folders = set(map(os.fsencode, site_dirs))
     for distribution in installed:
-        if watched.is_watched(str(distribution["name"])):
-            stamps += map(_stamp_file, _iter_modules(distribution, records))
+        if with_all or watched.is_watched(str(distribution["name"])):
+            modules = list(_iter_modules(distribution, records))
+            stamps += map(_stamp_file, modules)
+            folders.update(map(os.path.dirname, modules))
+    stamps += map(_stamp_file, sorted(folders) if with_all else ())
     return hashlib.sha256(b"\n".join(stamps)).hexdigest()
 
 

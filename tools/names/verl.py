@@ -1,8 +1,8 @@
 """Writes attncheck/lint/names/verl.json: what each release of verl composes, read in its wheels with Hydra.
 
-    python -m tests.lint.tools.names_verl        (needs hydra-core and omegaconf; downloads the wheels once)
+    python -m tools.names.verl        (needs hydra-core and omegaconf; downloads the wheels once)
 
-The releases are those that the table names already; `tests.lint.tools.update_names` adds newer ones.
+The releases are those that the table names already; `tools.names.update` adds newer ones.
 
 Kept are the modules with a `@hydra.main`, the configurations they name, and the leaves of those and of every group's
 options, each with its default and the releases that have it. Every composition that the table gives is compared with
@@ -25,7 +25,7 @@ from attncheck.lint.frameworks.verl import tables
 from tests import wheels
 
 HYDRA_MAIN = re.compile(r"""@hydra\.main\(config_path=["']config["'], config_name=["'](\w+)["']""")
-TABLE_FILE = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "verl.json"
+TABLE_FILE = Path(__file__).parents[2] / "attncheck" / "lint" / "names" / "verl.json"
 SHARED_CONFIGS = "verl/trainer/config"
 PACKAGES = ("transformers", "torch", "flash-attn", "liger-kernel", "tensordict", "vllm", "sglang")
 EXTRAS = ("", "vllm", "sglang")
@@ -44,6 +44,7 @@ class SharedSearchPath(SearchPathPlugin):  # type: ignore[misc]  # Hydra may be 
     root = ""
 
     def manipulate_search_path(self, search_path: Any) -> None:
+        """Add the shared folder, if there is one."""
         if self.root:
             search_path.append("verl", f"file://{self.root}/{SHARED_CONFIGS}")
 
@@ -125,6 +126,7 @@ class Table:
             self.add_config(index, shared, name)
 
     def add_modules(self, index: int, root: Path, folder: Path) -> None:
+        """Add the modules of a release that have a `@hydra.main`, with the configurations that they name."""
         for path in sorted(folder.parent.glob("*.py")):
             match = HYDRA_MAIN.search(path.read_text(encoding="utf-8"))
             if match is None:
@@ -137,6 +139,7 @@ class Table:
                 self.add_config(index, folder, megatron_file.stem)
 
     def add_config(self, index: int, folder: Path, name: str) -> None:
+        """Add a configuration of a release: its defaults list and its own leaves."""
         entry = self.configs.setdefault(name, {"defaults": [], "own": {}})
         if any(row[0] <= index <= row[1] for row in entry["defaults"]):
             return
@@ -156,6 +159,7 @@ class Table:
             extend_spans(entry["own"].setdefault(key, []), index, value)
 
     def add_option(self, index: int, folder: Path, name: str) -> None:
+        """Add an option of a group in a release: its leaves."""
         entry = self.options.setdefault(name, {})
         for key, value in compose_option(folder, name).items():
             extend_spans(entry.setdefault(key, []), index, value)

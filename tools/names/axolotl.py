@@ -1,7 +1,7 @@
 """Builds attncheck/lint/names/axolotl.json from the wheels and sdists of axolotl, releases 0.8.1 and newer.
 
     pip download --no-deps axolotl==VERSION …        (releases up to 0.16.1 are sdists)
-    python -m tests.lint.tools.names_axolotl DIRECTORY
+    python -m tools.names.axolotl DIRECTORY
 
 The fields are those of `AxolotlInputConfig` (utils/schemas/config.py) and, apart, of each plugin's `args.py`: a
 plugin's fields are known only where `plugins` names it (integrations/config.py, `merge_input_args`).
@@ -21,9 +21,9 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
-from tests.lint.tools.class_fields import Package, build_ranges, read_package
+from tools.names.class_fields import Package, build_ranges, read_package
 
-TARGET = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "axolotl.json"
+TARGET = Path(__file__).parents[2] / "attncheck" / "lint" / "names" / "axolotl.json"
 PACKAGES = ("transformers", "torch", "flash-attn", "ring-flash-attn", "trl", "liger-kernel", "accelerate", "deepspeed")
 COLUMNS = ["first release", "last release", "kind", "default"]
 

@@ -1,7 +1,7 @@
 """Builds attncheck/lint/names/transformers.json from wheels of transformers, one a minor release.
 
     pip download --no-deps transformers==VERSION …
-    python -m tests.lint.tools.names_transformers DIRECTORY_OF_WHEELS
+    python -m tools.names.transformers DIRECTORY_OF_WHEELS
 
 The fields of `TrainingArguments` (training_args.py) and what `Seq2SeqTrainingArguments` adds
 (training_args_seq2seq.py), as options of a command.
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.lint.tools.dataclass_names import Package, extend_ranges, list_wheels, write_table
+from tools.names.dataclass_names import Package, extend_ranges, list_wheels, write_table
 
 FILES = ("transformers/training_args.py", "transformers/training_args_seq2seq.py", "transformers/trainer_utils.py")
 

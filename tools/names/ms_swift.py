@@ -1,7 +1,7 @@
 """Builds attncheck/lint/names/ms_swift.json from the wheels of ms-swift, releases 2.0.0 and newer.
 
     pip download --no-deps ms-swift==VERSION …
-    python -m tests.lint.tools.names_ms_swift DIRECTORY
+    python -m tools.names.ms_swift DIRECTORY
 
 The fields are those of the dataclasses that `swift pt`, `swift sft` and `swift rlhf` parse (arguments/*.py, in 3.x
 llm/argument/*.py, in 2.x llm/utils/argument.py). The fields of transformers' own `Seq2SeqTrainingArguments`, from which
@@ -16,10 +16,10 @@ from typing import Any
 
 from packaging.version import Version
 
-from tests.lint.tools.class_fields import Package, build_ranges, read_package
-from tests.lint.tools.names_axolotl import COLUMNS, annotation_kind, list_releases, read_requirements, write_table
+from tools.names.axolotl import COLUMNS, annotation_kind, list_releases, read_requirements, write_table
+from tools.names.class_fields import Package, build_ranges, read_package
 
-TARGET = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "ms_swift.json"
+TARGET = Path(__file__).parents[2] / "attncheck" / "lint" / "names" / "ms_swift.json"
 PACKAGES = ("transformers", "torch", "flash-attn", "trl", "peft", "liger-kernel", "accelerate", "deepspeed", "datasets")
 NEW_PATHS = {"sft": "swift.arguments.sft_args.SftArguments", "rlhf": "swift.arguments.rlhf_args.RLHFArguments"}
 OLD_PATHS = {

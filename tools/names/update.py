@@ -1,6 +1,6 @@
 """Regenerates attncheck/lint/names: each table from the releases that it has and the newer ones of the package index.
 
-    python -m tests.lint.tools.update_names [TABLE …]        (downloads some gigabytes; all tables if none is named)
+    python -m tools.names.update [TABLE …]        (downloads some gigabytes; all tables if none is named)
 
 Of transformers and TRL the last patch of each minor release is kept, of the other frameworks every release. Releases
 older than the newest one of a table are not looked for: each table says in its generator why it begins where it does.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-NAMES = Path(__file__).parents[3] / "attncheck" / "lint" / "names"
+NAMES = Path(__file__).parents[2] / "attncheck" / "lint" / "names"
 ONE_A_MINOR = ("transformers", "trl")
 FROM_SDIST = ("axolotl",)  # releases up to 0.16.1 have no wheel
 
@@ -61,7 +61,7 @@ def update_table(table: str) -> None:
     if versions == known:
         print(f"{table}: {known[-1]} is the newest release")
         return
-    generator = importlib.import_module(f"tests.lint.tools.names_{table}")
+    generator = importlib.import_module(f"tools.names.{table}")
     if table == "verl":  # fetches its wheels itself
         generator.main(versions)
         return

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from tests.wheels import Wheel
 
-NAMES = Path(__file__).parents[3] / "attncheck" / "lint" / "names"
+NAMES = Path(__file__).parents[2] / "attncheck" / "lint" / "names"
 COLUMNS = ["first release", "last release", "kind", "default", "choices"]
 REQUIRED_PACKAGES = ("transformers", "accelerate", "torch", "trl", "peft", "flash-attn", "liger-kernel", "deepspeed")
 Row = list[Any]  # kind, default, choices if there are any

@@ -1,7 +1,7 @@
 """Builds attncheck/lint/names/trl.json from wheels of TRL and, for `trl sft`'s launcher, of accelerate.
 
     pip download --no-deps trl==VERSION … accelerate==VERSION
-    python -m tests.lint.tools.names_trl DIRECTORY_OF_WHEELS
+    python -m tools.names.trl DIRECTORY_OF_WHEELS
 
 Which dataclasses a script takes (scripts/*.py, before 0.13 commands/scripts/*.py) and their fields, without those that
 come from transformers' TrainingArguments; and the configurations of trainers whose scripts are examples, in trl.trainer
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.lint.frameworks.trl.tables import TRAINER_CONFIGS
-from tests.lint.tools.dataclass_names import Package, extend_ranges, list_wheels, read_requirements, write_table
 from tests.wheels import Wheel
+from tools.names.dataclass_names import Package, extend_ranges, list_wheels, read_requirements, write_table
 
 SCRIPT = re.compile(r"trl/(?:commands/)?scripts/(\w+)\.py")
 CONFIG = re.compile(r"trl/(?:trainer|experimental/\w+)/\w+_config\.py")

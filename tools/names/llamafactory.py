@@ -1,7 +1,7 @@
 """Builds attncheck/lint/names/llamafactory.json from wheels of LLaMA-Factory.
 
     pip download --no-deps llamafactory==VERSION …
-    python -m tests.lint.tools.names_llamafactory DIRECTORY_OF_WHEELS
+    python -m tools.names.llamafactory DIRECTORY_OF_WHEELS
 
 The dataclasses that `llamafactory-cli train` parses (hparams/parser.py, `_TRAIN_ARGS`), without the fields that come
 from transformers' Seq2SeqTrainingArguments.
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.lint.tools.dataclass_names import Package, extend_ranges, list_wheels, read_requirements, write_table
+from tools.names.dataclass_names import Package, extend_ranges, list_wheels, read_requirements, write_table
 
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 FOLDERS = ("llamafactory/hparams/", "llamafactory/extras/constants.py")

@@ -1,7 +1,7 @@
 """Draws launches that nobody has looked at, lints each in its own checkout, and counts how a judged sheet came out.
 
-    python -m tests.lint.tools.first_sight draw FOLDER --seed 7 --count 60 --sheet sheet.json [--without MANIFEST …]
-    python -m tests.lint.tools.first_sight sum sheet.json
+    python -m tools.first_sight draw FOLDER --seed 7 --count 60 --sheet sheet.json [--without MANIFEST …]
+    python -m tools.first_sight sum sheet.json
 
 FOLDER holds git directories, `OWNER+NAME` or `OWNER+NAME/repo`. Repositories that a MANIFEST names (any JSON with
 "repo" keys, such as an earlier sheet) are left out. Launches are drawn by file name and by the framework that their

@@ -1,7 +1,7 @@
 """Builds attncheck/lint/names/openrlhf.json from the wheels of OpenRLHF, releases 0.5.0 and newer.
 
     pip download --no-deps --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 openrlhf==VERSION …
-    python tests/lint/tools/names_openrlhf.py DIRECTORY_OF_WHEELS
+    python -m tools.names.openrlhf DIRECTORY_OF_WHEELS
 
 For every release and every trainer the `if __name__ == "__main__"` block of `cli/train_*.py` is cut at
 `parser.parse_args()` and run: its parser is requested its options, so that names made in loops are found too. The
@@ -25,7 +25,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-TABLE_FILE = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "openrlhf.json"
+TABLE_FILE = Path(__file__).parents[2] / "attncheck" / "lint" / "names" / "openrlhf.json"
 FIRST_RELEASE = Version("0.5.0")
 PACKAGES = ("transformers", "flash-attn", "deepspeed", "ray", "vllm", "torch")
 TRAINER_FILE = re.compile(r"(?:.*/)?openrlhf/cli/train_(\w+)\.py")

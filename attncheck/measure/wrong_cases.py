@@ -1,0 +1,57 @@
+"""What a backend's wrong cases have in common, in words: a fit over the features of all cases that could show it.
+
+A feature, or two together, that all wrong cases have explains them if few others have it: fewer than chance would let
+happen once in a hundred such fits (hypergeometric, times the number of features that were tried).
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import combinations
+
+from attncheck.core.verdicts import Run, budget_ratio
+from attncheck.measure.case_features import list_details
+
+MAX_CHANCE = 0.01
+MIN_WRONG = 2
+MAX_NAMED = 3  # features of different kinds that fit equally well
+
+
+def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
+    """Return a line on the feature that all `wrong` runs have, with the number of `right` runs that have it too."""
+    errors = [_list_errors(run) for run in wrong if run.scores]
+    common = frozenset.intersection(*errors) if errors else frozenset()
+    probes = {run.case.probe for run in wrong if not run.scores}
+    able = [run for run in right if (run.case.probe in probes if run.case.probe else common <= _list_scored(run))]
+    if len(wrong) < MIN_WRONG or not able:
+        return ()
+    shared = [name for name in list_details(wrong[0].case) if all(name in list_details(run.case) for run in wrong[1:])]
+    details = [frozenset(list_details(run.case)) for run in able]
+    having = {name: frozenset(i for i, own in enumerate(details) if name in own) for name in shared}
+    all_ways = math.comb(len(wrong) + len(able), len(wrong))
+    best: tuple[float, frozenset[int]] = (MAX_CHANCE, frozenset())
+    named: list[str] = []
+    for groups in (list(combinations(shared, size)) for size in (1, 2)):
+        for group in groups:
+            also = frozenset.intersection(*(having[name] for name in group))
+            chance = len(groups) * math.comb(len(wrong) + len(also), len(wrong)) / all_ways
+            if chance < best[0]:
+                best, named = (chance, also), []
+            if (chance, also) == best:
+                named.append(" with ".join(group))
+    if not named:
+        return ()
+    kinds = {re.sub(r"\d+", "", name): name for name in reversed(named)}  # of several steps of one number, the first
+    named = [name for name in named if name in kinds.values()]
+    others = f" (or {', or '.join(named[1:MAX_NAMED])})" if len(named) > 1 else ""
+    count = f"{len(best[1])} of {len(able)} right ones" if best[1] else f"none of {len(able)} right ones"
+    return (f"{named[0]}{others}: in all {len(wrong)} wrong cases and in {count} that could show the error",)
+
+
+def _list_errors(run: Run) -> frozenset[tuple[str, str]]:
+    scores = (score for score in run.scores if budget_ratio(run.case, score, run.class_factor) > 1.0)
+    return frozenset((score.tensor, score.mode) for score in scores)
+
+
+def _list_scored(run: Run) -> frozenset[tuple[str, str]]:
+    return frozenset((score.tensor, score.mode) for score in run.scores)

@@ -1,0 +1,111 @@
+"""Lets the user's own script run on a CPU: what it places on CUDA stays there, and nothing is quantised.
+
+`torch.cuda.is_available()` still answers no, by which packages choose. Sources: torch 2.13 overrides.py
+(`TorchFunctionMode`, which sees every function and method of tensors, as torch.device's context does),
+amp/autocast_mode.py, nn/parallel/distributed.py (`device_ids` must be GPUs); transformers 5.24 modeling_utils.py
+(`from_pretrained`).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from types import SimpleNamespace
+from typing import Any
+
+QUANTISED = ("load_in_4bit", "load_in_8bit")
+# Of a GPU that many have, for scripts that print its name or choose bfloat16 by it: an A100.
+NAME, CAPABILITY, MEMORY = "NVIDIA A100-SXM4-80GB", (8, 0), 80 << 30
+IDLE_CALLS = ("set_device", "synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated")
+
+
+def keep_on_cpu(torch: Any) -> None:
+    """Let tensors and modules stay on the CPU in a process without a GPU, whichever CUDA device they are sent to."""
+    if torch.cuda.is_available():
+        return
+
+    class OnCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined,unused-ignore]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            options = dict(kwargs or {})
+            if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
+                name_device("cuda")
+                return args[0]
+            if function is torch.Tensor.to:
+                args = (args[0], *map(name_device, args[1:2]), *args[2:])
+            if "device" in options:
+                options["device"] = name_device(options["device"])
+            return function(*args, **options)
+
+    OnCpu().__enter__()
+    properties = SimpleNamespace(name=NAME, major=8, minor=0, total_memory=MEMORY, multi_processor_count=108)
+    for name in IDLE_CALLS:
+        setattr(torch.cuda, name, lambda *arguments, **options: None)
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.get_device_name = lambda *arguments: NAME
+    torch.cuda.get_device_capability = lambda *arguments: CAPABILITY
+    torch.cuda.get_device_properties = lambda *arguments: properties
+    torch.cuda.mem_get_info = lambda *arguments: (MEMORY, MEMORY)
+    _change_options(torch.autocast, device_type=name_device)
+    _change_options(torch.nn.parallel.DistributedDataParallel, device_ids=_drop, output_device=_drop)
+
+
+def keep_off_absent_devices(modeling_utils: Any) -> None:
+    """Let models be loaded on the CPU if a trainer names a GPU (axolotl 0.19.0 utils/config, line 230), unquantised."""
+    model_class = modeling_utils.PreTrainedModel
+    original = vars(model_class)["from_pretrained"].__func__
+
+    @functools.wraps(original)
+    def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
+        places = options.get("device_map")
+        if isinstance(places, dict):
+            options["device_map"] = {name: name_device(device) for name, device in places.items()}
+        elif places is not None:
+            options["device_map"] = name_device(places)
+        configuration = options.get("quantization_config")
+        given = [name for name in QUANTISED if options.pop(name, False) or getattr(configuration, name, False)]
+        for name in given:
+            options.pop("quantization_config", None)
+            _note("gpu", name)
+        return original(cls, *arguments, **options)
+
+    model_class.from_pretrained = classmethod(from_pretrained)
+
+
+def is_cuda(value: Any) -> bool:
+    """Return whether a value names a CUDA device: a text or torch's object."""
+    return (isinstance(value, str) and value.startswith("cuda")) or getattr(value, "type", None) == "cuda"
+
+
+def name_device(value: Any) -> Any:
+    """Return the CPU for a CUDA device or the number of one, any other device unchanged."""
+    if not is_cuda(value) and type(value) is not int:
+        return value
+    _note("cuda", "CUDA")
+    return "cpu"
+
+
+def _drop(value: Any) -> None:
+    return None
+
+
+def _change_options(kind: Any, **changes: Any) -> None:
+    """Let a class be made with changed arguments."""
+    import inspect
+
+    original = kind.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def initialize(*arguments: Any, **options: Any) -> None:
+        bound = signature.bind(*arguments, **options)
+        for name, change in changes.items():
+            if name in bound.arguments:
+                bound.arguments[name] = change(bound.arguments[name])
+        original(*bound.args, **bound.kwargs)
+
+    kind.__init__ = initialize
+
+
+def _note(kind: str, name: str) -> None:
+    with open(os.path.join(os.environ["ATTNCHECK_WATCH"], f"absent-{kind}-{name}"), "a"):
+        pass

@@ -1,0 +1,64 @@
+"""What wrong cases have in common is named, and what they may share by chance is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from attncheck.core.cases import Case
+from attncheck.core.verdicts import Run, Score
+from attncheck.measure.suites import make_suite
+from attncheck.measure.wrong_cases import describe_shared
+
+CASES = tuple(case for case in make_suite("quick") if not case.probe)
+
+
+def make_run(case: Case, wrong: bool, mode: str = "default") -> Run:
+    tensors = ("out", "dq", "dk") if case.backward else ("out",)
+    right = Score("out", 1.0, 1.0, 0, 0.0, 1.0, 0.0, 0.0, 0, 0, 0, 0)
+    scores = [replace(right, tensor=name, z_rms=99.0 if wrong and name != "out" else 1.0) for name in tensors]
+    return Run("planted", case, "ok", scores=tuple(replace(score, mode=mode) for score in scores))  # type: ignore[arg-type]
+
+
+def describe(is_wrong: Callable[[Case], bool]) -> tuple[str, ...]:
+    runs = [(make_run(case, is_wrong(case)), is_wrong(case)) for case in CASES if case.backward or not is_wrong(case)]
+    return describe_shared([run for run, wrong in runs if wrong], [run for run, wrong in runs if not wrong])
+
+
+@pytest.mark.parametrize(
+    ("expected", "is_wrong"),
+    [
+        ("transposed dout", lambda case: case.strides == "transposed" or case.strides[3:] == "t"),
+        ("its own softmax scale", lambda case: case.scale > 0.0),
+        ("a v_head_dim that is no multiple of 32", lambda case: case.v_head_dim % 32 > 0),
+        ("over 8 heads with dtype fp32", lambda case: case.num_heads > 8 and case.dtype == "float32"),
+    ],
+)
+def test_the_feature_of_all_wrong_cases_is_named(expected: str, is_wrong: Callable[[Case], bool]) -> None:
+    (line,) = describe(is_wrong)
+    assert line.startswith(expected) and "none of" in line, line
+
+
+def test_features_that_fit_equally_well_are_alternatives() -> None:
+    line = describe(lambda case: case.num_heads > 9)[0]
+    assert "over 16 heads" in line.partition(":")[0] and line.count("over 16 heads") == 1, line
+    assert " (or " in line and "over 8 heads" not in line, "of one kind the first is enough"
+
+
+def test_cases_that_could_not_show_the_error_do_not_count() -> None:
+    line = describe(lambda case: case.causal and case.backward and case.num_kv_heads == 2)[0]
+    assert "forward" not in line and "backward" not in line, line
+    forward_alone = sum(not case.backward for case in CASES)
+    assert forward_alone and f"of {len(CASES) - forward_alone}" not in line, "these right ones are not all of the rest"
+
+
+def test_what_few_cases_share_by_chance_is_not_named() -> None:
+    backward = [case for case in CASES if case.backward]
+    for first in range(0, len(backward) - 3, 3):
+        chosen = backward[first : first + 3 : 2]
+        assert len(describe(lambda case: case in chosen)) <= 1  # noqa: B023
+    assert describe(lambda case: case is backward[0]) == ()
+    named = sum(bool(describe(lambda case: case in (backward[i], backward[-1 - i]))) for i in range(len(backward) // 2))  # noqa: B023
+    assert named <= 2, "two cases of many have much in common by chance"

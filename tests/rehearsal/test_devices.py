@@ -1,0 +1,75 @@
+"""A script that trains on CUDA runs on a CPU in a rehearsal, and the report says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attncheck.rehearsal.execution import list_replaced
+from attncheck.rehearsal.watcher import devices
+
+REPOSITORY = Path(__file__).parents[2]
+SCRIPT = """
+import torch
+from attncheck.rehearsal.watcher.devices import keep_on_cpu
+keep_on_cpu(torch)
+torch.cuda.set_device(1)
+torch.cuda.synchronize()
+device = torch.device("cuda")
+model = torch.nn.Linear(4, 4).cuda().to(device, dtype=torch.float32).to(f"cuda:{torch.cuda.current_device()}")
+batch = torch.ones(2, 4, device="cuda").to(0, non_blocking=True) + torch.arange(4).pin_memory().to(device=device)
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    output = model(batch)
+assert output.dtype == torch.bfloat16
+with torch.autocast(device_type="cuda", enabled=False):
+    assert model(batch).dtype == torch.float32
+output.float().sum().backward()
+assert model.weight.grad.device.type == "cpu" and batch.to(torch.float64).dtype == torch.float64
+assert torch.zeros(1, device="meta").is_meta and torch.full((2,), 0).tolist() == [0, 0]
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], output_device=0)(batch).sum().backward()
+print(torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0).total_memory, torch.cuda.memory_allocated())
+assert torch.cuda.get_device_capability() >= (8, 0) and not torch.cuda.is_available()
+"""
+
+
+def test_what_a_script_places_on_cuda_is_on_the_cpu(tmp_path: Path) -> None:
+    (tmp_path / "watch").mkdir()
+    environ = {"PYTHONPATH": str(REPOSITORY), "ATTNCHECK_WATCH": str(tmp_path / "watch"), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", SCRIPT]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environ)
+    assert ended.returncode == 0, ended.stderr
+    assert list_replaced(str(tmp_path)) == [
+        "what the script places on CUDA is on the CPU, because this machine has no GPU"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "loaded", "said"),
+    [
+        ({"device_map": {"": 0}}, {"device_map": {"": "cpu"}}, "CUDA"),
+        ({"device_map": "cuda:1"}, {"device_map": "cpu"}, "CUDA"),
+        ({"device_map": "auto", "load_in_8bit": True}, {"device_map": "auto"}, "load_in_8bit"),
+        ({"quantization_config": SimpleNamespace(load_in_4bit=True, load_in_8bit=False)}, {}, "load_in_4bit"),
+        ({"quantization_config": SimpleNamespace(group_size=128)}, None, ""),
+    ],
+)
+def test_a_model_is_loaded_where_there_is_no_gpu(
+    options: dict[str, Any], loaded: dict[str, Any] | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PreTrainedModel:
+        @classmethod
+        def from_pretrained(cls, name: str, **options: Any) -> dict[str, Any]:
+            return options
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    devices.keep_off_absent_devices(SimpleNamespace(PreTrainedModel=PreTrainedModel))
+    assert PreTrainedModel.from_pretrained("a/b", **options) == (options if loaded is None else loaded)
+    assert [line for line in list_replaced(str(tmp_path)) if said and said in line] == list_replaced(str(tmp_path))
+    assert bool(list_replaced(str(tmp_path))) == bool(said)
