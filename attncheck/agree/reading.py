@@ -81,7 +81,7 @@ def read_trl(job: Job) -> ReadJob:
         passes_positions=False,
         temperature=temperature if is_at_least(job.version, "0.16") else 1.0,
         clip=(low, _number(job, low, "epsilon_high")),
-        dropout=not _is_on(job, "disable_dropout"),
+        dropout="functional" if _is_on(job, "disable_dropout") else "on",
     )
     remedies = {
         "truncated-distribution": _undo(job, top_p="1.0", top_k="0", min_p="0.0"),

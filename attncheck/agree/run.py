@@ -219,24 +219,28 @@ def _try_remedies(
     report_progress: Callable[[str], None],
 ) -> AgreedModel:
     """Return the comparison with its remedies as settings of the launch, each of them run again."""
-    names = {cause.name: cause.name.split(" and ") for cause in model.causes}
-    parts = {name: [pair.read.remedies[part] for part in names[name] if pair.read.remedies.get(part)] for name in names}
+    parts = {
+        cause.name: [own for part in cause.name.split(" and ") if (own := pair.read.remedies.get(part))]
+        for cause in model.causes
+    }
     sets = {key: value for remedies in parts.values() for remedy in remedies for key, value in remedy.items()}
     if pair.launch is None or not sets:
         return model
+    text = ""
     try:
         launch = change(pair.launch, sets)
         text = corrections.describe(pair.launch, Correction(sets))
-        model = replace(
-            model, causes=tuple(replace(cause, remedy=text, sets=bool(parts[cause.name])) for cause in model.causes)
-        )
         report_progress(f"{pair.name}: running again with {text}")
         again = _compare(_read_pair(launch, request), request, snapshot, target, report_progress)
     except Unanswered as error:
-        return replace(model, proof=f"not run again: {error}")
+        return replace(model, notes=(*model.notes, f"{text or ', '.join(sets)} was not run: {error}"))
     assert again.distance is not None
     proof = f"run again: root mean square {again.distance.rms:.2g}, rounding and the floor explain {again.limit:.2g}"
-    return replace(model, proof=proof, is_closed=not again.differs, seconds=model.seconds + again.seconds)
+    model = replace(model, seconds=model.seconds + again.seconds)
+    if again.differs:
+        return replace(model, proof=f"with {text} they still differ: {proof}")
+    causes = tuple(replace(cause, remedy=text, sets=True) if parts[cause.name] else cause for cause in model.causes)
+    return replace(model, causes=causes, proof=proof, is_closed=True)
 
 
 def _find_folder(name: str) -> str:
@@ -315,12 +319,10 @@ def _iter_findings(model: AgreedModel) -> Iterator[Finding]:
 
 def _make_finding(model: AgreedModel, cause: Cause, subject: str, evidence: tuple[str, ...]) -> Finding:
     explained = f"computed that way, {cause.explained:.1%} of the difference is explained"
-    if cause.sets and model.proof and not model.is_closed:
-        evidence = (*evidence, f"with {cause.remedy} they still differ: {model.proof}")
-    proof = model.proof if model.is_closed else ""
+    evidence += (model.proof,) if model.proof and not model.is_closed else ()
     fix = (
-        Fix("change the launch", "setting", cause.remedy, proven=proof)
-        if cause.sets and (proof or not model.proof)
+        Fix("change the launch", "setting", cause.remedy, proven=model.proof)
+        if cause.sets
         else Fix("correct it", "advice", cause.remedy or "compute the same thing on both sides")
     )
     whose = f"the {cause.side}'s log-probabilities are off"

@@ -47,7 +47,7 @@ class Scoring:
     padded on the left and responses on the right ("left"). `passes_positions` is whether the framework gives the model
     position_ids if it pads. The logits are divided by `temperature`, in float32 or in the dtype that the model returns
     (`divides_float32`). `clip` is how far below and above 1 a ratio may be before the loss clips it. `dropout` is
-    whether the model's dropout stays on.
+    "functional" if the modules of dropout are off, and rates that a function of the model reads are not.
     """
 
     precision: Precision = "bf16"
@@ -59,4 +59,4 @@ class Scoring:
     batch: int = 4
     clip: tuple[float, float] = (0.2, 0.2)
     overrides: Overrides = ()
-    dropout: bool = False
+    dropout: Literal["off", "functional", "on"] = "off"

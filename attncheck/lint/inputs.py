@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from attncheck.doctor.probes.interpreter import Interpreter
 
 
-NOT_HERE = "not installed here, but the job may run elsewhere: this machine has no GPU (--target, --python)"
+NOT_HERE = "a package missing here may be installed where the job runs, as this machine has no GPU (--target, --python)"
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,15 @@ ABSENT: Mapping[str, str] = {
     "idle": "{} is not installed, so the script ends at its import: rehearsed with calls that do nothing",
     "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
     "removed": "{} is not in the installed release, so the script ends at its import: rehearsed up to its first use",
+    "setting": (
+        "{} is not an argument in the installed release, so the script ends there: rehearsed by its new name or "
+        "without it"
+    ),
     "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
 }
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} is on the CPU, because this machine has no GPU",
+    "rows": "{} is not here: the script reads the rehearsal's rows instead",
     "gpu": "{} needs a GPU, and this machine has none: left out",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")

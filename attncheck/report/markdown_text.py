@@ -62,14 +62,6 @@ def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Itera
         yield "| " + " | ".join(cells) + " |"
 
 
-def format_code_span(text: str) -> str:
-    """Return `text` on one line as code, in more backticks than its longest run of them."""
-    text = " ".join(text.split())
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    padding = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{padding}{text}{padding}{fence}" if text else ""
-
-
 def format_code_block(text: str, language: str = "") -> Iterator[str]:
     """Yield the lines of a code block, in a fence that `text` does not contain."""
     fence = "```"

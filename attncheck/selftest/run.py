@@ -128,10 +128,10 @@ def run_faults(
                 raise
             interrupted = True
     tasks = [task for task in tasks if task.name in outcomes]
-    by_fault = {fault.name: (task, outcomes[task.name]) for task in tasks for fault in task.faults}
+    by_fault = {fault.name: outcomes[task.name] for task in tasks for fault in task.faults}
     missing |= {fault.name: "not reached: interrupted" for fault in possible if fault.name not in by_fault}
     results = [
-        _skip_fault(fault, reason) if (reason := missing[fault.name]) else _judge_fault(fault, *by_fault[fault.name])
+        _skip_fault(fault, reason) if (reason := missing[fault.name]) else _judge_fault(fault, by_fault[fault.name])
         for fault in selected
     ]
     known = (*faults.load()[0], *selected)
@@ -265,7 +265,7 @@ def _make_result(fault: Fault, status: Status, seconds: float, because: str) -> 
     )
 
 
-def _judge_fault(fault: Fault, task: Task, outcome: CheckOutcome) -> FaultResult:
+def _judge_fault(fault: Fault, outcome: CheckOutcome) -> FaultResult:
     """Return whether each expected code fired for this fault, and whether the exit code showed it."""
     if outcome.findings is None:
         return _make_result(fault, "missed", outcome.seconds, outcome.reason)

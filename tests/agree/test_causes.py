@@ -220,7 +220,7 @@ TRAINERS: list[tuple[str, str, tuple[Rollout, Scoring], dict[str, Any]]] = [
     ("granite", "vocabulary-padding", FP32, {**FULL, "read": pad}),
     ("llama", "softmax-in-bf16", FP32, {**FULL, "read": in_bf16}),
     ("mistral", "one-token-off", BF16, {"read": move}),
-    ("qwen3", "token-masked:last", BF16, {"read": drop_last}),
+    ("qwen3", "token-masked:last", BF16, {"read": drop_last}),  # pytorch/rl #3578: EOS is the padding token, masked
     ("qwen2", "logits-shifted:after", BF16, {"start": 0}),
     ("llama", "not-causal", BF16, {"options": see_all}),
     ("gpt2", "positions-shifted", FP32, {**FULL, "options": count_from_1}),
@@ -248,6 +248,34 @@ def test_dropout_and_masked_tokens_are_named(small: Callable[[str], Path], tmp_p
     check(compare(model, *BF16, score=score_with(model, trains=True)), "trainer", "dropout")
     masked = score_with(model, options=lambda tokens: {"attention_mask": (tokens != 5).long()})
     check(compare(model, *BF16, score=masked), "trainer", "mask-from-tokens")
+
+
+@pytest.mark.nightly
+def test_left_padding_of_qwen2(small: Callable[[str], Path]) -> None:
+    """transformers #29419, OpenRLHF #217: padding on the left without position_ids is rounding, without a mask a fault.
+
+    Positions of RoPE are relative: only absolute ones, as in gpt2, need position_ids.
+    """
+    model, batch = small("qwen2"), Scoring().batch
+    healthy = compare(model, Rollout(), Scoring(layout="left", passes_positions=False))
+    assert not healthy.differs
+    prompts = models.make_prompts(model, True, 0)
+    widths = [max(map(len, prompts[place - place % batch :][:batch])) for place in range(len(prompts))]
+    padding = {tuple(own): width - len(own) for own, width in zip(prompts, widths, strict=True)}
+    score = score_with(model, prompt=lambda prompt: (0,) * padding[prompt] + prompt)
+    check(compare(model, Rollout(), Scoring(layout="left"), score=score), "trainer", "padding-attended")
+
+
+@pytest.mark.nightly
+def test_rates_that_functions_read_are_not_those_of_modules(small: Callable[[str], Path], tmp_path: Path) -> None:
+    """TRL's disable_dropout switches modules off (trainer/utils.py): phi3 has them, qwen2 has a rate."""
+    for name, rate, is_found in (("phi3", "resid_pdrop", False), ("qwen2", "attention_dropout", True)):
+        model = tmp_path / name
+        shutil.copytree(small(name), model)
+        path = model / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), rate: 0.1}))
+        check(compare(model, Rollout(), Scoring(dropout="on")), "trainer", "dropout")
+        assert compare(model, Rollout(), Scoring(dropout="functional")).differs == is_found
 
 
 @pytest.mark.nightly

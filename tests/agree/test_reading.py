@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,3 +157,19 @@ def test_a_launch_whose_sampling_truncates(attncheck: Run, tmp_path: Path) -> No
     assert done.returncode == 1, done.stderr
     assert "ATN463" in done.stdout
     assert "--top_p 1.0" in done.stdout
+
+
+@pytest.mark.nightly
+def test_a_setting_that_does_not_fix_a_cause_is_no_fix(attncheck: Run, tmp_path: Path) -> None:
+    """TRL's disable_dropout leaves the rate of qwen2's attention: run again, both sides still differ."""
+    pytest.importorskip("transformers")
+    config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.1}
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    launch = TRL.replace("Qwen/Qwen2.5-0.5B", str(tmp_path / "model"))
+    (tmp_path / "train.sh").write_text(f"{launch}--bf16 true\n")
+    done = attncheck("agree", str(tmp_path / "train.sh"), timeout=300)
+    assert done.returncode == 1, done.stderr
+    assert "dropout is on while the trainer scores: attention_dropout 0.1" in done.stdout
+    assert "with --disable_dropout they still differ" in done.stdout
+    assert "set these rates of config.json to 0" in done.stdout

@@ -28,7 +28,13 @@ with torch.autocast("cuda", dtype=torch.bfloat16):
 assert output.dtype == torch.bfloat16
 with torch.autocast(device_type="cuda", enabled=False):
     assert model(batch).dtype == torch.float32
-output.float().sum().backward()
+original, calls = torch.Tensor.backward, []
+def backward(self, *arguments, **options):  # as the recorder follows it
+    calls.append(float(self))
+    return original(self, *arguments, **options)
+torch.Tensor.backward = backward
+output.float().sum().backward(retain_graph=True)
+assert len(calls) == 1
 assert model.weight.grad.device.type == "cpu" and batch.to(torch.float64).dtype == torch.float64
 assert torch.zeros(1, device="meta").is_meta and torch.full((2,), 0).tolist() == [0, 0]
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)

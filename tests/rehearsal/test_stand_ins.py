@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib
 import json
 import os
@@ -16,7 +18,10 @@ import pytest
 import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
-from attncheck.rehearsal.execution import WATCHER
+from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
+from attncheck.rehearsal.run import list_columns
+from attncheck.rehearsal.watcher.stand_ins import take_known
+from attncheck.rehearsal.worker.materials import add_columns
 from tests.rehearsal.staging import make_materials
 
 DATASETS = "def load_dataset(path, *arguments, **options):\n    return path, options\n"
@@ -29,6 +34,7 @@ def simple_launcher(args):
     subprocess.run(command, env=environment)
 """
 SCRIPT = """
+import contextlib
 import json
 from datasets import load_dataset
 from transformers import AutoConfig, AutoTokenizer
@@ -36,6 +42,16 @@ from transformers import AutoConfig, AutoTokenizer
 config = AutoConfig.from_pretrained("own/model-that-is-not-here")
 tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w1", add_special_tokens=False)["input_ids"]
 own = load_dataset("json", data_files="{rows}")
+assert len(json.load(open("../gone/train_prompts.json"))) == len(open("gone.jsonl", "rb").readlines()) == 900
+try:
+    open("guarded.json")
+except OSError:
+    pass
+else:
+    raise SystemExit("guarded")
+for name, mode in (("ds_config.json", "r"), ("gone.txt", "r"), ("no/such/folder.json", "w")):
+    with contextlib.suppress(FileNotFoundError):
+        raise SystemExit(open(name, mode).name)
 print(json.dumps([config.model_type, tokens, load_dataset("a/b", "main", split="train[:9]"), load_dataset("a/b"), own]))
 """
 
@@ -65,7 +81,10 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 2  # "a/b" with and without a name
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 4  # "a/b" with and without a name, and two files
+    names = ("gone.jsonl", "train_prompts.json")
+    lines = [f"{name} is not here: the script reads the rehearsal's rows instead" for name in names]
+    assert list_replaced(str(tmp_path)) == lines
     assert set(whole[1]["data_files"]) == {"train", "validation", "test"} and own[1] == {"data_files": str(rows)}
 
 
@@ -90,6 +109,77 @@ def test_one_process_launches_and_trains(tmp_path: Path) -> None:
     place = str(tmp_path / "scripts" / "local_module.py")
     expected = [process.pid, [str(script), "--lr", "1"], "__main__", "bf16", place]
     assert json.loads(output.splitlines()[-1]) == expected and process.returncode == 5
+
+
+def test_arguments_of_another_release_are_passed_on_or_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their new names, as settings of the trainer's configuration, or not at all: each is reported."""
+
+    @dataclasses.dataclass
+    class Settings:
+        output_dir: str = ""
+        max_length: int = 0
+        packing: bool = False
+        optim: str = "adamw_torch"
+        fp16: bool = False
+        bf16: bool = False
+        use_cpu: bool = False
+        report_to: str = "none"
+
+    class Trainer:
+        def __init__(self, model: str, args: Any = None, processing_class: str = "") -> None:
+            self.made = (model, args.packing, processing_class)
+
+    class Own(Trainer):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    make: Any = Settings
+    take_known(Settings)
+    take_known(Trainer)
+    settings = make(output_dir="o", max_seq_length=7, logging_dir="logs")
+    assert settings == Settings("o", 7) and copy.deepcopy(settings) == settings
+    assert Own("m", args=settings, tokenizer="t", packing=True).made == ("m", True, "t")
+    monkeypatch.setenv("ATTNCHECK_WITHOUT_GPU", "1")
+    fitted = make(report_to="wandb", optim="paged_adamw_32bit", fp16=True, bf16=True, use_cpu=False)
+    assert fitted == Settings(bf16=True, use_cpu=True)
+    assert [line.split(" ")[0] for line in list_replaced(str(tmp_path))] == ["fp16", "paged_adamw_32bit"]
+    lines = list_absent(str(tmp_path))
+    names = ["Settings.logging_dir", "Settings.max_seq_length", "Trainer.packing", "Trainer.tokenizer"]
+    assert [line.split(" ")[0] for line in lines] == names
+
+
+@pytest.mark.parametrize(
+    ("read", "texts"),
+    [
+        (["document", "highlights", "input_ids"], {"document": "q", "highlights": "a"}),
+        (["context", "question", "Answer"], {"context": "", "Answer": ""}),
+        (["system", "conversations", "response_b", "role"], {"system": "", "response_b": ""}),
+        (["prompt", "labels"], {}),
+        (["input", "output"], {"input": "q"}),
+        (["instruction", "input", "output"], {"instruction": ""}),
+    ],
+)
+def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[str, str]) -> None:
+    """A text is there once: what a script reads in addition to the known fields is empty."""
+    row = {"prompt": "q", "question": "q", "completion": "a", "output": "a", "input": "", "conversations": []}
+    assert add_columns([row], read) == [{**row, **texts}]
+
+
+def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) -> None:
+    texts = {
+        "scripts/train.py": "from own.data import Rows\nimport torch\nrow['a'], os.environ['B'], {}['c d']",
+        "own/data.py": 'from .rows import *\nfrom . import other\ndef f(item): return item["b"]',
+        "own/rows.py": "from own.data import Rows\nx['c_1']",
+        "scripts/unused.py": "x['d']",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert list_columns(tmp_path / "scripts" / "train.py", (tmp_path,)) == ["a", "b", "c_1"]
 
 
 @pytest.fixture

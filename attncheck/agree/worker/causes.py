@@ -107,6 +107,8 @@ def _compute(context: Context, variant: Variant) -> list[Tensor] | None:
             context.computed[variant.name] = variant.compute()
         except (ValueError, RuntimeError, TypeError, KeyError, AttributeError, IndexError):
             context.computed[variant.name] = []  # a configuration that this class rejects explains nothing
+        if any(bool(logits.isnan().any()) for logits in context.computed[variant.name]):
+            context.computed[variant.name] = []
     return context.computed[variant.name] or None
 
 

@@ -91,7 +91,10 @@ def judge(
     generated = _cut_unknown_tokens(generated, trainer.get_input_embeddings().weight.shape[0])
     samples = generated.samples
     scoring_plan = notes.scoring
-    trainer.train(scoring_plan.dropout)
+    trainer.train(scoring_plan.dropout != "off")
+    for module in trainer.modules():
+        if scoring_plan.dropout == "functional" and isinstance(module, torch.nn.Dropout):
+            module.eval()
     scored = scoring.score(trainer, samples, scoring_plan, with_hidden=True)
     alone = scoring.score(trainer, samples, _reshape(scoring_plan))
     reproduced = by_trainer = _join(scored, samples, scoring_plan)

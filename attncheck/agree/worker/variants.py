@@ -101,12 +101,6 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
     """Yield variants of the trainer's batches; the exact values use separate documents."""
     layout = context.plan.layout
 
-    def make_unmasked(samples: Sequence[Sample]) -> scoring.Batch:
-        batch = scoring.make_batch(samples, layout, False)
-        width = batch.inputs["input_ids"].shape[1]
-        positions = torch.arange(width).expand(len(samples), -1)
-        return scoring.Batch({**batch.inputs, "position_ids": positions}, batch.places)
-
     yield from _iter_routes(context)
     yield from _iter_masks(context)
     yield Variant(
@@ -119,24 +113,25 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
         "positions-shifted",
         "positions begin at 1 instead of 0",
         "let each prompt's position_ids begin at 0",
-        lambda: context.score_batches(_make_shifted),
+        lambda: context.score_batches(lambda samples: _make_later(samples, [1] * len(samples))),
     )
     if layout == "left":
         yield Variant(
             "padding-counted-as-positions",
             "prompts are padded on the left without position_ids: positions count the padding",
             "pass position_ids that begin at each prompt's first token",
-            lambda: context.score_batches(make_unmasked),
+            lambda: context.score_batches(_make_counted),
             ("trainer",),
         )
     if layout != "packed":
-        yield Variant(
-            "padding-attended",
-            "padding is attended to: the mask is not used",
-            "pass the attention mask",
-            lambda: context.score_batches(_make_attended(layout)),
-            ("trainer",),
-        )
+        for name, passes in (("padding-attended", True), ("padding-attended:counted", False)):
+            yield Variant(
+                name,
+                "padding is attended to: the mask is not used",
+                "pass the attention mask",
+                lambda passes=passes: context.score_batches(_make_attended(layout, passes)),  # type: ignore[misc]
+                ("trainer",),
+            )
         return
     yield Variant(
         "packed-documents-leak",
@@ -198,9 +193,9 @@ def _iter_masks(context: Context) -> Iterator[Variant]:
         )
 
 
-def _make_attended(layout: Any) -> Callable[[Sequence[Sample]], scoring.Batch]:
+def _make_attended(layout: Any, passes_positions: bool) -> Callable[[Sequence[Sample]], scoring.Batch]:
     def make(samples: Sequence[Sample]) -> scoring.Batch:
-        batch = scoring.make_batch(samples, layout, True)
+        batch = scoring.make_batch(samples, layout, passes_positions)
         mask = torch.ones_like(batch.inputs["attention_mask"])
         return scoring.Batch({**batch.inputs, "attention_mask": mask}, batch.places)
 
@@ -214,9 +209,15 @@ def _make_full(samples: Sequence[Sample]) -> scoring.Batch:
     return scoring.Batch({**batch.inputs, "attention_mask": mask.expand(rows, 1, width, width)}, batch.places)
 
 
-def _make_shifted(samples: Sequence[Sample]) -> scoring.Batch:
+def _make_counted(samples: Sequence[Sample]) -> scoring.Batch:
+    lengths = [len(sample.prompt) for sample in samples]
+    return _make_later(samples, [max(lengths) - length for length in lengths])
+
+
+def _make_later(samples: Sequence[Sample], offsets: Sequence[int]) -> scoring.Batch:
     batch = scoring.make_batch(samples, "right", True)
-    return scoring.Batch({**batch.inputs, "position_ids": batch.inputs["position_ids"] + 1}, batch.places)
+    positions = batch.inputs["position_ids"] + torch.tensor(offsets)[:, None]
+    return scoring.Batch({**batch.inputs, "position_ids": positions}, batch.places)
 
 
 def _make_leaking(samples: Sequence[Sample]) -> scoring.Batch:

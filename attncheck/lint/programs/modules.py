@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.doctor.probes.payload.links.source import import_source, imported_modules
 from attncheck.lint.programs.paths import is_file
 
 MAX_MODULE_BYTES = 2 << 20
@@ -27,6 +28,11 @@ class SourceModule:
     shown_path: str
     body: ast.Module
     is_package: bool
+
+    @property
+    def package(self) -> str:
+        """Return the package that relative imports start from."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
 
     @cached_property
     def bindings(self) -> dict[str, list[ast.AST]]:
@@ -82,30 +88,20 @@ class SourceTree:
 
     def find_module(self, name: str) -> SourceModule | None:
         """Return the module with a dotted name; None if no folder has it or it does not parse."""
-        parts = name.split(".")
-        if not all(part.isidentifier() for part in parts):
-            return None
-        projects = [folder / parts[0] for folder in self.folders]  # in a folder of its name, and installed in place
+        top = name.partition(".")[0]
+        projects = [folder / top for folder in self.folders]  # in a folder of its name, and installed in place
         for folder in (*self.folders, *projects):
-            place = folder.joinpath(*parts)
-            for path in (place / "__init__.py", place.with_suffix(".py")):
-                if is_file(path):
-                    is_closed = parts[0] in self.closed and not INSTALLED.isdisjoint(folder.parts)
-                    return None if is_closed else self.read_file(path, name)
+            path = locate_module(folder, name)
+            if path is not None:
+                is_closed = top in self.closed and not INSTALLED.isdisjoint(folder.parts)
+                return None if is_closed else self.read_file(path, name)
         return None
 
     def iter_imports(self, module: SourceModule) -> Iterator[SourceModule]:
         """Yield the modules of the tree that a module imports, those inside its functions too."""
-        package = module.name if module.is_package else module.name.rpartition(".")[0]
         for node in ast.walk(module.body):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-                base = ".".join(filter(None, (*parents, node.module or "")))
-                names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
-            yield from filter(None, map(self.find_module, names))
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                yield from filter(None, map(self.find_module, imported_modules(module.package, node)))
 
     def list_imported(self, main: SourceModule, limit: int) -> list[SourceModule]:
         """Return the modules of the tree that a module imports, and those that these import, `limit` at most."""
@@ -179,7 +175,7 @@ class SourceTree:
             return first_external
         for statement in module.bindings.get("*", ()):
             if isinstance(statement, ast.ImportFrom):
-                source = self._import_source(module, statement)
+                source = import_source(module.package, statement)
                 resolved = self._resolve_attribute(self._find(source), name, hops + 1)
                 if isinstance(resolved, (Definition, SourceModule)):
                     return resolved
@@ -193,7 +189,7 @@ class SourceTree:
                 if (alias.asname or alias.name.partition(".")[0]) == name:
                     return self._find(alias.name if alias.asname else name)
         if isinstance(statement, ast.ImportFrom):
-            source = self._import_source(module, statement)
+            source = import_source(module.package, statement)
             imported = next((alias.name for alias in statement.names if (alias.asname or alias.name) == name), name)
             return self._resolve_attribute(self._find(source), imported, hops)
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
@@ -205,14 +201,6 @@ class SourceTree:
 
     def _find(self, name: str) -> Resolved:
         return self.find_module(name) or External(name)
-
-    def _import_source(self, module: SourceModule, statement: ast.ImportFrom) -> str:
-        """Return the absolute dotted name of the module in a `from … import`."""
-        if not statement.level:
-            return statement.module or ""
-        package = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
-        package = package[: len(package) - (statement.level - 1)] if statement.level > 1 else package
-        return ".".join([*package, *(statement.module or "").split(".")]).strip(".")
 
     def _resolve_attribute(self, owner: Resolved, name: str, hops: int) -> Resolved:
         if isinstance(owner, External):
@@ -227,6 +215,14 @@ class SourceTree:
                 if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
                     return Definition(owner.module, statement)
         return None
+
+
+def locate_module(folder: Path, name: str) -> Path | None:
+    """Return the file that a folder has for a dotted name, None if it has none."""
+    parts = name.split(".")
+    place = folder.joinpath(*parts)
+    paths = (place / "__init__.py", place.with_suffix(".py")) if all(map(str.isidentifier, parts)) else ()
+    return next(filter(is_file, paths), None)
 
 
 def _refers_to_itself(expression: ast.expr, name: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from attncheck.core.launch import COMMAND, Launch
-from attncheck.lint.programs.modules import SourceTree
+from attncheck.lint.programs.modules import SourceTree, locate_module
 from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.program import Entry
 
@@ -43,20 +43,13 @@ def find_program(
                 return Entry(str(script)), SourceTree(tuple(dict.fromkeys(folders)), base, closed=closed)
             continue
         for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path):
-            if _holds_module(folder, name):
+            if locate_module(folder, name) is not None:
                 folders = (folder, base, *python_path, base / "src", *site_folders)
                 return target, SourceTree(tuple(dict.fromkeys(folders)), base, closed=closed)
     for folder in site_folders:
-        if not is_script and name.partition(".")[0] not in closed and _holds_module(folder, name):
+        if not is_script and name.partition(".")[0] not in closed and locate_module(folder, name) is not None:
             return target, SourceTree((folder, *site_folders), folder, closed=closed)
     return None
-
-
-def _holds_module(folder: Path, name: str) -> bool:
-    if not all(part.isidentifier() for part in name.split(".")):
-        return False
-    place = folder.joinpath(*name.split("."))
-    return is_file(place.with_suffix(".py")) or is_file(place / "__init__.py")
 
 
 def _start_folders(launch: Launch) -> Iterator[Path]:

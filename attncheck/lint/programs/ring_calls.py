@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.launch import SourceLocation
+from attncheck.doctor.probes.payload.links.source import imported_modules
 from attncheck.lint.programs.modules import SourceModule
 
 RING, USP, ULYSSES = "ring_flash_attn", "yunchang", "UlyssesSPAttentionHF"
@@ -57,7 +58,8 @@ def collect_calls(modules: Sequence[SourceModule]) -> Calls:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 attributes.add(f"{node.value.id}.{node.attr}")
             has_modulo |= isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mod, ast.FloorDiv))
-            imports |= _packages_of(node)
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0):
+                imports |= {imported.partition(".")[0] for imported in imported_modules("", node)}
     return Calls(names, frozenset(attributes), frozenset(imports), has_modulo)
 
 
@@ -70,14 +72,6 @@ def _names_of(node: ast.AST) -> Iterator[str]:
         yield node.arg
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
         yield node.value
-
-
-def _packages_of(node: ast.AST) -> set[str]:
-    if isinstance(node, ast.Import):
-        return {alias.name.partition(".")[0] for alias in node.names}
-    if isinstance(node, ast.ImportFrom) and not node.level:
-        return {(node.module or "").partition(".")[0]}
-    return set()
 
 
 def find_problems(modules: Sequence[SourceModule]) -> Iterator[Problem]:

@@ -44,13 +44,13 @@ def install(folder: str) -> None:
             module = original(name, globals, locals, fromlist, level)
         except ModuleNotFoundError as error:
             is_foreign = error.name is None or not f"{name}.".startswith(f"{error.name}.")
-            if level or is_foreign or not _is_script(globals) or _is_guarded():
+            if level or is_foreign or not is_script(globals) or is_guarded(GUARDS):
                 raise
             return _make_absent(folder, name, fromlist or (), error)
-        if level or not fromlist or not _is_script(globals):
+        if level or not fromlist or not is_script(globals):
             return module
         missing = _list_missing(module, fromlist)
-        return _complete(folder, module, missing) if missing and not _is_guarded() else module
+        return _complete(folder, module, missing) if missing and not is_guarded(GUARDS) else module
 
     builtins.__import__ = answer
 
@@ -59,15 +59,15 @@ def _make_absent(folder: str, name: str, names: Any, error: ModuleNotFoundError)
     """Return what represents a module that does not exist, or its package if no names are taken from it."""
     package = name.partition(".")[0]
     if package in IDLE:
-        _note(folder, "idle", package)
+        note(folder, "idle", package)
         return _Idle()
     unused = _Unused(ModuleNotFoundError(str(error), name=error.name))
     found = {each: _find_elsewhere(package, each) for each in names if package in sys.modules}
     moved = {each: getattr(module, each) for each, module in found.items() if module is not None}
     for each in moved:
-        _note(folder, "moved", f"{name}.{each} {found[each].__name__}")
+        note(folder, "moved", f"{name}.{each} {found[each].__name__}")
     if len(moved) < max(len(names), 1):
-        _note(folder, "unused", str(error.name))
+        note(folder, "unused", str(error.name))
     return _Completed(unused, moved)
 
 
@@ -86,11 +86,11 @@ def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
         elsewhere = _find_elsewhere(module.__name__.partition(".")[0], name)
         if elsewhere is not None:
             found[name] = getattr(elsewhere, name)
-            _note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
+            note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
         else:
             text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
             found[name] = _Unused(ImportError(text, name=module.__name__))
-            _note(folder, "removed", f"{module.__name__}.{name}")
+            note(folder, "removed", f"{module.__name__}.{name}")
     return _Completed(module, found)
 
 
@@ -122,7 +122,8 @@ def _contains(path: str, pattern: re.Pattern[bytes]) -> bool:
         return pattern.search(stream.read()) is not None
 
 
-def _note(folder: str, kind: str, name: str) -> None:
+def note(folder: str, kind: str, name: str) -> None:
+    """Note what is replaced: the report has a line for it, by its kind."""
     with open(os.path.join(folder, f"absent-{kind}-{name[:MAX_NOTE]}"), "a"):
         pass
 
@@ -215,21 +216,22 @@ def _is_script_file(name: str) -> bool:
     return not path.startswith(homes) and not any(f"{os.sep}{folder}{os.sep}" in path for folder in INSTALLED)
 
 
-def _is_script(scope: Any) -> bool:
+def is_script(scope: Any) -> bool:
+    """Return whether the variables of a module are those of a script."""
     name = scope.get("__file__") if isinstance(scope, dict) else None
     return isinstance(name, str) and not name.startswith("<") and _is_script_file(name)
 
 
-def _is_guarded() -> bool:
-    """Return whether the script catches an error of the import that it makes now, or of one around it."""
+def is_guarded(errors: tuple[str, ...]) -> bool:
+    """Return whether the script catches one of these errors of what it does now, an import for example."""
     frame: Any = sys._getframe(2)
-    caught: tuple[str, ...] = (*GUARDS, *ANY_ERROR)
+    caught: tuple[str, ...] = (*errors, *ANY_ERROR)
     while frame is not None:
-        if _is_script(frame.f_globals):
+        if is_script(frame.f_globals):
             guards = _list_guards(frame.f_code.co_filename)
             if any(start <= frame.f_lineno <= end and name in caught for start, end, name in guards):
                 return True
-            caught = GUARDS  # a script may catch everything around its main function
+            caught = errors  # a script may catch everything around its main function
         frame = frame.f_back
     return False
 

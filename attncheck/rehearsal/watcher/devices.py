@@ -13,6 +13,8 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+from .absent import note
+
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 # Of a GPU that many have, for scripts that print its name or choose bfloat16 by it: an A100.
 NAME, CAPABILITY, MEMORY = "NVIDIA A100-SXM4-80GB", (8, 0), 80 << 30
@@ -27,6 +29,8 @@ def keep_on_cpu(torch: Any) -> None:
     class OnCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined,unused-ignore]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             options = dict(kwargs or {})
+            if function is torch.Tensor.backward:  # ours called it, and would again; parts of it run models
+                return _go_backward(self, torch, *args, **options)
             if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
                 name_device("cuda")
                 return args[0]
@@ -49,6 +53,19 @@ def keep_on_cpu(torch: Any) -> None:
     _change_options(torch.nn.parallel.DistributedDataParallel, device_ids=_drop, output_device=_drop)
 
 
+def _go_backward(
+    mode: Any,
+    torch: Any,
+    loss: Any,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    with mode:
+        torch.autograd.backward(loss, gradient, retain_graph, create_graph, inputs=inputs)
+
+
 def keep_off_absent_devices(modeling_utils: Any) -> None:
     """Let models be loaded on the CPU if a trainer names a GPU (axolotl 0.19.0 utils/config, line 230), unquantised."""
     model_class = modeling_utils.PreTrainedModel
@@ -65,7 +82,7 @@ def keep_off_absent_devices(modeling_utils: Any) -> None:
         given = [name for name in QUANTISED if options.pop(name, False) or getattr(configuration, name, False)]
         for name in given:
             options.pop("quantization_config", None)
-            _note("gpu", name)
+            note(os.environ["ATTNCHECK_WATCH"], "gpu", name)
         return original(cls, *arguments, **options)
 
     model_class.from_pretrained = classmethod(from_pretrained)
@@ -80,7 +97,7 @@ def name_device(value: Any) -> Any:
     """Return the CPU for a CUDA device or the number of one, any other device unchanged."""
     if not is_cuda(value) and type(value) is not int:
         return value
-    _note("cuda", "CUDA")
+    note(os.environ["ATTNCHECK_WATCH"], "cuda", "CUDA")
     return "cpu"
 
 
@@ -104,8 +121,3 @@ def _change_options(kind: Any, **changes: Any) -> None:
         original(*bound.args, **bound.kwargs)
 
     kind.__init__ = initialize
-
-
-def _note(kind: str, name: str) -> None:
-    with open(os.path.join(os.environ["ATTNCHECK_WATCH"], f"absent-{kind}-{name}"), "a"):
-        pass

@@ -26,7 +26,7 @@ from .devices import keep_off_absent_devices, keep_on_cpu
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
-from .stand_ins import cut_settings, find_rows, find_small_model, use_gloo_without_gpu
+from .stand_ins import cut_settings, find_rows, find_small_model, open_rows, take_known, use_gloo_without_gpu
 from .takeover import do_not_start_ray, run_in_process, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
@@ -46,7 +46,7 @@ def install(folder: str) -> None:
         "torch": functools.partial(_patch_torch, recorder),
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
         "accelerate.commands.launch": run_in_process,
-        "transformers.trainer": functools.partial(watch_logs, recorder),
+        "transformers.trainer": functools.partial(_patch_trainer, recorder),
         "transformers.utils.import_utils": allow_in_import_utils,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
         "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
@@ -66,8 +66,9 @@ def install(folder: str) -> None:
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
         callbacks["datasets.load"] = find_rows
-    if os.environ.get("ATTNCHECK_SETTINGS"):
-        callbacks["transformers.training_args"] = cut_settings
+        open_rows()
+    if os.environ.get("ATTNCHECK_SETTINGS") or os.environ.get("ATTNCHECK_ROWS"):
+        callbacks["transformers.training_args"] = _patch_training_args
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
     driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks
@@ -214,6 +215,21 @@ def note_data_parallel(folder: str, module: Any) -> None:
                 stream.write(str(len(wrapper.device_ids)))
 
     module.DataParallel.__init__ = initialize
+
+
+def _patch_training_args(training_args: Any) -> None:
+    """Change the settings that a script writes out."""
+    if os.environ.get("ATTNCHECK_SETTINGS"):
+        cut_settings(training_args)
+    if os.environ.get("ATTNCHECK_ROWS"):
+        take_known(training_args.TrainingArguments)
+
+
+def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
+    """Record what a trainer logs."""
+    watch_logs(recorder, trainer)
+    if os.environ.get("ATTNCHECK_ROWS"):
+        take_known(trainer.Trainer)
 
 
 def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:

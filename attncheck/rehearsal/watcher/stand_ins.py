@@ -8,15 +8,27 @@ every field once, before `__post_init__`).
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import dataclasses
 import functools
+import inspect
 import json
 import os
+import re
 import sys
 import zlib
 from typing import Any
 
+from .absent import is_guarded, is_script, note
+
+# Files that are no data: a script that cannot read them ends as the launch would.
+NO_ROWS = re.compile(r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE)
+# Arguments that transformers 5 and TRL 0.20 renamed.
+NEW_NAMES = {"tokenizer": "processing_class", "max_seq_length": "max_length", "evaluation_strategy": "eval_strategy"}
+GPU_SETTINGS = ("fp16", "tf32", "deepspeed", "fsdp", "torch_compile", "use_liger_kernel")
+GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
+MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
 
 
@@ -47,15 +59,41 @@ def find_rows(load: Any) -> None:
     def load_dataset(path: Any, *arguments: Any, **options: Any) -> Any:
         if os.path.dirname(rows) in f"{path} {options.get('data_files')} {options.get('data_dir')}":
             return original(path, *arguments, **options)
-        source = json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str)
-        watch = os.environ["ATTNCHECK_WATCH"]
-        with open(os.path.join(watch, f"data-set-{zlib.crc32(source.encode())}"), "w"):
-            pass  # every other data set has the same rows
+        _note_data_set(json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str))
         split = options.get("split")
         files = dict.fromkeys(SPLITS if split is None else ("train",), rows)
         return original(kind, data_files=files, split=split and "train")
 
     load.load_dataset = load_dataset
+
+
+def open_rows() -> None:
+    """Let the script open the synthetic rows for a JSON file that is not here, unless it is a configuration."""
+    original, rows = builtins.open, os.environ["ATTNCHECK_ROWS"]
+    array = os.path.join(os.path.dirname(os.path.dirname(rows)), "array", "train.json")
+
+    @functools.wraps(original)
+    def open_file(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        try:
+            return original(file, mode, *arguments, **options)
+        except FileNotFoundError:
+            name = os.path.basename(str(file))
+            found = {".jsonl": rows, ".json": array}.get(os.path.splitext(name)[1])
+            is_read = mode in ("r", "rt", "rb") and is_script(sys._getframe(1).f_globals)
+            if found is None or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
+                raise
+            note(os.environ["ATTNCHECK_WATCH"], "rows", name)
+            _note_data_set(str(file))
+            return original(found, mode, *arguments, **options)
+
+    builtins.open = open_file
+
+
+def _note_data_set(source: str) -> None:
+    """Note one of the data sets that a script loads, all of which have the same rows."""
+    path = os.path.join(os.environ["ATTNCHECK_WATCH"], f"data-set-{zlib.crc32(source.encode())}")
+    with open(path, "w"):
+        pass
 
 
 def cut_settings(training_args: Any) -> None:
@@ -64,6 +102,7 @@ def cut_settings(training_args: Any) -> None:
     Later assignments by transformers or TRL are unchanged.
     """
     cls, settings = training_args.TrainingArguments, json.loads(os.environ["ATTNCHECK_SETTINGS"])
+    settings |= {NEW_NAMES[name]: value for name, value in settings.items() if name in NEW_NAMES}
     original = cls.__setattr__
 
     def assign(self: Any, name: str, value: Any) -> None:
@@ -72,6 +111,55 @@ def cut_settings(training_args: Any) -> None:
         original(self, name, value)
 
     cls.__setattr__ = assign
+
+
+def take_known(base: Any) -> None:
+    """Let settings and trainers be made with arguments of other releases: a new name, a setting, or without them."""
+
+    def make(kind: Any, *arguments: Any, **options: Any) -> Any:
+        for owner in kind.__mro__[: kind.__mro__.index(base) + 1]:
+            if "__init__" in vars(owner) and not hasattr(vars(owner)["__init__"], "takes_known"):
+                owner.__init__ = _pass_known(owner.__init__, owner.__name__)
+        return object.__new__(kind)
+
+    base.__new__ = make
+
+
+def _pass_known(initialize: Any, kind: str) -> Any:
+    parameters = inspect.signature(initialize).parameters
+    takes_all = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
+
+    @functools.wraps(initialize)
+    def call(self: Any, *arguments: Any, **options: Any) -> None:
+        unknown = [] if takes_all else [name for name in options if name not in parameters]
+        for name in unknown:
+            value, new = options.pop(name), NEW_NAMES.get(name, name)
+            note(os.environ["ATTNCHECK_WATCH"], "setting", f"{kind}.{name}")
+            if new in parameters:
+                options.setdefault(new, value)
+            elif hasattr(options.get("args"), new):  # settings that trainers took before their configurations did
+                setattr(options["args"], new, value)
+        if "report_to" in parameters:
+            options["report_to"] = "none"
+        if "use_cpu" in parameters and os.environ.get("ATTNCHECK_WITHOUT_GPU"):
+            options = _fit_cpu(options)
+        initialize(self, *arguments, **options)
+
+    call.takes_known = True  # type: ignore[attr-defined]
+    return call
+
+
+def _fit_cpu(options: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments of TrainingArguments without those that need a GPU."""
+    watch, optimizer = os.environ["ATTNCHECK_WATCH"], str(options.get("optim", ""))
+    left_out = [name for name in GPU_SETTINGS if options.get(name)]
+    for name in left_out:
+        note(watch, "gpu", name)
+    fitted = {name: value for name, value in options.items() if name not in left_out} | {"use_cpu": True}
+    if any(word in optimizer for word in GPU_OPTIMIZERS):
+        note(watch, "gpu", optimizer)
+        fitted["optim"] = "adamw_torch"
+    return fitted
 
 
 def _parse(text: str) -> Any:

@@ -8,8 +8,9 @@ tokenizer's.
 
 import json
 import random
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,11 @@ ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 # The names under which policy-training scripts read a problem, and the answer that their rewards compare with.
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
 ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
+ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
+# Strings in subscripts that are no fields of rows: of what a tokenizer makes, messages, splits and pictures.
+NO_COLUMN = re.compile(
+    r"_ids?$|_mask$|^labels?$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
+)
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
 
@@ -82,6 +88,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send(answer)
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
+    rows = add_columns(rows, message.get("columns", ()))
     has_pictures = (folder / multimodal.FOLDER).exists()
     if has_pictures:
         multimodal.lay_pictures(documents, folder)
@@ -305,6 +312,23 @@ def make_data(
         return documents, [make_pair_row(*pair, form, vocabulary) for pair in pairs]
     documents = make_documents(count, seed)
     return documents, [make_row(document, form, vocabulary) for document in documents]
+
+
+def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows with the fields that a script reads: empty ones, if it reads the question and the answer anyway.
+
+    Otherwise the first such field has the question's text, and the first that is named like an answer has the answer.
+    """
+    if "input" in names and "instruction" not in names:  # the question itself, not what follows an instruction
+        rows = [{**row, "input": row["prompt"]} for row in rows]
+    own = [name for name in names if rows and name not in rows[0] and not NO_COLUMN.search(name)]
+    answers = [name for name in own if ANSWER_NAME.search(name)]
+    known = set(names) & {*PROMPT_COLUMNS, *ANSWER_COLUMNS, "messages", "text", "conversations", "output"}
+    texts: dict[str, str] = {}
+    if own and not known:
+        texts = {name: "prompt" for name in own if name not in answers[:1]}
+        texts = dict(list(texts.items())[:1]) | dict.fromkeys(answers[:1], "completion")
+    return [{**{name: row[texts[name]] if name in texts else "" for name in own}, **row} for row in rows]
 
 
 def make_documents(count: int, seed: int) -> list[dict[str, Any]]:

@@ -46,11 +46,11 @@ def compare_numbers(locked: Lock, now: Lock, missing: Mapping[str, str]) -> Comp
         ("answers of determinism", [before for before, after in repeats if after is None]),
         ("times of bench", [before for before, after in speeds if after is None]),
     )
-    not_compared = tuple(f"{len(rows)} {name}: {_why_lacking(rows, now)}" for name, rows in lacking if rows)
+    not_compared = tuple(f"{len(rows)} {name}: {_why_lacking(now)}" for name, rows in lacking if rows)
     return Comparison(moves, compared, not_compared)
 
 
-def _why_lacking(rows: Iterable[LockedError | LockedRepeats | LockedSpeed], now: Lock) -> str:
+def _why_lacking(now: Lock) -> str:
     if not now.measurements:
         return "no new measurements were given (--report FILE)"
     return "the given reports measured other cases, or another device"

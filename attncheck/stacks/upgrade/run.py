@@ -38,17 +38,17 @@ def run_upgrade(
     """Return the report on an upgrade. Raises `InterruptedRun` with the partial results if Ctrl-C ends the trial."""
     packages = list_changes(before, request.packages)
     if not packages:
-        return _make_report(request, before, settings, None, None)
+        return _make_report(request, before, None, None)
     prediction = _predict(replace(request, packages=packages), before, settings, report_progress)
     if settings.trial is None or settings.target is None:
-        return _make_report(request, before, settings, prediction, None)
+        return _make_report(request, before, prediction, None)
     outcome = TrialOutcome()
     trial = replace(settings.trial, upgrade=replace(request, packages=packages))
     try:
         run_trial(trial, before, settings.judging, settings.target, outcome, report_progress)
     except KeyboardInterrupt:
-        raise InterruptedRun(_make_report(request, before, settings, prediction, outcome, interrupted=True)) from None
-    return _make_report(request, before, settings, prediction, outcome)
+        raise InterruptedRun(_make_report(request, before, prediction, outcome, interrupted=True)) from None
+    return _make_report(request, before, prediction, outcome)
 
 
 def _predict(
@@ -69,7 +69,6 @@ def _predict(
 def _make_report(
     request: UpgradeRequest,
     before: Snapshot,
-    settings: UpgradeSettings,
     prediction: Prediction | None,
     outcome: TrialOutcome | None,
     interrupted: bool = False,

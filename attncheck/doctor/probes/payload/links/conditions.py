@@ -168,7 +168,7 @@ class Conditions:
             if isinstance(inner, ast.Import) and any(self.is_missing(alias.name, "") for alias in inner.names):
                 return True
             if isinstance(inner, ast.ImportFrom):
-                source = import_source(module, inner)
+                source = import_source(module.package, inner)
                 if source.partition(".")[0] == own:
                     continue
                 if self.is_missing(source, "") or any(self.is_missing(source, alias.name) for alias in inner.names):
@@ -258,7 +258,7 @@ def _find_import(module: SourceModule, name: str) -> str:
     """Return the module of the same package from which `module` imports a name at its top level; "" for none."""
     if "imported" not in module.memory:
         module.memory["imported"] = {
-            alias.asname or alias.name: (import_source(module, statement), alias.name)
+            alias.asname or alias.name: (import_source(module.package, statement), alias.name)
             for statement in (module.tree.body if module.tree is not None else ())
             if isinstance(statement, ast.ImportFrom)
             for alias in statement.names

@@ -12,7 +12,7 @@ import sys
 
 from ..packages import integrity, metadata
 from .imports import ImportFollower
-from .source import ModuleFinder, import_source
+from .source import ModuleFinder, imported_modules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,12 +92,8 @@ def _imported_modules(
             decided = conditions.decide(statement.test, module)
             if decided is not None:
                 statements = [*(statement.body if decided else statement.orelse), *statements]
-        elif isinstance(statement, ast.Import):
-            modules += [finder.find(alias.name) for alias in statement.names]
-        elif isinstance(statement, ast.ImportFrom):
-            source = import_source(module, statement)
-            modules.append(finder.find(source))
-            modules += [finder.find(source + "." + alias.name) for alias in statement.names if alias.name != "*"]
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            modules += map(finder.find, imported_modules(module.package, statement))
     return [item for item in modules if item is not None and item.name.partition(".")[0] in names]
 
 

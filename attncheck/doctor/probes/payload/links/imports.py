@@ -153,7 +153,7 @@ class ImportFollower:
                 if self.is_missing(alias.name, ""):
                     yield Take(alias.name, "", statement.lineno)
             return
-        source = import_source(self.module, statement)
+        source = import_source(self.module.package, statement)
         if self.is_missing(source, ""):
             yield Take(source, "", statement.lineno)
             return

@@ -128,7 +128,7 @@ class Names:
                     yield from self._iter_statements(handler.body, module)
 
     def _star_has_name(self, module: SourceModule, node: ast.AST, name: str, hops: int) -> bool | None:
-        source = import_source(module, node)
+        source = import_source(module.package, node)
         target = self.finder.find(source)
         if target is None:
             return None

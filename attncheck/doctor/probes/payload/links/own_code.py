@@ -7,7 +7,7 @@ import os
 from typing import Any, Iterable, Iterator
 
 from .linker import Linker
-from .source import SourceModule
+from .source import SourceModule, imported_modules
 
 PACKAGE = "own_code"  # the package name assigned to these files
 MAX_FILES = 200
@@ -65,7 +65,7 @@ def _iter_files(paths: list[str], folders: list[str]) -> Iterator[tuple[SourceMo
             pending += [(imported, is_late or is_inside) for imported in _imported_paths(module, statement, folders)]
 
 
-def _iter_imports(module: SourceModule) -> Iterator[tuple[ast.stmt, bool]]:
+def _iter_imports(module: SourceModule) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Yield the import statements of a module, each with whether it is in a function."""
     pending: list[tuple[Any, bool]] = [(module.tree, False)] if module.tree is not None else []
     while pending:
@@ -77,20 +77,12 @@ def _iter_imports(module: SourceModule) -> Iterator[tuple[ast.stmt, bool]]:
             pending += [(inner, inside) for inner in getattr(node, block, ()) if isinstance(inner, ast.AST)]
 
 
-def _imported_paths(module: SourceModule, statement: ast.stmt, folders: list[str]) -> Iterator[str]:
+def _imported_paths(module: SourceModule, statement: ast.Import | ast.ImportFrom, folders: list[str]) -> Iterator[str]:
     """Yield the user's own files that an import statement runs."""
     parent = os.path.dirname(module.path)
-    if isinstance(statement, ast.Import):
-        names, tops = [alias.name for alias in statement.names], [parent, *folders]
-    elif isinstance(statement, ast.ImportFrom):
-        source = statement.module or ""
-        names = [source] if source else []
-        names += [(source + "." if source else "") + alias.name for alias in statement.names]
-        up = [".."] * (statement.level - 1)
-        tops = [os.path.normpath(os.path.join(parent, *up))] if statement.level else [parent, *folders]
-    else:
-        return
-    for name in names:
+    level = getattr(statement, "level", 0)
+    tops = [os.path.normpath(os.path.join(parent, *[".."] * (level - 1)))] if level else [parent, *folders]
+    for name in filter(None, imported_modules("", statement)):
         stems = [os.path.join(top, *name.split(".")) for top in tops]
         candidates = (path for stem in stems for path in (os.path.join(stem, "__init__.py"), stem + ".py"))
         path = next((path for path in candidates if os.path.isfile(path)), "")

@@ -102,9 +102,9 @@ class Signatures:
         for statement in self.names.bindings(module).get(name, ()):
             if isinstance(statement, ast.ImportFrom):
                 original = next(a.name for a in statement.names if (a.asname or a.name) == name)
-                return self.find_definition(import_source(module, statement), original, hops + 1)
+                return self.find_definition(import_source(module.package, statement), original, hops + 1)
         for statement in self.names.bindings(module).get("*", ()):
-            definition = self.find_definition(import_source(module, statement), name, hops + 1)
+            definition = self.find_definition(import_source(module.package, statement), name, hops + 1)
             if definition is not None:
                 return definition
         return None

@@ -70,7 +70,7 @@ def read_takes(module: SourceModule) -> list[tuple[str, str, str]]:
                 words = item.split()
                 if words:
                     is_renamed = words[1:2] == ["as"] and len(words) > 2
-                    name = make_absolute(module, source)
+                    name = make_absolute(module.package, source)
                     takes.append((name, words[0], words[2] if is_renamed else words[0]))
         for names in _IMPORT.findall(module.text):
             for item in names.split(","):
@@ -167,18 +167,28 @@ class ModuleFinder:
                         yield module
 
 
-def import_source(module: SourceModule, node: ast.AST) -> str:
+def imported_modules(package: str, node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the absolute names that an import in a module of `package` may load: `from a import b` is a, and a.b."""
+    import ast
+
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    source = import_source(package, node)
+    return [source, *(source + "." + alias.name for alias in node.names)]
+
+
+def import_source(package: str, node: ast.AST) -> str:
     """Return the absolute name of the module in a `from … import`."""
-    return make_absolute(module, "." * (getattr(node, "level", 0) or 0) + (getattr(node, "module", "") or ""))
+    return make_absolute(package, "." * (getattr(node, "level", 0) or 0) + (getattr(node, "module", "") or ""))
 
 
-def make_absolute(module: SourceModule, source: str) -> str:
+def make_absolute(package: str, source: str) -> str:
     """Return the absolute name of a relative module name such as "..models.llama"."""
     name = source.lstrip(".")
     level = len(source) - len(name)
     if not level:
         return name
-    parts = module.package.split(".") if module.package else []
+    parts = package.split(".") if package else []
     parts = parts[: len(parts) - (level - 1)] if level > 1 else parts
     return ".".join([*parts, *(name.split(".") if name else [])])
 
