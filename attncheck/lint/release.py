@@ -106,11 +106,11 @@ def _iter_older_fits(
     for index in dict.fromkeys(
         len(older) * part // OLDER_READINGS for part in reversed(range(OLDER_READINGS)) if older
     ):
-        if not is_fit(index):
+        if is_fit(index):
+            first_fit = index if last_misfit < 0 else first_fit
+            yield older[index]
+        elif last_misfit < 0:
             last_misfit = index
-            break
-        first_fit = index
-        yield older[index]
     while may_be_fork and last_misfit >= 0 and first_fit - last_misfit > 1:
         middle = (first_fit + last_misfit) // 2
         first_fit, last_misfit = (middle, last_misfit) if is_fit(middle) else (first_fit, middle)
