@@ -21,6 +21,7 @@ LEGAL = {
     "": r"900 rows with 900 of 900 documents, an epoch draws 900 of these$",
     "workers": r"900 rows with 900 of 900 documents, an epoch draws 900 of these$",
     "drop_last": r"an epoch draws 900 of these$",
+    "another_order": r"900 rows with 900 of 900 documents",
     "tensors": r"900 rows with 900 of 900 documents",
     "stream": r"rows with 900 of 900 documents",
     "stream_without_end": r"rows with \d+ of 900 documents",
@@ -36,6 +37,7 @@ EVERY_TIME = (
     "held_out",
     "workers",
     "mixture",
+    "another_order",
 )
 
 

@@ -150,8 +150,13 @@ def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
 
 
 def _find_unreached(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """Yield the documents that were drawn and never reached the model, among those in only one row."""
+    """Yield the documents that were drawn and never reached the model, among those in only one row.
+
+    The plan is no evidence if the model got documents of batches beyond those that the ranks took: they came from an
+    evaluation, or the loader drew in another order.
+    """
     reached = _list_documents(_list_reached(evidence))
+    taken = max((sum(map(len, losses)) for losses in zip(*(step.losses for step in evidence.steps))), default=0)
     counts = Counter(document for row in ledger.held for document in _list_documents([row]))
     given: set[int] = set()
     for epoch in ledger.epochs:
@@ -161,7 +166,10 @@ def _find_unreached(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
             for document in _list_documents(rows[n] for n in batch):
                 first.setdefault(document, number)
         first = {document: number for document, number in first.items() if counts[document] == 1}
-        last = max((number for document, number in first.items() if document in reached), default=-1)
+        numbers = [number for document, number in first.items() if document in reached]
+        if sum(number >= taken for number in numbers) > LOST_SHARE * len(numbers):
+            return
+        last = min(max(numbers, default=-1), taken - 1)
         given |= {document for document, number in first.items() if number <= last}
     lost = given - reached
     if len(lost) > max(2, LOST_SHARE * len(given)):
