@@ -89,7 +89,7 @@ def test_every_number_is_what_loops_make_it(name: str) -> None:
     count, squares, errors, size, got_size, product, largest, eager_largest = (0, *(7 * [0.0]))
     z_row, slopes = {}, {}
     for h in range(heads):
-        along, of_want, spread = 0.0, 0.0, 0.0
+        along, of_want, spread, shrunk = 0.0, 0.0, 0.0, 0.0
         for b in range(batch):
             for r in range(rows):
                 if name in ("out", "dq") and (b, r) == UNJUDGED:
@@ -108,8 +108,8 @@ def test_every_number_is_what_loops_make_it(name: str) -> None:
                     largest = max(largest, abs(g - w))
                     eager_largest = max(eager_largest, abs(yardstick[b][r][h][d] - w))
                 z_row[b, r, h] = math.sqrt(row_error / row_sigma)
-                spread += row_spread**2
-        slopes[h] = (along / of_want, math.sqrt(spread) / of_want)
+                spread, shrunk = spread + row_spread**2, shrunk + row_sigma
+        slopes[h] = (along / of_want, (math.sqrt(spread) + shrunk) / of_want)
     score = score_of(name, outputs, reference, eager)
     assert score.z_rms == pytest.approx(math.sqrt(squares / count), rel=1e-5)
     worst = max(z_row, key=lambda place: z_row[place])

@@ -99,13 +99,16 @@ def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor, rounds_alike: bo
 
     The elements of a row share P's and D's rounding, so their errors are treated as fully correlated, and errors of
     different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want². If rows
-    round alike, it is the sum over them instead.
+    round alike, it is the sum over them instead. Noise in the scores also flattens the weights, which shrinks a result
+    by about the square of its relative noise: that share is added.
     """
     size = want.square().sum((0, 1, 3), dtype=torch.float64)
     inverse = torch.where(size > 0.0, size.reciprocal(), 0.0)
     spread = (sigma * want.abs()).sum(3)
     spread = spread.sum((0, 1)) if rounds_alike else spread.square().sum((0, 1)).sqrt()
-    return {"slope": (error * want).sum((0, 1, 3), dtype=torch.float64) * inverse, "slope_sigma": spread * inverse}
+    shrunk = (sigma * (want != 0.0)).square().sum((0, 1, 3), dtype=torch.float64)  # unjudged rows are 0
+    slope = (error * want).sum((0, 1, 3), dtype=torch.float64) * inverse
+    return {"slope": slope, "slope_sigma": (spread + shrunk) * inverse}
 
 
 def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Reference) -> Score:
