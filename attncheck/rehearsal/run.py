@@ -147,8 +147,8 @@ def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
         for dots, module in IMPORT.findall(text):
             parts = Path(*module.split("."))
             for place in (script.parent,) if dots else (program.parent, *places):
-                found = [path for path in (place / f"{parts}.py", place / parts / "__init__.py") if path.is_file()]
-                scripts += [path for path in found if path not in scripts and len(scripts) < MAX_SCRIPTS]
+                files = [path for path in (place / f"{parts}.py", place / parts / "__init__.py") if path.is_file()]
+                scripts += [path for path in files if path not in scripts and len(scripts) < MAX_SCRIPTS]
     return list(names)[:MAX_COLUMNS]
 
 

@@ -511,7 +511,7 @@ def test_what_an_answer_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for pin in ("torch==2.9.0", "torch==2.10.0"):
         (tmp_path / "requirements.txt").write_text(pin)
         other_keys.append(key(policy=Policy(target="h100x8,requirements.txt")))
-    monkeypatch.setattr(cache_key, "_machine", lambda: ["another"])
+    monkeypatch.setattr(cache_key, "describe_machine", lambda: ["another"])
     other_keys.append(key())
     assert len({first, *other_keys}) == len(other_keys) + 1
 

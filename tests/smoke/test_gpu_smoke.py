@@ -183,7 +183,7 @@ def test_cudnn_is_named_where_it_makes_nan() -> None:
         return
     assert not _cudnn_gradient_is_finite(torch)
     for finding in report["findings"]:
-        assert "cuDNN's SDPA kernel does it" in finding["message"], finding
+        assert "cuDNN's SDPA kernel causes it" in finding["message"], finding
         fixes = {fix["text"]: fix["proven"] for fix in finding["fixes"]}
         assert fixes["torch.backends.cuda.enable_cudnn_sdp(False)"]
     others = {fix["text"] for finding in report["findings"] for fix in finding["fixes"]}

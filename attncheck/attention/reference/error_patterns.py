@@ -288,22 +288,22 @@ def _iter_places(rows: _Rows, unit: str, case: Case) -> Iterator[tuple[str, Tens
     if len(case.seqlens_q) > 1 and (case.layout == "packed" or case.padded):
         noun = "document" if case.layout == "packed" else "sequence"
         coordinates.append((f" of each {noun}", rows.position, rows.document_length))
-    for each, x, length in coordinates:
+    for whole, x, length in coordinates:
         wrong, from_end = x[rows.wrong], length - 1 - x
         first, last, rest = int(wrong.min()), int(wrong.max()), int(from_end[rows.wrong].max())
-        yield f"in {unit} {first}{each}", x == first
+        yield f"in {unit} {first}{whole}", x == first
         period = math.gcd(*(wrong - first).tolist())
         if period > 1:
-            yield f"in every {period}th {unit}{each}, from {first} on", (x >= first) & ((x - first) % period == 0)
+            yield f"in every {period}th {unit}{whole}, from {first} on", (x >= first) & ((x - first) % period == 0)
         if case.values == "ramp":  # only the first keys have weight, so the end of the errors says nothing
             continue
         tails = [tile for tile in TILES if bool(torch.eq(length // tile * tile, first).all())]
         tail = f" (after the last whole tile of {tails[0]})" if tails else ""
-        yield f"in the {units}{each} from {first} on{tail}", x >= first
-        yield f"in the first {last + 1} {units}{each}", x <= last
-        yield f"in the last {rest + 1} {units}{each}", from_end <= rest
+        yield f"in the {units}{whole} from {first} on{tail}", x >= first
+        yield f"in the first {last + 1} {units}{whole}", x <= last
+        yield f"in the last {rest + 1} {units}{whole}", from_end <= rest
         for tile in TILES:
-            yield f"in the {units} after the last whole tile of {tile}{each}", x >= length // tile * tile
+            yield f"in the {units} after the last whole tile of {tile}{whole}", x >= length // tile * tile
 
 
 def _format_numbers(numbers: list[int]) -> str:

@@ -115,8 +115,8 @@ def _collect_document(
     try:
         if python is not None:  # on its own and first: an unusable interpreter must not look like a lost lane
             report_progress("reading files")
-            asked = {**request, "stamps": "all"} if keeps_imports else request
-            child = Child(python, "static", bundle.build_message("static", asked))
+            static_request = {**request, "stamps": "all"} if keeps_imports else request
+            child = Child(python, "static", bundle.build_message("static", static_request))
             static = require_answer(wait_for_children([child], time.monotonic() + seconds)["static"], python)
         kept_file = None
         if keeps_imports and "import" in lanes:

@@ -62,10 +62,10 @@ def _make_absent(folder: str, name: str, names: Any, error: ModuleNotFoundError)
         note(folder, "idle", package)
         return _Idle()
     unused = _Unused(ModuleNotFoundError(str(error), name=error.name))
-    found = {each: _find_elsewhere(package, each) for each in names if package in sys.modules}
-    moved = {each: getattr(module, each) for each, module in found.items() if module is not None}
-    for each in moved:
-        note(folder, "moved", f"{name}.{each} {found[each].__name__}")
+    modules = {word: _find_elsewhere(package, word) for word in names if package in sys.modules}
+    moved = {word: getattr(module, word) for word, module in modules.items() if module is not None}
+    for word in moved:
+        note(folder, "moved", f"{name}.{word} {modules[word].__name__}")
     if len(moved) < max(len(names), 1):
         note(folder, "unused", str(error.name))
     return _Completed(unused, moved)
@@ -81,17 +81,17 @@ def _list_missing(module: Any, names: Any) -> list[str]:
 
 def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
     """Return what has the names of a module and the missing ones, which IMPORT_FROM takes from it."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in missing:
         elsewhere = _find_elsewhere(module.__name__.partition(".")[0], name)
         if elsewhere is not None:
-            found[name] = getattr(elsewhere, name)
+            values[name] = getattr(elsewhere, name)
             note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
         else:
             text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
-            found[name] = _Unused(ImportError(text, name=module.__name__))
+            values[name] = _Unused(ImportError(text, name=module.__name__))
             note(folder, "removed", f"{module.__name__}.{name}")
-    return _Completed(module, found)
+    return _Completed(module, values)
 
 
 def _find_elsewhere(package: str, name: str) -> Any:

@@ -78,13 +78,13 @@ def open_rows() -> None:
             return original(file, mode, *arguments, **options)
         except FileNotFoundError:
             name = os.path.basename(str(file))
-            found = {".jsonl": rows, ".json": array}.get(os.path.splitext(name)[1])
+            replacement = {".jsonl": rows, ".json": array}.get(os.path.splitext(name)[1])
             is_read = mode in ("r", "rt", "rb") and is_script(sys._getframe(1).f_globals)
-            if found is None or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
+            if replacement is None or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
                 raise
             note(os.environ["ATTNCHECK_WATCH"], "rows", name)
             _note_data_set(str(file))
-            return original(found, mode, *arguments, **options)
+            return original(replacement, mode, *arguments, **options)
 
     builtins.open = open_file
 
@@ -155,11 +155,11 @@ def _fit_cpu(options: dict[str, Any]) -> dict[str, Any]:
     left_out = [name for name in GPU_SETTINGS if options.get(name)]
     for name in left_out:
         note(watch, "gpu", name)
-    fitted = {name: value for name, value in options.items() if name not in left_out} | {"use_cpu": True}
+    changed = {name: value for name, value in options.items() if name not in left_out} | {"use_cpu": True}
     if any(word in optimizer for word in GPU_OPTIMIZERS):
         note(watch, "gpu", optimizer)
-        fitted["optim"] = "adamw_torch"
-    return fitted
+        changed["optim"] = "adamw_torch"
+    return changed
 
 
 def _parse(text: str) -> Any:

@@ -45,7 +45,7 @@ class Row:
     turns: list[tuple[int, int, int, Role]] = field(default_factory=list)  # conversation, start, stop, role
     starts: set[int] = field(default_factory=set)  # starts of documents after the row's first
     is_cut: bool = False  # whether it ends inside a turn
-    found: set[int] = field(default_factory=set)  # turns of the data, by number
+    present: set[int] = field(default_factory=set)  # turns of the data, by number
     absent: set[int] = field(default_factory=set)  # later ones of conversations that begin in the row
 
     @property
@@ -176,8 +176,10 @@ class TurnFinder:
             if place >= 0:
                 stop = next((number for number, start in enumerate(starts) if start >= place + len(turn)), last)
                 spans.append((conversation, at[place], stop, role))
-                row.found.add(turn_number)
-        kept = {conversation: [n for n in row.found if self.turns[n][0] == conversation] for conversation, *_ in spans}
+                row.present.add(turn_number)
+        kept = {
+            conversation: [n for n in row.present if self.turns[n][0] == conversation] for conversation, *_ in spans
+        }
         row.absent = {
             number
             for number, (conversation, role, turn) in enumerate(self.turns)
@@ -381,9 +383,9 @@ def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
     """
     lengths = [sum(role != "padding" for role in row.roles) for row in rows]
     whole = [row for row, length in zip(rows, lengths, strict=True) if length < max(lengths) and not row.is_cut]
-    found = set().union(*(row.found for row in rows))
-    if absent := set().union(*(row.absent for row in whole)) - found:
-        total = len(found | absent)
+    present = set().union(*(row.present for row in rows))
+    if absent := set().union(*(row.absent for row in whole)) - present:
+        total = len(present | absent)
         yield f"{len(absent)} of {total} turns are not in the rows as the data has them: they are dropped or changed"
     pairs = [pair for row in rows for pair in itertools.pairwise(row.turns)]
     if alien := sum(first[3] == "user" and second[3] in ANSWERS and first[0] != second[0] for first, second in pairs):
