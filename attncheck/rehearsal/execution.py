@@ -15,6 +15,7 @@ from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.rehearsal import JOB_FOLDER, Isolation
+from attncheck.core.results.rehearsal import Difference
 from attncheck.rehearsal import guards
 from attncheck.rehearsal.extensions import FOLDER
 from attncheck.workers.process import closing_stream
@@ -170,6 +171,12 @@ def list_absent(folder: str) -> list[str]:
 def list_replaced(folder: str) -> list[str]:
     """Return the lines about what the launch's script requests of a GPU that is not here."""
     return _format_notes(folder, REPLACED)
+
+
+def list_unquantised(folder: str) -> tuple[Difference, ...]:
+    """Return how models that the launch's script loads quantised were loaded without a GPU."""
+    paths = sorted((Path(folder) / "watch").glob("absent-gpu-load_in_*"))
+    return tuple(Difference("quantisation", path.name.split("-", 2)[2], "none") for path in paths)
 
 
 def _format_notes(folder: str, lines: Mapping[str, str]) -> list[str]:

@@ -20,6 +20,7 @@ from attncheck.lint.rewriting import ReadLaunch
 
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
+QUANTISED = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quant_bits")
 SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
 
 
@@ -36,6 +37,7 @@ DIMENSIONS = {
     "attn_implementation": _Dimension(("batch", "documents", "gradients")),
     "max_length": _Dimension(("run", "batch")),
     "precision": _Dimension(("documents", "loss", "gradients", "learning")),
+    "quantisation": _Dimension(("loss", "gradients", "learning"), True),
     "ranks that share a row": _Dimension(("documents", "loss", "gradients"), True),
     "ranks": _Dimension(("loss", "gradients"), True),
     "accumulation": _Dimension(("loss", "gradients"), True),
@@ -68,6 +70,11 @@ def _iter_differences(
         written, ran = get_setting(job, name), cut.sets.get(name)
         if written and ran and ran != DROP:
             yield "precision", f"{name} {written}".lower(), f"{name} {ran}".lower()
+    for name in QUANTISED:
+        written = get_setting(job, name)
+        is_on = written is not None and written.lower() not in OFF_VALUES[:-2]
+        if is_on and cut.sets.get(name, written) != written:
+            yield "quantisation", f"{name} {written}".strip(), "none"
     if job.plan.ring_size > 1 and ranks:
         yield "ranks that share a row", str(job.plan.ring_size), "1" if cut.ring_size == 1 else str(job.plan.ring_size)
     if isinstance(job.world_size, Known) and job.world_size.value > 1 and ranks:

@@ -345,6 +345,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
+    differences += execution.list_unquantised(stage.folder)
     results = leave_unasked(results, differences)
     if ranks and stage.read.job.plan.deterministic:
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))

@@ -42,6 +42,8 @@ def compare(launch: ReadLaunch, folder: Path, ranks: int = 1) -> dict[str, Diffe
         ("--attn_implementation flash_attention_2 --packing", set()),  # emulated under its own name
         ("--attn_implementation flash_attention_3 --packing", {"attn_implementation"}),
         ("--gradient_accumulation_steps 8", set()),
+        ("--load_in_4bit --use_peft", {"quantisation"}),
+        ("--load_in_4bit false", set()),
     ],
 )
 def test_how_a_cut_launch_differs(options: str, dimensions: set[str], tmp_path: Path) -> None:
@@ -66,6 +68,7 @@ def test_another_class_is_a_difference(tmp_path: Path) -> None:
         ("attn_implementation", {"batch", "documents", "gradients"}),
         ("max_length", {"run", "batch"}),
         ("accumulation", {"loss", "gradients"}),
+        ("quantisation", {"loss", "gradients", "learning"}),
     ],
 )
 def test_what_rests_on_a_difference_is_not_asked(dimension: str, unasked: set[str]) -> None:
