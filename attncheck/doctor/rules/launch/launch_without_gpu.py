@@ -10,6 +10,7 @@ What to do: run `attncheck lint --target h100x8`, or `attncheck doctor` if this 
 Source: none of the frameworks trains on a CPU; each stops when it places its first tensor.
 """
 
+from attncheck.core.snapshot import NOT_ASKED
 from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapshot, Unreadable, need
 
@@ -18,7 +19,7 @@ def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
     if not isinstance(snapshot.devices, Absent) and snapshot.visible_devices():
         return
-    if isinstance(snapshot.devices, Unreadable):
+    if isinstance(snapshot.devices, Unreadable) or snapshot.devices == Absent(NOT_ASKED):
         need(snapshot.devices, "the list of GPUs")
     yield Problem(
         message=f"{describe_job(job)} trains on GPUs, but none is visible on this machine",
