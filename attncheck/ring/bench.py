@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from attncheck.attention.calls import ring_package
 from attncheck.core import codec
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case, Dtype
 from attncheck.core.io.errors import BadUsage, Unanswered
@@ -57,7 +58,6 @@ SCHEMES: dict[Table, dict[str, roofline.Scheme]] = {
     },
 }
 LLAMA3 = "llama3_flash_attn_varlen"
-RING_PACKAGE = "ring-flash-attn"  # is called with k and v in one tensor, as its benchmark does
 SEQLEN = 8192  # tokens per rank; with the packings below, from ring-flash-attention's benchmark_varlen_kvpacked_func.py
 PACKINGS = ((8192,), (256, 7392, 544), (4096, 4096), (3104, 3200, 1600, 160, 128))
 HEADS_K_STRIDE = 4  # heads_k_stride in that benchmark
@@ -210,7 +210,9 @@ def run(
     runner = RankRunner(target.python, read_rank_env(os.environ))
     measured = _Measured()
     interrupted = False
-    operands = {state.name: "kvpacked" if state.package == RING_PACKAGE else "split" for state in chosen_states}
+    # ring-flash-attn is called with k and v in one tensor, as its benchmark does
+    is_ring = {state.name: state.package == ring_package.DISTRIBUTION for state in chosen_states}
+    operands = {name: "kvpacked" if is_of_ring else "split" for name, is_of_ring in is_ring.items()}
     try:
         _measure(workload, ring, target, operands, runner, report_progress, on_timing, measured)
     except KeyboardInterrupt:

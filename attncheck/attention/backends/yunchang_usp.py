@@ -8,14 +8,13 @@ Source: arXiv 2405.07719; yunchang 0.6.4, hybrid/attn_layer.py (`LongContextAtte
 (`set_seq_parallel_pg`), comm/extract_local.py (`zigzag_extract_local`).
 """
 
-import importlib.metadata
-import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import ring_flash_attn
 from attncheck.attention.backends.flash_attention_2 import DETERMINISTIC, KERNEL_PATTERN
+from attncheck.attention.calls.flash_attn_package import find_distribution
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding
 
@@ -25,12 +24,7 @@ if TYPE_CHECKING:
 
 def installed() -> Installed:
     """Return the installed version, or why there is none."""
-    if importlib.util.find_spec("yunchang") is None:
-        return Installed(missing="yunchang is not installed")
-    try:
-        return Installed(version=importlib.metadata.version("yunchang"))
-    except importlib.metadata.PackageNotFoundError:
-        return Installed(version="unknown")
+    return find_distribution("yunchang", "yunchang")
 
 
 def refuse(case: Case, device: Device) -> str:

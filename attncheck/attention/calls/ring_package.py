@@ -8,14 +8,13 @@ them only in its process, and the report lists them.
 """
 
 import importlib
-import importlib.metadata
-import importlib.util
 import re
 import sys
 from types import ModuleType
 from typing import Any
 
 from attncheck.attention.backend import Installed
+from attncheck.attention.calls.flash_attn_package import find_distribution
 
 DISTRIBUTION = "ring-flash-attn"
 UTILITIES_MODULE = "transformers.modeling_flash_attention_utils"
@@ -30,12 +29,7 @@ _shimmed_names: list[str] = []
 
 def installed() -> Installed:
     """Return the installed version, or why the package is missing."""
-    if importlib.util.find_spec("ring_flash_attn") is None:
-        return Installed(missing="ring-flash-attn is not installed")
-    try:
-        return Installed(version=importlib.metadata.version("ring-flash-attn"))
-    except importlib.metadata.PackageNotFoundError:
-        return Installed(version="unknown")
+    return find_distribution("ring_flash_attn", DISTRIBUTION)
 
 
 def load() -> ModuleType:
