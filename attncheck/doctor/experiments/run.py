@@ -20,11 +20,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.workers.child import Child, wait_for_children
 
 PACKAGE = "attncheck_experiments"
-WORKER = Path(__file__).parent / "worker"
-SOURCES = {
-    PACKAGE: "",
-    **{f"{PACKAGE}.{name}": (WORKER / f"{name}.py").read_text("utf-8") for name in ("main", "zero", "frameworks")},
-}
+PROGRAMS = ("main", "zero", "frameworks")
 EXPERIMENTS = {
     "gradients": ("gradients", "dividing a batch", ""),
     "keys": ("batches", "the keys of a batch", ""),
@@ -60,19 +56,25 @@ def find_kept_experiments(snapshot: Snapshot) -> Fact[Experiments]:
 
 
 def _run(python: str, snapshot: Snapshot) -> Experiments:
-    deadline = time.monotonic() + SECONDS
+    deadline, sources = time.monotonic() + SECONDS, read_sources()
     measured: dict[str, object] = {}
     lost = []
     for name, (field, title, package) in EXPERIMENTS.items():  # one after another, because each imports torch
         if package and not snapshot.lists(package):
             continue
-        message = {"package": PACKAGE, "sources": SOURCES, "call": name, "request": {}}
+        message = {"package": PACKAGE, "sources": sources, "call": name, "request": {}}
         result = wait_for_children([Child(python, name, message)], deadline)[name]
         answer = result.answer if isinstance(result.answer, dict) else {}
         measured[field] = answer.get("measurements", [])
         if "measurements" not in answer:
             lost.append(f"{title}: {result.describe_failure()}")
     return codec.read(Experiments, {**measured, "lost": lost})
+
+
+def read_sources() -> dict[str, str]:
+    """Return the modules that run in the examined interpreter, by name."""
+    folder = Path(__file__).parent / "worker"
+    return {PACKAGE: "", **{f"{PACKAGE}.{name}": (folder / f"{name}.py").read_text("utf-8") for name in PROGRAMS}}
 
 
 def _kept_path(snapshot: Snapshot) -> Path | None:
@@ -84,7 +86,7 @@ def _kept_path(snapshot: Snapshot) -> Path | None:
         (item.name, item.version, item.location, item.record_sha256, item.files_altered)
         for item in snapshot.distributions
     )
-    facts = (attncheck.__version__, SOURCES, snapshot.host.python_version, installed)
+    facts = (attncheck.__version__, read_sources(), snapshot.host.python_version, installed)
     return folder / f"experiments-{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
 
 

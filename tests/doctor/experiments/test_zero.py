@@ -49,7 +49,7 @@ def measure(kept: Iterable[int]) -> AccumulationMeasurement:
 
     utils = SimpleNamespace(safe_get_full_fp32_param=lambda parameter: parameter.detach().float())
     deepspeed = SimpleNamespace(initialize=initialize, utils=utils)
-    return AccumulationMeasurement(2, "", tuple(zero.measure_weights(deepspeed, 2, "")))
+    return AccumulationMeasurement(2, "", tuple(zero.measure_weights(deepspeed, 2, "")["weights"]))
 
 
 def test_a_step_that_takes_every_micro_batch() -> None:
@@ -76,7 +76,7 @@ def test_real_releases(
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path)]
     subprocess.run([*pip, *HELPERS], check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", f"deepspeed=={release}"], check=True, env=environment)
-    message = {"package": run.PACKAGE, "sources": run.SOURCES, "call": "accumulation", "request": {}}
+    message = {"package": run.PACKAGE, "sources": run.read_sources(), "call": "accumulation", "request": {}}
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     child = Child(sys.executable, "accumulation", message)
     answer = wait_for_children([child], time.monotonic() + run.SECONDS)["accumulation"].answer

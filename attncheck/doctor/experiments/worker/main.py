@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .frameworks import Maker, list_makers
+from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
 PAD, EOS = VOCABULARY - 1, VOCABULARY - 2
@@ -29,8 +30,6 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
     import logging
     import warnings
 
-    from .zero import measure_accumulation
-
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     experiments: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = {
@@ -48,21 +47,25 @@ def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
     """Yield, for each trainer and division of two documents, its gradient relative to that of their mean loss."""
     save_model(folder)
     makers = {"transformers": make_plain_trainer, **find_makers()}
+    without_replicas = list_makers()  # they split the model instead, or refuse
     for name, make in makers.items():
         for division, steps, replicas in DIVISIONS:
-            if replicas > 1 and name in list_makers():  # neither trains replicas: they split the model, or refuse
-                continue
-            measurement = {"trainer": name, "division": division}
-            try:
-                measurement.update(measure_step(make, folder, steps, replicas))
-            except Exception as error:  # a trainer may refuse: that is an answer
-                measurement["error"] = _describe(error)
-            yield measurement
+            if replicas == 1 or name not in without_replicas:
+                question = {"trainer": name, "division": division}
+                yield _answer(question, measure_step, make, folder, steps, replicas)
 
 
 def find_makers() -> dict[str, Maker]:
     """Return what makes a trainer of each framework that is installed."""
     return {**({"trl": make_sft_trainer} if _has("trl") else {}), **list_makers()}
+
+
+def _answer(question: dict[str, Any], measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Return the question with what was measured, or with the error: a package may refuse, and that is an answer."""
+    try:
+        return {**question, **measure(*arguments)}
+    except Exception as error:
+        return {**question, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
 
 def measure_step(make: Maker, folder: str, steps: int, replicas: int) -> dict[str, Any]:
@@ -261,12 +264,8 @@ def measure_keys(folder: str) -> Iterator[dict[str, Any]]:
     for name, make in find_makers().items():
         for layout in LAYOUTS:
             for attention in ATTENTIONS:
-                measurement: dict[str, Any] = {"trainer": name, "layout": layout, "attention": attention}
-                try:
-                    measurement.update(measure_batch(make, folder, layout, attention))
-                except Exception as error:
-                    measurement["error"] = _describe(error)
-                yield measurement
+                question = {"trainer": name, "layout": layout, "attention": attention}
+                yield _answer(question, measure_batch, make, folder, layout, attention)
 
 
 def measure_batch(make: Maker, folder: str, layout: str, attention: str) -> dict[str, Any]:
@@ -295,6 +294,9 @@ def _has(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _describe(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}"
+# DeepSpeed: what one step takes of accumulated micro-batches ----------------------------------------------------------
+def measure_accumulation(folder: str) -> Iterator[dict[str, Any]]:
+    """Yield the weight of each micro-batch in one optimizer step, by ZeRO stage and place of the optimizer's state."""
+    deepspeed = start_deepspeed(folder)
+    for stage, offload in CONFIGURATIONS:
+        yield _answer({"stage": stage, "offload": offload}, measure_weights, deepspeed, stage, offload)

@@ -9,7 +9,6 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 MICRO_BATCHES = 4  # two in the middle; a quarter is exact in bfloat16
@@ -17,27 +16,20 @@ WIDTH = 4
 CONFIGURATIONS = ((1, ""), (2, ""), (2, "cpu"), (3, ""), (3, "cpu"))
 
 
-def measure_accumulation(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield the weight of each micro-batch in one optimizer step, by ZeRO stage and place of the optimizer's state."""
+def start_deepspeed(folder: str) -> Any:
+    """Return the installed DeepSpeed, ready for one rank on a CPU; what it builds goes into `folder`."""
     os.environ.update(
         DS_ACCELERATOR="cpu", TORCH_EXTENSIONS_DIR=folder, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1",
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_find_port()),
     )  # fmt: skip
     deepspeed = importlib.import_module("deepspeed")
-    vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: (
-        None
-    )  # it would compile C++, for several ranks of a host
-    for stage, offload in CONFIGURATIONS:
-        measurement: dict[str, Any] = {"stage": stage, "offload": offload}
-        try:
-            measurement["weights"] = measure_weights(deepspeed, stage, offload)
-        except Exception as error:  # a release may refuse a stage on a CPU
-            measurement["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        yield measurement
+    # It would compile C++ that several ranks of a host need.
+    vars(sys.modules["deepspeed.comm.torch"])["build_shm_op"] = lambda: None
+    return deepspeed
 
 
-def measure_weights(deepspeed: Any, stage: int, offload: str) -> list[float]:
-    """Return, for each micro-batch, the share of its gradient that the step took; 1 means all of it.
+def measure_weights(deepspeed: Any, stage: int, offload: str) -> dict[str, list[float]]:
+    """Return {"weights": …}: for each micro-batch, the share of its gradient that the step took; 1 means all of it.
 
     Micro-batch i reaches column i of a zero weight alone, with gradient -1 over the number of micro-batches: after one
     step of SGD, column i is the weight of micro-batch i.
@@ -60,7 +52,7 @@ def measure_weights(deepspeed: Any, stage: int, offload: str) -> list[float]:
         engine.backward(-engine(rows[None]).sum())
         engine.step()
     weight = deepspeed.utils.safe_get_full_fp32_param(next(iter(engine.module.parameters())))
-    return [round(float(value), 4) for value in weight.float().mean(0)]
+    return {"weights": [round(float(value), 4) for value in weight.float().mean(0)]}
 
 
 def _find_port() -> int:

@@ -32,9 +32,7 @@ LAYOUT_NAMES = {"packing": "packed", "padding_free": "padding-free"}
 def check(snapshot: Snapshot) -> Problems:
     batches = [item for item in snapshot.measurements.batches if item.layout in LAYOUT_NAMES]
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
-    for trainer, layout in dict.fromkeys(
-        (item.trainer, item.layout) for item in batches if item.layout in LAYOUT_NAMES
-    ):
+    for trainer, layout in dict.fromkeys((item.trainer, item.layout) for item in batches):
         measured = [item for item in batches if (item.trainer, item.layout) == (trainer, layout) and not item.error]
         leaking = [item for item in measured if not item.separates and (job is None or _is_of_job(item, job))]
         if not leaking:
