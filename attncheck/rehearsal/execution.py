@@ -42,7 +42,7 @@ ABSENT: Mapping[str, str] = {
 }
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} is on the CPU, because this machine has no GPU",
-    "rows": "{} is not here: the script reads the rehearsal's rows instead",
+    "rows": "{} was not found: the script reads the rehearsal's rows instead",
     "gpu": "{} needs a GPU, and this machine has none: left out",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
@@ -169,20 +169,25 @@ def list_absent(folder: str) -> list[str]:
 
 
 def list_replaced(folder: str) -> list[str]:
-    """Return the lines about what the launch's script requests of a GPU that is not here."""
+    """Return the lines about what the launch's script requests of a GPU if this machine has none."""
     return _format_notes(folder, REPLACED)
 
 
 def list_unquantised(folder: str) -> tuple[Difference, ...]:
     """Return how models that the launch's script loads quantised were loaded without a GPU."""
-    paths = sorted((Path(folder) / "watch").glob("absent-gpu-load_in_*"))
-    return tuple(Difference("quantisation", path.name.split("-", 2)[2], "none") for path in paths)
+    names = [name for kind, name in _read_notes(folder) if kind == "gpu" and name.startswith("load_in_")]
+    return tuple(Difference("quantisation", name, "none") for name in names)
 
 
 def _format_notes(folder: str, lines: Mapping[str, str]) -> list[str]:
-    """Return a line for each file `absent-KIND-NAME` of the watcher, by its kind."""
-    names = sorted(path.name.split("-", 2)[1:] for path in (Path(folder) / "watch").glob("absent-*-*"))
-    return [lines[kind].format(*name.split(), "", "") for kind, name in names if kind in lines and name.strip()]
+    """Return a line for each note of a kind that has one."""
+    notes = _read_notes(folder)
+    return [lines[kind].format(*name.split(), "", "") for kind, name in notes if kind in lines and name.strip()]
+
+
+def _read_notes(folder: str) -> list[list[str]]:
+    """Return kind and name of the watcher's notes, which are files `absent-KIND-NAME`."""
+    return sorted(path.name.split("-", 2)[1:] for path in (Path(folder) / "watch").glob("absent-*-*"))
 
 
 def describe_data_parallel(folder: str) -> str:

@@ -27,6 +27,7 @@ from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hi
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known
+from attncheck.rehearsal.columns import read_columns
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
@@ -66,9 +67,6 @@ STEPS = 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, smallest parameters first
 REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible training
-SUBSCRIPT = re.compile(r"""\w\[["']([a-z]\w*)["']\]""")
-IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\.*)([\w.]*)", re.MULTILINE)
-MAX_COLUMNS = 200
 MAX_SCRIPTS = 200  # in addition to a launch's own
 DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
@@ -136,28 +134,6 @@ def runs_own_script(read: ReadLaunch) -> bool:
     return (
         program.endswith(".py") or os.path.sep in program or os.path.isdir(package) or os.path.isfile(f"{package}.py")
     )
-
-
-def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
-    """Return the fields of its rows that a script may read, and the modules that it imports from these folders."""
-    scripts, names = [program], dict[str, None]()
-    for script in scripts:
-        text = script.read_text(errors="replace")
-        names |= dict.fromkeys(SUBSCRIPT.findall(text))
-        for dots, module in IMPORT.findall(text):
-            parts = Path(*module.split("."))
-            for place in (script.parent,) if dots else (program.parent, *places):
-                files = [path for path in (place / f"{parts}.py", place / parts / "__init__.py") if path.is_file()]
-                scripts += [path for path in files if path not in scripts and len(scripts) < MAX_SCRIPTS]
-    return list(names)[:MAX_COLUMNS]
-
-
-def _list_columns(read: ReadLaunch) -> list[str]:
-    launch = read.recognised.launch
-    program = Path(launch.program.path if launch.program else launch.words[0].text if launch.words else "")
-    nearby = (program, Path(launch.source.name), Path(launch.source.name).parent / program.name)
-    scripts = [path for path in nearby if path.suffix == ".py" and path.is_file()]
-    return list_columns(scripts[0], (Path(), Path("src"))) if scripts else []
 
 
 def _read_source(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
@@ -267,7 +243,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "columns": _list_columns(stage.read) if cut.form == "every" else [],
+        "columns": read_columns(stage.read) if cut.form == "every" else [],
         "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
+from attncheck.rehearsal.columns import list_columns
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
-from attncheck.rehearsal.run import list_columns
 from attncheck.rehearsal.watcher.stand_ins import take_known
 from attncheck.rehearsal.worker.materials import add_columns
 from tests.rehearsal.staging import make_materials
@@ -83,7 +83,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
     assert len(list((tmp_path / "watch").glob("data-set-*"))) == 4  # "a/b" with and without a name, and two files
     names = ("gone.jsonl", "train_prompts.json")
-    lines = [f"{name} is not here: the script reads the rehearsal's rows instead" for name in names]
+    lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     assert list_replaced(str(tmp_path)) == lines
     assert set(whole[1]["data_files"]) == {"train", "validation", "test"} and own[1] == {"data_files": str(rows)}
 

@@ -144,7 +144,7 @@ def edit_word(launch: Launch, word: Word, text: str) -> Edit:
 
 
 def misses_program(launch: Launch) -> bool:
-    """Return whether a launch starts a file that is not here, of a framework's checkout for example."""
+    """Return whether a launch starts a file that was not found, of a framework's checkout for example."""
     program = launch.words[0].text if launch.words else ""
     places = (launch.folder, os.path.dirname(launch.source.name), "")
     return program.endswith(".py") and not any(os.path.isfile(os.path.join(place, program)) for place in places)

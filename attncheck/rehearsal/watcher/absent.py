@@ -111,6 +111,7 @@ def _find_elsewhere(package: str, name: str) -> Any:
     return elsewhere if hasattr(elsewhere, name) else None
 
 
+@functools.cache
 def _list_files(root: str) -> list[str]:
     walk = ((folder, names) for folder, _, names in os.walk(root) if f"{os.sep}tests" not in folder)
     paths = (os.path.join(folder, name) for folder, names in walk for name in names if name.endswith(".py"))
@@ -122,6 +123,7 @@ def _contains(path: str, pattern: re.Pattern[bytes]) -> bool:
         return pattern.search(stream.read()) is not None
 
 
+@functools.cache  # a training loop may call it at each step
 def note(folder: str, kind: str, name: str) -> None:
     """Note what is replaced: the report has a line for it, by its kind."""
     with open(os.path.join(folder, f"absent-{kind}-{name[:MAX_NOTE]}"), "a"):

@@ -68,7 +68,7 @@ def find_rows(load: Any) -> None:
 
 
 def open_rows() -> None:
-    """Let the script open the synthetic rows for a JSON file that is not here, unless it is a configuration."""
+    """Let the script open the synthetic rows for a JSON file that does not exist, unless it is a configuration."""
     original, rows = builtins.open, os.environ["ATTNCHECK_ROWS"]
     array = os.path.join(os.path.dirname(os.path.dirname(rows)), "array", "train.json")
 

@@ -107,7 +107,7 @@ def test_the_installed_program_replaces_one_of_a_checkout_that_is_not_here(text:
     cut, launch = cut_text(text)
     assert command in launch.command, launch.command
     assert "liger" not in launch.command
-    assert any("is not here" in remark for remark in cut.remarks) == ("-m " in command)
+    assert any("was not found" in remark for remark in cut.remarks) == ("-m " in command)
 
 
 def test_a_program_is_given_no_option_that_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

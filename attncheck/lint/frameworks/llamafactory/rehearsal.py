@@ -98,18 +98,19 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     has_pictures = objective.preference is None and materials.has_tower and materials.max_length >= PICTURE_LENGTH
     if has_pictures:
         information = {"rehearsal": {**information["rehearsal"], "columns": PICTURE_COLUMNS}}
+    own_program = PROGRAM if misses_program(launch) else ""
     return JobCut(
         sets,
         "messages" if objective.preference is None else "preference_text",
         objective,
         environ={} if materials.uses_gpu else {"NPROC_PER_NODE": str(materials.processes)},
         command=("llamafactory-cli", "train", "{file}"),
-        program=PROGRAM if misses_program(launch) else "",
+        program=own_program,
         pictures="tagged" if has_pictures else "",
         files={"dataset_info.json": json.dumps(information)},
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
-            *([f"{launch.words[0].text} is not here: {PROGRAM} replaces it"] if misses_program(launch) else []),
+            *([f"{launch.words[0].text} was not found: {own_program} replaces it"] if own_program else []),
             *attention.remarks,
             *list_left_out(job, materials),
             *list_other_references(job, "ref_model"),

@@ -143,7 +143,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
-            *([f"{program} is not here: {own_program} replaces it"] if own_program else []),
+            *([f"{program} was not found: {own_program} replaces it"] if own_program else []),
             *([f"the loss of TRL's {job.trainer} is not known here"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),

@@ -1,0 +1,41 @@
+"""Reads which fields of its rows a script may take, from its source and that of the modules that it imports."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from attncheck.lint.programs.modules import SourceTree
+from attncheck.lint.programs.program import Entry, find_entry
+from attncheck.lint.rewriting import ReadLaunch
+
+COLUMN = re.compile(r"[a-z]\w*")
+MAX_MODULES = 200  # in addition to the script
+MAX_COLUMNS = 200
+
+
+def read_columns(read: ReadLaunch) -> list[str]:
+    """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
+    launch = read.recognised.launch
+    program = Path(launch.program.path if launch.program else launch.words[0].text if launch.words else "")
+    nearby = (program, Path(launch.source.name), Path(launch.source.name).parent / program.name)
+    scripts = [path for path in nearby if path.suffix == ".py" and path.is_file()]
+    return list_columns(scripts[0], (Path(), Path("src"))) if scripts else []
+
+
+def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
+    """Return the fields of its rows that a script may read, and the modules that it imports from these folders."""
+    tree = SourceTree((program.parent, *places), program.parent)
+    main = find_entry(Entry(str(program)), tree)
+    modules = [main, *tree.list_imported(main, MAX_MODULES)] if main is not None else []
+    names = (name for module in modules for name in _iter_columns(module.body))
+    return list(dict.fromkeys(names))[:MAX_COLUMNS]
+
+
+def _iter_columns(body: ast.Module) -> Iterator[str]:
+    """Yield the names by which a module takes items of its variables, in their order: `row["text"]`."""
+    items = [node for node in ast.walk(body) if isinstance(node, ast.Subscript)]
+    for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):
+        name = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if isinstance(node.value, (ast.Name, ast.Attribute)) and isinstance(name, str) and COLUMN.fullmatch(name):
+            yield name
