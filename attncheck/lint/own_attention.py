@@ -79,7 +79,7 @@ def add_fixed_arguments(job: Job, launch: Launch) -> Job:
 def _find_fixed_argument(launch: Launch, name: str) -> FixedArgument | None:
     program = launch.words[0].text if launch.words else ""
     is_module = any(word.text in ("-m", "--module") for word in launch.launcher_words)
-    place = find_program(launch, Entry(program), ()) if program.endswith(".py") or is_module or "." in program else None
+    place = find_program(launch, Entry(program), ()) if is_module or "." in program else None
     return _read_fixed_argument(place[0], place[1].folders, place[1].base, name) if place is not None else None
 
 

@@ -60,15 +60,19 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield from (f"{STRIDE_WORDS[letter]} {name}" for name, letter in tensors if letter in STRIDE_WORDS)
     else:
         yield f"{case.strides} strides"
-    yield from ("a dout far below 1" for _ in range(case.dout_exponent < 0))
+    if case.dout_exponent < 0:
+        yield "a dout far below 1"
     left, right = case.window_size
     yield from (f"a window's {side} side" for side, size in (("left", left), ("right", right)) if size > 0)
-    yield from (f"{case.mask} mask" for _ in range(bool(case.mask)))
+    if case.mask:
+        yield f"{case.mask} mask"
     if case.seqlens_q != case.seqlens_k:
         yield "more keys than queries" if k > q else "more queries than keys"
         yield f"{case.alignment.replace('_', ' ')} alignment"
-    yield from ("documents without tokens" for _ in range(not all(case.seqlens_k)))
-    yield from ("documents of unequal lengths" for _ in range(len(set(case.seqlens_k)) > 1))
+    if not all(case.seqlens_k):
+        yield "documents without tokens"
+    if len(set(case.seqlens_k)) > 1:
+        yield "documents of unequal lengths"
     sizes = {"heads": case.num_heads, "kv heads": case.num_kv_heads, "heads for each kv head": group}
     sizes |= {"batch rows": case.batch, "documents": len(case.seqlens_q)}
     for name, size in sizes.items():

@@ -126,8 +126,8 @@ def select_measured(
     states: Sequence[BackendState], request: Request, target: ExecutionTarget
 ) -> tuple[BackendState, ...]:
     """Return the backends to repeat: on a CPU, none that compiles for tens of seconds unless it is requested."""
-    is_fast = target.uses_gpu or request.backends
-    return tuple(state for state in states if is_fast or not discovery.get_backend(state.name).compiles)
+    measures_all = target.uses_gpu or request.backends
+    return tuple(state for state in states if measures_all or not discovery.get_backend(state.name).compiles)
 
 
 def choose_modes(name: str) -> tuple[Mode, ...]:

@@ -19,6 +19,7 @@ Suite = Literal["quick", "standard", "full"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
 OFFSET_BATCH = 1040  # rows of 64 tokens: token offsets exceed 2^16, element offsets 2^20
 FEW_DOCUMENTS = (200, 7, 1, 128, 65)
+FEW_HEADS: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}  # of long sequences: a CPU takes seconds for many
 MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
 TINY_DOCUMENTS = tuple(1 + 5 * i % 11 for i in range(150))
 SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
@@ -113,9 +114,8 @@ def _generated_cases(suite: Suite, seed: int) -> Iterator[Case]:
 
 def _length_cases() -> Iterator[Case]:
     yield _gqa_case("length", 257)
-    few_heads: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}  # a CPU takes seconds for many
     for seqlen, head_dim in ((1000, 64), (1500, 128)):
-        yield _dense_case("length", seqlen, **few_heads, **_head_dim_fields(head_dim))
+        yield _dense_case("length", seqlen, **FEW_HEADS, **_head_dim_fields(head_dim))
     yield _dense_case("length", 2048, num_heads=1, num_kv_heads=1, **_head_dim_fields(128))
     yield _dense_case("length", 2047, num_heads=1, num_kv_heads=1, causal=False)
     yield _dense_case("length", 4096, num_heads=1, num_kv_heads=1)
@@ -127,17 +127,16 @@ def _length_cases() -> Iterator[Case]:
 
 
 def _value_cases() -> Iterator[Case]:
-    few_heads: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}
     for values in ("large", "constant_v", "small", "negative"):
         yield _gqa_case("values", 320, values=values)
-    yield _dense_case("values", 1024, **few_heads, values="ramp")
+    yield _dense_case("values", 1024, **FEW_HEADS, values="ramp")
     for values in ("large", "small"):
-        yield _dense_case("values", 640, **few_heads, dtype="float16", values=values)
+        yield _dense_case("values", 640, **FEW_HEADS, dtype="float16", values=values)
     yield _gqa_case("values", 513, dtype="float32", causal=False)
 
 
 def _window_cases() -> Iterator[Case]:
-    yield _dense_case("window", 1024, window_size=(127, 0), num_heads=2, num_kv_heads=1, **_head_dim_fields(128))
+    yield _dense_case("window", 1024, window_size=(127, 0), **FEW_HEADS, **_head_dim_fields(128))
     yield _gqa_case("chunk", 320, attention_chunk=128, dtype="float16", **_head_dim_fields(128))
     for window_size in ((64, 0), (37, 0)):
         yield from probe_variants(_gqa_case("window", 400, window_size=window_size), "code", "retrieve")

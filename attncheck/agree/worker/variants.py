@@ -74,7 +74,7 @@ def _iter_folder_variants(context: Context) -> Iterator[Variant]:
             f"configuration:{key}",
             f"{key} is {other} in the engine's config.json and {own} in the trainer's",
             f"use the same {key} in both",
-            lambda key=key, other=other: context.score_other(((key, other),)),  # type: ignore[misc]
+            partial(context.score_other, ((key, other),)),
             ("engine",),
         )
     for name, text, remedy, tensors in differences.weights:
@@ -129,7 +129,7 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
                 name,
                 "padding is attended to: the mask is not used",
                 "pass the attention mask",
-                lambda passes=passes: context.score_batches(_make_attended(layout, passes)),  # type: ignore[misc]
+                partial(context.score_batches, _make_attended(layout, passes)),
                 ("trainer",),
             )
         return
@@ -189,7 +189,7 @@ def _iter_masks(context: Context) -> Iterator[Variant]:
             f"mask-from-tokens:{'positions' if counts else 'no-positions'}",
             f"each token {token}, the padding token, is {text}: it occurs in prompts or responses",
             "make the attention mask from lengths, not by comparing tokens with pad_token_id",
-            lambda counts=counts: context.score_batches(partial(make, counts=counts)),  # type: ignore[misc]
+            partial(context.score_batches, partial(make, counts=counts)),
         )
 
 
@@ -264,7 +264,7 @@ def _iter_inputs(context: Context) -> Iterator[Variant]:
                     f"prompt-end-{name}:{count}",
                     f"the last {count} tokens of each prompt are {text}",
                     "apply the chat template once, and let it add the generation prompt on both sides",
-                    lambda changed=changed: context.score(samples=changed),  # type: ignore[misc]
+                    partial(context.score, samples=changed),
                 )
 
 
@@ -348,7 +348,7 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
             f"{name}:{key}={json.dumps(value)}",
             message,
             f"use the model's own {key} on both sides",
-            lambda key=key, value=value: context.score_other(((key, json.dumps(value)),)),  # type: ignore[misc]
+            partial(context.score_other, ((key, json.dumps(value)),)),
         )
 
 
@@ -454,7 +454,7 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
                 f"parameters:{group}={value:g}",
                 "attention sinks are left out" if value == NO_SINK else f"the parameters {group} are {value:g}",
                 remedy,
-                lambda fill=fill: context.score(change=fill),  # type: ignore[misc]
+                partial(context.score, change=fill),
             )
     for step, text in ((-1, "before"), (1, "after")):
 
@@ -468,7 +468,7 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
             f"layers-shifted:{step}",
             f"each layer has the weights of the layer {text} it",
             "correct the layers' numbers in the names of the parameters that are sent",
-            lambda move=move: context.score(change=move),  # type: ignore[misc]
+            partial(context.score, change=move),
         )
     if not getattr(read_config(context.folder), "tie_word_embeddings", False):
         yield Variant(
@@ -509,7 +509,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
             f"fp8-cache:{name}",
             f"keys and values are kept in FP8 ({name})",
             "let the engine keep its cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
-            lambda dtype=dtype: context.score_cached(partial(Fp8Cache, dtype)),  # type: ignore[misc]
+            partial(context.score_cached, partial(Fp8Cache, dtype)),
             ("engine",),
             QUANTISED_SHARE,
         )
@@ -523,7 +523,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
             f"weights-in-{name}",
             f"the weights are rounded to {name}",
             "load the weights in the same dtype on both sides",
-            lambda shorten=shorten: context.score(change=shorten),  # type: ignore[misc]
+            partial(context.score, change=shorten),
         )
     for name, text, levels in (("fp8", "FP8", 0), ("int8", "8-bit integers", 127), ("int4", "4-bit integers", 7)):
 
@@ -539,7 +539,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
             f"weights-in-{name}",
             f"the weights of linear layers are quantised to {text}, one scale for each row",
             "let the engine load unquantised weights, or correct for it (truncated importance sampling)",
-            lambda quantise=quantise: context.score(change=quantise),  # type: ignore[misc]
+            partial(context.score, change=quantise),
             ("engine",),
             QUANTISED_SHARE,
         )
