@@ -97,6 +97,11 @@ class CheckRunner:
             self._snapshot = self._collect(("static",), self._model_names()[0])
         return self._snapshot
 
+    def _look_for_gpus(self) -> None:
+        """Collect the files and the GPUs, if no check has collected more."""
+        if not self.has_full_snapshot:
+            self._snapshot = self._collect(("static", "device"), self._model_names()[0])
+
     def report_snapshot(self) -> Snapshot:
         """Return the snapshot that the report is about, with the launch that was read."""
         job = Absent("no launch was given") if self._job is None else Known(self._job)
@@ -172,6 +177,8 @@ class CheckRunner:
         from attncheck.lint import run as lint
 
         self.report_progress("reading the launch")
+        if "device" in self.level.lanes and not self.policy.target:  # the launch is judged by this machine's GPUs
+            self._look_for_gpus()
         snapshot = replace(self._apply_target(self.snapshot()), model=Absent("the launch names its own model"))
         model = self.policy.models[0] if len(self.policy.models) == 1 else ""
         version = self.policy.framework_version
@@ -263,8 +270,8 @@ class CheckRunner:
 
     def _make_launch_request(self, check: Check) -> rehearsal.Request:
         """Return the request to run the launches, after digesting their files. Raises `Unanswered` without trust."""
-        if self.target.uses_gpu and not self.has_full_snapshot:  # one rank is started for each GPU
-            self._snapshot = self._collect(("static", "device"), self._model_names()[0])
+        if self.target.uses_gpu:  # one rank is started for each GPU
+            self._look_for_gpus()
         sources = (*self.file_sources, *self.command_sources)
         is_named = check in self.policy.checks  # otherwise no unknown program is started
         reader = CodeReader(self.inputs)
