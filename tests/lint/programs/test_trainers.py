@@ -13,6 +13,7 @@ from attncheck.lint.sources import read_source
 from tests.lint.programs.trees import write_tree
 
 HF_PARSER = "HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()\n"
+OWN_LOSS = "class Mine(Trainer):\n    def compute_loss(self):\n        pass\nMine()"
 OPTIONS = "--output_dir o --per_device_train_batch_size 1"
 TRL_MAIN = (
     "from trl import ModelConfig, {0}Config, {0}Trainer, TrlParser\n"
@@ -45,6 +46,15 @@ def name_trainers(launch: Launch) -> str:
             {"src/train.py": TRAINER + HF_PARSER + "class Mine(Trainer):\n    pass\nMine()"},
             f"torchrun src/train.py --lora_rank 64 --lora_alpha 128 {OPTIONS}",
             "transformers trainer",
+        ),
+        (
+            {
+                "train.py": TRAINER
+                + HF_PARSER
+                + "class Mine(Trainer):\n    def compute_loss(self):\n        pass\nMine()"
+            },
+            f"torchrun train.py {OPTIONS}",
+            "transformers trainer with its own loss",
         ),
         ({"train.py": TRL_MAIN.format("SFT")}, f"accelerate launch train.py {OPTIONS} --packing", "trl sft"),
         ({"src/train.py": TRL_MAIN.format("GRPO")}, "torchrun src/train.py --model m", "trl grpo"),
