@@ -17,7 +17,7 @@ from attncheck.core.launch import NOWHERE, Launch, Setting, Source, SourceLocati
 from attncheck.lint.files.python import names_devices
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
-from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.sources import read_source
 
@@ -51,7 +51,8 @@ def attach_trainers(launch: Launch) -> Launch:
     if place is None:
         return launch
     reading = _read_trainers(place[0], place[1].folders, place[1].base)
-    launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself)
+    notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
+    launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     if not reading.settings or launch.file is not None:
         return launch
     return replace(launch, entries=reading.settings, file=reading.source)
