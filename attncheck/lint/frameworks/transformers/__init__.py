@@ -39,6 +39,7 @@ from attncheck.lint.files.python import TRAINING_ARGUMENTS, read_settings_class
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
 from attncheck.lint.frameworks.transformers.rehearsal import cut
+from attncheck.lint.programs.trainers import OWN_LOSS
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 TELLTALE_FIELDS = frozenset(  # one of these with per_device_train_batch_size identifies transformers' Trainer
@@ -64,14 +65,18 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return "trainer" if a launch sets TrainingArguments, "loop" if the program has its own loop, otherwise ""."""
+    """Return "trainer" if a launch sets TrainingArguments, "loop" if the program has its own loop, otherwise "".
+
+    A Trainer whose `compute_loss` the program replaces is "trainer with its own loss".
+    """
     settings_class = read_settings_class(launch.file)
     if settings_class:
         return "trainer" if settings_class in TRAINING_ARGUMENTS else ""
     program = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
     if launch.trainers is not None:
         names = [name.rpartition(".")[2] for name in launch.trainers if name.startswith("transformers.")]
-        return "trainer" if any(name.endswith("Trainer") for name in names) else "loop" if names else ""
+        trainer = "trainer with its own loss" if OWN_LOSS in launch.trainers else "trainer"
+        return trainer if any(name.endswith("Trainer") for name in names) else "loop" if names else ""
     if "no_trainer" in program:  # a plain loop with accelerate, whose options have the same names
         return ""
     option_names = {
@@ -114,7 +119,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         unknown_settings=tuple(find_unknown_settings(settings, {"transformers": version}, strict=False)),
         problems=(
             *find_refused_settings(settings, version),
-            *(shared.check_data_parallel(launch, snapshot, version) if detect_trainer(launch) == "trainer" else ()),
+            *(shared.check_data_parallel(launch, snapshot, version) if detect_trainer(launch) != "loop" else ()),
         ),
         world_size=world_size,
         gpus=world_size,
