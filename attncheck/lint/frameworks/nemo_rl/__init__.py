@@ -103,7 +103,7 @@ def _count_gpus(settings: NemoSettings) -> Fact[int]:
     if settings.is_written("policy.generation.colocated.enabled") and not settings.is_on(
         "policy.generation.colocated.enabled"
     ):
-        return Absent("some of the cluster's GPUs only generate")
+        return Absent("some of the cluster's GPUs are used only for generation")
     return settings.count_cluster()
 
 
