@@ -51,7 +51,9 @@ def read_job(job: Job) -> ReadJob:
     reader = READERS.get(job.framework)
     if reader is None:
         names = ", ".join(READERS)
-        raise Unanswered(f"{job.location}: rollouts of {job.framework} are not read yet: those of {names} are")
+        raise Unanswered(
+            f"{job.location}: rollouts of {job.framework} are not supported yet; supported are those of {names}"
+        )
     is_policy = job.reinforcement or any(name in job.trainer for name in TRAINERS)
     if not is_policy:
         raise Unanswered(f"{job.location}: {job.framework} {job.trainer} trains without rollouts: nothing to compare")

@@ -125,7 +125,7 @@ def _choose_engine(pair: _Pair, request: AgreeRequest, snapshot: Snapshot) -> tu
         raise Unanswered(f"{pair.name}: {chosen} is not installed: install it, or pass --engine transformers")
     if chosen == own or not pair.job:
         return chosen, ()
-    return chosen, (f"the launch's engine is {own}: {chosen} replaces it, so {own}'s own kernels are not checked",)
+    return chosen, (f"the launch's engine is {own}: {chosen} replaces it, so kernels of {own} are not checked",)
 
 
 def _compare(
@@ -207,7 +207,7 @@ def _compare(
 def _explain_reproduction(pair: _Pair, reason: str) -> str:
     """Return the remark on a launch whose scoring is reproduced."""
     reason = reason.removeprefix(f"{pair.name}: ")
-    return f"scored as {pair.job} does by its source, because its own code did not score: {reason}"
+    return f"scored by a reproduction of {pair.job}'s source, because its own code did not score: {reason}"
 
 
 def _try_remedies(

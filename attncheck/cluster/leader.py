@@ -167,7 +167,7 @@ class Leader:
 
     def _greet(self, connection: _Connection, node: int) -> None:
         if node not in self.states:
-            raise wire.Refused(f"there is no node {node}")
+            raise wire.Refused(f"node {node} does not exist")
         connection.node = node
         with self._lock:
             state = self.states[node]

@@ -156,13 +156,13 @@ def follow_leader(folder: Path | None, node: NodeRank, seconds: float) -> int | 
                 if code is not None:
                     return code
                 if has_led and not is_led:
-                    raise Unanswered("the first rank of this node ended without an answer")
+                    raise Unanswered("the first rank of this node ended without answering")
                 has_led = has_led or is_led
                 waited = time.monotonic() - began
                 if not has_led and waited > START_SECONDS:
                     return None
                 if waited > seconds:
-                    raise Unanswered(f"the first rank of this node gave no answer within {seconds:g} s")
+                    raise Unanswered(f"the first rank of this node did not answer within {seconds:g} s")
                 time.sleep(TICK_SECONDS)
                 interrupts.raise_if_interrupted()
     except OSError as error:

@@ -28,7 +28,7 @@ STATIC_CHECKS: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others
 INTERRUPTED = "interrupted"
 BUDGET_SPENT = "the time budget was used up"
 NOTHING_LINTED = "no known trainer is started"
-CUT_BY_BUDGET = "the time budget ended while it ran"
+CUT_BY_BUDGET = "the time budget ran out during the check"
 
 
 def run(

@@ -324,12 +324,12 @@ def _combine_counts(
     """Return nodes and processes per node from the innermost launcher that states them: it starts the processes."""
     nodes = _choose_innermost([launcher.nodes for launcher in parsed], "no launcher sets the number of nodes")
     processes = _choose_innermost(
-        [launcher.processes for launcher in parsed], "no launcher says how many processes a node"
+        [launcher.processes for launcher in parsed], "no launcher sets the number of processes per node"
     )
     starts_tasks = "srun" in names and "ray" not in names
     if starts_tasks and not isinstance(nodes, Known):
         nodes = _read_environ_count(environ, "SLURM_NNODES", nodes)
-    if starts_tasks and processes == Absent("no launcher says how many processes a node"):
+    if starts_tasks and processes == Absent("no launcher sets the number of processes per node"):
         processes = _read_environ_count(environ, "SLURM_NTASKS_PER_NODE", processes)
     visible = environ.get("CUDA_VISIBLE_DEVICES", "")
     if (

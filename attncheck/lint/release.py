@@ -65,7 +65,7 @@ def choose_release(
     elif fitting == framework.newest:
         remark = f"{state}: options were read as those of {fitting}, the newest known release"
     else:
-        remark = f"{state}: read as {fitting}, the newest that has all of its names (--framework-version)"
+        remark = f"{state}: read as {fitting}, the newest release that has all of its names (--framework-version)"
     return ChosenRelease(
         fitting,
         False,

@@ -45,7 +45,7 @@ from attncheck.lint.stated_versions import StatedVersions, find_stated_versions,
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
-NOT_STATED = "neither --target nor --python names it, and the tree does not state it"
+NOT_STATED = "neither --target nor --python names it, and the source tree does not state it"
 MAX_LAUNCHES = 200  # per file: each is corrected, and the whole file is read again
 MAX_WORDS = 10_000  # per command
 FILE_SECONDS = 10.0  # for one file in a folder
@@ -468,7 +468,7 @@ def add_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
     if isinstance(snapshot.model, Known):
         return snapshot
     if not name or any(character in name for character in "$`{}\n"):
-        return replace(snapshot, model=Absent("the launch names no model that can be known without running it"))
+        return replace(snapshot, model=Absent("the launch names no model that is known before it runs"))
     return replace(snapshot, model=read_model(name))
 
 

@@ -31,7 +31,7 @@ def describe(state: BackendState, runs: Sequence[Run]) -> LostCases:
     if not shared or not explained or raises or not _is_built(state):
         return LostCases(lines)
     names = " and ".join(feature.name for feature in shared)
-    return LostCases(lines, f"build {state.package} again with {names}, in case this build left it out")
+    return LostCases(lines, f"rebuild {state.package} with {names}, in case this build omits it")
 
 
 def _is_built(state: BackendState) -> bool:

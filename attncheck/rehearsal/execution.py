@@ -35,13 +35,13 @@ ABSENT: Mapping[str, str] = {
     "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
     "removed": "{} is not in the installed release, so the script ends at its import: rehearsed up to its first use",
     "setting": (
-        "{} is not an argument in the installed release, so the script ends there: rehearsed by its new name or "
+        "{} is not an argument in the installed release, so the script ends there: rehearsed with its new name or "
         "without it"
     ),
     "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
 }
 REPLACED: Mapping[str, str] = {
-    "cuda": "what the script places on {} is on the CPU, because this machine has no GPU",
+    "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
     "gpu": "{} needs a GPU, and this machine has none: left out",
 }

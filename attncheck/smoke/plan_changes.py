@@ -86,5 +86,5 @@ def propose_packing(plan: Plan) -> Change:
 
 def propose_no_packing(plan: Plan) -> Change:
     """Return the change to no packing."""
-    text = "packing = False  # a document a row, padded, with its mask"
+    text = "packing = False  # one document per row, padded, with its mask"
     return Change("no packing", "setting", text, replace(plan, packing="padding", positions="reset", use_cache=False))

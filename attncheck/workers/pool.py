@@ -403,7 +403,7 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
     if use.activity == "asleep" or (use.activity == "computing" and is_retry):
         alone = " when it ran alone" if is_retry else ""
         return "timed_out", f"no answer within {seconds:g} s{alone}; it was stopped{activity}"
-    times = f"twice, at last alone after {seconds:g} s" if is_retry else f"after {seconds:g} s"
+    times = f"twice, the second time alone, after {seconds:g} s" if is_retry else f"after {seconds:g} s"
     return "out_of_time", f"ran out of time {times}: not judged{activity}; --timeout allows more"
 
 

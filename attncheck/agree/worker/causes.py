@@ -94,7 +94,7 @@ def _find_dropout(context: Context, plain: Transform, observed: Tensor, exact: T
         "dropout",
         f"dropout is on while the trainer scores: {', '.join(sorted(rates))}",
         min(1.0, share**2),
-        "switch dropout off: set these rates of config.json to 0",
+        "turn dropout off: set these rates in config.json to 0",
         closes=False,
     )
 

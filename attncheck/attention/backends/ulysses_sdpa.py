@@ -35,7 +35,7 @@ def refuse_ulysses(case: Case, device: Device) -> str:
 def _refuse_heads(case: Case) -> str:
     n, heads, kv_heads = case.context_parallel_size, case.num_heads, case.num_kv_heads
     if heads % n:
-        return f"spreads heads across ranks: {heads} heads are not divisible by {n} ranks"
+        return f"distributes heads across ranks: {heads} heads are not divisible by {n} ranks"
     if kv_heads % n and n % kv_heads:
         return f"{kv_heads} kv heads are not divisible by {n} ranks, nor {n} ranks by them"
     return ""

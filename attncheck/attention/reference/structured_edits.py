@@ -78,7 +78,7 @@ def probe_poison(case: Case, device: str, call: BackendCall) -> ProbeResult:
         return ProbeResult(before, leaks)
     finite = _find_all_leaks(case, inputs, before, (kv_poison_factor(case), q_poison_factor(case)), call)
     return ProbeResult(
-        before, finite, () if finite else tuple(f"{leak} by NaN, but by no finite value" for leak in leaks)
+        before, finite, () if finite else tuple(f"{leak} by NaN, but not by finite values" for leak in leaks)
     )
 
 

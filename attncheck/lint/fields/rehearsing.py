@@ -229,5 +229,5 @@ def cut_attention(job: Job, materials: Materials, requested: str = "") -> Attent
     return AttentionCut(
         {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION},
         True,
-        (f"{name} needs a GPU, and this machine has none: an emulation of flash-attn 2.8.3 in torch replaces it",),
+        (f"{name} needs a GPU, which this machine lacks: replaced by an emulation of flash-attn 2.8.3 in torch",),
     )

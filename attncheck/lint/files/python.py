@@ -366,7 +366,7 @@ def add_argument(source: Source, name: str, value: str) -> Edit:
     elif name in MODEL_ARGUMENTS:
         name, text = "model_init_kwargs", f'{{"{name}": {text}}}'
     if len(calls) != 1 or any(keyword.arg == name for keyword in calls[0].keywords):
-        raise ValueError(f"{name}: no single place for it in {source.name}")
+        raise ValueError(f"{name}: {source.name} has no unique place for it")
     return _insert(script, calls[0], f"{name}={text}")
 
 

@@ -43,7 +43,7 @@ def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs
             guard(field.name, x)
     if earlier is not None:
         names = ("out", "lse", "dq", "dk", "dv", "dsinks")
-        results = ((f"the {name} of its earlier call", getattr(earlier, name)) for name in names)
+        results = ((f"the {name} of an earlier call", getattr(earlier, name)) for name in names)
         guarded += ((name, x, _remember(x)) for name, x in results if x is not None)
     if not inputs.case.dropout:
         torch.manual_seed(GUARD_SEED)

@@ -180,7 +180,7 @@ def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
         alone = Definition(name, by_rank=True)
         yield Explanation(alone, 1.0, alone.text)
         own = Definition(name, sliced=Sliced("lost"), by_rank=True)
-        yield Explanation(own, 1.0, f"{lost}; and the loss is {own.text}")
+        yield Explanation(own, 1.0, f"{lost}, and the loss is {own.text}")
 
 
 def settle_targets(evidence: Evidence) -> Evidence:

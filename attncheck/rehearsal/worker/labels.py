@@ -321,7 +321,7 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
     problems += _find_first_of_packed(rows)
     notes += _note_thoughts(rows)
     if cut:
-        notes.append(f"{cut} of {len(rows)} rows end inside a turn, cut to the maximum length")
+        notes.append(f"{cut} of {len(rows)} rows end inside a turn, truncated to the maximum length")
     empty = sum(1 for row in rows if row.turns and not any(row.learned))
     if empty:
         notes.append(f"{empty} of {len(rows)} rows have no learned token (truncated before the answer?)")
@@ -354,7 +354,7 @@ def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
     if same == len(places):
         return
     if shift := _find_shift(rows):
-        yield f"labels are off by one: the label of a token is {SHIFTS[shift]}, and the model shifts labels once more"
+        yield f"labels are off by one: the label of a token is {SHIFTS[shift]}, and the model shifts labels again"
         return
     yield f"{len(places) - same} of {len(places)} labels differ from the token at their position"
 
@@ -389,7 +389,7 @@ def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{len(absent)} of {total} turns are not in the rows as the data has them: they are dropped or changed"
     pairs = [pair for row in rows for pair in itertools.pairwise(row.turns)]
     if alien := sum(first[3] == "user" and second[3] in ANSWERS and first[0] != second[0] for first, second in pairs):
-        yield f"{alien} answers follow the prompt of another conversation"
+        yield f"{alien} answers follow another conversation's prompt"
 
 
 def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
@@ -403,7 +403,7 @@ def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
     """Yield a line if the placeholders of pictures are learned."""
     picture = counts.get("picture")
     if picture is not None and picture.learned:
-        yield (f"picture placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
+        yield (f"image placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
 
 
 def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:
@@ -447,9 +447,11 @@ def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
             early += before and first and not end
             late += (after or place + 1 == len(row.tokens)) and end and not first
     if answers and answers == early:
-        return ["the mask is one token early: the token before each answer is learned, and the one that ends it is not"]
+        return [
+            "the mask is one token early: the token before each answer is learned, and the token that ends it is not"
+        ]
     if answers and answers == late:
-        return ["the mask is one token late: the first token of each answer is not learned, and the one after it is"]
+        return ["the mask is one token late: the first token of each answer is not learned, and the token after it is"]
     return []
 
 
@@ -507,7 +509,7 @@ def _find_ends(rows: Sequence[Row], counts: dict[Role, RoleCount], tokenizer: An
     if ends is None:
         yield "no token ends an assistant turn, so the model does not learn to stop"
     elif not ends.learned:
-        same = " (the padding token is the end token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
+        same = " (the padding token is the EOS token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
         yield f"the token that ends an assistant turn is never learned, so the model does not learn to stop{same}"
     else:  # axolotl's `train_on_eos: last` leaves out all but a row's last
         last = [max((place for place, role in enumerate(row.roles) if role == "end"), default=0) for row in rows]
@@ -528,5 +530,5 @@ def _find_first_of_packed(rows: Sequence[Row]) -> Iterator[str]:
     if wrong:
         yield (
             f"the first token of {wrong} of {len(starts)} packed documents is learned, predicted from the end of the "
-            "document before"
+            f"previous document"
         )

@@ -84,7 +84,7 @@ def _make_first(classes: Any) -> Any:
     classes = classes if isinstance(classes, tuple) else (classes,)
     made = next((made for made in classes if made is not None), None)
     if made is None:
-        raise ImportError("a part of it cannot be imported here (torchvision is missing?)")
+        raise ImportError("a part of it cannot be imported (is torchvision installed?)")
     return made()
 
 
@@ -167,7 +167,7 @@ def _run_on_picture(processor: Any, model: Any) -> None:
         inputs = encode_row(processor, processor.apply_chat_template(message, tokenize=False), own)
         marker = image_token(model.config)
         if bool(own) != bool((inputs["input_ids"] == marker).any()):
-            raise ValueError("its tokens do not name the picture")
+            raise ValueError("no token represents the image")
         with torch.no_grad():
             model(**inputs)
 

@@ -17,8 +17,8 @@ from attncheck.rehearsal.worker.segments import DocumentIndex, Segment, strip_pa
 RUN_TOKENS = 8  # consecutive tokens that only one row has
 MIN_MATCHES = 8  # runs of a row that identify a stretch as its text: at least 15 tokens
 UNTOLD = (
-    "not judged: batch rows contain several data rows without a boundary, and their tokens "
-    "attend neither to only their own document nor to all earlier ones"
+    "not judged: batch rows contain several data rows without a boundary, and their tokens attend neither to their "
+    "own document alone nor to all earlier ones"
 )
 BEGINNING = 2  # tokens into a text at which its first run is expected: the very first may differ in a row
 

@@ -93,9 +93,7 @@ def find_vocabulary(tokenizer: Any) -> Vocabulary:
             vocabulary = Vocabulary(tuple(texts), numbers, tokenizer.pad_token_id)
             _check_sentence(tokenizer, vocabulary)
             return vocabulary
-    raise WordsNotFound(
-        f"its tokenizer has {len(texts)} words that are one token each; documents are made of {LANGUAGE_VOCABULARY}"
-    )
+    raise WordsNotFound(f"its tokenizer has {len(texts)} words of one token each; documents need {LANGUAGE_VOCABULARY}")
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:

@@ -21,7 +21,7 @@ def restore_package(snapshot: Snapshot, locked: LockedPackage, force: bool = Fal
     if not locked.from_index:
         source = f"with {locked.installer}" if locked.installer and locked.installer not in ("pip", "uv") else ""
         tags = f"; its wheel was {', '.join(locked.wheel_tags)}" if locked.wheel_tags else ""
-        how = source or "from where it came: no index is known to have this build"
+        how = source or "from its original source: no index is known to have this build"
         return Fix(title, "manual", f"install {locked.name} {locked.version} {how}{tags}")
     local = locked.version.partition("+")[2]
     options = ("--index-url", f"{INDEX_URL}/{local}") if local else ()

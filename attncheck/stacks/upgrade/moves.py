@@ -79,9 +79,10 @@ def sort_moves(packages: tuple[RequestedPackage, ...], before: Snapshot, resolve
 
 def _explain_untried(name: str) -> str:
     if name.startswith("flash-attn"):
-        return "it is compiled for one torch, Python and machine; name the wheel's file to try it"
+        return "it is compiled for a specific torch, Python and machine; name the wheel's file to try it"
     return (
-        "it is gigabytes large, and packages here are compiled for the installed one; name the wheel's file to try it"
+        "it takes gigabytes, and the installed packages are compiled for the installed torch; name the wheel's file "
+        "to try it"
     )
 
 
@@ -92,7 +93,7 @@ def list_torch_moves(moves: Moves, packages: tuple[RequestedPackage, ...]) -> tu
         return ()
     subject = " ".join(f"{package.name} {package.version}" for package in packages)
     fix = Fix(
-        "keep the installed version, and see which releases are compatible with it",
+        "keep the installed version, and list the releases that are compatible with it",
         "manual",
         f"pip install --dry-run … torch=={torch.before}",
     )

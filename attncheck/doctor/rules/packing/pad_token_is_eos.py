@@ -22,9 +22,9 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(tokenizer.pad_token, Known) and tokenizer.pad_token == tokenizer.eos_token:
         yield Problem(
             message=(
-                f"the padding token of the tokenizer of {model.source} is its end token {tokenizer.pad_token.value}"
+                f"the padding token of the tokenizer of {model.source} is its EOS token {tokenizer.pad_token.value}"
             ),
-            evidence=("masking labels by the padding id also drops the real end tokens",),
+            evidence=("masking labels by the padding id also drops the real EOS tokens",),
             fixes=(Fix("mask by the attention mask", "edit", "labels[attention_mask == 0] = -100"),),
             subject=model.source,
         )

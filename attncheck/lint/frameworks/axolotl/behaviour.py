@@ -30,7 +30,9 @@ def packing_leaks(settings: AxolotlReading) -> Iterator[SettingProblem]:
     implementation = settings.implementation or "no implementation"
     by_flags = not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE)
     is_misnamed = by_flags and get_nested(settings.parsed_values, "attn_implementation")
-    reason = ": before 0.17 axolotl packs by its booleans, and none is on" if is_misnamed else ""
+    reason = (
+        ": before 0.17 axolotl separates documents only for its attention flags, and none is set" if is_misnamed else ""
+    )
     is_isolating = settings.implementation in axolotl.isolating_implementations(settings.version)
     target = settings.implementation if is_misnamed and is_isolating else "flash_attention_2"
     message = f"sample_packing with {implementation} keeps the attention mask: "
@@ -65,7 +67,7 @@ def packing_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
         implementation = settings.implementation or "no implementation"
         yield from settings.setting_problem(
             "refuses",
-            f"batch_flattening with {implementation}: it needs one that supports cu_seqlens",
+            f"batch_flattening with {implementation}: it needs an implementation that supports cu_seqlens",
             constraints.FLATTENING_WITHOUT_FLASH,
             "batch_flattening",
             sets={"attn_implementation": "flash_attention_2"},
@@ -93,7 +95,7 @@ def context_parallel_refused(settings: AxolotlReading) -> Iterator[SettingProble
     )
     if not has_flash:
         implementation = settings.implementation or "no implementation"
-        message = f"{name} {settings.ring_size} with {implementation}: only flash_attention_2 has the ring"
+        message = f"{name} {settings.ring_size} with {implementation}: only flash_attention_2 supports the ring"
         if settings.implementation == "flash_attention_2":
             message = f"{name} {settings.ring_size} requires flash_attention: true; attn_implementation is ignored"
         refused, sets = constraints.RING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
@@ -122,7 +124,9 @@ def context_parallel_refused(settings: AxolotlReading) -> Iterator[SettingProble
     yield from _ring_function_problems(settings)
     if not settings.get("rl"):
         size, advice = settings.ring_size, f"{name}: 1, if a row fits on one GPU"
-        message = f"{name} {size}: gradients are {size} times too small, and no slice learns the token after its end"
+        message = (
+            f"{name} {size}: gradients are {size} times too small, and the token after each slice is never learned"
+        )
         yield from settings.setting_problem(
             "wrong", message, constraints.RING_GRADIENTS, *fields, advice=advice, mild=True
         )
@@ -158,8 +162,8 @@ def _ring_function_problems(settings: AxolotlReading) -> Iterator[SettingProblem
     elif settings.packed and settings.ring_function == "batch_ring":
         yield from settings.setting_problem(
             "wrong",
-            "ring_attn_func batch_ring with sample_packing: it ignores document borders, so "
-            "documents attend to each other",
+            "ring_attn_func batch_ring with sample_packing: it ignores document boundaries, so documents attend to "
+            "each other",
             constraints.BATCH_RING_PACKED,
             "ring_attn_func",
             sets={"ring_attn_func": "varlen_llama3"},
@@ -248,7 +252,7 @@ def unsupported_gpus(settings: AxolotlReading) -> Iterator[SettingProblem]:
     ):
         yield from settings.setting_problem(
             "wrong",
-            f"sample_packing with sdpa in bfloat16 on {text}: axolotl warns of a loss of 0.0",
+            f"sample_packing with sdpa in bfloat16 on {text}: axolotl warns that the loss may be 0.0",
             constraints.PACKED_SDPA_IN_BF16,
             *fields,
             sets=sets,
@@ -259,7 +263,7 @@ def unsupported_gpus(settings: AxolotlReading) -> Iterator[SettingProblem]:
 def flash_4_replaces(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check whether FlashAttention 4 replaces flash_attention_2: it does if it is installed and the GPU supports it."""
     if uses_flash_4(settings):
-        message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed, and the GPU has it"
+        message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed and supports this GPU"
         ranges = constraints.FLASH_4_REPLACES
         fields = ("attn_implementation", *settings.attention_flags)
         yield from settings.setting_problem(

@@ -34,7 +34,7 @@ def implementation_named_twice(settings: AxolotlReading) -> Iterator[SettingProb
         advice="name it once",
     )
     if not _same_family(settings):
-        message = f"{message}: {settings.implementation} is loaded, but the rest of axolotl follows {flags}"
+        message = f"{message}: {settings.implementation} is loaded, but the rest of axolotl uses {flags}"
         yield from settings.setting_problem(
             "replaces",
             message,

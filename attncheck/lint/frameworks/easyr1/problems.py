@@ -46,7 +46,7 @@ def _rollout_is_too_short(settings: EasyR1Reading) -> Iterator[SettingProblem]:
     prompt, response = (settings.get_int(f"data.max_{part}_length") for part in ("prompt", "response"))
     if not tokens or not prompt or not response or tokens >= prompt + response:
         return
-    message = f"{key}={tokens} is less than a prompt and its answer, {prompt} + {response} tokens"
+    message = f"{key}={tokens} is less than a prompt and its response, {prompt} + {response} tokens"
     text = "max_num_batched_tokens should be greater than prompt_length + response_length."
     yield SettingProblem(
         "refuses",

@@ -145,7 +145,7 @@ def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
         instead = "eager" if reading.model_type == "gemma2" else "the model's default implementation"
         yield SettingProblem(
             "replaces",
-            f"flash_attn: fa2 without flash-attn: {instead} runs instead, with only a line in the log",
+            f"flash_attn: fa2 without flash-attn: {instead} runs instead, and only the log says so",
             (constraint.evidence,),
             reading.find_location("flash_attn"),
             advice="install flash-attn, or write flash_attn: sdpa",
@@ -241,7 +241,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
     refuses = refused is not None
     if not refuses and reading.implementation != "flash_attention_2":
         return
-    effect = "raises ValueError" if refuses else "mixes documents: the mask's numbers become True"
+    effect = "raises ValueError" if refuses else "lets documents attend to each other: the mask's numbers become True"
     consequence: Consequence = "refuses" if refuses else "wrong"
     yield SettingProblem(
         consequence,
@@ -307,7 +307,7 @@ def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
     ):
         yield SettingProblem(
             "ignores",
-            f"enable_liger_kernel does nothing for {reading.model_type}: a warning in the log",
+            f"enable_liger_kernel does nothing for {reading.model_type}; only a warning in the log says so",
             (constraint.evidence,),
             reading.find_location("enable_liger_kernel"),
             {"liger": "off"},

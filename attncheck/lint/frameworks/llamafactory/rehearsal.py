@@ -70,7 +70,7 @@ PICTURE_COLUMNS = {"messages": "messages", "images": "images"}
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `llamafactory-cli train` or of its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo"):
-        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; sft and dpo are"
+        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; only sft and dpo are"
     objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job, materials.has_tower)
     if isinstance(objective, str):
         return objective
@@ -135,7 +135,7 @@ def _read_pairs(job: Job) -> Objective | str:
     for name in CHANGED_LOSS:
         value = get_setting(job, name) or "0"
         if value.lower() not in (*OFF_VALUES, "0.0"):
-            return f"{name} {value} changes the preference loss into one that is not rehearsed"
+            return f"{name} {value} selects a preference loss that is not rehearsed"
     loss, beta = get_setting(job, "pref_loss") or "sigmoid", get_setting(job, "pref_beta")
     preference = read_preference(loss, (beta, 0.1), (get_setting(job, "dpo_label_smoothing"), 0.0))
     if isinstance(preference, str):

@@ -174,7 +174,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def _read_megatron_job(launch: Launch, version: str, location: SourceLocation) -> Job:
-    remark = "only the sizes among megatron's arguments are read; its attention is not judged"
+    remark = "of megatron's arguments only the sizes are read; its attention is not judged"
     settings = read_settings(launch, MEGATRON, version)
     nodes = launch.nodes.value if isinstance(launch.nodes, Known) else _read_count(settings, "NNODES")
     model = read_model_name(launch)
@@ -196,7 +196,9 @@ def _read_world_size(settings: MsSwiftReading) -> Fact[int]:
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
     if any(counts):
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
-    return Absent("the launch does not say how many processes train") if not launch.launchers else launch.processes
+    return (
+        Absent("the launch does not set the number of training processes") if not launch.launchers else launch.processes
+    )
 
 
 def _read_count(settings: MsSwiftReading, name: str) -> int:

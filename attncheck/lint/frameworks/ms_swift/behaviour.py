@@ -44,7 +44,7 @@ def packing_without_flash(settings: MsSwiftReading) -> Iterator[SettingProblem]:
         return
     yield from settings.setting_problem(
         "refuses",
-        f"{field} with attn_impl {implementation or 'not written'}: it requires a flash implementation by name",
+        f"{field} with attn_impl {implementation or 'not written'}: name a flash implementation explicitly",
         constraints.PACKING_WITHOUT_FLASH,
         "attn_impl",
         "packing",

@@ -103,7 +103,7 @@ def _count_gpus(settings: NemoReading) -> Fact[int]:
     if settings.has_any("policy.generation.colocated.enabled") and not settings.is_on(
         "policy.generation.colocated.enabled"
     ):
-        return Absent("some of the cluster's GPUs only generate")
+        return Absent("some of the cluster's GPUs are used only for generation")
     return settings.count_cluster()
 
 

@@ -65,7 +65,7 @@ class NemoReading(Reading):
         """Return how many GPUs the cluster has."""
         names = ("cluster.num_nodes", "cluster.gpus_per_node")
         if not all(self.get_text(name) for name in names):
-            return Absent("the size of the cluster is not written")
+            return Absent("the launch does not set the size of the cluster")
         return Known(self.get_int(names[0], 1) * self.get_int(names[1], 1))
 
     def describe_unresolved(self, names: Sequence[str]) -> tuple[str, ...]:

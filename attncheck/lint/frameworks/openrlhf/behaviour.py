@@ -48,7 +48,7 @@ def _explain_refusal(name: str, spec: names.OptionSpec, values: tuple[str, ...])
             return f"{name} takes {expected}, not {value!r}"
     minimum = spec.nargs if isinstance(spec.nargs, int) else int(spec.nargs == "+")
     if len(values) < minimum:
-        return f"{name} takes {minimum} value{'s' * (minimum > 1)}, and has {len(values)}"
+        return f"{name} takes {minimum} value{'s' * (minimum > 1)}, but has {len(values)}"
     return ""
 
 

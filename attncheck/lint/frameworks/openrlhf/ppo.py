@@ -72,7 +72,7 @@ def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
     if budget and max_length and max_length > budget * ranks_per_row:
         budget_option = values.option("train.max_tokens_per_gpu")
         message = f"a row may have {max_length} tokens, over {budget_option} {budget} × {ranks_per_row}: "
-        message += "such a row gets its own micro batch, and no check of memory"
+        message += "such a row gets its own micro batch, and its memory is not checked"
         yield from values.setting_problem(
             "ignores",
             message,
@@ -100,7 +100,7 @@ def image_problems(values: Values) -> Iterator[SettingProblem]:
             "algo.advantage.estimator",
             name,
             advice=(
-                f"{values.option('algo.advantage.estimator')} reinforce_baseline, and more than one answer to a prompt"
+                f"{values.option('algo.advantage.estimator')} reinforce_baseline, and more than one response per prompt"
             ),
         )
     without_packing = {**({"ring_size": "1"} if values.ring_size > 1 else {}), **drop_dynamic_batches(values)}
@@ -274,7 +274,7 @@ def precision_unlike_vllm(values: Values) -> Iterator[SettingProblem]:
     is_known = values.find_text("ds.param_dtype") or (values.model is not None and values.precision != "bf16")
     if is_known and values.precision != "bf16" and values.vllm_gpus != 0:
         message = f"{values.precision} alongside vLLM, whose weights are always bfloat16: "
-        message += "the first transfer of weights fails"
+        message += "the first weight transfer fails"
         yield from values.setting_problem(
             "refuses", message, constraints.PRECISION_UNLIKE_VLLM, "ds.param_dtype", sets={"precision": "bf16"}
         )
@@ -293,7 +293,7 @@ def vllm_too_old(values: Values) -> Iterator[SettingProblem]:
     if corrects and not is_known_at_least(vllm, "0.10.0.post1"):
         yield from values.setting_problem(
             "refuses",
-            f"correction of importance sampling with vllm {vllm}",
+            f"importance-sampling correction with vllm {vllm}",
             constraints.VLLM_TOO_OLD_FOR_CORRECTION,
             CORRECTION_LEVEL,
             advice='pip install "vllm>0.10.0"',

@@ -31,7 +31,7 @@ def find_problems(options: MegatronReading, version: str, world_size: Fact[int])
             "--use-rollout-logprobs with --use-tis: AssertionError",
             "1796",
             "use-tis",
-            advice="leave one of the two out",
+            advice="remove one of the two",
         )
     if is_at_least(version, GATHERED_SINCE):
         yield from _check_gathered(options)
@@ -177,7 +177,7 @@ def _check_padded(options: MegatronReading) -> Iterator[SettingProblem]:
             message,
             (source,),
             options.find_location("qkv-format"),
-            advice="leave --use-dynamic-batch-size out, or take --qkv-format thd",
+            advice="remove --use-dynamic-batch-size, or use --qkv-format thd",
         )
 
 
@@ -187,7 +187,7 @@ def _check_batch_over_ranks(options: MegatronReading, world_size: Fact[int]) -> 
     is_known = all(options.get_int(name) or not options.has_any(name) for name in MODEL_PARALLEL_OPTIONS)
     ranks = world_size.value // options.model_parallel_size if isinstance(world_size, Known) and is_known else 0
     if rows and ranks and rows % ranks:
-        message = f"--global-batch-size {rows} does not divide over {ranks} data-parallel ranks"
+        message = f"--global-batch-size {rows} is not divisible by {ranks} data-parallel ranks"
         source = "megatron-core 0.15.0 core/num_microbatches_calculator.py: global batch size is not divisible by"
         yield SettingProblem("refuses", message, (source,), options.find_location("global-batch-size"))
 

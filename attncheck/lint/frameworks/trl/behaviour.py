@@ -155,7 +155,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
             (joined.evidence,),
             reading.find_location("packing"),
             {"packing": "off"},
-            "do not pack, or take trl 0.20 or newer, which packs whole documents",
+            "do not pack, or use trl 0.20 or newer, which packs whole documents",
         )
 
 
@@ -404,11 +404,12 @@ def cut_image_tokens(reading: LaunchReading) -> Iterator[SettingProblem]:
         limit = value_or(reading.snapshot.model.value.max_position_embeddings, limit)
     yield SettingProblem(
         "refuses",
-        "max_length is 1024 by default: a row whose images take more tokens is cut in the middle of one, and raises",
+        "max_length is 1024 by default: a row whose images take more tokens is truncated in the middle of an image, "
+        "which raises an error",
         (constraint.evidence,),
         reading.launch.words[0].location,
         {"max_length": str(limit)},
-        "raise max_length over the longest row; in Python, max_length=None cuts nothing",
+        "raise max_length over the longest row; in Python, max_length=None disables truncation",
         mild=True,
     )
 

@@ -39,10 +39,10 @@ LEFT_OUT = (
     *("reward_model_name_or_path", "num_completions_to_print", "vllm_mode", "vllm_server_host"),
 )
 TERMS = {  # terms that are switched off, and their descriptions
-    "top_entropy_quantile": "its mask of tokens of low entropy",
+    "top_entropy_quantile": "its mask of low-entropy tokens",
     "entropy_coef": "its entropy bonus",
     "use_adaptive_entropy": "its adaptive entropy bonus",
-    "off_policy_mask_threshold": "its mask of what is off the policy",
+    "off_policy_mask_threshold": "its mask of off-policy sequences",
 }
 
 

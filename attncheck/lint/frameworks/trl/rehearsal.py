@@ -63,7 +63,7 @@ TEXT_COLUMNS = (
 )
 SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")  # programs in trl/scripts
 DPO_CORRECTIONS = ({"padding_free": "false"},)
-# Trainers whose loss is not known here -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
+# Trainers whose loss is unknown -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
 # experimental/.
 OTHER_FORMS: Mapping[str, DataForm] = {
     **dict.fromkeys(("orpo", "cpo", "bco", "reward"), "preference"),
@@ -144,10 +144,10 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
             *([f"{program} was not found: {own_program} replaces it"] if own_program else []),
-            *([f"the loss of TRL's {job.trainer} is not known here"] if not objective.is_documented else []),
+            *([f"the loss of TRL's {job.trainer} is unknown"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),
-            *([f"left out, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
+            *([f"removed, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
         ),
         corrections={"sft": CORRECTIONS, "dpo": DPO_CORRECTIONS}.get(job.trainer, ()),
         rank_corrections=TRAINER_RANK_CORRECTIONS if job.trainer == "sft" else (),
@@ -226,7 +226,7 @@ def is_weighted(weight: str | None) -> bool:
 
 
 def _read_other(job: Job) -> tuple[DataForm, Objective]:
-    """Return the data's form and objective of a trainer whose loss is not known here."""
+    """Return the data's form and objective of a trainer whose loss is unknown."""
     return OTHER_FORMS[job.trainer], UNDOCUMENTED
 
 

@@ -111,7 +111,7 @@ def _indivisible_rollout_batch(config: LaunchConfig, world_size: int) -> Iterato
     if rows < 1 or rows % divisor == 0 or (_has_dynamic_batches(config) and config.is_at_least("0.6.0")):
         return
     yield from _refused_setting(
-        f"data.train_batch_size × {ROLLOUT}.n = {rows} does not divide by {divisor}",
+        f"data.train_batch_size × {ROLLOUT}.n = {rows} is not divisible by {divisor}",
         constraints.ROLLOUT_BATCH,
         config,
         "data.train_batch_size",
@@ -151,7 +151,7 @@ def _indivisible_mini_batch(
     elif micro_batch > 0 and rows % micro_batch and not (is_new and _has_dynamic_batches(config, owner)):
         best = largest_divisor(rows, micro_batch)
         yield from _refused_setting(
-            f"{batch}: {rows} rows on each do not divide into micro batches of {micro_batch}",
+            f"{batch}: {rows} rows on each do not divide evenly into micro batches of {micro_batch}",
             constraints.ENGINE_MICRO_BATCHES if is_new else constraints.MICRO_BATCHES,
             config,
             *(keys[1], keys[0]),
@@ -260,7 +260,7 @@ def _indivisible_sft_batch(config: LaunchConfig, job: Job, world_size: int) -> I
     elif rows % micro_batch and (config.is_old_sft or not values.is_on("data.use_dynamic_bsz")):
         best = largest_divisor(rows, micro_batch)
         yield from _refused_setting(
-            f"{batch}: {rows} rows on each do not divide into micro batches of {micro_batch}",
+            f"{batch}: {rows} rows on each do not divide evenly into micro batches of {micro_batch}",
             constraints.OLD_SFT_MICRO_BATCHES if config.is_old_sft else constraints.ENGINE_MICRO_BATCHES,
             config,
             "data.micro_batch_size_per_gpu",

@@ -213,7 +213,7 @@ def _count_gpus(config: LaunchConfig, world_size: Fact[int]) -> Fact[int]:
         return world_size
     values = config.values
     if values.get_text("trainer.device") not in ("", "cuda"):
-        return Absent("trainer.device is no GPU of NVIDIA's")
+        return Absent("trainer.device is not an NVIDIA GPU")
     total = world_size.value
     for switch, nodes, gpus_per_node in RESOURCE_POOLS:
         if values.is_on(switch):

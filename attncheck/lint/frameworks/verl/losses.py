@@ -67,7 +67,7 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
     yield SettingProblem(
         "wrong",
         message,
-        (summed.evidence, "the loss that is logged is the mean anyway"),
+        (summed.evidence, "the logged loss is still the mean"),
         config.values.find_location(*keys),
         advice=f"{_advise(config)}; or use one micro-batch per rank and step",
         mild=True,
@@ -86,7 +86,7 @@ def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
         "conversations (data.multiturn.enable): the loss mask is off by one: the first token of each "
         "answer is not learned, but the token after its end is"
         if has_conversations
-        else "rows of a prompt and a response: the loss mask is off by one: the end of each response is "
+        else "prompt-response rows: the loss mask is off by one: the end of each response is "
         "not learned, but the prompt's last token is"
     )
     advice = "rows of a prompt and a response" if has_conversations else f"{CONVERSATIONS}=True, with data of messages"

@@ -105,7 +105,7 @@ def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]
     if fsdp_size > 1 and actor_size == 1 and max(reference_sizes) == 1:
         yield SettingProblem(
             "ignores",
-            f"the reference policy stays at sequence parallel 1: it follows {ACTOR}.{ULYSSES_SIZE}, "
+            f"the reference policy keeps a sequence-parallel size of 1: it follows {ACTOR}.{ULYSSES_SIZE}, "
             f"and {fsdp_size} is set only in fsdp_config",
             (constraint.evidence,),
             config.values.find_location(f"{ACTOR}.fsdp_config.{ULYSSES_SIZE}"),
@@ -221,7 +221,7 @@ def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -
     borders = "documents of a packed row" if size == 1 else f"documents of a packed row and the {size} ranks of Ulysses"
     yield SettingProblem(
         "wrong",
-        f"the linear attention of {name} carries its state across {borders}: verl gives it no borders",
+        f"the linear attention of {name} carries its state across {borders}: verl passes it no boundaries",
         (constraint.evidence,),
         config.values.find_location(*config.find_keys("packing"), *config.sequence_parallel_keys()),
         {"packing": "off"} if size == 1 else {"packing": "off", "ring_size": "1"},

@@ -31,10 +31,10 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if is_old_sft(launch, job):
         return cut_old_sft(job, materials)
     if not is_at_least(job.version, ENGINE_SINCE):
-        return f"verl {job.version}'s sft_trainer is not rehearsed; {ENGINE_SINCE} and later are"
+        return f"verl {job.version}'s sft_trainer is not rehearsed; only {ENGINE_SINCE} and later are"
     engine = get_setting(job, "engine") or "fsdp"
     if engine != "fsdp":
-        return f"verl's engine {engine} is not rehearsed: fsdp is"
+        return f"verl's engine {engine} is not rehearsed; only fsdp is"
     attention = cut_attention(job, materials)
     sets = {
         **attention.sets,

@@ -60,8 +60,8 @@ def _tell_inferred(evidence: Evidence) -> Iterator[str]:
         piece = inferred[0]
         name = evidence.step.index.name_document(piece.segment.document)
         yield (
-            f"{len(inferred)} documents begin without a boundary in position_ids, cu_seqlens or a "
-            f"mask: the text of {name} follows that of another row of the data, {piece.place}"
+            f"{len(inferred)} documents begin without a boundary in position_ids, cu_seqlens or a mask: the text of "
+            f"{name} follows another data row's text, {piece.place}"
         )
 
 
@@ -78,7 +78,7 @@ def _tell_weights(evidence: Evidence) -> Iterator[str]:
         count = len(evidence.step.ranks[0].weights)
         yield (
             f"{len(evidence.changed_weights)} of {count} parameters differ from the checkpoint when training starts, "
-            f"the first {evidence.changed_weights[0]}: it starts from different weights"
+            f"first {evidence.changed_weights[0]}: training starts from other weights"
         )
 
 
@@ -90,7 +90,7 @@ def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
     for own in ({name: rate for name, rate in rates.items() if name not in unmeant}, unmeant):
         name, rate = next(iter(own.items()), ("", 0.0))
         more = " and others" if len(own) > 1 else ""
-        text = f"random in training: {name} {rate:g}{more}; switched off for the compared steps"
+        text = f"random in training: {name} {rate:g}{more}; turned off in the compared steps"
         texts.append([text] if own else [])
     return texts[0], texts[1]
 
@@ -199,7 +199,7 @@ def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tens
             hidden = evidence.truth.hidden_with_pictures(piece.tokens, [other.segment.document])
             row = hidden.new_zeros(len(piece.call.input_ids[piece.row]), hidden.shape[-1])
             row[piece.segment.start : piece.segment.stop] = hidden
-            yield "its picture is that of another document in the batch", row
+            yield "its image belongs to another document in the batch", row
 
 
 def _count_slices(call: ModelCall, running: list[int]) -> list[int]:

@@ -52,8 +52,8 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
     limit = loss_limit(evidence)
     if explanation is None and ranks > 1 and any(is_near(value, observed, limit) for value in above):
         violation = (
-            f"the loss is {observed:.5g}, log {ranks} more than it should be: each logit counts {ranks} times, because "
-            "logits of the whole vocabulary are taken for a rank's part"
+            f"the loss is {observed:.5g}, log {ranks} more than it should be: each logit counts {ranks} times, "
+            f"because each rank's full-vocabulary logits are treated as a part of the vocabulary"
         )
         return CheckResult("loss", measures=(measure,), violations=(violation,))
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:

@@ -86,8 +86,8 @@ def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
     reached = any(update["reached"] for record in taken for update in record.updates)
     if held and not reached and any(bool(gradient.any()) for gradient in taken[0].gradients.values()):
         yield (
-            f"none of the {held} parameters that the optimiser holds has a gradient: it holds those of another model, "
-            "or those from before the model was wrapped"
+            f"none of the {held} parameters that the optimiser holds has a gradient: it holds another model's "
+            f"parameters, or those that existed before the model was wrapped"
         )
 
 
@@ -136,7 +136,7 @@ def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
         if record.leftover:
             yield (
                 f"{len(record.leftover)} gradients are not zero when step {number} differentiates its first loss: "
-                f"zero_grad is missing, and the gradients of the step before are added; {name(list(record.leftover))}"
+                f"zero_grad is missing, so the previous step's gradients are added; {name(list(record.leftover))}"
             )
             return
 
@@ -213,7 +213,7 @@ def _find_wrong_updates(record: RankRecord) -> Iterator[str]:
             yield f"{kind} leaves {len(still)} of {len(expected)} parameters unchanged: {name(still)}"
         if wrong:
             count = f"{len(wrong)} of {len(expected)} parameters"
-            yield f"{kind} changes {count} differently from its rule, gradients and state: {name(wrong)}"
+            yield f"{kind} changes {count} differently from what its rule, gradients and state give: {name(wrong)}"
 
 
 def _list_rates(record: RankRecord) -> list[float]:
@@ -259,8 +259,8 @@ def _find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
         ]
         if changed:
             yield (
-                f"{len(changed)} parameters change between the optimiser's step {number} and the next batch, by other "
-                f"code: {name(changed)}"
+                f"{len(changed)} parameters are changed by other code between the optimiser's step {number} and the "
+                f"next batch: {name(changed)}"
             )
             return
 

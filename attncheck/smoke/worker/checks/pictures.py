@@ -103,7 +103,7 @@ class PictureBed:
             self.reference = self.run_alone(self.build_model("eager", torch.float32), torch.float32)
         except UNSUPPORTED_ERRORS as error:
             name = type(self.maker.model).__name__
-            raise Unbuildable(f"{name} does not run on the synthetic pictures: {describe_exception(error)}") from None
+            raise Unbuildable(f"{name} does not run on the synthetic images: {describe_exception(error)}") from None
 
     def build_model(self, implementation: str | None = None, dtype: torch.dtype | None = None) -> Any:
         """Return a new model of the job's class, by default in the plan's implementation; weights are always equal."""
@@ -238,10 +238,10 @@ class PictureBed:
             return
         for name in trained[:1]:
             if name not in gradients or not float(gradients[name].abs().sum()):
-                yield f"{name}, the first layer that a picture passes, gets no gradient from the loss"
+                yield f"{name}, the first layer that processes an image, gets no gradient from the loss"
         infinite = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
         if infinite:
-            yield f"the gradient of {infinite[0]} is not finite in a batch of rows with and without pictures"
+            yield f"the gradient of {infinite[0]} is not finite in a batch of rows with and without images"
 
     def find_warnings(self) -> Iterator[str]:
         """Yield a line if the class refuses a batch without pictures; add a note if the tower then has no gradient."""
@@ -251,12 +251,12 @@ class PictureBed:
         try:
             self.call(self.model, plain)
         except UNSUPPORTED_ERRORS as error:
-            yield f"a batch of text without {self.types.name or 'pictures'} raises {describe_exception(error)}"
+            yield f"a batch of text without {self.types.name or 'images'} raises {describe_exception(error)}"
         gradients = self.run_batch(batch).gradients
         if not any(name in gradients for name in self.picture_parameters):
             self.notes.append(
-                "a batch without pictures gives the tower no gradient: if only some ranks' batches have "
-                "pictures, DDP and ZeRO may wait forever"
+                "a batch without images gives the tower no gradient: if only some ranks' batches have images, DDP and "
+                "ZeRO may wait forever"
             )
 
     # The mask.
@@ -300,12 +300,12 @@ class PictureBed:
                 return
         if self.types.name == "token_type_ids" and first < last and changes[first] <= UNSEEN:
             yield (
-                "the mask is causal inside a picture: its first token does not attend to its last, "
+                "the mask is causal inside an image: its first token does not attend to its last, "
                 "although the class takes token_type_ids"
             )
         for change, what in (
-            (float(changes[:first].max()), "text attends to the picture after it"),
-            (float(after[: last + 1].max()), "a picture attends to the text after it"),
+            (float(changes[:first].max()), "text attends to a later image"),
+            (float(after[: last + 1].max()), "an image attends to later text"),
         ):
             if change > UNSEEN:
                 yield f"the mask is not causal: {what}; its logits change by {change:.2g}"

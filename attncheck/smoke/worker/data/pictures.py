@@ -55,9 +55,7 @@ class PictureMaker:
         self.forward_names = _parameters(model.forward)
         self._features = find_method(model, "get_image_features")
         if self._features is None:
-            raise Unbuildable(
-                f"{type(model).__name__} has no get_image_features, which attncheck needs to make pictures"
-            )
+            raise Unbuildable(f"{type(model).__name__} has no get_image_features, which attncheck needs to make images")
         self._shapes = self._find_shapes()
 
     def make_picture(self, seed: int, is_wide: bool = False) -> dict[str, Tensor]:
@@ -111,7 +109,7 @@ class PictureMaker:
             if features.is_floating_point() and len(features):
                 return make
             reasons.append("its features are not numbers")
-        raise Unbuildable(f"no picture could be made that {type(self.model).__name__} accepts: {'; '.join(reasons)}")
+        raise Unbuildable(f"no image could be made that {type(self.model).__name__} accepts: {'; '.join(reasons)}")
 
 
 def _parameters(function: Any) -> list[str]:

@@ -223,4 +223,4 @@ def image_token(config: Any) -> int:
         token = getattr(config, name, None)
         if isinstance(token, int):
             return token
-    raise Unbuildable(f"{type(config).__name__} names no token that a picture's features replace")
+    raise Unbuildable(f"{type(config).__name__} names no token that an image's features replace")

@@ -177,7 +177,7 @@ class Ulysses(RankAttention):
         registry = getattr(modeling, "ALL_ATTENTION_FUNCTIONS", None)
         if registry is None:
             raise Refused(
-                "this transformers chooses the attention's class only at construction, so none can be registered"
+                "this transformers chooses the attention class only at construction, so no other can be registered"
             )
         registry[ULYSSES_NAME] = self._attend
 
@@ -188,7 +188,7 @@ class Ulysses(RankAttention):
         heads = int(config.num_attention_heads)
         kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
         if heads % n:
-            raise Refused(f"Ulysses spreads heads across ranks: {heads} heads are not divisible by {n} ranks")
+            raise Refused(f"Ulysses distributes heads across ranks: {heads} heads are not divisible by {n} ranks")
         if kv_heads % n and n % kv_heads:
             raise Refused(f"{kv_heads} kv heads are not divisible by {n} ranks, nor {n} ranks by them")
         config._attn_implementation = ULYSSES_NAME
