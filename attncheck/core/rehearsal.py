@@ -207,6 +207,11 @@ class Materials:
         """The documents as one JSON array, outside the data's folder because `load_dataset` would read them twice."""
         return os.path.join(os.path.dirname(self.model), "array", "train.json")
 
+    @property
+    def table_file(self) -> str:
+        """The documents as CSV; what is not a text is JSON in it."""
+        return self.json_file.replace(".json", ".csv")
+
 
 @dataclass(frozen=True)
 class JobCut:

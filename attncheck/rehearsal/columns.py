@@ -34,7 +34,8 @@ def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:
     """Yield the names by which a module takes items of its variables, in their order: `row["text"]`."""
-    items = [node for node in ast.walk(body) if isinstance(node, ast.Subscript)]
+    nodes = (node for node in ast.walk(body) if isinstance(node, ast.Subscript))
+    items = [node for node in nodes if isinstance(node.ctx, ast.Load)]
     for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, (ast.Name, ast.Attribute)) and isinstance(name, str) and COLUMN.fullmatch(name):

@@ -18,7 +18,7 @@ from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.hugging_face import is_multimodal
-from attncheck.lint.fields.rehearsing import edit_options, edit_word
+from attncheck.lint.fields.rehearsing import edit_options, edit_word, get_setting
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
@@ -36,6 +36,8 @@ STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which 
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
+LAUNCHER_FILES = ("--config_file", "--config-file")
+PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
     "-H",
@@ -223,14 +225,16 @@ def cut_launch(
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
     corrections = list_corrections(read, cut)
-    rewritten = rewrite(read, _rename_sets({**cut.sets, **sets}, corrections), edits, corrections)
+    given = _rename_sets({**cut.sets, **sets}, corrections)
+    rewritten = rewrite(read, {**list_refused(read), **given}, edits, corrections)
     if launch.starts_written_script:  # literal settings in a script are changed in its process
         rewritten = replace(rewritten, launch=replace(rewritten.launch, file=None, entries=()))
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
     here = _enter_folder(_pass_file_first(rewritten.launch, read.corrections))
-    here = _run_here(here, read.job.location)
+    here = _find_files_here(_run_here(here, read.job.location), folder)
+    here, cut = _fit_launcher(here, cut)
     if not materials.uses_gpu and not read.snapshot.has("deepspeed"):
         here, cut = _run_without_deepspeed(here, cut, read.job, processes)
     guarded = drop_guarded(here)
@@ -241,7 +245,7 @@ def cut_launch(
             advice = f"pass the script's arguments: attncheck smoke -- bash {launch.source.name} ARGUMENTS"
         needed = ", ".join(plain.needed)
         raise Unanswered(f"{read.job.location}: the launch needs {needed}, which only its script sets: {advice}")
-    guarded, cut = _find_files_here(plain.launch, folder), _add_remarks(cut, plain.remarks)
+    guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
     if is_file:
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
@@ -324,6 +328,13 @@ def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...
     return tuple(replace(unknown, near="") for unknown in read.job.unknown_settings)
 
 
+def list_refused(read: ReadLaunch) -> dict[str, str]:
+    """Return the values of the options that are written without one, which an installed release refuses: `--bf16`."""
+    refused = (problem.sets for problem in read.job.problems if problem.consequence == "refuses")
+    sets = {name: value for values in refused for name, value in values.items()}
+    return {name: value for name, value in sets.items() if get_setting(read.job, name) == ""}
+
+
 def _rename_sets(sets: Mapping[str, str], corrections: Iterable[UnknownSetting]) -> dict[str, str]:
     """Return settings under their corrected names."""
     renamed = dict(sets)
@@ -338,6 +349,7 @@ def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
     """Return the corrections in words, "" if there are none."""
     corrections = list_corrections(read, cut)
     names = [f"{name.name} is {name.now[0]}" if name.now else f"without {name.name}" for name in corrections]
+    names += [f"{name} is {value}" for name, value in list_refused(read).items() if name not in cut.sets]
     if not names:
         return ""
     refuses = f"{read.job.framework} {read.job.version} refuses the launch as written"
@@ -406,6 +418,22 @@ def _enter_folder(launch: Launch) -> Launch:
     if os.path.isfile(os.path.join(launch.folder, program)) or not os.path.isfile(os.path.join(folder, program)):
         return launch
     return replace(launch, directories=(*launch.directories, shlex.quote(os.path.abspath(folder))))
+
+
+def _fit_launcher(launch: Launch, cut: JobCut) -> tuple[Launch, JobCut]:
+    """Return a launch and its cut without another machine's programs and accelerate's missing configuration file."""
+    whole, count = list(launch.whole), len(launch.whole) - len(launch.words)
+    folders = (launch.folder, os.path.dirname(launch.source.name), "")
+    for place, word in enumerate(whole[:count]):
+        option, equals, path = word.text.partition("=")
+        if os.path.isabs(option) and PROGRAM.fullmatch(os.path.basename(option)) and not os.path.exists(option):
+            whole[place] = _make_word(word, os.path.basename(option))
+        path = path if equals else whole[place + 1].text
+        if option in LAUNCHER_FILES and not any(os.path.isfile(os.path.join(folder, path)) for folder in folders):
+            del whole[place : place + (1 if equals else 2)]
+            cut = _add_remarks(cut, (f"{path} was not found: accelerate starts without it",))
+            break
+    return replace(launch, whole=tuple(whole)), cut
 
 
 def _import_project(launch: Launch, cut: JobCut) -> JobCut:

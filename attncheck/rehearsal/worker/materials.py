@@ -6,6 +6,7 @@ that a framework adds. With `own_model`, model and tokenizer are the user's own,
 tokenizer's.
 """
 
+import csv
 import json
 import random
 import re
@@ -52,7 +53,7 @@ ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion"
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
 # Strings in subscripts that are no fields of rows: of what a tokenizer makes, messages, splits and pictures.
 NO_COLUMN = re.compile(
-    r"_ids?$|_mask$|^labels?$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
+    r"_ids?$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
@@ -107,6 +108,11 @@ def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True)
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
     (folder / "array").mkdir(exist_ok=True)
     (folder / "array" / "train.json").write_text(json.dumps(rows))
+    with (folder / "array" / "train.csv").open("w", newline="") as stream:
+        table = csv.DictWriter(stream, list(rows[0]) if rows else [])
+        table.writeheader()
+        for row in rows:
+            table.writerow({key: value if isinstance(value, str) else json.dumps(value) for key, value in row.items()})
     if as_parquet:
         write_parquet(rows, folder / "data" / "train.parquet")
 
@@ -322,6 +328,9 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
     if "input" in names and "instruction" not in names:  # the question itself, not what follows an instruction
         rows = [{**row, "input": row["prompt"]} for row in rows]
     own = [name for name in names if rows and name not in rows[0] and not NO_COLUMN.search(name)]
+    if "label" in own:  # of a class
+        own.remove("label")
+        rows = [{"label": number % 2, **row} for number, row in enumerate(rows)]
     answers = [name for name in own if ANSWER_NAME.search(name)]
     known = set(names) & {*PROMPT_COLUMNS, *ANSWER_COLUMNS, "messages", "text", "conversations", "output"}
     texts: dict[str, str] = {}

@@ -17,7 +17,7 @@ from attncheck.lint.fields.rehearsing import resolve_options
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
-from tests.snapshots import laptop
+from tests.snapshots import laptop, with_package
 
 TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name own/data --output_dir out --max_length 4096"
 SFT = TRL.replace("trl sft", "sft.py")
@@ -189,6 +189,35 @@ def test_another_main_of_verls_shape_stands_for_verls(main: str) -> None:
     cut, launch = cut_text(text, verl="0.9.1")
     assert "python3 -m verl.trainer.main_ppo " in launch.command and "own_key" not in launch.command
     assert any(remark.startswith(f"{main} is not run") for remark in cut.remarks)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("/gone/venv/bin/python sft.py", "python sft.py"),
+        ("/gone/bin/torchrun --nproc_per_node 2 sft.py", "torchrun --nproc_per_node 2 sft.py"),
+        (
+            "accelerate launch --config_file gone.yaml --num_processes 2 sft.py",
+            "accelerate launch --num_processes 2 sft",
+        ),
+        ("accelerate launch --config_file=gone.yaml sft.py", "accelerate launch sft.py"),
+    ],
+)
+def test_a_launcher_of_another_machine_is_the_one_here(start: str, expected: str) -> None:
+    launch = cut_text(f"{start} {TRL.removeprefix('trl sft ')}")[1]
+    assert launch.command.startswith(expected), launch.command
+    assert ("gone.yaml" in start) == any("gone.yaml was not found" in remark for remark in launch.cut.remarks)
+
+
+def test_switches_that_now_need_a_value_get_one() -> None:
+    """transformers 5.24 refuses `--bf16` alone."""
+    command = cut_text(f"{TRL} --bf16 --tf32 --packing", trl="1.16.0", transformers="5.24.0")[1].command
+    assert "--bf16 true" in command and "--tf32" not in command and "--packing" in command
+    snapshot = with_package(with_package(laptop(), "trl", "1.16.0"), "transformers", "5.24.0")
+    source = Source("run.sh", f"{TRL} --bf16 --tf32", "shell")
+    (read,) = read_launches(snapshot, source, lambda name: Absent("not cached"), lambda path: None)
+    cut = cutting.cut_job(read, cutting.make_materials(read, "/stage", 30, False, 2))
+    assert cutting.describe_corrections(read, cut).endswith("with these corrections: bf16 is true")
 
 
 def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
