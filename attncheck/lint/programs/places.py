@@ -60,10 +60,10 @@ def list_paths(name: str) -> list[str]:
     return [name, *("/".join(parts[start:]) for start in ends)]
 
 
-def describe_moved(name: str, found: str) -> tuple[str, ...]:
+def describe_moved(name: str, path_read: str) -> tuple[str, ...]:
     """Return a remark if an absolute path does not exist here and another file was read for it."""
-    is_moved = name.startswith("/") and os.path.normpath(name) != os.path.abspath(found)
-    return (f"{name} does not exist here: {os.path.relpath(found)} was read instead",) if is_moved else ()
+    is_moved = name.startswith("/") and os.path.normpath(name) != os.path.abspath(path_read)
+    return (f"{name} does not exist here: {os.path.relpath(path_read)} was read instead",) if is_moved else ()
 
 
 def _start_folders(launch: Launch) -> Iterator[Path]:

@@ -30,7 +30,7 @@ TRAINERS = re.compile(
 ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
 OWN_LOOP = ("its own training loop",)
-OWN_LOSS = "compute_loss of its own"  # among the trainers, if a class of the program replaces its Trainer's loss
+OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class ScriptInterpreter(ShellParser):
         return (expand_heredoc if is_heredoc else expand_value)(self.text, start, end, self.scope)
 
     def expand_case_word(self, start: int, end: int) -> str | None:
-        """Return the word that a `case` compares; None in a loop too, where it differs between iterations."""
+        """Return the word that a `case` compares; None in a loop too: it differs between iterations."""
         segments = expand_value(self.text, start, end, self.scope)
         is_repeated = any(compound.kind == LOOP for compound in self.open_compounds)
         return join_text(segments) if all_known(segments) and not is_repeated else None
