@@ -49,12 +49,14 @@ def test_help_stands_under_headings_in_the_order_of_the_readme(attncheck: Run) -
     overview = attncheck("--help")
     assert overview.returncode == 0
     assert attncheck().stdout == overview.stdout
-    names = [line.split()[1] for line in overview.stdout.splitlines() if line.startswith("│ ")]
+    names = re.findall(r"^  ([a-z]+)  ", overview.stdout, re.MULTILINE)
     commands = [name for name in names if name in command_names()]
     table = re.findall(r"^\| `attncheck ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert commands == list(dict.fromkeys(table))
     assert len(overview.stdout.splitlines()) <= 54
     assert "Begin with `attncheck demo`" in overview.stdout
+    narrow = attncheck("--help", env={**os.environ, "COLUMNS": "60"}).stdout
+    assert "--install-completion " in narrow and "<bool>" not in narrow and "…" not in narrow.split("Begin with")[0]
     headings = [EXAMINE, MEASURE, RANKS, OUTPUT]
     shown = re.findall(r"^(\w.*):$", attncheck("parity", "--help").stdout, re.MULTILINE)
     assert shown[:3] == ["Examples", "Arguments", "Most used"]
@@ -71,9 +73,9 @@ def test_the_shell_completes_commands_and_options(attncheck: Run, line: str, com
 
 
 @pytest.mark.parametrize("name", command_names())
-def test_help_at_eighty_columns_cuts_no_name_and_has_examples(attncheck: Run, name: str) -> None:
+def test_help_at_sixty_columns_cuts_no_name_and_has_examples(attncheck: Run, name: str) -> None:
     """At fca601f: "--attn-implementa…", `<list[str]>`, and rich took `[tool.attncheck]` for markup."""
-    shown = attncheck(name, "--help", env={**os.environ, "COLUMNS": "80"}).stdout
+    shown = attncheck(name, "--help", env={**os.environ, "COLUMNS": "60"}).stdout
     record = load_command(name)
     assert "<list" not in shown and "<bool>" not in shown and "<str>" not in shown
     for option in SURFACE.read_text().split(f"\n{name} ", 1)[-1].splitlines()[0].split():
