@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from attncheck.rehearsal.worker import conversations, materials
+from attncheck.rehearsal.worker import conversations, light, materials
 from attncheck.rehearsal.worker.labels import (
     IGNORED,
     Row,
@@ -78,6 +78,30 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, tokenizer: Any) -> Stage:
     return Stage(tmp_path, tokenizer)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_tokenizer_of_files_reads_as_the_class_of_transformers(tmp_path: Path, tokenizer: Any, own: bool) -> None:
+    whole = make_byte_tokenizer(*TEMPLATES["llama 3"]) if own else tokenizer
+    if own:
+        whole.save_pretrained(tmp_path / "model")
+    else:
+        light.make_tokenizer(tmp_path / "model")
+    read = light.FileTokenizer(tmp_path / "model")
+    assert [getattr(read, f"{name}_id") for name in light.NAMES] == [getattr(whole, f"{n}_id") for n in light.NAMES]
+    assert read.all_special_ids == set(whole.all_special_ids) | set(whole.added_tokens_decoder)
+    tokens = whole.encode("w3 w1 <|user|> river", add_special_tokens=False)
+    assert read.decode(tokens, skip_special_tokens=False).split() == whole.decode(tokens).split()
+
+
+def test_a_model_that_is_written_without_torch_loads_in_transformers(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    light.save_model(light.make_tokenizer(tmp_path / "model"), 0, tmp_path / "model")
+    read: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model", output_loading_info=True)
+    model, loaded = read
+    assert not any(loaded.values()), loaded
+    assert all(value.isfinite().all() for value in model.parameters())
 
 
 def test_right_labels_have_no_problem_and_every_role_is_counted(stage: Stage) -> None:

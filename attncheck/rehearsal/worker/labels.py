@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
-from torch import Tensor
-
 from attncheck.core import codec
 from attncheck.core.rehearsal import Targets
 from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
@@ -56,13 +53,12 @@ class Row:
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Handle a job of one item: read the batches in `message["stage"]`; send rows, counts, problems and notes."""
-    from attncheck.smoke.worker.models import build
+    from attncheck.rehearsal.worker import light
 
-    build.stay_offline()
     (item,) = message["items"]
     send({"started": item})
     folder = Path(message["stage"])
-    tokenizer = _load_tokenizer(folder)
+    tokenizer = light.load_tokenizer(folder / "model")
     rows = list(_iter_rows(folder, tokenizer))
     if not rows:
         send({"unanswered": NO_LABELS})
@@ -85,12 +81,6 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     send({"item": item, "answer": answer})
 
 
-def _load_tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder / "model", local_files_only=True, trust_remote_code=False)
-
-
 def read_placeholders(path: Path) -> set[int]:
     """Return the tokens of a configuration that features of pictures, video or sound replace."""
     document = json.loads(path.read_text()) if path.exists() else {}
@@ -100,8 +90,6 @@ def read_placeholders(path: Path) -> set[int]:
 
 def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
     """Yield the rows of the first step's batches that have labels."""
-    from attncheck.rehearsal.worker import records
-
     texts: dict[int, str] = {}
 
     def decode(token: int) -> str:
@@ -109,34 +97,23 @@ def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
             texts[token] = tokenizer.decode([token], skip_special_tokens=False)
         return texts[token]
 
-    batches = _read_batches(folder / "watch")
-    for record in records.read_ranks(folder / "watch"):
-        for call in record.calls:
-            labels, mask = call.tensors.get("labels"), call.tensors.get("attention_mask")
-            if labels is None or labels.shape != call.input_ids.shape:
-                labels = _find_labels(call.input_ids, batches)
-            if labels is None:
-                continue
-            masked = mask if mask is not None and mask.shape == labels.shape else None
-            for number, tokens in enumerate(call.input_ids.tolist()):
-                row = Row(tokens, labels[number].tolist(), [decode(token) for token in tokens])
-                hidden = (masked[number] == 0).tolist() if masked is not None else [False] * len(tokens)
-                row.roles = ["padding" if is_hidden else "unknown" for is_hidden in hidden]
+    batches = [json.loads(path.read_text()) for path in sorted((folder / "watch").glob("batches-*.json"))]
+    for path in sorted((folder / "watch").glob("calls-*.json")):
+        for call in json.loads(path.read_text()):
+            ids = call.get("input_ids", [])
+            loaded = [batch for batch in batches if batch.get("input_ids") == ids]
+            labels, masks = _find_rows("labels", [call, *loaded], ids), _find_rows("attention_mask", [call], ids)
+            for number, tokens in enumerate(ids if labels else ()):
+                row = Row(tokens, labels[number], [decode(token) for token in tokens])
+                mask = masks[number] if masks else [1] * len(tokens)
+                row.roles = ["unknown" if is_seen else "padding" for is_seen in mask]
                 yield row
 
 
-def _read_batches(watch: Path) -> list[dict[str, Tensor]]:
-    """Return the batches of the launch's data loaders."""
-    return [torch.load(path, map_location="cpu", weights_only=True) for path in sorted(watch.glob("batches-*.pt"))]
-
-
-def _find_labels(tokens: Tensor, batches: Sequence[dict[str, Tensor]]) -> Tensor | None:
-    """Return the labels of the batch with these tokens, (batch, seqlen), None if no batch has them."""
-    for batch in batches:
-        ids, labels = batch.get("input_ids"), batch.get("labels")
-        if ids is not None and labels is not None and labels.shape == ids.shape and torch.equal(ids, tokens):
-            return labels
-    return None
+def _find_rows(name: str, inputs: Sequence[dict[str, list[list[int]]]], ids: list[list[int]]) -> list[list[int]]:
+    """Return the first input of this name with a number for each token, [] if there is none."""
+    lengths = [len(tokens) for tokens in ids]
+    return next((rows[name] for rows in inputs if [len(row) for row in rows.get(name, ())] == lengths), [])
 
 
 class TurnFinder:

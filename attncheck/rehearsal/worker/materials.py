@@ -34,7 +34,7 @@ MARKUP = (
     "<|endoftext|>",
 )  # fmt: skip
 LETTER = "a"  # frameworks encode it to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
-PAD, BEGIN, END = "<pad>", "<s>", "</s>"
+UNKNOWN, PAD, BEGIN, END = "<unk>", "<pad>", "<s>", "</s>"
 # Other words are tokens by their first letters, not all one "<unk>", because some launches pad with that.
 INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in "abcdefghijklmnopqrstuvwxyz"}
 INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
@@ -220,19 +220,36 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
 
 
 def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
-    """Return a tokenizer with a token for each word of the language, of transformers' fast class.
+    """Return a tokenizer of words, of transformers' fast class."""
+    from transformers import PreTrainedTokenizerFast
+
+    padding = {"pad_token": PAD} if has_padding_token else {}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=make_word_tokenizer(markers),
+        unk_token=UNKNOWN,
+        eos_token=END,
+        bos_token=BEGIN,
+        **padding,
+        **({"extra_special_tokens": {name: text for name, (text, _) in markers.items()}} if markers else {}),
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    fast.model_max_length = MAX_TOKENS
+    return fast
+
+
+def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
+    """Return a tokenizer with a token for each word of the language.
 
     `markers` have the text and the number of each token that a processor reads from an attribute.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
     words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
     texts = (*words, *MARKUP, LETTER, END, BEGIN, PAD, *INITIALS)
     vocabulary = {text: number for number, text in enumerate(texts)} | dict((markers or {}).values())
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     rules = [normalizers.Replace(Regex(pattern), text) for text, pattern in INITIALS.items()]
     tokenizer.normalizer = normalizers.Sequence(rules)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -242,18 +259,7 @@ def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int
     tokenizer.add_tokens([AddedToken(LETTER, single_word=True, lstrip=True, rstrip=True, normalized=False)])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text, _ in (markers or {}).values()])
-    padding = {"pad_token": PAD} if has_padding_token else {}
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token="<unk>",
-        eos_token=END,
-        bos_token=BEGIN,
-        **padding,
-        **({"extra_special_tokens": {name: text for name, (text, _) in markers.items()}} if markers else {}),
-    )
-    fast.chat_template = CHAT_TEMPLATE
-    fast.model_max_length = MAX_TOKENS
-    return fast
+    return tokenizer
 
 
 def check_tokenizer(folder: Path) -> None:
