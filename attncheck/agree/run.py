@@ -318,7 +318,8 @@ def _iter_findings(model: AgreedModel) -> Iterator[Finding]:
 
 
 def _make_finding(model: AgreedModel, cause: Cause, subject: str, evidence: tuple[str, ...]) -> Finding:
-    explained = f"computed that way, {cause.explained:.1%} of the difference is explained"
+    if cause.explained:
+        evidence = (f"computed that way, {cause.explained:.1%} of the difference is explained", *evidence)
     evidence += (model.proof,) if model.proof and not model.is_closed else ()
     fix = (
         Fix("change the launch", "setting", cause.remedy, proven=model.proof)
@@ -326,5 +327,5 @@ def _make_finding(model: AgreedModel, cause: Cause, subject: str, evidence: tupl
         else Fix("correct it", "advice", cause.remedy or "compute the same thing on both sides")
     )
     whose = f"the {cause.side}'s log-probabilities are off"
-    problem = Problem(f"{whose}: {cause.text}", (explained, *evidence), (fix,), f"{subject}: {cause.name}")
+    problem = Problem(f"{whose}: {cause.text}", evidence, (fix,), f"{subject}: {cause.name}")
     return engine.make_finding_by_code(CODES[cause.side], problem)
