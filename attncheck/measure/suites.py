@@ -95,7 +95,7 @@ def _quick_cases(seed: int) -> Iterator[Case]:
     yield _gqa_case("length", 257)
     yield from probe_variants(_gqa_case("length", 257), "code", "heads", "retrieve", "prefix")
     yield from probe_variants(_packed_case((200, 7, 1, 128)), "retrieve", "poison")
-    yield from probe_variants(_gqa_case("dropout", 150, dropout=0.2), "dropout")
+    yield from probe_variants(_gqa_case("dropout", 190, dropout=0.2), "dropout")
     yield from _generated_cases("quick", seed)
 
 

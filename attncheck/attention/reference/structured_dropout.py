@@ -25,6 +25,8 @@ from attncheck.attention.reference.structured_common import (
 )
 from attncheck.core.cases import Case, iter_segments
 
+MAX_Z, MIN_VARIANCE = 7.0, 9.0  # of the number kept of a key, or by a query
+MEDIAN_CHI_SQUARE = 0.455  # one degree of freedom
 DROPOUT_STEP = 1.0 / 256.0
 # As a share of a gradient's norm. An eager kernel in bfloat16 has 7e-3; a gradient without its mask is off by sqrt(p /
 # (1 - p)).
@@ -83,15 +85,19 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
     total = float(visible.sum()) * kept.shape[0] * kept.shape[1]
     share = float(kept.sum()) / total
     chance = math.sqrt(case.dropout * (1.0 - case.dropout) / total)
+    outliers = list(_list_outliers(kept, visible, share))
     if not abs(share - (1.0 - case.dropout)) < 6.0 * chance + DROPOUT_STEP:
-        return [f"dropout {case.dropout:g} keeps {share:.4g} of the weights, not {1.0 - case.dropout:g}"], []
-    violations, warnings = [], []
+        return [f"dropout {case.dropout:g} keeps {share:.4g} of the weights, not {1.0 - case.dropout:g}", *outliers], []
+    violations: list[str] = []
+    warnings: list[str] = []
     mean_weight = float(weights[kept].double().mean())
     if not abs(mean_weight / kept_weight - 1.0) < 0.01:
         violations.append(
             f"the weights that dropout {case.dropout:g} keeps are multiplied by {mean_weight:.4g}, "
             f"not {kept_weight:.4g}"
         )
+    if outliers:
+        return violations + outliers, warnings
     # With independent keys, the number kept in a row, a column, or at one position in all heads has a binomial
     # variance.
     for name, dims in (("rows", (3,)), ("columns", (2,)), ("heads", (1,)), ("batch rows", (0,))):
@@ -113,6 +119,22 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
                 violations.append(text + "".join(_name_copies(kept, dims[0], name)))
             break
     return violations, warnings
+
+
+def _list_outliers(kept: Tensor, visible: Tensor, share: float) -> Iterator[str]:
+    """Yield the key, and the query, whose share of kept weights differs most from the others', if none may by chance.
+
+    Draws that weights share widen all of these shares, which is judged elsewhere.
+    """
+    for name, dims in (("key", (0, 1, 2)), ("query", (0, 1, 3))):
+        size = visible.double().expand(kept.shape).sum(dims)
+        shares = kept.sum(dims) / size.clamp_min(1.0)
+        variance = share * (1.0 - share) * size
+        z2 = ((shares - share) * size).square() / variance.clamp_min(MIN_VARIANCE)
+        judged = z2[variance >= MIN_VARIANCE]
+        if judged.numel() and float(judged.max()) > MAX_Z**2 * max(1.0, float(judged.median()) / MEDIAN_CHI_SQUARE):
+            worst = int(torch.where(variance >= MIN_VARIANCE, z2, 0.0).argmax())
+            yield f"dropout keeps {float(shares[worst]):.3g} of the weights of {name} {worst}, not {share:.3g}"
 
 
 def _name_copies(kept: Tensor, dim: int, name: str) -> Iterator[str]:
