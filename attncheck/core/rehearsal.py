@@ -26,6 +26,10 @@ DataForm = Literal[
     "prompt_texts",  # the same as a text, under each name that scripts use for it
 ]
 PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text", "rejected_response", "prompts", "prompt_texts")
+# The names under which scripts read a problem, and the answer to it, from a row that is not a list of messages.
+PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
+ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
+TEXT_COLUMNS = frozenset((*PROMPT_COLUMNS, *ANSWER_COLUMNS, "text", "input", "output", "conversations"))
 # What the loss of a step averages. Each mean is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks

@@ -12,17 +12,18 @@ from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP, Job, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation, Word
-from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
+from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, JobCut, Materials
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.hugging_face import is_multimodal
-from attncheck.lint.fields.rehearsing import edit_options, edit_word, get_setting
+from attncheck.lint.fields.rehearsing import COMPOSED, edit_options, edit_word, get_setting
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
+from attncheck.rehearsal.columns import read_columns
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
@@ -120,7 +121,9 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         raise NothingToRehearse(f"{read.job.location}: {cut}")
     if materials.real_data:
         cut = _take_own_data(read, cut)
-    elif _holds_lines(read, cut):
+    elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ and TEXT_COLUMNS & {*read_columns(read)}:
+        cut = replace(cut, form="every", objective=replace(cut.objective, targets="labelled"))
+    if not materials.real_data and _holds_lines(read, cut):
         by_lines = {name: materials.data_file for name, value in cut.options.items() if value == materials.json_file}
         cut = replace(cut, options={**cut.options, **by_lines})
     if materials.full_model:
@@ -217,7 +220,7 @@ def cut_launch(
     while `runs_substitutions` is not set.
     """
     launch, processes = read.recognised.launch, materials.processes
-    if launch.starts_written_script:
+    if launch.starts_written_script or _composes_settings(launch, cut):
         cut, sets = _cut_in_process(cut, sets), {}
     try:
         edits = (*edit_options(launch, cut.options), *_edit_launcher(launch, processes))
@@ -290,6 +293,11 @@ def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
     remark = f"{name} is taken from the launch's folder, {os.path.relpath(folder)}"
     cut = replace(cut, environ={**cut.environ, "PYTHONPATH": path, "DISABLE_VERSION_CHECK": "1"})
     return _add_remarks(cut, (remark,))
+
+
+def _composes_settings(launch: Launch, cut: JobCut) -> bool:
+    """Return whether the user's script composes its settings from files, and takes no options."""
+    return "ATTNCHECK_ROWS" in cut.environ and launch.program is not None and launch.program.style in COMPOSED
 
 
 def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
@@ -429,7 +437,8 @@ def _fit_launcher(launch: Launch, cut: JobCut) -> tuple[Launch, JobCut]:
         if os.path.isabs(option) and PROGRAM.fullmatch(os.path.basename(option)) and not os.path.exists(option):
             whole[place] = _make_word(word, os.path.basename(option))
         path = path if equals else whole[place + 1].text
-        if option in LAUNCHER_FILES and not any(os.path.isfile(os.path.join(folder, path)) for folder in folders):
+        is_here = launch.launcher_entries or any(os.path.isfile(os.path.join(folder, path)) for folder in folders)
+        if option in LAUNCHER_FILES and not is_here:
             del whole[place : place + (1 if equals else 2)]
             cut = _add_remarks(cut, (f"{path} was not found: accelerate starts without it",))
             break

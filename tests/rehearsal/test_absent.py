@@ -32,6 +32,9 @@ def kept():
 assert kept() == 7 and not run and not list(run)
 Callback(run).stop()
 
+from packed.records import SummaryWriter
+SummaryWriter("logs").add_scalar("loss", 1.0)
+
 try:
     import guarded_absence
 except ImportError:
@@ -73,6 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("kept = 3\n")
     (package / "elsewhere.py").write_text("class Moved:\n    place = 'here'\n")
+    (package / "records.py").write_text("import tensorboard\n")
     (package / "newer.py").write_text("class AutoModelForImageTextToText:\n    place = 'renamed'\n")
     (package / "broken.py").write_text("import another_package\n")
     lines = "".join(f"if 'USE' == {use!r}:\n    {use}\n" for use in USES)
@@ -91,5 +95,5 @@ def test_a_script_imports_what_is_not_installed(folder: Path, tmp_path: Path, us
     lines = list_absent(str(tmp_path))
     started = [line.split(" ")[0] for line in lines]
     moved = ["packed.AutoModelForVision2Seq", "packed.Moved", "packed.gone.Moved"]
-    assert started == ["neptune", *moved, "packed.Removed", "deepspeed", "no_such_package"]
-    assert lines[2].endswith("rehearsed with the one in packed.elsewhere")
+    assert started == ["neptune", "tensorboard", *moved, "packed.Removed", "deepspeed", "no_such_package"]
+    assert lines[3].endswith("rehearsed with the one in packed.elsewhere")

@@ -20,7 +20,7 @@ import torch
 import attncheck.rehearsal.drivers.rollouts as rollouts
 from attncheck.rehearsal.columns import list_columns
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
-from attncheck.rehearsal.watcher.stand_ins import answer_removed, take_known
+from attncheck.rehearsal.watcher.stand_ins import answer_removed, leave_unknown, leave_unknown_keys, take_known
 from attncheck.rehearsal.worker.materials import add_columns
 from tests.rehearsal.staging import make_materials
 
@@ -183,6 +183,39 @@ def test_arguments_of_another_release_are_passed_on_or_left_out(
     assert [line.split(" ")[0] for line in lines] == names
 
 
+def test_a_parser_leaves_out_what_no_dataclass_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options, keys of a configuration, and those of TRL's parser; who takes the rest gets it."""
+    from transformers import HfArgumentParser
+
+    class Parser(HfArgumentParser):  # type: ignore[misc,unused-ignore]
+        pass
+
+    class TrlParser:
+        def set_defaults_with_config(self, **options: Any) -> list[str]:
+            return [text for name, value in options.items() for text in (f"--{name}", value)]
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    leave_unknown(SimpleNamespace(HfArgumentParser=Parser))
+    leave_unknown_keys(SimpleNamespace(TrlParser=TrlParser))
+    make: Any = Parser
+    parser = make(Length)
+    words = ["--max_length", "7", "--max_prompt_length", "5", "--gone=1"]
+    assert parser.parse_args_into_dataclasses(words) == (Length(7),)
+    assert parser.parse_args_into_dataclasses(words, return_remaining_strings=True)[1] == words[2:]
+    assert parser.parse_dict({"max_length": 7, "tf32": True}) == (Length(7),)
+    assert TrlParser().set_defaults_with_config(system_prompt="x") == []
+    names = [line.split(" ")[0] for line in list_absent(str(tmp_path))]
+    assert names == ["--gone", "--max_prompt_length", "--system_prompt", "tf32"]
+
+
+@dataclasses.dataclass
+class Length:
+    """What a script parses."""
+
+    max_length: int = 0
+
+
 def test_a_script_reads_settings_of_another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their new name, or none; `hasattr`, packages and what guards itself see what is installed."""
 
@@ -210,7 +243,7 @@ def test_a_script_reads_settings_of_another_release(tmp_path: Path, monkeypatch:
         (["context", "question", "Answer"], {"context": "", "Answer": ""}),
         (["system", "conversations", "response_b", "role"], {"system": "", "response_b": ""}),
         (["prompt", "labels"], {}),
-        (["prompt", "label"], {"label": 0}),
+        (["label", "question_id", "pad_token_id"], {"label": 0, "question_id": 0}),
         (["input", "output"], {"input": "q"}),
         (["instruction", "input", "output"], {"instruction": ""}),
     ],

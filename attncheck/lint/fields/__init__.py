@@ -4,6 +4,7 @@ from attncheck.core.job import DROP, KEYS, Consequence, Job, Key, SettingProblem
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, SourceLocation, Span, Word
 from attncheck.core.plan import NO_CUDNN_SDPA, PRECISIONS, RING_NAMES, CrossEntropy, Packing, Plan, Precision
 from attncheck.core.rehearsal import (
+    TEXT_COLUMNS,
     UNDOCUMENTED,
     DataForm,
     JobCut,
@@ -32,6 +33,7 @@ from attncheck.lint.fields.plan_writing import (
 )
 from attncheck.lint.fields.preferring import (
     choose_learning_rate,
+    drop_reference,
     list_other_references,
     make_objective,
     read_preference,
@@ -103,6 +105,7 @@ __all__ = [
     "RENAMES",
     "RING_NAMES",
     "SHIM_SCRIPTS",
+    "TEXT_COLUMNS",
     "TRAINER_NORMALISATIONS",
     "TRAINER_RANK_CORRECTIONS",
     "UNDOCUMENTED",
@@ -153,6 +156,7 @@ __all__ = [
     "collect_environ",
     "cut_attention",
     "cut_training_arguments",
+    "drop_reference",
     "drop_switches",
     "edit_options",
     "edit_settings",

@@ -24,9 +24,21 @@ from typing import Any, NoReturn
 from .modules import INSTALLED
 
 IDLE = (
-    *("wandb", "swanlab", "mlflow", "comet_ml", "clearml", "neptune", "aim", "trackio", "dvclive", "tensorboardX"),
+    *(
+        "wandb",
+        "swanlab",
+        "mlflow",
+        "comet_ml",
+        "clearml",
+        "neptune",
+        "aim",
+        "trackio",
+        "dvclive",
+        "tensorboardX",
+        "tensorboard",
+    ),
     *("IPython", "ipdb", "debugpy", "loguru", "coloredlogs", "icecream", "dotenv", "matplotlib", "seaborn", "plotly"),
-    *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil"),
+    *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil", "tensorboard"),
 )
 RENAMED = {"AutoModelForVision2Seq": "AutoModelForImageTextToText"}  # in transformers 5
 GUARDS = ("ImportError", "ModuleNotFoundError")
@@ -45,6 +57,8 @@ def install(folder: str) -> None:
             module = original(name, globals, locals, fromlist, level)
         except ModuleNotFoundError as error:
             is_foreign = error.name is None or not f"{name}.".startswith(f"{error.name}.")
+            if error.name in IDLE and is_foreign:  # `from torch.utils.tensorboard import SummaryWriter`
+                name, is_foreign = error.name, False
             if level or is_foreign or not is_script(globals) or is_guarded(GUARDS):
                 raise
             return _make_absent(folder, name, fromlist or (), error)

@@ -32,6 +32,8 @@ from .stand_ins import (
     find_frames,
     find_rows,
     find_small_model,
+    leave_unknown,
+    leave_unknown_keys,
     open_rows,
     take_known,
     use_gloo_without_gpu,
@@ -77,7 +79,8 @@ def install(folder: str) -> None:
         callbacks["datasets.load"] = find_rows
         callbacks["pandas"] = find_frames
         callbacks["trl.trainer.model_config"] = lambda module: answer_removed(module.ModelConfig)
-        callbacks["trl.scripts.utils"] = lambda module: answer_removed(module.ScriptArguments)
+        callbacks["trl.scripts.utils"] = _patch_trl_scripts
+        callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown
         open_rows()
     if os.environ.get("ATTNCHECK_SETTINGS") or os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.training_args"] = _patch_training_args
@@ -227,6 +230,12 @@ def note_data_parallel(folder: str, module: Any) -> None:
                 stream.write(str(len(wrapper.device_ids)))
 
     module.DataParallel.__init__ = initialize
+
+
+def _patch_trl_scripts(utils: Any) -> None:
+    """Answer scripts of another release of TRL."""
+    answer_removed(utils.ScriptArguments)
+    leave_unknown_keys(utils)
 
 
 def _patch_training_args(training_args: Any) -> None:

@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from .absent import is_guarded, is_script, note
@@ -188,6 +189,45 @@ def take_known(base: Any) -> None:
         return object.__new__(kind)
 
     base.__new__ = make
+
+
+def leave_unknown(module: Any) -> None:
+    """Let a parser of dataclasses leave out the options and keys that they do not have; each is noted."""
+    parser = module.HfArgumentParser
+    parse, parse_keys = parser.parse_args_into_dataclasses, parser.parse_dict
+
+    @functools.wraps(parse)
+    def parse_args_into_dataclasses(self: Any, *arguments: Any, **options: Any) -> Any:
+        if len(arguments) > 1 or options.get("return_remaining_strings"):
+            return parse(self, *arguments, **options)
+        *parsed, remaining = parse(self, *arguments, **{**options, "return_remaining_strings": True})
+        _note_unknown(word for word in remaining if word.startswith("--"))
+        return tuple(parsed)
+
+    @functools.wraps(parse_keys)
+    def parse_dict(self: Any, args: Any, allow_extra_keys: bool = False) -> Any:
+        fields = {field.name for kind in self.dataclass_types for field in dataclasses.fields(kind)}
+        _note_unknown(() if allow_extra_keys else args.keys() - fields)
+        return parse_keys(self, args, allow_extra_keys=True)
+
+    parser.parse_args_into_dataclasses, parser.parse_dict = parse_args_into_dataclasses, parse_dict
+
+
+def leave_unknown_keys(utils: Any) -> None:
+    """Let TRL's parser leave out the keys of its configuration file that no dataclass has."""
+    original = utils.TrlParser.set_defaults_with_config
+
+    @functools.wraps(original)
+    def set_defaults_with_config(self: Any, **options: Any) -> list[str]:
+        _note_unknown(word for word in original(self, **options) if word.startswith("--"))
+        return []
+
+    utils.TrlParser.set_defaults_with_config = set_defaults_with_config
+
+
+def _note_unknown(names: Iterable[str]) -> None:
+    for name in names:
+        note(os.environ["ATTNCHECK_WATCH"], "setting", name.partition("=")[0])
 
 
 def answer_removed(*kinds: Any) -> None:

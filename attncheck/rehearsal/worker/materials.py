@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.rehearsal import PAIRED_FORMS, DataForm
+from attncheck.core.rehearsal import ANSWER_COLUMNS, PAIRED_FORMS, PROMPT_COLUMNS, DataForm
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
@@ -47,14 +47,12 @@ PICTURES = (
     "your size is not checked"
 )
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
-# The names under which policy-training scripts read a problem, and the answer that their rewards compare with.
-PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
-ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
 # Strings in subscripts that are no fields of rows: of what a tokenizer makes, messages, splits and pictures.
 NO_COLUMN = re.compile(
-    r"_ids?$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
+    r"_ids$|token_id$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )
+NUMBER_NAME = re.compile(r"(^|_)(id|idx|index)$")
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
 
@@ -334,9 +332,10 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
     if "input" in names and "instruction" not in names:  # the question itself, not what follows an instruction
         rows = [{**row, "input": row["prompt"]} for row in rows]
     own = [name for name in names if rows and name not in rows[0] and not NO_COLUMN.search(name)]
-    if "label" in own:  # of a class
-        own.remove("label")
-        rows = [{"label": number % 2, **row} for number, row in enumerate(rows)]
+    numbers = [name for name in own if name == "label" or NUMBER_NAME.search(name)]
+    own = [name for name in own if name not in numbers]
+    for number, row in enumerate(rows if numbers else ()):
+        row.update({name: number % 2 if name == "label" else number for name in numbers})
     answers = [name for name in own if ANSWER_NAME.search(name)]
     known = set(names) & {*PROMPT_COLUMNS, *ANSWER_COLUMNS, "messages", "text", "conversations", "output"}
     texts: dict[str, str] = {}

@@ -209,6 +209,35 @@ def test_a_launcher_of_another_machine_is_the_one_here(start: str, expected: str
     assert ("gone.yaml" in start) == any("gone.yaml was not found" in remark for remark in launch.cut.remarks)
 
 
+def test_a_script_that_hydra_configures_is_cut_in_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no options; its files name the model and the data, which are replaced where it loads them."""
+    monkeypatch.chdir(tmp_path)
+    text = "import hydra\nfrom trl import DPOConfig, DPOTrainer\n@hydra.main(config_path='conf', config_name='dpo')\n"
+    text += "def main(cfg):\n    args = DPOConfig(**cfg.args)\n    DPOTrainer(cfg.model, args=args).train()\nmain()\n"
+    (tmp_path / "dpo.py").write_text(text)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "dpo.yaml").write_text("model: a/b\nargs:\n  output_dir: o\n")
+    cut, launch = cut_text("python dpo.py --config-name=dpo", trl="1.16.0", transformers="5.24.0")
+    assert launch.command.startswith("python dpo.py --config-name=dpo") and "max_steps" not in launch.command
+    assert '"max_steps": "30"' in launch.cut.environ["ATTNCHECK_SETTINGS"] and "ATTNCHECK_MODEL" in cut.environ
+
+
+def test_a_script_with_a_parser_gets_the_columns_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are texts as well as messages, and it labels them itself."""
+    monkeypatch.chdir(tmp_path)
+    text = "from trl import ModelConfig, SFTConfig, SFTTrainer, TrlParser\nfrom data import load\n"
+    text += "args, model = TrlParser((SFTConfig, ModelConfig)).parse_args_and_config()\n"
+    (tmp_path / "sft.py").write_text(
+        f"{text}SFTTrainer(model.model_name_or_path, args=args, train_dataset=load()).train()"
+    )
+    (tmp_path / "data.py").write_text("def load():\n    return []\n")
+    command = f"python sft.py {TRL.removeprefix('trl sft ')}"
+    assert cut_text(command, trl="1.16.0")[0].form == "messages"
+    (tmp_path / "data.py").write_text("def load():\n    return [{'text': row['instruction']} for row in rows]\n")
+    cut = cut_text(command, trl="1.16.0")[0]
+    assert (cut.form, cut.objective.targets) == ("every", "labelled")
+
+
 def test_switches_that_now_need_a_value_get_one() -> None:
     """transformers 5.24 refuses `--bf16` alone."""
     command = cut_text(f"{TRL} --bf16 --tf32 --packing", trl="1.16.0", transformers="5.24.0")[1].command
@@ -243,6 +272,13 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
         ("kto", "preference", "the preference loss kto with beta 0.1, the mean over answers"),
         ("kto --desirable_weight 2.0", "preference", "a mean over target tokens, as its author defines it"),
         ("reward", "preference", "a mean over target tokens, as its author defines it"),
+        (
+            "cpo --loss_type simpo --cpo_alpha 0 --simpo_gamma 1.6",
+            "preference",
+            "the preference loss simpo with beta 0.1, the mean over pairs, without a reference, a margin of 1.6",
+        ),
+        ("cpo --alpha 0.3", "preference", "a mean over target tokens, as its author defines it"),
+        ("bco --beta 0.2", "preference", "the preference loss bco with beta 0.2, the mean over answers"),
     ],
 )
 def test_trainers_of_trl_are_cut(trainer: str, form: str, text: str) -> None:
