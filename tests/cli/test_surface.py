@@ -19,7 +19,9 @@ import typer
 
 from attncheck.cli.app import app, command_names, load_command
 from attncheck.cli.options import EXAMINE, MEASURE, OUTPUT, RANKS
+from attncheck.cli.output import _wrap_line
 from attncheck.doctor.probes.interpreter import select_interpreter
+from attncheck.selftest.run import select_faults
 from tests.conftest import Run, all_processes_gone, find_marked_processes, find_python
 from tests.snapshots import FOLDER
 from tests.snippets import find_argument_error
@@ -294,3 +296,21 @@ def test_an_interrupt_at_any_moment_leaves_nothing_running(tmp_path: Path, marke
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) in (130, -signal.SIGINT, -signal.SIGTERM)  # Python may end by the signal itself
     assert all_processes_gone(marker)
+
+
+def test_a_terminal_wraps_lists_between_words_and_below_their_last_column() -> None:
+    row = "not installed (3)   flash_attention_2, flash_attention_3, xformers_cutlass"
+    assert _wrap_line(row, 50).splitlines() == [
+        "not installed (3)   flash_attention_2,",
+        "                    flash_attention_3,",
+        "                    xformers_cutlass",
+    ]
+    assert _wrap_line("| a table | of a page |", 10) == "| a table | of a page |"
+    assert _wrap_line("- one two three", 10) == "- one two\n  three"
+
+
+def test_the_examples_of_selftest_inject_faults_that_exist() -> None:
+    """The help once gave ATN140 as an example, for which no fault is injected."""
+    for example in load_command("selftest").examples:
+        words = example.split()
+        assert not words.count("--inject") or select_faults((words[words.index("--inject") + 1],))

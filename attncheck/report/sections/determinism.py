@@ -34,7 +34,7 @@ COLUMNS = (
 
 def blocks(report: Report, section: DeterminismSection) -> Iterator[Block]:
     """Yield the table of repeated calls, and why other backends were not repeated."""
-    yield Paragraph(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
+    yield Paragraph(format_heading(section.measured_on, section.backends, section.verdicts))
     shown = [repeats for repeats in section.repeats if repeats.outcome != "refused"]
     slowest = max((repeats.call_ms for repeats in shown), default=0.0)
     bars = [Bar(repeats.call_ms / slowest) if repeats.outcome == "ok" and slowest else None for repeats in shown]
