@@ -118,7 +118,7 @@ def _describe_usage_error(error: Exception) -> str:
 
 
 def _check_streams(code: int) -> int:
-    """Return the exit code: if the answer could not be written, it is that of no answer."""
+    """Return the exit code; if the answer could not be written, the code for "no answer"."""
     failure = streams.find_failure(sys.stdout)
     if failure:
         print_message(f"attncheck: cannot write to standard output: {failure}")

@@ -41,7 +41,7 @@ class BatchMeasurement:
 
 @dataclass(frozen=True)
 class AccumulationMeasurement:
-    """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 is all of it."""
+    """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 means all of it."""
 
     stage: int  # ZeRO stage
     offload: str  # where the optimizer's state is: "cpu", "" for the device
@@ -70,7 +70,7 @@ class Experiments:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Why nothing is known of a trainer: its undivided batch, or its padded rows, could not be had."""
+        """Why nothing is known about a trainer: its undivided batch or its padded rows could not be measured."""
         gradients = (item for item in self.gradients if item.division == "one batch")
         batches = (item for item in self.batches if (item.layout, item.attention) == ("padded", "sdpa"))
         return (

@@ -341,7 +341,7 @@ def _combine_counts(
 
 
 def _choose_innermost(facts: Sequence[Fact[int]], default_reason: str) -> Fact[int]:
-    """Return the innermost fact that is known or has a reason; a known outer fact replaces only an unreadable one."""
+    """Return the innermost fact that is known or has a reason; if it is unreadable, a known outer one replaces it."""
     unreadable: Fact[int] | None = None
     for fact in reversed(facts):
         if isinstance(fact, Unreadable):
@@ -420,7 +420,7 @@ def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:
 
 
 def _forget_expansion(entry: Setting) -> Setting:
-    """Return a key of a file that a script writes, with a variable that the script does not set as unknown."""
+    """Return a key of a file that a script writes, unknown if it contains a variable that the script does not set."""
     return replace(entry, known=False) if EXPANSION.search(entry.value) else entry
 
 

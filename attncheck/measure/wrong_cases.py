@@ -1,4 +1,4 @@
-"""What a backend's wrong cases have in common, in words: a fit over the features of all cases that could show it.
+"""Describes what a backend's wrong cases have in common: a fit over the features of all cases that could show it.
 
 A feature, or two together, that all wrong cases have explains them if few others have it: fewer than chance would let
 happen once in a hundred such fits (hypergeometric, times the number of features that were tried).

@@ -85,7 +85,7 @@ class AgreedModel:
     reason: str = ""
 
     def find_distance(self, of: Literal["both", "engine", "trainer"]) -> Distance | None:
-        """Return the distance between the two sides, or of one from itself; None if it was not measured."""
+        """Return the distance between the two sides, or between two runs of one side; None if it was not measured."""
         return next((distance for distance in self.distances if distance.of == of), None)
 
     @property
@@ -95,7 +95,7 @@ class AgreedModel:
 
     @property
     def differs(self) -> bool:
-        """Whether the two sides differ by more than rounding and the floor explain."""
+        """Whether the two sides differ by more than rounding and the noise floor explain."""
         distance = self.distance
         return distance is not None and not (distance.rms <= self.limit and abs(distance.bias) <= self.bias_limit)
 

@@ -1,4 +1,4 @@
-"""Lets the user's own script run on a CPU: what it places on CUDA stays there, and nothing is quantised.
+"""Lets the user's own script run on a CPU: what it would move to CUDA stays on the CPU, and nothing is quantised.
 
 `torch.cuda.is_available()` still answers no, by which packages choose. Sources: torch 2.13 overrides.py
 (`TorchFunctionMode`, which sees every function and method of tensors, as torch.device's context does),

@@ -1,4 +1,4 @@
-"""Installs the recorder in the functions of a training: loading models, differentiating losses, optimisers' steps.
+"""Installs the recorder in a training's functions: loading models, backward passes, optimiser steps.
 
 Modules are patched right after they are imported, and only if the trainer imports them. Sources: torch 2.13
 `torch/optim/optimizer.py` (`register_optimizer_step_pre_hook`, for all optimisers since 2.1), `torch/_tensor.py`
@@ -113,7 +113,7 @@ class _AfterImport(MetaPathFinder):
 
 
 class _Following(Loader):
-    """A loader that calls a callback with the loaded module; everything else is the original loader's."""
+    """A loader that passes the loaded module to a callback, and otherwise behaves like the original loader."""
 
     def __init__(self, loader: Any, callback: Callable[[Any], None]) -> None:
         self._loader, self._callback = loader, callback
@@ -218,7 +218,7 @@ def note_data_parallel(folder: str, module: Any) -> None:
 
 
 def _patch_training_args(training_args: Any) -> None:
-    """Change the settings that a script writes out."""
+    """Change the settings that a script passes as literals."""
     if os.environ.get("ATTNCHECK_SETTINGS"):
         cut_settings(training_args)
     if os.environ.get("ATTNCHECK_ROWS"):

@@ -97,7 +97,7 @@ def _note_data_set(source: str) -> None:
 
 
 def cut_settings(training_args: Any) -> None:
-    """Make TrainingArguments use the values of `ATTNCHECK_SETTINGS` for the script's settings; null is a default.
+    """Make TrainingArguments use the values of `ATTNCHECK_SETTINGS` for the script's settings; null means the default.
 
     Later assignments by transformers or TRL are unchanged.
     """
@@ -114,7 +114,8 @@ def cut_settings(training_args: Any) -> None:
 
 
 def take_known(base: Any) -> None:
-    """Let settings and trainers be made with arguments of other releases: a new name, a setting, or without them."""
+    """Let settings and trainers accept arguments of other releases: rename them, move them into settings, or drop
+    them."""
 
     def make(kind: Any, *arguments: Any, **options: Any) -> Any:
         for owner in kind.__mro__[: kind.__mro__.index(base) + 1]:

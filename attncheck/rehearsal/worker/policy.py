@@ -91,7 +91,7 @@ def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float
 
 
 def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, limit: float) -> Explanation | None:
-    """Return the step's factor on a documented definition, as an explanation; None if it is no multiple of it."""
+    """Return the step's factor on a documented definition, as an explanation; None if it is not a multiple of one."""
     fit = fit_gradients(evidence, definition)
     if fit is None or fit.error > slack:
         return None
@@ -132,7 +132,7 @@ def _name_factor(evidence: Evidence, factor: float) -> str:
 
 
 def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[Evidence, Definition, str]]:
-    """Yield the loss with other definitions, the simplest first, each with the step's reading."""
+    """Yield the loss under other definitions, the simplest first, each with the matching targets of the step."""
     for name in NORMALISATIONS:
         if name != documented.normalisation:
             yield evidence, replace(documented, normalisation=name), NORMALISATION_TEXTS[name]

@@ -31,7 +31,7 @@ NEAR_FACTOR = 0.02  # relative: a factor on all gradients is a number of batches
 
 
 def define_loss(evidence: Evidence, preference: Preference) -> Definition:
-    """Return the loss at log-ratios of 0: the mean over pairs is twice that over answers, each with its own sign."""
+    """Return the loss at log-ratios of 0: the mean over pairs is twice the mean over answers, which are signed."""
     slopes = preference.slopes
     weights = tuple(
         2 * (slopes.chosen if is_chosen(piece.segment.document) else slopes.rejected)

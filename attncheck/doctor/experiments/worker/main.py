@@ -56,12 +56,12 @@ def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
 
 
 def find_makers() -> dict[str, Maker]:
-    """Return what makes a trainer of each framework that is installed."""
+    """Return a function that makes a trainer for each installed framework."""
     return {**({"trl": make_sft_trainer} if _has("trl") else {}), **list_makers()}
 
 
 def _answer(question: dict[str, Any], measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Return the question with what was measured, or with the error: a package may refuse, and that is an answer."""
+    """Return the question with the measurement, or with the error, because a package's refusal is an answer too."""
     try:
         return {**question, **measure(*arguments)}
     except Exception as error:
@@ -69,7 +69,7 @@ def _answer(question: dict[str, Any], measure: Callable[..., dict[str, Any]], *a
 
 
 def measure_step(make: Maker, folder: str, steps: int, replicas: int) -> dict[str, Any]:
-    """Return ratio of norms, cosine, and the ratio of the logged norm, each against the right gradient."""
+    """Return the ratio of norms, the cosine, and the ratio of the logged norm, each against the right gradient."""
     import torch
 
     torch.manual_seed(0)
@@ -105,7 +105,7 @@ def save_model(folder: str) -> None:
 
 
 def make_model() -> Any:
-    """Return a tiny causal model in float32 without dropout, of a type that any tokenizer goes with."""
+    """Return a tiny causal model in float32 without dropout, of a type that works with any tokenizer."""
     from transformers import MistralConfig, MistralForCausalLM
 
     sizes: dict[str, Any] = {
@@ -275,7 +275,7 @@ def measure_batch(make: Maker, folder: str, layout: str, attention: str) -> dict
 
 
 def separates_documents(batch: dict[str, Any]) -> bool:
-    """Return whether a batch with several documents in a row says where they begin: by positions, lengths or a mask."""
+    """Return whether a batch marks where the documents of a row begin, by positions, lengths or a mask."""
     positions, mask = batch.get("position_ids"), batch.get("attention_mask")
     if positions is not None:
         starts = (positions[..., :-1] == 0) & (positions[..., 1:] == 1)  # padding is all zeros

@@ -1,4 +1,4 @@
-"""Padded batches under flash attention: every layer removes the padding and restores it.
+"""Under flash attention, every layer removes and restores the padding of padded batches.
 
 What it checks: an SFT launch with several rows per device that pads them and uses flash attention. Models with a
 vision tower are not judged, because TRL refuses to pack them.

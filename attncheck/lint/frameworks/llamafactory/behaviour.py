@@ -91,7 +91,7 @@ class LaunchReading:
 
     @property
     def neat_packing(self) -> bool:
-        """Whether neat packing keeps the documents of a row apart."""
+        """Whether neat packing separates the documents of a row."""
         return self.stage == "sft" and self.settings.is_on("neat_packing")
 
     @property

@@ -61,7 +61,8 @@ def pack_row(documents: Sequence[Tensor], device: Any) -> PackedRow:
 
 
 class Driver:
-    """A framework's steps around the model on one rank; `set_cu_seqlens` passes the boundaries to the attention."""
+    """A framework's operations around the model on one rank; `set_cu_seqlens` passes the boundaries to the
+    attention."""
 
     def __init__(self, group: Any, rank: int, ranks: int, set_cu_seqlens: Callable[[Tensor], None]) -> None:
         self.group, self.rank, self.ranks, self.set_cu_seqlens = group, rank, ranks, set_cu_seqlens
