@@ -35,7 +35,7 @@ class BatchMeasurement:
     layout: str  # "padded", "packing", "padding_free"
     attention: str
     keys: tuple[str, ...] = ()
-    separates: bool = False  # whether the batch says where the documents of a row begin; always True for padded rows
+    separates: bool = False  # whether the batch marks where the documents of a row begin; always True for padded rows
     error: str = ""
 
 

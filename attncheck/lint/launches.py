@@ -130,7 +130,7 @@ class _LaunchFinder:
             directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
             files.follow_command(command, here_text)
             lost = _find_lost_words(source, command, following)
-            if lost and command.words[-1].text.isspace():  # "\\ " starts no new line and is a word
+            if lost and command.words[-1].text.isspace():  # "\\ " is a word, and continues no line
                 command = replace(command, words=command.words[:-1])
             launch = _make_launch(source, command, files)
             if launch is not None:

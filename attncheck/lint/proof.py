@@ -159,7 +159,7 @@ def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iter
             continue
         decided.add(setting.location)
         if not release.is_known and option.place.startswith(f"{job.framework} {job.version} "):
-            continue  # a class of a guessed release
+            continue  # the class belongs to a guessed release
         if option.kind == "bool?" or option.nargs in (1, "+"):
             evidence = (option.place or program.path,)
             text = f"{setting.name} has no value: "

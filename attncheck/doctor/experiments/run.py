@@ -25,7 +25,7 @@ EXPERIMENTS = {
     "gradients": ("gradients", "dividing a batch", ""),
     "keys": ("batches", "the keys of a batch", ""),
     "accumulation": ("accumulations", "accumulating under ZeRO", "deepspeed"),
-}  # name: field, title, the package that it needs besides
+}  # name: field, title, the additional package that it needs
 NEEDED = ("torch", "transformers", "accelerate")
 SECONDS = 240.0  # for all experiments: the first import of torch can take a minute on a cold disk
 MAX_BYTES = 1 << 20

@@ -220,7 +220,7 @@ class ParitySession:
         is_same = decoy == replace(case, backward=False)
         if is_same or is_costly or case.cells > MAX_CELLS or refusal(self.backend, decoy, self.device):
             return
-        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+        with contextlib.suppress(Exception):  # the case itself will report the error
             self.backend.run(shared.inputs_of(decoy, self.device.kind), False)
 
     def _is_right(self, case: Case, deterministic: bool) -> bool:

@@ -19,7 +19,7 @@ import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
 
 LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
-WORD = re.compile(r"w(\d+)")  # decoded without blanks by some tokenizer classes
+WORD = re.compile(r"w(\d+)")  # decoded without spaces by some tokenizer classes
 
 
 class Completions:
@@ -36,7 +36,7 @@ class Completions:
             words = (*question, *self.read(response))
             self.numbers[words] = number
             self._answers.setdefault(tuple(question), []).append(response)
-        self.are_whole = "response" in documents[0]  # an engine's, with their end token if they have one
+        self.are_whole = "response" in documents[0]  # an engine's responses, with their EOS token if they have one
         self._given: Counter[tuple[int, ...]] = Counter()
 
     def read(self, tokens: list[int]) -> tuple[int, ...]:

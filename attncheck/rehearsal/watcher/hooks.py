@@ -241,7 +241,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     model_class = modeling_utils.PreTrainedModel
 
     def watch(model: Any) -> None:
-        if os.environ.get("ATTNCHECK_NO_CACHE"):  # changes that are tried to fix a launch
+        if os.environ.get("ATTNCHECK_NO_CACHE"):  # set when a fix without the cache is tried
             model.config.use_cache = False
         recorder.watch(model)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from .absent import is_guarded, is_script, note
 
-# Files that are no data: a script that cannot read them ends as the launch would.
+# Files that are not data: a script that cannot read them ends as the launch would.
 NO_ROWS = re.compile(r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE)
 # Arguments that transformers 5 and TRL 0.20 renamed.
 NEW_NAMES = {"tokenizer": "processing_class", "max_seq_length": "max_length", "evaluation_strategy": "eval_strategy"}
@@ -138,7 +138,7 @@ def _pass_known(initialize: Any, kind: str) -> Any:
             note(os.environ["ATTNCHECK_WATCH"], "setting", f"{kind}.{name}")
             if new in parameters:
                 options.setdefault(new, value)
-            elif hasattr(options.get("args"), new):  # settings that trainers took before their configurations did
+            elif hasattr(options.get("args"), new):  # settings that trainers accepted before their configurations did
                 setattr(options["args"], new, value)
         if "report_to" in parameters:
             options["report_to"] = "none"

@@ -26,7 +26,7 @@ from attncheck.rehearsal.worker.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_
 from attncheck.rehearsal.worker.policy import MOVED, define_policy_losses, explain_policy_loss
 from attncheck.rehearsal.worker.step import Sliced
 
-KEPT = {  # (first, last) of each answer's targets that count: what that means
+KEPT = {  # (first, last) of each answer's targets that count -> the meaning
     (-1, None): "only the last token of each answer is a target",
     **{(first, None): f"the first {first} tokens of each answer are not targets" for first in (2, 3, 4)},
 }

@@ -184,7 +184,7 @@ class TurnFinder:
             number
             for number, (conversation, role, turn) in enumerate(self.turns)
             if conversation in kept and role in ("user", "assistant") and turn[:BEGINNING] not in text
-            # What is behind the last turn may have been cut off before rows were packed.
+            # Text after the last turn may have been truncated before rows were packed.
             if min(kept[conversation]) < number and (number < max(kept[conversation]) or len(kept) == 1)
         }
         yield from sorted(spans, key=lambda span: span[1])
@@ -208,7 +208,7 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
     for number, (conversation, _, stop, role) in enumerate(row.turns):
         following = row.turns[number + 1] if number + 1 < len(row.turns) else None
         limit = following[1] if following is not None else len(row.tokens)
-        # Markup closes a call within its turn, and text may precede the end token.
+        # Markup closes a call within its turn, and text may precede the EOS token.
         near = special if role != "call" else set()
         end = next(
             (

@@ -19,7 +19,7 @@ from attncheck.core.rehearsal import PAIRED_FORMS, DataForm
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
-# A turn ends with a line end, as in released templates: OpenRLHF strips that from the end of a text, but no blank.
+# A turn ends with a line break, as in released templates: OpenRLHF strips that from the end of a text, but no space.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
     "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ '\\n' }}"
@@ -50,7 +50,7 @@ ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
 ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
-# Strings in subscripts that are no fields of rows: of what a tokenizer makes, messages, splits and images.
+# Strings in subscripts that are not fields of rows: those of tokenizer outputs, messages, splits and images.
 NO_COLUMN = re.compile(
     r"_ids?$|_mask$|^labels?$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )

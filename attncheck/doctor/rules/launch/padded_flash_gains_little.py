@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
     if job.trainer != "sft" or job.plan.packed or job.plan.batch < 2 or not may_use_flash(snapshot):
         return
-    if "batch" not in job.locations or has_vision_tower(snapshot):  # nobody chose a default batch size
+    if "batch" not in job.locations or has_vision_tower(snapshot):  # a default batch size is not the user's choice
         return
     yield Problem(
         message=f"{job.plan.batch} padded rows per device: flash attention unpads and re-pads them in every layer",

@@ -173,8 +173,8 @@ def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
     if len(mixed) > max(2, MAX_CUT_SHARE * len(words)):
         first, second = mixed[0]
         yield (
-            f"{len(mixed)} documents continue with another document's words in the middle of a row, the first is "
-            f"document {first.document}, continued with words of {second.document}: documents are mixed"
+            f"{len(mixed)} documents continue with another document's words in the middle of a row, such as words of "
+            f"{second.document} in document {first.document}: documents are mixed"
         )
 
 

@@ -30,7 +30,7 @@ class PackedRow:
     ids: Tensor
     mask: Tensor
     tokens: Tensor
-    labels: Tensor  # the next token of the padded batch, also for a document's last one, which the loss leaves out
+    labels: Tensor  # the next token of the padded batch, also for a document's last token, which the loss ignores
     positions: Tensor
     cu_seqlens: tuple[int, ...]
 
