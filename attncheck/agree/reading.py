@@ -193,7 +193,7 @@ def _text(job: Job, default: str, *names: str) -> str:
 
 
 def _number(job: Job, default: float, *names: str) -> float:
-    """Return a setting's number. Raises `Unanswered` if only running the launch shows it."""
+    """Return a setting's number. Raises `Unanswered` if it is known only at run time."""
     text = _text(job, str(default), *names)
     try:
         return float(text)

@@ -33,7 +33,7 @@ class NodeState:
 
 @dataclass
 class _Connection:
-    """One connection, and the reader that states what it waits for."""
+    """One connection, and the reader that requests its data."""
 
     socket: socket.socket
     reader: Generator[Any, bytes, wire.Document]
@@ -155,7 +155,7 @@ class Leader:
             self._close(connection)
 
     def _advance(self, connection: _Connection, part: bytes) -> None:
-        """Give the reader the bytes that it waits for, and do what it requests until it waits again."""
+        """Give the reader the bytes that it waits for, and serve its requests until it waits again."""
         wanted = connection.reader.send(part)
         while not isinstance(wanted, int):
             if isinstance(wanted, wire.Hello):

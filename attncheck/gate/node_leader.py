@@ -49,7 +49,7 @@ ALONE = NodeRank(True, True)
 
 
 def node_rank(environ: Mapping[str, str], argv: Sequence[str]) -> NodeRank:
-    """Return our position; alone if no launcher started us, or if it does not state the ranks."""
+    """Return our position; a single rank if no launcher started us, or if it does not state the ranks."""
     try:
         rank = read_rank_env(environ)
     except BadUsage:
@@ -100,7 +100,7 @@ def _read_stat(pid: int) -> list[str]:
 
 @contextmanager
 def hide_rank() -> Iterator[None]:
-    """Hide from the block, and from its children, that we are a rank: its check starts its own ranks."""
+    """Hide from the block and its children that we are a rank, because its check starts its own ranks."""
     before = dict(os.environ)
     try:
         for name in before:

@@ -131,7 +131,7 @@ class _LaunchFinder:
             directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
             files.follow_command(command, here_text)
             lost = _find_lost_words(source, command, following)
-            if lost and command.words[-1].text.isspace():  # "\\ " starts no new line and is a word
+            if lost and command.words[-1].text.isspace():  # "\\ " is a word, and continues no line
                 command = replace(command, words=command.words[:-1])
             launch = _make_launch(source, command, files)
             if launch is not None:
@@ -342,7 +342,7 @@ def _combine_counts(
 
 
 def _choose_innermost(facts: Sequence[Fact[int]], default_reason: str) -> Fact[int]:
-    """Return the innermost fact that is known or has a reason; a known outer fact replaces only an unreadable one."""
+    """Return the innermost fact that is known or has a reason; if it is unreadable, a known outer one replaces it."""
     unreadable: Fact[int] | None = None
     for fact in reversed(facts):
         if isinstance(fact, Unreadable):
@@ -422,7 +422,7 @@ def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:
 
 
 def _forget_expansion(entry: Setting) -> Setting:
-    """Return a key of a file that a script writes, with a variable that the script does not set as unknown."""
+    """Return a key of a file that a script writes, unknown if it contains a variable that the script does not set."""
     return replace(entry, known=False) if EXPANSION.search(entry.value) else entry
 
 

@@ -52,7 +52,7 @@ def _is_telling(feature: str) -> bool:
 
 
 def _iter_details(case: Case) -> Iterator[str]:
-    """Yield features that kernels branch on: sides, strides of each tensor, remainders to tiles, numbers over steps."""
+    """Yield features on which kernels branch: window sides, strides, remainders of tiles, sizes above thresholds."""
     q, k, group = case.seqlen_q, case.seqlen_k, case.num_heads // case.num_kv_heads
     letters = STRIDE_LETTERS.get(case.strides, case.strides)
     yield from (name for name, has in _list_options(case) if has)

@@ -1,4 +1,4 @@
-"""The features that a backend's lost cases share, in words, from all runs at the end."""
+"""Describes the features that a backend's lost cases share, from all runs at the end."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reads which fields of its rows a script may take, from its source and that of the modules that it imports."""
+"""Finds the row fields that a script may read, in its source and in the modules that it imports."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ def read_columns(read: ReadLaunch) -> list[str]:
 
 
 def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
-    """Return the fields of its rows that a script may read, and the modules that it imports from these folders."""
+    """Return the row fields that are read by a script and by the modules that it imports from these folders."""
     tree = SourceTree((program.parent, *places), program.parent)
     main = find_entry(Entry(str(program)), tree)
     modules = [main, *tree.list_imported(main, MAX_MODULES)] if main is not None else []
@@ -33,7 +33,7 @@ def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
 
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:
-    """Yield the names by which a module takes items of its variables, in their order: `row["text"]`."""
+    """Yield the string subscripts in a module, in order: "text" for `row["text"]`."""
     nodes = (node for node in ast.walk(body) if isinstance(node, ast.Subscript))
     items = [node for node in nodes if isinstance(node.ctx, ast.Load)]
     for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):

@@ -102,7 +102,7 @@ def make_materials(
 
 
 def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
-    """Return the number of ranks of a row here: the launch's number, or a divisor that fits the available processes."""
+    """Return the number of ranks that share a row: the launch's, or a divisor if fewer processes are available."""
     plan = read.job.plan
     is_stand_in = not isinstance(read.snapshot.model, Known)  # never with --full-model
     limit = min(processes, STAND_IN_HEADS) if plan.scheme == "ulysses" and is_stand_in else processes
@@ -191,7 +191,7 @@ def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
 
 
 def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
-    """Return a cut with rows split across as many ranks as the launch says and this machine allows."""
+    """Return a cut with rows split across as many ranks as the launch sets, if this machine allows that many."""
     kept = 1 if cut.whole_rows else materials.ring_size
     if kept == ring_size:
         return replace(cut, ring_size=kept)
@@ -308,7 +308,7 @@ def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
-    """Return a launch with absolute paths of another machine replaced by nearby files of the same name."""
+    """Return a launch in which files of the same name nearby replace absolute paths of another machine."""
     places = dict.fromkeys((os.getcwd(), os.path.dirname(os.path.abspath(launch.source.name))))
 
     def find(word: Word) -> Word:
@@ -419,7 +419,7 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
 
 
 def _enter_folder(launch: Launch) -> Launch:
-    """Return a launch that starts in its script's folder, if its program is only there."""
+    """Return a launch that starts in its script's folder, if its program exists only there."""
     folder, program = os.path.dirname(launch.source.name), launch.words[0].text if launch.words else ""
     if not program.endswith(".py") or os.path.isabs(program) or not folder:
         return launch

@@ -119,7 +119,7 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
 def _follow(
     process: "LaunchProcess", request: RunRequest, watch: str, began: float, report_progress: Callable[[str], None]
 ) -> Execution:
-    """Return how a launch ended; it is stopped after its steps or its time."""
+    """Return how a launch ended; it is stopped after the requested steps or at the deadline."""
     taken = 0
     while not process.wait_for_exit(POLL_SECONDS):
         if count_steps(watch) != taken:
@@ -169,7 +169,7 @@ def list_absent(folder: str) -> list[str]:
 
 
 def list_replaced(folder: str) -> list[str]:
-    """Return the lines about what the launch's script requests of a GPU if this machine has none."""
+    """Return a line for each GPU feature that the launch's script uses and this machine lacks."""
     return _format_notes(folder, REPLACED)
 
 
@@ -186,12 +186,12 @@ def _format_notes(folder: str, lines: Mapping[str, str]) -> list[str]:
 
 
 def _read_notes(folder: str) -> list[list[str]]:
-    """Return kind and name of the watcher's notes, which are files `absent-KIND-NAME`."""
+    """Return the kind and name of each of the watcher's notes, which are files `absent-KIND-NAME`."""
     return sorted(path.name.split("-", 2)[1:] for path in (Path(folder) / "watch").glob("absent-*-*"))
 
 
 def describe_data_parallel(folder: str) -> str:
-    """Return that the launch copied its model to several GPUs, which is not recorded; "" if it did not."""
+    """Return a message if the launch copied its model to several GPUs, which is not recorded; otherwise ""."""
     count = _read_note(Path(folder) / "watch" / "data-parallel")
     if not count.isdecimal():
         return ""

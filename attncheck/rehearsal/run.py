@@ -415,7 +415,7 @@ def run_cut(
             "script could overwrite your files; --trust-script runs it anyway"
         )
     exports = {**os.environ, **read.recognised.launch.environ}
-    printed = mask_secrets(hide_environment("\n".join(ended.lines), exports))  # before lines are cut
+    printed = mask_secrets(hide_environment("\n".join(ended.lines), exports))  # before lines are shortened
     return replace(ended, lines=tuple(printed.split("\n")))
 
 

@@ -24,7 +24,7 @@ LEGEND = "yellow: below two thirds of the median of its kind; red: at most a thi
 
 
 def show_bandwidth(communication: Communication) -> Iterator[Block]:
-    """Yield who is slow with all others, a map of nodes or, with one node, of ranks, and how to read it."""
+    """Yield the members that are slow with all others, a map of nodes or, with one node, of ranks, and its legend."""
     main = make_map(communication)
     if not is_drawn(main):
         return

@@ -1,4 +1,4 @@
-"""Benchmarks a ring: each scheme's speed with the local call's, its achievable speed and its bottleneck.
+"""Benchmarks a ring: compares each scheme's speed with the local call's, and finds its limit and bottleneck.
 
 The columns are those of ring-flash-attn's README: iterations per second, and their share of the ideal: one device's
 flash-attn divided by n ranks. A scheme's parity on the same shape is measured first. A wrong scheme is timed but never

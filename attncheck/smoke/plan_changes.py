@@ -45,7 +45,7 @@ def _shows_nonfinite(result: CheckResult) -> bool:
 
 
 def propose_collator_changes(plan: Plan) -> Iterator[Change]:
-    """Yield changes of the tensors from a collator to the model, one by one and then together."""
+    """Yield changes of the tensors that a collator passes to the model, one by one and then together."""
     changes = []
     if plan.use_cache:
         text = "model.config.use_cache = False"

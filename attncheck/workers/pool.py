@@ -346,7 +346,7 @@ class _PoolRun:
         kind, reason = describe_timeout(use, lost.allowed, bool(work.retries))
         losses.record_loss(lost.current_item if kind == "timed_out" else "", "hung")
         self._report(work, items, kind, reason if lost.ready else f"the worker did not start: {reason}")
-        if work.retries and items:  # a backend that never ends costs at most this much
+        if work.retries and items:  # limits the cost of a backend that never ends
             self._report(work, list(work.items), "out_of_time", f"not tried again: {items[0]} ran out of time twice")
         elif work.items:
             self._go_on(work, reason)

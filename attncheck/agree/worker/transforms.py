@@ -165,7 +165,7 @@ def _pick(scores: Tensor, sample: Sample) -> Tensor:
 
 
 def _shift(values: Tensor, shift: int) -> Tensor:
-    """Return values moved by one place; what comes in from outside is not known: NaN."""
+    """Return values shifted by one position; the position without a value becomes NaN."""
     shifted = values.roll(-shift)
     shifted[-1 if shift > 0 else 0] = math.nan
     return shifted

@@ -181,7 +181,7 @@ def _iter_routes(context: Context) -> Iterator[Variant]:
 
 
 def _iter_masks(context: Context) -> Iterator[Variant]:
-    """Yield masks that are made from the tokens: content that has the padding token's id is masked as well."""
+    """Yield masks built from token ids, which also mask content with the padding token's id."""
     token = read_config(context.folder).pad_token_id
     if not any(token in sample.tokens for sample in context.samples):
         return
@@ -277,7 +277,7 @@ def _iter_inputs(context: Context) -> Iterator[Variant]:
 
 
 def _iter_shifts(context: Context) -> Iterator[Variant]:
-    """Yield logits of other places than those that predict the tokens."""
+    """Yield logits of neighbouring positions instead of those that predict the tokens."""
 
     def score_later() -> list[Tensor]:
         longer = [replace(own, response=(*own.response, own.response[-1])) for own in context.samples]
@@ -299,7 +299,7 @@ def _iter_shifts(context: Context) -> Iterator[Variant]:
 
 
 def _iter_truncations(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
-    """Yield truncated prompts, if only prompts above some length are computed wrongly: which length is then known."""
+    """Yield truncated prompts, if only prompts above some length are wrong, which bounds the length of truncation."""
     lengths = [len(sample.prompt) for sample in context.samples]
     shortest = min((length for length, is_off in zip(lengths, off, strict=True) if is_off), default=0)
     kept = max((length for length, is_off in zip(lengths, off, strict=True) if not is_off), default=1)
@@ -403,7 +403,7 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
 
 
 def _list_rope_changes(config: Any) -> list[tuple[str, str, str, Any]]:
-    """Return other RoPE than a configuration's: its name, its text, the key and its value."""
+    """Return changes of a configuration's RoPE: the name, its text, the key and its value."""
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     if rope_type != "default":
@@ -446,7 +446,7 @@ def _list_rope_changes(config: Any) -> list[tuple[str, str, str, Any]]:
 
 
 def _iter_other_values(model: Any, config: Any) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield the keys that the model's code reads, each left out or with its class's default; no shape changes."""
+    """Yield the keys that the model's code reads, each removed or with its class's default; no shape changes."""
     source = inspect.getsource(sys.modules[type(model).__module__])
     defaults = type(config)().to_dict()
     shapes = _list_shapes(config)

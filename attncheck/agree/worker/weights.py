@@ -28,7 +28,7 @@ class Differences:
 
     @property
     def summary(self) -> str:
-        """Both in one line."""
+        """The differing keys and weights in one line."""
         texts = [f"{key} {other} instead of {own}" for key, own, other in self.keys]
         return "; ".join([*texts, *(text for _, text, _, _ in self.weights)])
 

@@ -131,7 +131,7 @@ def build_alibi_bias(inputs: Inputs) -> Tensor:
 def _recompute_lse(
     inputs: Inputs, operator: Any, heads: list[Tensor], kwargs: dict[str, Any], out: Tensor
 ) -> Tensor | None:
-    """Return LSE (batch, heads, seqlen_q) of a second forward call, None if that returns other bits for out."""
+    """Return LSE (batch, heads, seqlen_q) of a second forward call, None if that returns different bits for out."""
     from xformers.ops import fmha
 
     detached = [x.detach() for x in heads]

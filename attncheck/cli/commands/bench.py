@@ -247,7 +247,7 @@ def read_prediction_request(
     min_efficiency: float | None,
     uses_gpu: bool,
 ) -> PredictionRequest | None:
-    """Return the request of --predict, None without it. Raises `BadUsage` for options that do not fit together."""
+    """Return the request of --predict, None without it. Raises `BadUsage` for incompatible options."""
     if not predict:
         for name, value in {"--link": link, "--gpus-per-node": gpus_per_node}.items():
             if value is not None:
@@ -270,7 +270,7 @@ def read_prediction_request(
 
 @contextlib.contextmanager
 def offer_prediction(ring_size: int) -> Iterator[None]:
-    """Add to the error about missing GPUs what can be done without them."""
+    """Add the commands that work without GPUs to the error about missing GPUs."""
     try:
         yield
     except Unanswered as error:

@@ -107,7 +107,7 @@ def _write_inputs(folder: Path) -> None:
 
 
 def _show_step(run: Any, number: int, step: Step, snapshot: "Snapshot") -> bool:
-    """Run one step, or print why it is skipped. Return False if it got no answer."""
+    """Run one step, or print why it is skipped. Return False if it gave no result."""
     _print_heading(f"{number}: {step.title}", step.line)
     missing = [name for name in step.needs if not snapshot.has(name)]
     if missing:

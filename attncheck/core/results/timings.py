@@ -72,7 +72,7 @@ class Timing:
 
     @property
     def reproducible(self) -> bool:
-        """Whether its bits are reproducible: none changed, and its backward needs no further switch."""
+        """Whether its bits are reproducible: none changed, and its backward needs no additional switch."""
         held = self.outcome == "ok" and self.repeats > 1 and not self.varied
         return held and (self.mode == "deterministic" or not self.deterministic_switch or self.passes == "forward")
 

@@ -29,7 +29,7 @@ class Way:
 
     @cached_property
     def demands(self) -> tuple[tuple[str, str], ...]:
-        """What must hold afterwards: (package, specifier), (package, `REMOVED`) or ("$" + variable, value)."""
+        """The conditions to hold afterwards: (package, specifier), (package, `REMOVED`) or ("$" + variable, value)."""
         return tuple(demand for fix in self.fixes for demand in list_demands(fix))
 
     @property

@@ -234,7 +234,7 @@ def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:
 
 
 def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -> Iterator[SettingProblem]:
-    """Yield the problem that a Trainer averages the replicas' losses, each already divided by the batch's tokens."""
+    """Yield the problem of a Trainer that averages the replicas' losses, each already divided by the batch's tokens."""
     gpus = count_data_parallel_gpus(launch, snapshot)
     constraint = find_constraint(DATA_PARALLEL_LOSS, transformers)
     if gpus and constraint is not None:

@@ -1,4 +1,4 @@
-"""Shared by launches that train on pairs and are scaled down: the loss of a pair, from a job's settings."""
+"""Shared by scaled-down launches that train on preference pairs: the loss of a pair, from a job's settings."""
 
 import re
 from dataclasses import replace

@@ -18,7 +18,7 @@ from attncheck.lint.fields.names import ParserOptions, describe_change
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 
 CLOSE_MATCH = 0.8
-# These name what is trained, so no default fixes them.
+# These name the model and the data, so a default does not determine them.
 TRAINED_NAMES = frozenset(
     {"stage", "finetuning_type", "pref_loss", "loss_type", "optim", "lr_scheduler_type", "reward_model_type"}
 )

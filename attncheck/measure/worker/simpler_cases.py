@@ -50,7 +50,7 @@ def simplify(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, ...]:
-    """Return what makes a wrong case right, in words: () if nothing alone does, or much, or it would take too long.
+    """Return which single changes make a wrong case right; () if none or too many do, or it would take too long.
 
     Other values are tried too, so that the case is not right by chance.
     """

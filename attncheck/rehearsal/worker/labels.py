@@ -82,7 +82,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
 
 def read_placeholders(path: Path) -> set[int]:
-    """Return the tokens of a configuration that features of pictures, video or sound replace."""
+    """Return the tokens of a configuration that features of images, video or sound replace."""
     document = json.loads(path.read_text()) if path.exists() else {}
     fields = (f"{kind}_token_{ending}" for kind in PLACED for ending in ("id", "index"))
     return {document[name] for name in fields if isinstance(document.get(name), int)}
@@ -161,7 +161,7 @@ class TurnFinder:
             number
             for number, (conversation, role, turn) in enumerate(self.turns)
             if conversation in kept and role in ("user", "assistant") and turn[:BEGINNING] not in text
-            # What is behind the last turn may have been cut off before rows were packed.
+            # Text after the last turn may have been truncated before rows were packed.
             if min(kept[conversation]) < number and (number < max(kept[conversation]) or len(kept) == 1)
         }
         yield from sorted(spans, key=lambda span: span[1])
@@ -175,7 +175,7 @@ def strip_blanks(text: str) -> str:
 def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Collection[int] = ()) -> None:
     """Give each token of a row its role, and record its turns and the starts of later documents.
 
-    `placeholders` are the tokens that features of pictures replace.
+    `placeholders` are the tokens that features of images replace.
     """
     special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
     row.turns = list(finder.find(row))
@@ -185,7 +185,7 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
     for number, (conversation, _, stop, role) in enumerate(row.turns):
         following = row.turns[number + 1] if number + 1 < len(row.turns) else None
         limit = following[1] if following is not None else len(row.tokens)
-        # Markup closes a call within its turn, and text may precede the end token.
+        # Markup closes a call within its turn, and text may precede the EOS token.
         near = special if role != "call" else set()
         end = next(
             (
@@ -211,7 +211,7 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
 
 
 def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
-    """Move the label of an answer's end from the next turn's first token to the end token, if there is one.
+    """Move the label of an answer's end from the next turn's first token to the EOS token, if there is one.
 
     LLaMA-Factory's templates with `efficient_eos` have the end predicted where another turn begins (0.9.5
     data/processor/supervised.py).
@@ -222,12 +222,12 @@ def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
 
 
 def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
-    """Return whether the answer continues after this part, which was a thought."""
+    """Return whether the answer continues after this part, because this part was a thought."""
     return role == "thinking" and following is not None and following[0] == conversation
 
 
 def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
-    """Return the start of a packed document: after the end tokens and line ends of the previous one."""
+    """Return the start of a packed document: after the EOS tokens and line breaks of the previous one."""
     ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
     while place < limit and (row.tokens[place] in ends or not row.texts[place].strip()):
         place += 1
@@ -270,7 +270,7 @@ def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
 
 
 def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[list[str], list[str]]:
-    """Return the labels' faults for a launch that should learn `targets`, and what may be intended."""
+    """Return the labels' faults for a launch that should learn `targets`, and possibly intended effects."""
     counts = {count.role: count for count in count_roles(rows)}
     learned = sum(count.learned for count in counts.values())
     if not learned:
@@ -282,7 +282,7 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
         counts = {count.role: count for count in count_roles(rows)}
     problems += [*_find_beginnings(rows, counts, tokenizer, targets), *_find_padding(counts)]
     notes: list[str] = []
-    # TRL's collator of pictures documents that every token is learned, including placeholders.
+    # TRL's collator of images documents that every token is learned, including placeholders.
     (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
     problems += _find_absent(rows) if targets != "labelled" else ()
     moved = _find_moved_mask(rows)
@@ -354,7 +354,7 @@ def _find_beginnings(
 
 
 def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that turns of conversations are not in the rows, or follow another conversation's prompt.
+    """Yield a line if turns of conversations are not in the rows, or follow another conversation's prompt.
 
     The end of a row that is cut, or as long as the longest, may be cut off.
     """
@@ -377,7 +377,7 @@ def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
 
 
 def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
-    """Yield a line if the placeholders of pictures are learned."""
+    """Yield a line if the placeholders of images are learned."""
     picture = counts.get("picture")
     if picture is not None and picture.learned:
         yield (f"image placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
@@ -445,7 +445,7 @@ def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _learns_last_alone(rows: Sequence[Row], role: Role) -> bool:
-    """Return whether only the last of each conversation's turns with a role is learned."""
+    """Return whether only the last turn of a role is learned in each conversation."""
     for row in rows:
         last = {conversation: start for conversation, start, _, kind in row.turns if kind == role}
         for conversation, start, stop, kind in row.turns:

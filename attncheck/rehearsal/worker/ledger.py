@@ -113,7 +113,7 @@ def _count_beginnings(rows: Iterable[Row]) -> Counter[int]:
 
 
 def _find_lost_words(ledger: Ledger) -> Iterator[str]:
-    """Yield a line if parts of documents are in no row although the rest is: dropped tails of packing."""
+    """Yield a line if only parts of documents are in rows, as if packing drops their tails."""
     lost, held = ledger.lost_words, _list_documents(ledger.held)
     if len(lost) > max(2, CUT_SHARE * len(ledger.words)):
         first = min(lost)
@@ -124,7 +124,7 @@ def _find_lost_words(ledger: Ledger) -> Iterator[str]:
 
 
 def _find_few(ledger: Ledger) -> Iterator[str]:
-    """Yield a line if the data set has few documents, many times."""
+    """Yield a line if the data set repeats few documents many times."""
     counts = _count_beginnings(ledger.held)
     repeated = [count for count in counts.values() if count > 1]
     missing = len(ledger.words) - len(counts)

@@ -20,7 +20,7 @@ from attncheck.core.rehearsal import ANSWER_COLUMNS, PAIRED_FORMS, PROMPT_COLUMN
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
-# A turn ends with a line end, as in released templates: OpenRLHF strips that from the end of a text, but no blank.
+# A turn ends with a line break, as in released templates: OpenRLHF strips that from the end of a text, but no space.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
     "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ '\\n' }}"
@@ -48,7 +48,7 @@ PICTURES = (
 )
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
-# Strings in subscripts that are no fields of rows: of what a tokenizer makes, messages, splits and pictures.
+# Strings in subscripts that are not fields of rows: those of tokenizer outputs, messages, splits and images.
 NO_COLUMN = re.compile(
     r"_ids$|token_id$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )
@@ -143,7 +143,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> tuple[int, str]:
     """Save a small model of the job's multimodal class, its processor and tokenizer.
 
-    Return its number of parameters, and why the processor does not accept pictures. Raises `build.Unbuildable` if the
+    Return its number of parameters, and why the processor does not accept images. Raises `build.Unbuildable` if the
     class or its processor cannot be made here.
     """
     import torch
@@ -325,7 +325,7 @@ def make_data(
 
 
 def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return rows with the fields that a script reads: empty ones, if it reads the question and the answer anyway.
+    """Return rows with the fields that a script reads; fields besides the question and the answer stay empty.
 
     Otherwise the first such field has the question's text, and the first that is named like an answer has the answer.
     """

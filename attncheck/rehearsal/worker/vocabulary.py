@@ -54,7 +54,7 @@ class Vocabulary:
         return [self.numbers[token] for token in tokens if token in self.numbers]
 
     def write(self, words: Iterable[int]) -> str:
-        """Return words as text, separated by blanks."""
+        """Return words as text, separated by spaces."""
         return " ".join(self.texts[word] for word in words)
 
     def save(self, folder: Path) -> None:
@@ -111,7 +111,7 @@ def _list_markup(tokenizer: Any) -> Iterator[int]:
 
 
 def _scan_words(tokenizer: Any) -> Iterator[str]:
-    """Yield texts that are tokens of the vocabulary, if the nouns are not enough."""
+    """Yield more words that are single tokens of the vocabulary, for when the nouns are not enough."""
     for token in range(min(SCANNED_TOKENS, len(tokenizer))):
         text = tokenizer.decode([token]).strip()
         if SCANNED_WORD.fullmatch(text):

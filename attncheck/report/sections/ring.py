@@ -113,7 +113,7 @@ def _show_timings(section: RingSection) -> Iterator[Block]:
 
 
 def timing_tables(section: RingSection) -> Iterator[tuple[str, list[RingTiming]]]:
-    """Yield each table's title and its rows: the local call and the schemes, without rows that only the bound needs."""
+    """Yield each table's title and its rows: the local call and the schemes, without rows needed only for the bound."""
     for table in TABLES:
         for passes in PASSES:
             timings = [

@@ -1,4 +1,4 @@
-"""Data that identify their sender: the pattern that ranks send, and what explains a wrong element.
+"""Data that identify their sender: the pattern that ranks send, and explanations of wrong elements.
 
 Every four bytes of a fill pattern are a mark: the sender, the turn (1 or 2) and the mark's position modulo a prime, so
 that chunks of a round size carry different marks. No mark begins with a byte of all zeros or all ones: this

@@ -1,4 +1,4 @@
-"""Runs attncheck's own command line in a sandbox, as a child process, as a user would run it."""
+"""Runs attncheck's own command line in a sandbox, as a child process, like a user."""
 
 import contextlib
 import json

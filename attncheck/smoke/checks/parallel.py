@@ -22,7 +22,7 @@ def skip_in_worker(testbed: Testbed) -> CheckResult:
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield the changes that the result requires, one by one, then together, and at last a plan without a ring."""
+    """Yield the changes that the result requires, one by one, then together, and finally a plan without a ring."""
     problems = " ".join((result.reason, *result.violations))
     needed = [change for change in _needed_changes(plan, problems) if change.plan != plan]
     yield from needed

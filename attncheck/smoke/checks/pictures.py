@@ -1,4 +1,4 @@
-"""Checks that pictures and text in one batch equal each document in isolation."""
+"""Checks that images and text in one batch equal each document in isolation."""
 
 from attncheck.smoke import plan_changes
 from attncheck.smoke.checks import SmokeCheck, deciding_reason

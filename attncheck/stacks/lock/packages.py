@@ -13,7 +13,7 @@ from attncheck.stacks.lock.judged import JudgedMove
 
 
 def restore_package(snapshot: Snapshot, locked: LockedPackage, force: bool = False) -> Fix:
-    """Return how to install the lock's version of a package: a command if an index has it, otherwise words.
+    """Return how to install the lock's version of a package: a command if an index has it, otherwise a description.
 
     `force` reinstalls the same version.
     """
@@ -37,7 +37,7 @@ GONE = "not installed"
 def compare_packages(
     locked: Lock, now: Lock, snapshot: Snapshot, measured: str, unchanged: bool
 ) -> Iterator[JudgedMove]:
-    """Yield the changes among packages; `measured` says what was measured since, `unchanged` that none is worse."""
+    """Yield the changes among packages; `measured` describes the measurements since, `unchanged` that none is worse."""
     code = judged.STACK_MOVED if unchanged else judged.STACK_MOVED_UNMEASURED
     for package in locked.packages:
         installed = now.package(package.name)

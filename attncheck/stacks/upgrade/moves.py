@@ -32,7 +32,7 @@ def resolve_moves(
     options: Sequence[str],
     report_progress: Callable[[str], None],
 ) -> Moves:
-    """Return what an installer would do for the packages. Raises `Unanswered` if it finds no solution."""
+    """Return the changes that an installer would make. Raises `Unanswered` if it finds no solution."""
     requirements = [package.requirement for package in packages if not _is_never_fetched(package)]
     resolved = _resolve(python, requirements, options, report_progress) if requirements else ()
     return sort_moves(packages, before, resolved)
@@ -41,7 +41,7 @@ def resolve_moves(
 def _resolve(
     python: str, requirements: Sequence[str], options: Sequence[str], report_progress: Callable[[str], None]
 ) -> tuple[ResolvedPackage, ...]:
-    """Return what the environment's pip would install, or uv if no suitable pip is available."""
+    """Return what the environment's pip would install, or uv if it has no suitable pip."""
     try:
         return resolve_with_pip(python, requirements, report_progress, options)
     except Unanswered:

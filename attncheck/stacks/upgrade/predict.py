@@ -52,7 +52,7 @@ def list_open_questions(
 
 
 def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tuple[str, ...]:
-    """Return a line that nothing is known about these releases, () if a table, a wheel or the environment knows one.
+    """Return a line if nothing is known about these releases; () if a table, a wheel or the environment knows one.
 
     For an installed package without a table, the requirements of the others were judged.
     """

@@ -1,4 +1,4 @@
-"""Runs the probes, parity and smoke with the new versions from a temporary folder, and compares with the current."""
+"""Runs the probes, parity and smoke with the new versions from a temporary folder, and compares the results."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace

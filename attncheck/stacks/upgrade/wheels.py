@@ -1,4 +1,4 @@
-"""Reads wheels on this machine, their names and METADATA; runs nothing of them.
+"""Reads the names and METADATA of wheels on this machine; runs nothing from them.
 
 Format: https://packaging.python.org/en/latest/specifications/binary-distribution-format/.
 """

@@ -1,4 +1,4 @@
-"""The tokenizer's padding token is its end token.
+"""The tokenizer's padding token is its EOS token.
 
 What it checks: whether pad_token and eos_token of the tokenizer's files are the same.
 

@@ -171,7 +171,7 @@ def _is_named_flash_4(settings: AxolotlReading) -> bool:
 
 
 def _resolve_packing(settings: AxolotlReading) -> Packing:
-    """Return how a row's documents are separated; if the mask is kept, transformers ignores their bounds."""
+    """Return how a row's documents are separated; if the mask is kept, transformers ignores their boundaries."""
     if not settings.packed:
         return "padding"
     if not settings.isolates_documents:

@@ -288,7 +288,7 @@ def uses_flash_4(settings: AxolotlReading) -> bool:
 
 
 def recurrent_layers_leak(settings: AxolotlReading) -> Iterator[SettingProblem]:
-    """Check recurrent layers with packed rows: axolotl patches three families; in the others documents mix."""
+    """Check recurrent layers with packed rows: axolotl patches three families; in others documents leak."""
     model = settings.model
     if not settings.packed or model is None:
         return

@@ -118,7 +118,7 @@ class AxolotlReading(DefaultedReading):
 
     @cached_property
     def isolates_documents(self) -> bool:
-        """Return whether the release keeps packed documents apart; before 0.17 only the booleans decide this."""
+        """Return whether the release separates packed documents; before 0.17 only the booleans decide this."""
         if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
             return axolotl.isolates_documents(self.version, self.implementation)
         return any(

@@ -147,7 +147,7 @@ def _format_remarks(settings: EasyR1Reading) -> tuple[str, ...]:
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that set `sets`; none if they include the attention implementation, fixed in the code."""
-    if "attn_implementation" in sets:  # nothing sets it, and half a repair fixes nothing
+    if "attn_implementation" in sets:  # no setting changes it, and a partial fix does not help
         return ()
     settings = parse_launch_settings(launch)
     names: dict[str, str] = {key: names[0] for key, names in KEY_NAMES.items()}

@@ -91,7 +91,7 @@ class LaunchReading:
 
     @property
     def neat_packing(self) -> bool:
-        """Whether neat packing keeps the documents of a row apart."""
+        """Whether neat packing separates the documents of a row."""
         return self.stage == "sft" and self.settings.is_on("neat_packing")
 
     @property
@@ -172,7 +172,7 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
 def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `packing` alone: its mask is all ones, and only flash attention over one row uses the positions."""
     constraint = reading.find_constraint(constraints.MASK_OF_ONES)
-    if constraint is None or not reading.mixes_documents or reading.stage == "pt":  # joined rows are what pt trains on
+    if constraint is None or not reading.mixes_documents or reading.stage == "pt":  # pt trains on joined rows
         return
     is_neat_broken = not reading.is_at_least(NEAT_PACKING_BY_POSITIONS) and is_at_least(
         reading.transformers, MASKS_ARE_BOOL
@@ -184,7 +184,7 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
         reading.find_location("packing"),
         {"packing": "off"} if is_neat_broken else {"neat_packing": "true"},
         "do not pack" if is_neat_broken else "neat_packing: true",
-        mild=reading.is_one_flash_row,  # a later release keeps these apart, and the recipe may rely on it: a warning
+        mild=reading.is_one_flash_row,  # a later release separates these, and the recipe may rely on it: a warning
     )
 
 

@@ -1,7 +1,7 @@
 """Scales down a launch of LLaMA-Factory's SFT or DPO, and determines its objective.
 
 Sources for `stage: sft`, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its
-dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`; a column with paths of pictures, to which
+dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`; a column with paths of images, to which
 "<image>" in the text points), data/processor/supervised.py (`train_on_prompt`, off: only answers are trained, each
 with the template's end token; `mask_history`: only the last answer), hparams/model_args.py. The loss is that of
 transformers' Trainer; if the model has a processor, each batch's mean (train/sft/trainer.py:68).

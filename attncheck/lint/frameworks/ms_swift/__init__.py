@@ -118,7 +118,7 @@ def list_entries(launch: Launch) -> tuple[str, ...]:
 def _detect_verb_of_file(launch: Launch) -> str:
     names = {entry.name.split(".")[0] for entry in launch.entries}
     if "model" not in names or not names & OWN_KEYS or launch.source.name.endswith("args.json"):
-        return ""  # a run writes its arguments down as args.json
+        return ""  # a run saves its arguments as args.json
     if names & MEGATRON_KEYS:
         return MEGATRON
     return "rlhf" if "rlhf_type" in names else "sft"

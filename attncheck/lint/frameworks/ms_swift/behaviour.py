@@ -220,7 +220,7 @@ def recurrent_layers_leak(settings: MsSwiftReading) -> Iterator[SettingProblem]:
 
 
 def _qwen3_5_drops_borders(settings: MsSwiftReading) -> bool:
-    """Return whether the layers of Qwen3.5 are called without the borders of documents: by ms-swift or transformers."""
+    """Return whether the layers of Qwen3.5 are called without document boundaries, by ms-swift or by transformers."""
     version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
     is_old = isinstance(version, Known) and version.value < Version(RECURRENT_VARLEN["qwen3_5"])
     return is_old or not settings.is_at_least(ms_swift.QWEN3_5_PACKED_SINCE)

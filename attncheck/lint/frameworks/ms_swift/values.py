@@ -161,7 +161,7 @@ class MsSwiftReading(DefaultedReading):
 
     @cached_property
     def ulysses_size(self) -> int:
-        """Return the number of these ranks that exchange heads; the others pass keys and values round a ring."""
+        """Return the number of ranks in a Ulysses group; the groups pass keys and values around a ring."""
         if self.model is None or not self.is_at_least(ms_swift.DERIVED_RING_SINCE):
             return self.sequence_parallel_size
         heads = value_or(self.model.num_kv_heads, value_or(self.model.num_heads, 0))

@@ -41,7 +41,7 @@ def list_own_modules() -> tuple[str, ...]:
 
 
 def describe_fork(module_name: str, trainer: str) -> str:
-    """Return the remark that a module is not a release's."""
+    """Return the remark on a module that is in no release."""
     reading = f"read as {trainer}" if trainer in names.list_trainers() else "only its attention and model are read"
     return f"no release of openrlhf has cli/train_{module_name}.py: {reading}, and names that it may add are not judged"
 
@@ -53,7 +53,7 @@ def find_model(launch: Launch) -> str:
 
 
 def read_job(launch: Launch, version: str, module_name: str) -> Job:
-    """Return what is known of a job whose trainer is in no release."""
+    """Return the known parts of a job whose trainer is in no release."""
     settings = _parse_options(launch)
     values = {setting.name.lstrip("-"): setting for setting in settings}
     written = [values[name].value for name in IMPLEMENTATION_OPTIONS if name in values and values[name].known]

@@ -44,7 +44,7 @@ def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
 
 
 def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
-    """Check dynamic batches: they turn packing on, run rows over the budget alone, and may leave no step."""
+    """Check dynamic batches: they turn packing on, run rows over the budget separately, and may leave no step."""
     if not values.has_dynamic_batches:
         return
     option = values.option("train.dynamic_batch_enable")
@@ -132,7 +132,7 @@ def drop_dynamic_batches(values: Values) -> dict[str, str]:
 
 
 def unequal_colocated_models(values: Values) -> Iterator[SettingProblem]:
-    """Check for colocated models of different sizes: all with vLLM, actor and reference, critic and reward."""
+    """Check for colocated models of different sizes: all models and vLLM, actor and reference, critic and reward."""
     actor_gpus, vllm_gpus = values.count_role_gpus("actor"), values.vllm_gpus
     colocate_all, is_async = values.is_on("train.colocate_all"), values.is_on("train.async_enable")
     if colocate_all and not is_async and actor_gpus and vllm_gpus and actor_gpus != vllm_gpus:
@@ -177,7 +177,7 @@ def _check_same_size(values: Values, first: str, second: str, ranges: Constraint
 
 
 def baseline_over_one_answer(values: Values) -> Iterator[SettingProblem]:
-    """Check for a baseline over one answer: asserted, for dr_grpo since 0.11.0; before, its advantages were all 0."""
+    """Check for a baseline over one response: refused, for dr_grpo since 0.11.0; before, its advantages were all 0."""
     estimator, answers = values.find_text("algo.advantage.estimator"), values.find_int("rollout.n_samples_per_prompt")
     if estimator not in GROUPED or answers is None or answers > 1:
         return
@@ -270,7 +270,7 @@ def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
 
 
 def precision_unlike_vllm(values: Values) -> Iterator[SettingProblem]:
-    """Check for weights not in bfloat16, vLLM's only dtype: the first transfer of weights refuses them."""
+    """Check for weights not in bfloat16, vLLM's only dtype: the first weight transfer fails."""
     is_known = values.find_text("ds.param_dtype") or (values.model is not None and values.precision != "bf16")
     if is_known and values.precision != "bf16" and values.vllm_gpus != 0:
         message = f"{values.precision} alongside vLLM, whose weights are always bfloat16: "
@@ -304,7 +304,7 @@ CORRECTION_LEVEL = "algo.advantage.is_correction_level"
 
 
 def invalid_correction(values: Values) -> Iterator[SettingProblem]:
-    """Check for clipping of other ratios than the token's, a divergence's lower bound, and three bounds (0.11.2)."""
+    """Check for clipped ratios other than the token's, a lower bound for a divergence, and three bounds (0.11.2)."""
     fields = ("level", "mode", "gating")
     level, mode, gating = (values.find_text(f"algo.advantage.is_correction_{field}") for field in fields)
     if mode == "clip" and (level == "seq" or gating not in ("ratio", None)):

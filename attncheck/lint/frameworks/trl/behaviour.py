@@ -174,7 +174,7 @@ def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check for packing without flash attention: up to 0.22, the collator gives positions only with it."""
+    """Check for packing without flash attention: up to 0.22, the collator passes positions only with it."""
     constraint = reading.find_constraint(constraints.MISSING_POSITIONS)
     if constraint is None and not is_at_least(reading.transformers, PACKED_WITHOUT_FLASH):
         constraint = reading.find_constraint(constraints.UNREAD_POSITIONS)
@@ -224,7 +224,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check for padding_free without packing: rows are not cut to max_length, and since 1.0 it is refused with one."""
+    """Check for padding_free without packing: rows are not truncated to max_length, and since 1.0 both are refused."""
     max_length = reading.settings.get_text("max_length")
     constraint = reading.find_constraint(constraints.PADDING_FREE_MAX_LENGTH)
     if (
@@ -376,7 +376,7 @@ def ulysses_without_positions(reading: LaunchReading) -> Iterator[SettingProblem
 
 
 def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check for a class that requires token types in training: the text collator does not give them."""
+    """Check for a class that requires token types in training: the text collator does not pass them."""
     model = reading.snapshot.model.value if isinstance(reading.snapshot.model, Known) else None
     script = reading.launch.words[0].text.rsplit("/", 1)[-1] if reading.launch.words else ""
     if model is None or reading.trainer != "sft" or "vlm" in script or model.model_type not in TOKEN_TYPES_REQUIRED:
@@ -394,7 +394,7 @@ def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def cut_image_tokens(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check for rows cut at max_length, 1024 by default: image tokens after it are lost."""
+    """Check for rows truncated at max_length, 1024 by default: image tokens after it are lost."""
     constraint = reading.find_constraint(constraints.CUT_IMAGE_TOKENS)
     script = reading.launch.words[0].text.rsplit("/", 1)[-1] if reading.launch.words else ""
     if not constraint or reading.trainer != "sft" or "vlm" not in script or reading.settings.has_any("max_length"):

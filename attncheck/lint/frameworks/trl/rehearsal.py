@@ -75,12 +75,12 @@ OTHER_MODELS = (
     "reward_model_name_or_path",
     "ref_model_name_or_path",
 )
-PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for pictures since
+PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for images since
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of TRL's command, such a script or its file; or why it is not rehearsed."""
+    """Return the scaled-down launch of TRL's command, a script on its trainers or its file; or why there is none."""
     if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
         return f"TRL's {job.trainer} is not rehearsed yet"
     job = resolve_options(launch, job)
@@ -154,7 +154,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
-    """Return whether rows may have pictures: TRL's own program or a script that names their column collates them.
+    """Return whether rows may have images: TRL's own program or a script that names their column collates them.
 
     1.16.0 trainer/sft_trainer.py refuses them with these settings.
     """

@@ -14,7 +14,7 @@ BALANCE, CONVERSATIONS = "data.balance_dp_token", "data.multiturn.enable"
 
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield the problem if the number of ranks or micro-batches changes the loss, or the mask the targets."""
+    """Yield the problem if the loss depends on the number of ranks or micro-batches, or the mask shifts the targets."""
     yield from _find_summed_micro_batches(config, job)
     yield from _find_moved_targets(config)
     size = job.plan.ring_size
@@ -43,7 +43,7 @@ def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProble
 
 
 def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Check whether gradients are those of the sum over a step's micro-batches instead of their mean.
+    """Check whether gradients sum over a step's micro-batches instead of averaging.
 
     Ulysses leaves fewer groups of ranks for a batch, so each group has correspondingly more micro-batches.
     """

@@ -205,7 +205,7 @@ def _models_broken_by_ulysses(
 
 
 def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -> Iterator[SettingProblem]:
-    """Check for a gated delta rule that carries state across the bounds of documents and ranks."""
+    """Check for a gated delta rule that carries state across the boundaries of documents and ranks."""
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None
     name = model.model_type.removesuffix("_text") if model is not None else ""
     ranges = {
@@ -229,7 +229,7 @@ def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -
 
 
 def _packing_without_effect(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Check for requested packing that `fsdp_sft_trainer` does not do."""
+    """Check for requested packing that `fsdp_sft_trainer` does not support."""
     constraint = config.find_constraint(constraints.OLD_SFT_PACKING) if config.is_old_sft else None
     if constraint and config.values.is_on("use_remove_padding") and job.plan.ring_size == 1:
         yield SettingProblem(

@@ -25,7 +25,7 @@ ENGINE_SINCE = "0.7.0"  # the first release with trainer/sft_trainer.py and its 
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of `sft_trainer`, `fsdp_sft_trainer` or `main_ppo`; or why there is none."""
+    """Return the scaled-down launch of `sft_trainer`, `fsdp_sft_trainer` or `main_ppo`; or why it is not rehearsed."""
     if job.trainer != "sft":
         return cut_policy(launch, job, materials)
     if is_old_sft(launch, job):

@@ -1,4 +1,5 @@
-"""Checks that the batch consists of the documents: nothing lost, doubled or truncated, labels on the right tokens."""
+"""Checks that the batch consists of the documents: none is lost, repeated or truncated, and labels are on the right
+tokens."""
 
 import itertools
 from collections import Counter
@@ -157,7 +158,7 @@ def _list_rows(evidence: Evidence) -> list[list[Segment]]:
 
 
 def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
-    """Yield documents that continue with another one's words; in rows cut from a stream, rows' ends are excepted."""
+    """Yield documents that continue with another one's words; ends of rows cut from a stream do not count."""
     words = evidence.step.index.words
     mixed = [
         (first, second)
@@ -172,8 +173,8 @@ def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
     if len(mixed) > max(2, MAX_CUT_SHARE * len(words)):
         first, second = mixed[0]
         yield (
-            f"{len(mixed)} documents continue with another document's words in the middle of a row, the first is "
-            f"document {first.document}, continued with words of {second.document}: documents are mixed"
+            f"{len(mixed)} documents continue with another document's words in the middle of a row, such as words of "
+            f"{second.document} in document {first.document}: documents are mixed"
         )
 
 
@@ -292,7 +293,7 @@ def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
 
 
 def _judge_pictures(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return faults of the placeholders of documents' pictures, and notes."""
+    """Return faults of the placeholders of documents' images, and notes."""
     book = evidence.truth.pictures
     if book is None:
         return [], []
@@ -351,7 +352,7 @@ def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
 
 
 def _name_kind(piece: Piece, evidence: Evidence) -> str:
-    """Return the origin of a piece: a document, or one of a pair's two answers."""
+    """Return the name of a piece's source: a document, or one of a pair's two answers."""
     if evidence.step.objective.preference is None:
         return "a document"
     return "a chosen answer" if is_chosen(piece.segment.document) else "a rejected answer"

@@ -54,7 +54,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _tell_inferred(evidence: Evidence) -> Iterator[str]:
-    """Yield the proof that documents are joined without a boundary: the text of several rows of the user's data."""
+    """Yield evidence that documents are joined without a boundary: several rows of the user's data in one."""
     inferred = [piece for piece in evidence.judged_pieces if piece.segment.inferred]
     if inferred:
         piece = inferred[0]
@@ -66,7 +66,7 @@ def _tell_inferred(evidence: Evidence) -> Iterator[str]:
 
 
 def _tell_whole_rows(evidence: Evidence) -> Iterator[str]:
-    """Yield a line that there is nothing to isolate, if the user's own data may have too long rows."""
+    """Yield a line if there is nothing to isolate, because rows of the user's data may be too long to share one."""
     rows = {(id(piece.call), piece.row) for piece in evidence.judged_pieces}
     if evidence.step.index.is_own and len(rows) == len(evidence.judged_pieces):
         yield "isolation not judged: no row of the batch contains two documents"
@@ -83,7 +83,7 @@ def _tell_weights(evidence: Evidence) -> Iterator[str]:
 
 
 def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return which randomness in the forward pass was turned off: intended by the launch, and perhaps not intended."""
+    """Return what randomness was turned off in the forward pass: intended by the launch, and possibly unintended."""
     rates = evidence.step.calls[0].description["random"]
     unmeant = {name: rate for name, rate in rates.items() if not MEANT.search(name) and not evidence.truth.rate(name)}
     texts = []
@@ -190,7 +190,7 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
 
 
 def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
-    """Yield the hidden states that a document would have with another document's picture of its batch."""
+    """Yield the hidden states that a document would have with another document's image of its batch."""
     book = evidence.truth.pictures
     if book is None or not book.find_documents(piece.tokens):
         return
@@ -203,7 +203,7 @@ def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tens
 
 
 def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
-    """Return the positions that a model computes itself if it is given none: in each slice from 0."""
+    """Return the positions that a model computes if it gets none: each slice starts at 0."""
     if call.places is None:
         return running
     positions = torch.zeros(len(running), dtype=torch.long)

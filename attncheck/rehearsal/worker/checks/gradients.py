@@ -159,7 +159,7 @@ def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: f
 
 
 def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:
-    """Yield a line if labels shifted in slices match the gradients better: a few targets are within rounding."""
+    """Yield a line if labels shifted within slices match the gradients better; rounding may hide a few targets."""
     fault, error = _find_nearest_slice_fault(evidence)
     if error < NEARER * fit.error:
         yield (
@@ -176,7 +176,7 @@ def _find_nearest_slice_fault(evidence: Evidence) -> tuple[str, float]:
 
 
 def _name_scale(evidence: Evidence, scale: float) -> str:
-    """Return the meaning of a factor on all gradients: all possible ones, if several numbers are equal.
+    """Return the possible meanings of a factor on all gradients: several if several numbers equal it.
 
     Ranks are named before batches, because a right differentiated loss is already the mean over batches.
     """
@@ -221,7 +221,7 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
 
 
 def _name_last_layer(errors: Mapping[str, float], limit: float) -> Iterator[str]:
-    """Yield the wrong gradients of the last layer that has any; earlier parts of the model get theirs from it."""
+    """Yield the last layer with wrong gradients, because earlier parts of the model get theirs from it."""
     layers = {name: int(match[1]) for name in errors if (match := LAYER.search(name))}
     wrong = [name for name in layers if not errors[name] <= BEGUN * limit]
     last = max((layers[name] for name in wrong), default=-1)

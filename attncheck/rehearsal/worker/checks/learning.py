@@ -60,7 +60,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:
-    """Return why the launch's optimiser and rate may not lower the loss so soon, "" if they must.
+    """Return why the launch's optimiser and learning rate may not lower the loss in so few steps, "" if they must.
 
     To first order a step lowers the loss by its gradients times its update; later steps do so in proportion to their
     rates.
@@ -126,7 +126,7 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
 
 
 def _floor(evidence: Evidence) -> float:
-    """Return the lowest possible mean loss on these targets: markup costs nothing, words their entropy."""
+    """Return the lowest possible mean loss on these targets: 0 for markup, the entropy of the language for words."""
     if evidence.step.index.is_own or evidence.step.objective.token_loss.by_probability:
         return 0.0  # without a known entropy
     words = targets = 0

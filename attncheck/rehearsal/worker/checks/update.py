@@ -81,7 +81,7 @@ def _tell_drawn(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield a line if the optimisers' parameters have no gradients: others are trained."""
+    """Yield a line if the optimisers' parameters have no gradients, because other parameters are trained."""
     held = sum(update["held"] for update in taken[0].updates)
     reached = any(update["reached"] for record in taken for update in record.updates)
     if held and not reached and any(bool(gradient.any()) for gradient in taken[0].gradients.values()):
@@ -92,7 +92,7 @@ def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_unequal_steps(ranks: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield a line if ranks with equal gradients take different steps, in parameters that each has whole."""
+    """Yield a line if ranks with equal gradients take different steps, in parameters that each rank has whole."""
     first, *others = [{n: value for update in record.updates for n, value in update["gradients"].items()}
                       for record in ranks]  # fmt: skip
     for record, own in zip(ranks[1:], others, strict=True):
@@ -155,7 +155,7 @@ def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
-    """Return faults, and what may be intended, of gradients that other code changes before the step."""
+    """Return faults and possibly intended effects of other code that changes gradients before the step."""
     clipped = _clip_again(record)
     at_step = {name: value for update in record.updates for name, value in update["gradients"].items()}
     held = {name for update in record.updates for name in update["weights"]}

@@ -1,9 +1,9 @@
-"""Checks, with the job's own class, whether pictures and text in one batch equal each document in isolation.
+"""Checks, with the job's own class, whether images and text in one batch equal each document in isolation.
 
-The class in the configuration is built with a small tower. Its documents are text and pictures; some have none. Padded
+The class in the configuration is built with a small tower. Its documents are text and images; some have none. Padded
 and packed rows are compared with each document in isolation (float32, eager): logits, loss, gradients, and the
-gradients of the layers that make a picture's features. A bidirectional mask inside a picture is tested by changing one
-of the picture's tokens inside the decoder: its other tokens must change, and none before it.
+gradients of the layers that make an image's features. A bidirectional mask inside an image is tested by changing one
+of the image's tokens inside the decoder: its other tokens must change, and none before it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ UNSEEN = 1e-6  # relative change of logits of a token that does not attend to th
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare batches of text and pictures with each document in isolation.
+    """Compare batches of text and images with each document in isolation.
 
     The result is "skipped" without a reason for a text model.
     """
@@ -85,7 +85,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 class PictureBed:
-    """The job's class with a small tower, documents of text and pictures, and their results in isolation."""
+    """The job's class with a small tower, documents of text and images, and their results in isolation."""
 
     def __init__(self, testbed: Testbed) -> None:
         self.plan, self.device = testbed.plan, testbed.device
@@ -222,14 +222,14 @@ class PictureBed:
 
     @cached_property
     def picture_parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that a picture passes through, in the order of the layers."""
+        """The names of the parameters that an image passes through, in the order of the layers."""
         picture = next(document.pictures for document in self.documents if document.pictures)
         with watch_parameters(self.model) as names, torch.no_grad():
             self.maker.run_features(self.move(picture), self.model)
         return tuple(names)
 
     def find_broken_paths(self) -> Iterator[str]:
-        """Yield a line if the first layer of a picture's path gets no gradient from the loss."""
+        """Yield a line if the first layer of an image's path gets no gradient from the loss."""
         gradients = self.run_batch(self.make_padded(self.documents)).gradients
         parameters = dict(self.model.named_parameters())
         trained = [name for name in self.picture_parameters if parameters[name].requires_grad]
@@ -244,7 +244,7 @@ class PictureBed:
             yield f"the gradient of {infinite[0]} is not finite in a batch of rows with and without images"
 
     def find_warnings(self) -> Iterator[str]:
-        """Yield a line if the class refuses a batch without pictures; add a note if the tower then has no gradient."""
+        """Yield a line if the class refuses a batch without images; add a note if the tower then has no gradient."""
         texts = [document for document in self.documents if not document.pictures]
         batch = self.make_padded(texts)
         plain = {name: value for name, value in batch.inputs.items() if name != self.types.name}
@@ -262,7 +262,7 @@ class PictureBed:
     # The mask.
 
     def _find_types(self) -> TokenTypes:
-        """Return the token types with which a picture's tokens attend to each other in both directions.
+        """Return the token types with which an image's tokens attend to each other in both directions.
 
         The types are unchanged if the class has no such attention.
         """
@@ -284,7 +284,7 @@ class PictureBed:
         return bool(probe(model, lambda: model(**batch.inputs).logits[0], last)[first] > UNSEEN)
 
     def find_wrong_masks(self) -> Iterator[str]:
-        """Yield a line if a picture's tokens do not attend to each other although their types require it.
+        """Yield a line if an image's tokens do not attend to each other although their types require it.
 
         Also yield a line if they attend to later tokens.
         """
@@ -312,7 +312,7 @@ class PictureBed:
 
 
 def _first_and_last(document: Document) -> tuple[int, int]:
-    """Return the first and the last token of a document's first picture."""
+    """Return the first and the last token of a document's first image."""
     places = document.is_picture.long()
     first = int(places.argmax())
     return first, first + int(places[first:].cumprod(0).sum()) - 1

@@ -87,7 +87,7 @@ def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Dri
 
 
 def _as_outcome(outcome: str) -> Outcome:
-    """Return the outcome by its name; "raised" if only another rank has a reason."""
+    """Return the outcome by its name; "raised" if only another rank gives a reason."""
     known: dict[str, Outcome] = {"skipped": "skipped", "refused": "refused"}
     return known.get(outcome, "raised")
 

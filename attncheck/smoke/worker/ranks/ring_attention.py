@@ -98,7 +98,7 @@ class RingAttention(RankAttention):
     _original_attention: Any = None  # transformers' own function, before the first substitution
 
     def prepare(self, plan: Plan) -> None:
-        """Replace transformers' flash attention by the adapter's with the plan's stride, even repeatedly."""
+        """Replace transformers' flash attention by the adapter's with the plan's stride; may be called repeatedly."""
         missing = ring_package.installed().missing
         if missing:
             raise Refused(missing)
@@ -131,7 +131,7 @@ class RingAttention(RankAttention):
 
     @contextmanager
     def autocast_context(self, testbed: Testbed) -> Iterator[None]:
-        """Compute as the plan says; the adapter requires CUDA's autocast, which emulated kernels also replace."""
+        """Compute as the plan says; the adapter requires CUDA's autocast, which emulated kernels replace as well."""
         with testbed.autocast_context():
             emulated = self.emulated and testbed.plan.precision == "autocast"
             if emulated:
@@ -166,7 +166,7 @@ def _import_unshimmed() -> Any:
 
 
 class Ulysses(RankAttention):
-    """All tokens of some heads on each rank: an all-to-all, SDPA with a mask of the documents, and the way back."""
+    """All tokens of some heads on each rank: an all-to-all, SDPA with a document mask, and the reverse all-to-all."""
 
     title = "ulysses sdpa"
 
