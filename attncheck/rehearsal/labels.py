@@ -107,7 +107,8 @@ def _read_labels(
             return replace(launch, reason=reason)
         report_progress(f"{job.location}: reading labels")
         message = {"task": "attncheck.rehearsal.worker.labels:judge", "stage": folder}
-        event = _ask_worker({**message, "targets": targets}, target)
+        renders = job.framework in RENDERED
+        event = _ask_worker({**message, "targets": targets, "renders": renders}, target)
     if event is None or event.kind != "answer":
         return replace(launch, reason=event.reason if event is not None else "its labels could not be read")
     answer = event.answer

@@ -72,14 +72,15 @@ def list_parts(tokenizer: Any, form: DataForm, has_fields: bool = False) -> froz
     """
     if form not in ("messages", "conversations"):
         return frozenset()
-    question, answer = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+    question, answer = {"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}
     parts = {
-        "system": [{"role": "system", "content": "c"}, question, answer],
+        "system": [{"role": "system", "content": "three"}, question, answer],
         "turns": [question, answer, question, answer],
     }
     if not getattr(tokenizer, "chat_template", None):
         return frozenset(parts)
-    taken = {part for part, messages in parts.items() if _renders(tokenizer, messages)}
+    written = {"system": ("three",)} if has_fields else {}  # other frameworks have their templates
+    taken = {part for part, messages in parts.items() if _renders(tokenizer, messages, written.get(part, ()))}
     taken |= {"thinking"} if "</think>" in str(tokenizer.chat_template) else set()
     if has_fields:
         called: Conversation = (("user", "one"), ("call", "two"), ("tool", "three"), ("assistant", "four"))
