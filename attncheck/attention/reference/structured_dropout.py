@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
+from attncheck.attention.calls.common import compute_gradients
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.reference.structured_common import (
     BackendCall,
@@ -156,7 +157,7 @@ def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor) -> Iterat
     scores = torch.matmul(q, k.repeat_interleave(group, 1).transpose(2, 3)) * case.softmax_scale
     p = torch.softmax(scores.masked_fill(~masks.build_mask(case, inputs.device), -math.inf), -1)
     out = torch.matmul(p * kept / (1.0 - case.dropout), v.repeat_interleave(group, 1)).transpose(1, 2)
-    gradients = torch.autograd.grad(out, leaves, inputs.dout.double()) if case.backward else ()
+    gradients = compute_gradients(out, tuple(leaves), inputs.dout.double()) if case.backward else ()
     for name, want in zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients)):
         got = getattr(outputs, name)
         if got is None:
