@@ -194,6 +194,16 @@ def forget(feature: str, **plain: object) -> Call:
             {"strides": "ctst", "num_kv_heads": 2},
             "with contiguous tensors",
         ),
+        (
+            lambda i: run_correct(i if i.case.layout != "left_padded" else replace(i, v=i.v.roll(1, 1))),
+            {"layout": "left_padded"},
+            "with padding on the right, or with its longest sequence only",
+        ),
+        (
+            lambda i: with_edits(dk=set_at((0, slice(i.case.seqlen_k // 64 * 64, None)), 0.0))(i),
+            {"num_kv_heads": 2},
+            "with lengths that are multiples of 64",
+        ),
     ],
 )
 def test_a_feature_without_which_the_case_is_right_is_named(

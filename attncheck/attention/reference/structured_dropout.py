@@ -86,7 +86,7 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
     total = float(visible.sum()) * kept.shape[0] * kept.shape[1]
     share = float(kept.sum()) / total
     chance = math.sqrt(case.dropout * (1.0 - case.dropout) / total)
-    outliers = list(_list_outliers(kept, visible, share))
+    outliers = list(_list_outliers(kept, visible, 1.0 - case.dropout))
     if not abs(share - (1.0 - case.dropout)) < 6.0 * chance + DROPOUT_STEP:
         return [f"dropout {case.dropout:g} keeps {share:.4g} of the weights, not {1.0 - case.dropout:g}", *outliers], []
     violations: list[str] = []
