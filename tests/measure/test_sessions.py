@@ -184,6 +184,15 @@ def forget(feature: str, **plain: object) -> Call:
     return lambda inputs: eager.BACKEND.run(replace(inputs, case=replace(inputs.case, **plain)), False)  # type: ignore[arg-type]
 
 
+def test_heads_that_are_nearly_equal_are_not_called_swapped() -> None:
+    def blur(x: Tensor) -> Tensor:
+        return x + 0.05 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+
+    run = measure_parity(with_edits(out=lambda x: blur(x.flip(2))), make_case((200,), values="constant_v"))
+    assert judge_run(run).answer == "fail"
+    assert not any(" holds " in line for line in run.pattern), run.pattern
+
+
 @pytest.mark.parametrize(
     ("run", "changes", "expected"),
     [
