@@ -118,7 +118,7 @@ def _length_cases() -> Iterator[Case]:
         yield _dense_case("length", seqlen, **FEW_HEADS, **_head_dim_fields(head_dim))
     yield _dense_case("length", 2048, num_heads=1, num_kv_heads=1, **_head_dim_fields(128))
     yield _dense_case("length", 2047, num_heads=1, num_kv_heads=1, causal=False)
-    yield _dense_case("length", 4096, num_heads=1, num_kv_heads=1)
+    yield _dense_case("length", 3072, num_heads=1, num_kv_heads=1)
     for seqlen in (65, 300, 1023):
         yield from probe_variants(_gqa_case("length", seqlen), "code", "retrieve", "prefix")
     yield from probe_variants(_dense_case("length", 4501, num_heads=1, num_kv_heads=1), "code")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
+from attncheck.attention.calls.common import compute_gradients
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.reference.structured_common import (
     BackendCall,
@@ -85,7 +86,7 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
     total = float(visible.sum()) * kept.shape[0] * kept.shape[1]
     share = float(kept.sum()) / total
     chance = math.sqrt(case.dropout * (1.0 - case.dropout) / total)
-    outliers = list(_list_outliers(kept, visible, share))
+    outliers = list(_list_outliers(kept, visible, 1.0 - case.dropout))
     if not abs(share - (1.0 - case.dropout)) < 6.0 * chance + DROPOUT_STEP:
         return [f"dropout {case.dropout:g} keeps {share:.4g} of the weights, not {1.0 - case.dropout:g}", *outliers], []
     violations: list[str] = []
@@ -156,7 +157,7 @@ def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor) -> Iterat
     scores = torch.matmul(q, k.repeat_interleave(group, 1).transpose(2, 3)) * case.softmax_scale
     p = torch.softmax(scores.masked_fill(~masks.build_mask(case, inputs.device), -math.inf), -1)
     out = torch.matmul(p * kept / (1.0 - case.dropout), v.repeat_interleave(group, 1)).transpose(1, 2)
-    gradients = torch.autograd.grad(out, leaves, inputs.dout.double()) if case.backward else ()
+    gradients = compute_gradients(out, tuple(leaves), inputs.dout.double()) if case.backward else ()
     for name, want in zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients)):
         got = getattr(outputs, name)
         if got is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from attncheck.core.cases import UNBOUNDED, Case
 
-MAX_NAMED = 3  # changes that make a wrong case right; of more, none is its cause
+MAX_NAMED = 4  # changes that make a wrong case right; of more, none is its cause
 MAX_CELLS = 1 << 21  # score entries of a case that is run again, once for each of its features
 TILE = 64
 PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
