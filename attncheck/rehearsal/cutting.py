@@ -23,7 +23,7 @@ from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
-from attncheck.rehearsal.columns import read_columns
+from attncheck.rehearsal.columns import VARIABLE_FOLDER, find_here, read_columns
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
@@ -308,17 +308,15 @@ def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
-    """Return a launch in which files of the same name nearby replace absolute paths of another machine."""
-    places = dict.fromkeys((os.getcwd(), os.path.dirname(os.path.abspath(launch.source.name))))
+    """Return a launch in which nearby files replace paths of another machine, or paths below a variable."""
 
     def find(word: Word) -> Word:
         before, equals, path = word.text.rpartition("=")
-        if not (word.known and path.startswith("/") and "." in os.path.basename(path)) or path.startswith(folder):
+        is_elsewhere = path.startswith(("/", "~/")) if word.known else VARIABLE_FOLDER.match(path)
+        if not is_elsewhere or "." not in os.path.basename(path) or path.startswith(folder):
             return word
-        parts = () if os.path.exists(path) else path.split(os.sep)[1:]
-        tails = [os.path.join(place, *parts[first:]) for first in range(len(parts)) for place in places]
-        here = next(filter(os.path.isfile, tails), None)
-        return replace(word, text=f"{before}{equals}{here}", shell="") if here else word
+        here = find_here(launch, path)
+        return _make_word(word, f"{before}{equals}{here}") if here else word
 
     return replace(launch, whole=tuple(map(find, launch.whole)))
 

@@ -245,6 +245,7 @@ def test_a_script_reads_settings_of_another_release(tmp_path: Path, monkeypatch:
         (["prompt", "labels"], {}),
         (["label", "question_id", "pad_token_id"], {"label": 0, "question_id": 0}),
         (["input", "output"], {"input": "q"}),
+        (["question", "think_answer", "text"], {"think_answer": "a", "text": ""}),
         (["instruction", "input", "output"], {"instruction": ""}),
     ],
 )

@@ -82,12 +82,14 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    answer = {"item": item, "answer": {"parameters": parameters, "remarks": remarks}}
+    answer = {"parameters": parameters, "remarks": remarks, "empty": []}
     if real_data:
-        send(answer)
+        send({"item": item, "answer": answer})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     rows = add_columns(rows, message.get("columns", ()))
+    names = filter(ANSWER_NAME.search, message.get("columns", ()))
+    answer["empty"] = [name for name in names if rows[0].get(name) == ""]
     has_pictures = (folder / multimodal.FOLDER).exists()
     if has_pictures:
         multimodal.lay_pictures(documents, folder)
@@ -97,7 +99,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     elif message.get("pictures") == "tagged":  # the framework knows the column
         rows = [{**row, "images": []} for row in rows]
     save_rows(rows, folder, not has_pictures)
-    send(answer)
+    send({"item": item, "answer": answer})
 
 
 def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True) -> None:
@@ -328,6 +330,7 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
     """Return rows with the fields that a script reads; fields besides the question and the answer stay empty.
 
     Otherwise the first such field has the question's text, and the first that is named like an answer has the answer.
+    Classes and identifiers are numbers.
     """
     if "input" in names and "instruction" not in names:  # the question itself, not what follows an instruction
         rows = [{**row, "input": row["prompt"]} for row in rows]
@@ -336,12 +339,12 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
     own = [name for name in own if name not in numbers]
     for number, row in enumerate(rows if numbers else ()):
         row.update({name: number % 2 if name == "label" else number for name in numbers})
-    answers = [name for name in own if ANSWER_NAME.search(name)]
-    known = set(names) & {*PROMPT_COLUMNS, *ANSWER_COLUMNS, "messages", "text", "conversations", "output"}
+    answers, read = [name for name in own if ANSWER_NAME.search(name)], set(names)
+    asks, tells = read & set(PROMPT_COLUMNS), read & {*ANSWER_COLUMNS, "output"}
     texts: dict[str, str] = {}
-    if own and not known:
-        texts = {name: "prompt" for name in own if name not in answers[:1]}
-        texts = dict(list(texts.items())[:1]) | dict.fromkeys(answers[:1], "completion")
+    if not read & {"messages", "conversations"} and not ("text" in read and not asks):  # a script may make its text
+        texts = {name: "prompt" for name in own[:2] if name not in answers[:1] and not (asks or tells)}
+        texts = dict(list(texts.items())[:1]) | dict.fromkeys(answers[:1] if not tells else (), "completion")
     return [{**{name: row[texts[name]] if name in texts else "" for name in own}, **row} for row in rows]
 
 
@@ -426,6 +429,10 @@ def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary
     """
     messages = make_messages(document, vocabulary)
     prompt, answer = messages[0]["content"], messages[-1]["content"]
+    if form == "steps":
+        words = answer.split()
+        halves = [" ".join(part) for part in (words[: len(words) // 2], words[len(words) // 2 :])]
+        return {"prompt": prompt, "completions": halves, "labels": [True, False]}
     names = {"user": "human", "assistant": "gpt"}
     forms: dict[DataForm, dict[str, Any]] = {
         "messages": {"messages": messages},

@@ -258,7 +258,10 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
     start = "accelerate launch --config_file /root/own/configs/acc.yaml /root/own/train_sft.py --own=/root/none.txt"
     options = f"{TRL.removeprefix('trl sft ')} --per_device_train_batch_size 2"
     command = cut_text(f"{start} {options}\n")[1].command
-    assert f"--config_file {tmp_path}/configs/acc.yaml {tmp_path}/train_sft.py --own=/root/none.txt" in command
+    expected = f"--config_file {tmp_path}/configs/acc.yaml {tmp_path}/train_sft.py --own=/root/none.txt"
+    assert expected in command
+    start = "accelerate launch --config_file ~/own/configs/acc.yaml $ROOT/train_sft.py --own=/root/none.txt"
+    assert expected in cut_text(f"{start} {options}\n")[1].command
 
 
 @pytest.mark.parametrize(
