@@ -45,13 +45,13 @@ class BatchMeasurement:
     layout: str  # "padded", "packing", "padding_free"
     attention: str
     keys: tuple[str, ...] = ()
-    separates: bool = False  # whether the batch says where the documents of a row begin; always True for padded rows
+    separates: bool = False  # whether the batch marks where the documents of a row begin; always True for padded rows
     error: str = ""
 
 
 @dataclass(frozen=True)
 class AccumulationMeasurement:
-    """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 is all of it."""
+    """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 means all of it."""
 
     stage: int  # ZeRO stage
     offload: str  # where the optimizer's state is: "cpu", "" for the device
@@ -80,7 +80,7 @@ class Experiments:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Why nothing is known of a trainer: its undivided batch, its ranks or its padded rows could not be had."""
+        """Why nothing is known about a trainer: its undivided batch, its ranks or its padded rows could not be measured."""
         divisions = ("one batch", "two ranks")
         gradients = (item for item in self.gradients if item.division in divisions and not item.variant)
         batches = (item for item in self.batches if (item.layout, item.attention) == ("padded", "sdpa"))

@@ -24,7 +24,7 @@ PROGRAMS = ("main", "zero", "frameworks", "liger", "ranks")
 EXPERIMENTS = {
     "trainers": ("dividing a batch, the keys of a batch", ""),
     "deepspeed": ("accumulating under ZeRO", "deepspeed"),
-}  # name: title, the package that it needs besides
+}  # name: title, the additional package that it needs
 NEEDED = ("torch", "transformers", "accelerate")
 SECONDS = 240.0  # for all experiments: the first import of torch can take a minute on a cold disk
 NO_ANSWER = "no answer in time"  # of ranks that were stopped; not cached

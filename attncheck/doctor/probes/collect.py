@@ -36,7 +36,7 @@ def collect_snapshot(
     requirements: bool = False,
     keeps_imports: bool = False,
 ) -> Snapshot:
-    """Return what `lanes` observe in the environment of the interpreter `python` (None: the one that runs attncheck).
+    """Return the facts that `lanes` collect in the environment of `python` (None: the interpreter of attncheck).
 
     `documents` maps the names of a model's files to their text, if they were already read. `seconds` is the deadline of
     one import, `selection` the reason this interpreter is examined. `packages` are folders whose packages take

@@ -42,7 +42,7 @@ def describe_machine() -> list[str]:
 
 
 def find_kept_file(stamps: str, request: Mapping[str, object], interpreter: str) -> Path | None:
-    """Return the file of the answers for what `stamps` digests, None if nothing may be kept."""
+    """Return the file that caches the answers for these `stamps`, None if nothing may be kept."""
     folder, machine = cache_folder(os.environ), describe_machine()
     if folder is None or not machine:
         return None
@@ -54,7 +54,7 @@ def find_kept_file(stamps: str, request: Mapping[str, object], interpreter: str)
 
 
 def read_kept(path: Path | None) -> dict[str, ChildResult]:
-    """Return the kept answers by call, nothing if there are none."""
+    """Return the kept answers by call; empty if there are none."""
     with contextlib.suppress(OSError, ValueError):
         if path is not None:
             with path.open("rb") as stream:

@@ -85,7 +85,7 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
 
 
 def find_variants() -> dict[tuple[str, str], Maker]:
-    """Return what makes each installed trainer, by name and variant: "liger", or an objective of TRL."""
+    """Return a function that makes each installed trainer, by name and variant: "liger", or an objective of TRL."""
     makers: dict[tuple[str, str], Maker] = {("transformers", ""): make_plain_trainer}
     if _has("trl"):
         makers["trl", ""] = make_sft_trainer
@@ -99,7 +99,7 @@ def find_variants() -> dict[tuple[str, str], Maker]:
 
 
 def _answer(question: dict[str, Any], measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Return the question with what was measured, or with the error: a package may refuse, and that is an answer."""
+    """Return the question with the measurement, or with the error, because a package's refusal is an answer too."""
     try:
         return {**question, **measure(*arguments)}
     except Exception as error:
@@ -158,7 +158,7 @@ def save_model(folder: str) -> None:
 
 
 def make_model() -> Any:
-    """Return a tiny causal model in float32 without dropout, of a type that any tokenizer goes with."""
+    """Return a tiny causal model in float32 without dropout, of a type that works with any tokenizer."""
     from transformers import MistralConfig, MistralForCausalLM
 
     sizes: dict[str, Any] = {
@@ -393,7 +393,7 @@ def measure_batch(make: Maker, folder: str, layout: str, attention: str) -> dict
 
 
 def separates_documents(batch: dict[str, Any]) -> bool:
-    """Return whether a batch with several documents in a row says where they begin: by positions, lengths or a mask."""
+    """Return whether a batch marks where the documents of a row begin, by positions, lengths or a mask."""
     positions, mask = batch.get("position_ids"), batch.get("attention_mask")
     if positions is not None:
         starts = (positions[..., :-1] == 0) & (positions[..., 1:] == 1)  # padding is all zeros
