@@ -87,7 +87,7 @@ def write_and_exit(writer: ReportWriter, report: Report, verbose: bool, policy: 
 
 
 def exit_code(report: Report, policy: Policy) -> int:
-    """Return the exit code for the most severe finding; if something was lost, it is never the code for success."""
+    """Return the exit code for the most severe finding; if output was lost, it is never the code for success."""
     if report.interrupted:
         return Interrupted.exit_code
     if report.fails(policy.fail_on):

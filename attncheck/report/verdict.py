@@ -48,7 +48,7 @@ def judge_report(report: Report) -> str:
 
 
 def _section_verdict(report: Report) -> str:
-    """Return the verdicts of the sections in one line, or that of a summary that covers the others."""
+    """Return the verdicts of the sections in one line, or the verdict of a section that covers the others."""
     views = load_views(report)
     shown = [pair for pair in views if pair[0].covers] or views
     sentences = filter(None, (view.verdict(report, section) for view, section in shown))
@@ -70,7 +70,7 @@ def _count_rules(report: Report) -> Iterator[str]:
 
 
 def _list_unanswered(report: Report) -> Iterator[str]:
-    """Yield the checks that gave no answer or an incomplete one."""
+    """Yield the checks that gave no result or an incomplete one."""
     for outcome in ("unanswered", "left out"):
         names = dict.fromkeys(question.name for question in report.unanswered if question.outcome == outcome)
         if names:

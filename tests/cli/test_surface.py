@@ -161,7 +161,7 @@ def test_exit_codes(attncheck: Run, argv: tuple[str, ...], code: int) -> None:
         (("doctor", "--lane", "fast"), 2, "--lane 'fast' is not one of static, import, device"),
         (("doctor", "--timeout", "-3"), 2, "--timeout -3 is not a number of seconds"),
         (("doctor", "--python", "/no/such/python"), 2, "cannot start the interpreter /no/such/python: No such file"),
-        (("doctor", "--python", "/bin/true"), 2, "does not answer like a Python interpreter"),
+        (("doctor", "--python", "/bin/true"), 2, "does not behave like a Python interpreter"),
         (("doctor", "--python", "/etc/passwd"), 2, "cannot start the interpreter /etc/passwd: Permission denied"),
         (("explain", "ATN140X"), 2, "did you mean ATN140?"),
         (("explain", "ring-flash-atn-import"), 2, "did you mean ring-flash-attn-import?"),
@@ -170,7 +170,7 @@ def test_exit_codes(attncheck: Run, argv: tuple[str, ...], code: int) -> None:
         (("doctor", "one", "two"), 2, "see `attncheck doctor --help`"),
         (("parity", "--repeat", "x"), 2, "'--repeat'"),
         (("parity", "--seed", "-1"), 2, "'--seed'"),
-        (("bench", "--min-efficiency", "0", "--ring-size", "2"), 2, "--min-efficiency 0 is not more than 0"),
+        (("bench", "--min-efficiency", "0", "--ring-size", "2"), 2, "--min-efficiency must be above 0"),
         (("explain",), 2, "'CODE'"),
     ],
 )

@@ -58,7 +58,7 @@ def _make_filters(findings: Sequence[Finding]) -> Markup:
 def _iter_cards(finding: Finding, repair: RepairSection | None) -> Iterator[Markup]:
     """Yield a finding as a card: first complete, then only its headline."""
     yield _make_card(finding, list(_iter_details(finding, repair)))
-    yield _make_card(finding, [element("p", "its evidence and fixes: in the JSON report", class_="dim")])
+    yield _make_card(finding, [element("p", "its evidence and fixes are in the JSON report", class_="dim")])
 
 
 def _make_card(finding: Finding, details: list[Markup]) -> Markup:

@@ -43,7 +43,7 @@ def adds_one_line(diff: str) -> bool:
 
 
 def verdict(report: Report, section: LintSection) -> str:
-    """Return that nothing was linted; "" if a launch was read."""
+    """Return a verdict if nothing was linted; "" if a launch was read."""
     if any(launch.job.settings for launch in section.launches):
         return ""
     return "nothing was linted: no launch of a known trainer was read"
