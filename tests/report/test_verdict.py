@@ -90,7 +90,7 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
         ),
         (
             report_with(GateSection((Stage("parity", "unanswered", 0, "x"),))),
-            "gate: no answer from parity · unanswered: parity",
+            "gate: no result from parity · unanswered: parity",
         ),
     ],
 )
