@@ -83,6 +83,15 @@ def _run() -> int:
 
         write_stdout(f"attncheck {__version__}\n")
         return CLEAN
+    if sys.argv[1:2] == ["lint"]:
+        from attncheck.cli import answers
+
+        return answers.answer(_run_command)
+    return _run_command()
+
+
+def _run_command() -> int:
+    """Run a command with Typer."""
     try:
         from attncheck.cli.app import app
     except (ImportError, OSError, MemoryError):

@@ -660,7 +660,7 @@ class PolicyOptions:
             max=1,
             help=(
                 "Report a backend that passes but uses more than this share (0 to 1) of its error budget. "
-                "Default: no minimum."
+                "Default: the whole budget."
             ),
         ),
     ] = None

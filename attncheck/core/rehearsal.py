@@ -18,6 +18,7 @@ DataForm = Literal[
     "prompt_completion",
     "instruction",
     "conversations",
+    "steps",  # a prompt, an answer's steps and whether each is right
     "every",
     "preference",  # a prompt, a chosen and a rejected answer, each a list of messages
     "preference_text",  # the same as texts
@@ -26,6 +27,10 @@ DataForm = Literal[
     "prompt_texts",  # the same as a text, under each name that scripts use for it
 ]
 PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text", "rejected_response", "prompts", "prompt_texts")
+# The names under which scripts read a problem, and the answer to it, from a row that is not a list of messages.
+PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
+ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
+TEXT_COLUMNS = frozenset((*PROMPT_COLUMNS, *ANSWER_COLUMNS, "text", "input", "output", "conversations"))
 # What the loss of a step averages. Each mean is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks
@@ -206,6 +211,11 @@ class Materials:
     def json_file(self) -> str:
         """The documents as one JSON array, outside the data's folder because `load_dataset` would read them twice."""
         return os.path.join(os.path.dirname(self.model), "array", "train.json")
+
+    @property
+    def table_file(self) -> str:
+        """The documents as CSV; what is not a text is JSON in it."""
+        return self.json_file.replace(".json", ".csv")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.launchers.options import program_name
+from attncheck.lint.programs.places import describe_moved
 from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
 from attncheck.lint.shell.quoting import quote_on_one_line
@@ -416,7 +417,8 @@ def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:
             raise
         return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))
     entries = parsed_file.entries if not file.host else tuple(map(_forget_expansion, parsed_file.entries))
-    return replace(launch, entries=entries, file=file, notes=(*launch.notes, *parsed_file.notes))
+    moved = describe_moved(path, file.name) if not file.host else ()
+    return replace(launch, entries=entries, file=file, notes=(*launch.notes, *parsed_file.notes, *moved))
 
 
 def _forget_expansion(entry: Setting) -> Setting:

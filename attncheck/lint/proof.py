@@ -90,15 +90,19 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     )
 
 
-def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool) -> Job:
+def leave_out_unproven(
+    job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool, is_own: bool
+) -> Job:
     """Return the job without the names that are unknown only by a guess; a remark lists them.
 
-    A name that no release ever had may be the script's own, unless the framework's own program runs and the tree lists
-    the framework as a requirement (`is_listed`). A name that transformers removed is kept if its version is known.
+    A name that no release ever had may be the script's own, unless the framework's own program runs (`is_own`) and the
+    tree lists the framework as a requirement (`is_listed`). A similar name is a misspelling only of a program's or a
+    release's names that are known. A name that transformers removed is kept if its version is known.
     """
+    is_readable = is_own or release.is_known
 
     def is_kept(unknown: UnknownSetting) -> bool:
-        if unknown.proof or unknown.dropped or unknown.near:
+        if unknown.proof or unknown.dropped or (unknown.near and is_readable):
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
         return is_sure and not _came_later(unknown, job.version) if unknown.now or unknown.since else is_listed

@@ -332,7 +332,9 @@ def _lint_launch(
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         is_listed = starts_own and program is None and is_listed_in(distribution, stated)
-        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known), is_listed)
+        knows_transformers = isinstance(snapshot.version("transformers"), Known)
+        is_own = starts_own or program is not None
+        job = proof.leave_out_unproven(job, release, knows_transformers, is_listed, is_own)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
         job = replace(

@@ -11,6 +11,7 @@ HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to the
 SIZE_STEPS = (64, 32, 16, 8, 4, 2)
 TOKEN_STEPS = (1024, 512, 256, 128, 64, 32, 16)
 TILES = (16, 32, 64, 128)
+LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "negative")
 STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
@@ -60,6 +61,10 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield from (f"{STRIDE_WORDS[letter]} {name}" for name, letter in tensors if letter in STRIDE_WORDS)
     else:
         yield f"{case.strides} strides"
+    if case.layout != "packed":
+        yield "no packed documents"
+    if case.alibi or case.values in LARGE_SCORES or case.probe == "retrieve":
+        yield "large scores"
     if case.dout_exponent < 0:
         yield "a dout far below 1"
     left, right = case.window_size

@@ -26,7 +26,6 @@ from attncheck.workers.scratch import scratch_folder
 
 CODE = "ATN439"
 CONVERSATIONS = 120  # more than the rows of a step contain, even packed ones
-SMALL = "qwen2"  # the model's architecture, which does not affect its labels
 MAX_LINES = 6
 # Frameworks that render a row with the tokenizer's chat template, including its fields for thoughts and tool calls.
 RENDERED = ("trl", "axolotl")
@@ -108,7 +107,8 @@ def _read_labels(
             return replace(launch, reason=reason)
         report_progress(f"{job.location}: reading labels")
         message = {"task": "attncheck.rehearsal.worker.labels:judge", "stage": folder}
-        event = _ask_worker({**message, "targets": targets}, target)
+        renders = job.framework in RENDERED
+        event = _ask_worker({**message, "targets": targets, "renders": renders}, target)
     if event is None or event.kind != "answer":
         return replace(launch, reason=event.reason if event is not None else "its labels could not be read")
     answer = event.answer
@@ -149,14 +149,13 @@ def _prepare(
     cutting.lay_files(cut, materials)
     message = {
         "task": "attncheck.rehearsal.worker.conversations:prepare",
-        "model": SMALL,
         "stage": folder,
         "documents": CONVERSATIONS,
         "form": cut.form,
         "pictures": cut.pictures,
         "seed": request.seed,
-        "dtype": "float32",
         "tokenizer": tokenizer,
+        "as_parquet": materials.parquet_file in (*cut.sets.values(), *cut.options.values()),
         "has_fields": framework in RENDERED,
     }
     event = _ask_worker(message, target)

@@ -184,6 +184,15 @@ def forget(feature: str, **plain: object) -> Call:
     return lambda inputs: eager.BACKEND.run(replace(inputs, case=replace(inputs.case, **plain)), False)  # type: ignore[arg-type]
 
 
+def test_heads_that_are_nearly_equal_are_not_called_swapped() -> None:
+    def blur(x: Tensor) -> Tensor:
+        return x + 0.05 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+
+    run = measure_parity(with_edits(out=lambda x: blur(x.flip(2))), make_case((200,), values="constant_v"))
+    assert judge_run(run).answer == "fail"
+    assert not any(" holds " in line for line in run.pattern), run.pattern
+
+
 @pytest.mark.parametrize(
     ("run", "changes", "expected"),
     [
@@ -193,6 +202,16 @@ def forget(feature: str, **plain: object) -> Call:
             lambda i: run_correct(i if i.v.is_contiguous() else replace(i, v=i.v.roll(1, 1))),
             {"strides": "ctst", "num_kv_heads": 2},
             "with contiguous tensors",
+        ),
+        (
+            lambda i: run_correct(i if i.case.layout != "left_padded" else replace(i, v=i.v.roll(1, 1))),
+            {"layout": "left_padded"},
+            "with padding on the right, or with its longest sequence only",
+        ),
+        (
+            lambda i: with_edits(dk=set_at((0, slice(i.case.seqlen_k // 64 * 64, None)), 0.0))(i),
+            {"num_kv_heads": 2},
+            "with lengths that are multiples of 64",
         ),
     ],
 )

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from attncheck.agree.worker import scoring
 from attncheck.agree.worker.hypotheses import Context, Variant
-from attncheck.agree.worker.models import Sample, apply_override, read_config
+from attncheck.agree.worker.models import Sample, apply_override, gather, read_config, rms
 from attncheck.agree.worker.routes import score_shifted
+from attncheck.agree.worker.transforms import split
 from attncheck.agree.worker.weights import load_from, name_differences
 
 ENDINGS = range(1, 7)  # tokens of a generation prompt
@@ -31,10 +32,14 @@ FP8_MAX = 448.0  # the largest float8_e4m3fn
 QUANTISED_SHARE = 0.9  # that must be explained: scales and groups of engines vary
 TESTED_KEYS = 8  # keys of a large model that are tried: each takes long
 NO_SINK = -1e4  # an attention sink without weight
+CACHE_BLOCK = 16  # tokens of a block of vLLM's prefix cache
 
 
-def iter_variants(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
-    """Yield the possible variants of a side's model, the cheapest first; `off` marks samples that it gets wrong."""
+def iter_variants(context: Context, off: Sequence[bool], observed: Tensor) -> Iterator[Variant]:
+    """Yield the possible variants of a side's model, the cheapest first.
+
+    `off` marks the samples that it gets wrong, and `observed` are its log-probabilities.
+    """
     yield from _iter_folder_variants(context)
     yield from _iter_layouts(context)
     yield from _iter_inputs(context)
@@ -42,6 +47,9 @@ def iter_variants(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
     yield from _iter_truncations(context, off)
     yield from _iter_configurations(context)
     yield from _iter_weights(context)
+    yield from _iter_modules(context)
+    yield from _iter_orders(context)
+    yield from _iter_other_prompts(context, observed)
     yield from _iter_quantised(context)
 
 
@@ -318,6 +326,45 @@ def _iter_truncations(context: Context, off: Sequence[bool]) -> Iterator[Variant
             )
 
 
+def _iter_other_prompts(context: Context, observed: Tensor) -> Iterator[Variant]:
+    """Yield prompts of other rows, whole or only their first block: each sample has the one that fits it best."""
+    if is_large(context):
+        return
+    values = split(observed, context.samples)
+
+    def measure(place: int, logits: Tensor) -> float:
+        return rms(values[place] - gather(logits / context.rollout.temperature, context.samples[place].response))
+
+    def compute(block: int | None) -> list[Tensor]:
+        best = list(context.exact)
+        for donor in dict.fromkeys(own.prompt for own in context.samples):
+            changed = [
+                own
+                if block and min(len(donor), len(own.prompt)) <= block
+                else replace(own, prompt=donor[:block] + rest)
+                for own in context.samples
+                for rest in [own.prompt[block:] if block else ()]
+            ]
+            best = [
+                min(pair, key=partial(measure, place))
+                for place, pair in enumerate(zip(best, context.score(samples=changed), strict=True))
+            ]
+        return best
+
+    yield Variant(
+        "prompts-mixed",
+        "responses follow the prompts of other rows",
+        "keep each response with its prompt (repeat prompts in the order in which the engine answers them)",
+        partial(compute, None),
+    )
+    yield Variant(
+        "prefix-of-another-prompt",
+        f"the first {CACHE_BLOCK} tokens of prompts are those of another prompt: a block of a prefix cache is reused",
+        "switch prefix caching off (vLLM: enable_prefix_caching=False), or correct the key of its blocks",
+        partial(compute, CACHE_BLOCK),
+    )
+
+
 def _iter_configurations(context: Context) -> Iterator[Variant]:
     """Yield variants of the model's class without one of its features, or with another value of it."""
     config = read_config(context.folder)
@@ -329,6 +376,10 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
         full = ["full_attention" if name == "sliding_attention" else name for name in types or ()]
         if types:
             changes.append(("window", f"the window of {window} tokens is not applied", "layer_types", full))
+            moved = [*types[1:], types[0]]
+            changes.append(
+                ("window", f"the window of {window} tokens is applied in other layers", "layer_types", moved)
+            )
         else:
             changes.append(("window", f"the window of {window} tokens is not applied", "sliding_window", None))
         changes += [
@@ -341,8 +392,7 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
             changes.append(("softmax-scale", "attention scores are divided by the square root of head_dim", key, scale))
     layers = getattr(config, "num_hidden_layers", 1)
     changes.append(("layers", "the last layer is skipped", "num_hidden_layers", layers - 1))
-    is_large = next(context.model.parameters()).dtype != torch.float64
-    changes += islice(_iter_other_values(context.model, config), TESTED_KEYS if is_large else None)
+    changes += islice(_iter_other_values(context.model, config), TESTED_KEYS if is_large(context) else None)
     for name, message, key, value in changes:
         yield Variant(
             f"{name}:{key}={json.dumps(value)}",
@@ -487,6 +537,73 @@ def _name_group(name: str) -> str:
     return re.sub(r"^[qk]_", "query_key_", f"{module}.{own}") if own == "weight" else own
 
 
+def _iter_modules(context: Context) -> Iterator[Variant]:
+    """Yield variants in which one kind of module adds nothing, or returns its input."""
+    kinds: dict[str, list[Any]] = {}
+    for name, module in context.model.named_modules():
+        inner = re.split(r"\.\d+\.", name, maxsplit=1)[1:]
+        if inner and not isinstance(module, torch.nn.Linear) and any(True for _ in module.parameters()):
+            kinds.setdefault(re.sub(r"\d+", "*", inner[0]), []).append(module)
+
+    def leave_out(module: Any, given: Any, output: Any) -> Any:
+        return torch.zeros_like(output) if torch.is_tensor(output) else (torch.zeros_like(output[0]), *output[1:])
+
+    def pass_on(module: Any, given: Any, output: Any) -> Any:
+        if not given or given[0].shape != output.shape:
+            raise ValueError("its output has another shape than its input")
+        return given[0]
+
+    def register(model: Any, modules: Sequence[Any], hook: Callable[..., Any]) -> list[Any]:
+        return [module.register_forward_hook(hook) for module in modules]
+
+    for kind, modules in kinds.items():
+        for hook, text in ((leave_out, "are left out"), (pass_on, "return their input")):
+            yield Variant(
+                f"modules:{kind}:{hook.__name__}",
+                f"the modules {kind} {text}",
+                f"use a release of the engine that computes {kind}, or let both sides leave it out",
+                partial(context.score, partial(register, modules=modules, hook=hook)),
+            )
+
+
+def _iter_orders(context: Context) -> Iterator[Variant]:
+    """Yield other orders of the rows of queries and keys: of heads, and of the pairs that RoPE rotates."""
+    config = read_config(context.folder)
+    heads, size = config.num_attention_heads, getattr(config, "head_dim", None) or 0
+    size = size or config.hidden_size // heads
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    whole = list(range(size))
+
+    def change(model: Any, order: Sequence[int], inner: Sequence[int]) -> None:
+        for module in [own for own in model.modules() if hasattr(own, "q_proj") and hasattr(own, "k_proj")]:
+            for name in ("q_proj", "k_proj", "q_norm", "k_norm"):
+                for own in getattr(module, name, torch.nn.Identity()).parameters():
+                    parts = own.view(-1, size, *own.shape[1:])
+                    rows = order if len(parts) == heads and name[0] == "q" else range(len(parts))
+                    own.copy_(parts[list(rows)][:, inner].reshape(own.shape))
+            weight = module.o_proj.weight
+            weight.copy_(weight.view(len(weight), heads, size)[:, list(order)].reshape(weight.shape))
+
+    even = [*whole[::2], *whole[1::2]]
+    heads_order = sorted(range(heads), key=lambda head: (head % shared, head))
+    for name, text, order, inner in (
+        ("heads-shared", "query heads take turns in sharing a key head, instead of neighbours", heads_order, whole),
+        ("rope-pairs", "RoPE rotates neighbours instead of halves of head_dim", range(heads), even),
+        (
+            "rope-pairs",
+            "RoPE rotates halves of head_dim instead of neighbours",
+            range(heads),
+            [even.index(i) for i in whole],
+        ),
+    ):
+        yield Variant(
+            f"{name}:{text[:25]}",
+            text,
+            "write the rows of q_proj and k_proj in the order that the engine's class expects",
+            partial(context.score, partial(change, order=order, inner=inner)),
+        )
+
+
 def _iter_quantised(context: Context) -> Iterator[Variant]:
     """Yield variants with a cache or weights of fewer bits."""
     from transformers import DynamicCache
@@ -543,6 +660,11 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
             ("engine",),
             QUANTISED_SHARE,
         )
+
+
+def is_large(context: Context) -> bool:
+    """Whether the model is too large for exact values in float64, and for many hypotheses."""
+    return bool(next(context.model.parameters()).dtype != torch.float64)
 
 
 def _round(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -144,7 +144,8 @@ def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator
         torch.nn.functional.normalize(x.float().transpose(0, dim).reshape(count, -1), dim=-1) for x in (got, want)
     )
     best, holder = (got_rows @ want_rows.T).max(-1)
-    pairs = [(i, int(holder[i])) for i in range(count) if int(holder[i]) != i and float(best[i]) > 0.98]
+    own = (want_rows * want_rows[holder]).sum(-1)  # nearly equal results cannot be distinguished
+    pairs = [(i, int(holder[i])) for i in range(count) if float(best[i]) > 0.98 and float(own[i]) < 0.9]
     if pairs:
         yield "; ".join(f"{noun} {i} holds {noun} {other}'s result" for i, other in pairs[:3])
 

@@ -34,6 +34,7 @@ GPU_SETTINGS = (
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb", "fused")
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 OWN_OPTION = re.compile(r"\w+\.(\w+)")
+COMPOSED = ("hydra", "omegaconf")
 OFF_VALUES = ("false", "0", "no", "off", "none", "null", "", "[]")
 ON_VALUES = ("true", "1", "yes", "on", "")
 
@@ -151,7 +152,12 @@ def misses_program(launch: Launch) -> bool:
 
 
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that the user's own script takes: those in the command, and those found in its source."""
+    """Return the settings that the user's own script takes: those in the command, and those found in its source.
+
+    One that composes its settings from files takes all of them in its process.
+    """
+    if launch.program is not None and launch.program.style in COMPOSED:
+        return dict(sets)
     written = {entry.name for entry in launch.entries} | set(find_options(launch, tuple(sets)))
     options = launch.program.options if launch.program is not None else {}
     taken = {name.replace("-", "_") for name in options}

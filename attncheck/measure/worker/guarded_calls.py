@@ -46,7 +46,9 @@ def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs
         results = ((f"the {name} of an earlier call", getattr(earlier, name)) for name in names)
         guarded += ((name, x, _remember(x)) for name, x in results if x is not None)
     if not inputs.case.dropout:
-        torch.manual_seed(GUARD_SEED)
+        torch.default_generator.manual_seed(GUARD_SEED)  # torch.manual_seed formats the stack for each other device
+        if inputs.device == "cuda":
+            torch.cuda.manual_seed(GUARD_SEED)
     masks.watchers.append(guard)
     try:
         result = call(inputs)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from attncheck.core.cases import UNBOUNDED, Case
 
-MAX_NAMED = 3  # changes that make a wrong case right; of more, none is its cause
+MAX_NAMED = 4  # changes that make a wrong case right; of more, none is its cause
 MAX_CELLS = 1 << 21  # score entries of a case that is run again, once for each of its features
+TILE = 64
 PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
     ("without the window", {"window_size": (UNBOUNDED, UNBOUNDED)}),
     ("without chunks", {"attention_chunk": 0}),
@@ -39,6 +40,10 @@ def simplify(case: Case) -> Iterator[tuple[str, Case]]:
         yield "with one kv head", replace(case, num_heads=case.num_heads // case.num_kv_heads, num_kv_heads=1)
     if case.num_heads > case.num_kv_heads:
         yield "with one head for each kv head", replace(case, num_heads=case.num_kv_heads)
+    if case.layout == "left_padded":
+        yield "with padding on the right", replace(case, layout="right_padded")
+    tiled_q, tiled_k = (tuple(-(-n // TILE) * TILE for n in lengths) for lengths in (case.seqlens_q, case.seqlens_k))
+    yield f"with lengths that are multiples of {TILE}", replace(case, seqlens_q=tiled_q, seqlens_k=tiled_k)
     longest = max(range(len(case.seqlens_q)), key=lambda index: case.seqlens_q[index])
     q, k = case.seqlens_q[longest], case.seqlens_k[longest]
     yield "with its longest sequence only", replace(case, layout="dense", seqlens_q=(q,), seqlens_k=(k,))

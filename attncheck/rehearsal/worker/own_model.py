@@ -13,7 +13,6 @@ from typing import Any
 
 from attncheck.rehearsal.worker.vocabulary import Vocabulary, WordsNotFound, find_vocabulary
 from attncheck.smoke.worker.models.architectures import Unbuildable
-from attncheck.smoke.worker.models.randomness import find_rates
 
 WEIGHTS = (".safetensors", ".bin")
 LARGE = (*WEIGHTS, ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ckpt")  # files that are linked
@@ -130,14 +129,22 @@ def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
         _forget_code(folder)
 
 
-def load_tokenizer(name: str, folder: Path) -> Any:
-    """Return the tokenizer in a folder. Raises `Unbuildable` if there is none, or if it has no EOS token."""
-    from transformers import AutoTokenizer
+def load_tokenizer(name: str, folder: Path, from_file: bool = False) -> Any:
+    """Return the tokenizer in a folder. Raises `Unbuildable` if there is none, or if it has no EOS token.
 
+    With `from_file` it is of the class that reads `tokenizer.json`, if that knows the EOS token, instead of the class
+    that a job gets. Its import does not import torch.
+    """
+    import transformers
+
+    is_file = from_file and (folder / "tokenizer.json").exists()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        chosen = transformers.PreTrainedTokenizerFast if is_file else transformers.AutoTokenizer
+        tokenizer = chosen.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise Unbuildable(f"the tokenizer of {name} cannot be read: {_first_line(error)}") from None
+    if is_file and tokenizer.eos_token_id is None:
+        return load_tokenizer(name, folder)
     if tokenizer.eos_token_id is None:
         raise Unbuildable(f"the tokenizer of {name} has no eos_token, which documents need")
     return tokenizer
@@ -167,6 +174,8 @@ def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
     Raises `Unbuildable` if transformers does not know the model without the model's own code.
     """
     from transformers import AutoConfig
+
+    from attncheck.smoke.worker.models.randomness import find_rates
 
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

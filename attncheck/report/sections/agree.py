@@ -75,7 +75,7 @@ def _describe_result(model: AgreedModel) -> Iterator[str]:
     if layers:
         yield f"{model.routes_differ:.1%} of tokens go to different experts, in {differing} of {layers} layers"
     for cause in model.causes:
-        yield f"{cause.side}: {cause.text} (explains {cause.explained:.1%})"
+        yield f"{cause.side}: {cause.text}" + (f" (explains {cause.explained:.1%})" if cause.explained else "")
 
 
 def verdict(report: Report, section: AgreeSection) -> str:

@@ -26,7 +26,7 @@ def blocks(report: Report, section: UpgradeSection) -> Iterator[Block]:
         *(("ok", "fixed", describe_effect(effect)) for effect in section.fixes),
         *(("-", "refuted", text) for text in section.refuted),
         *(("-", "unknown", text) for text in section.unknown),
-        *(("lost", "lost", text) for text in section.lost),
+        *(("lost", "lost", text) for text in section.lost if not text.startswith(NOT_KNOWN)),
     ]
     if stages or lines:
         yield Items((*stages, *lines), ("", "part", "outcome"))

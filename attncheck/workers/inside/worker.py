@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
-REQUIRED = ("torch", "packaging", "transformers")  # the first missing one is reported
+REQUIRED = ("torch", "packaging", "transformers", "tokenizers")  # the first missing one is reported
 
 
 def main(out: int) -> None:

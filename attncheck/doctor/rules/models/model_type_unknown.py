@@ -46,7 +46,7 @@ def _list_fixes(snapshot: Snapshot, model_type: str) -> Iterator[Fix]:
         yield Fix("if this is the right type", "edit", f'config.json: "model_type": "{similar}"')
     else:
         text = f"look for a release after {model_types.LAST_READ}, or for the model's own code (auto_map)"
-        yield Fix("no known release has it", "advice", text)
+        yield Fix(f"no known release has it: {text}", "advice", "")
 
 
 RULE = Rule("ATN302", "error", check)

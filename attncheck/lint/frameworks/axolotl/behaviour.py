@@ -10,7 +10,7 @@ from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.lint.fields import DROP, SettingProblem, get_nested, is_true, read_requirements
 from attncheck.lint.frameworks.axolotl import constraints, naming
 from attncheck.lint.frameworks.axolotl import tables as axolotl
-from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
+from attncheck.lint.frameworks.axolotl.values import AxolotlReading
 
 TRAINER_REFUSES_FLASH_SINCE = "4.56.0"  # transformers trainer.py:3882-3889; 4.55.4 has no such check
 EIGHT_BIT_OPTIMIZERS = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
@@ -18,12 +18,12 @@ EIGHT_BIT_OPTIMIZERS = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
 PATCHED_SINCE = {"qwen3_next": "0.13.1", "qwen3_5": "0.15.0", "qwen3_5_moe": "0.15.0"}
 
 
-def find_problems(settings: AxolotlSettings) -> tuple[SettingProblem, ...]:
+def find_problems(settings: AxolotlReading) -> tuple[SettingProblem, ...]:
     """Return the problems that the release has with the settings."""
     return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(settings))
 
 
-def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def packing_leaks(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for packing that keeps the attention mask: transformers then lets documents attend to each other."""
     if not settings.packed or settings.isolates_documents or settings.is_on("rl"):
         return
@@ -43,7 +43,7 @@ def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     )
 
 
-def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def packing_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check sample packing with preference or reinforcement learning; batch flattening with packing or no varlen."""
     rl = settings.get("rl")
     if settings.packed and rl:
@@ -74,13 +74,13 @@ def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
 
 
-def _takes_cu_seqlens(settings: AxolotlSettings) -> bool:
+def _takes_cu_seqlens(settings: AxolotlReading) -> bool:
     if not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
         return "flash_attention" in settings.attention_flags
     return settings.implementation.split(":")[0].split("@")[0].strip() in axolotl.ISOLATING_IMPLEMENTATIONS
 
 
-def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def context_parallel_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check the ring with an implementation other than flash_attention_2, or with several packed rows."""
     if settings.ring_size < 2 or settings.is_on("use_glm_dsa_kernels"):
         return
@@ -133,7 +133,7 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
     yield from _ring_refused_by_trainer(settings, name)
 
 
-def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[SettingProblem]:
+def _ring_refused_by_trainer(settings: AxolotlReading, name: str) -> Iterator[SettingProblem]:
     """Check for a transformers newer than the release pins: its trainer accepts only sdpa with context parallelism."""
     if not settings.has_version("transformers", TRAINER_REFUSES_FLASH_SINCE):
         return
@@ -150,7 +150,7 @@ def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[S
     )
 
 
-def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def _ring_function_problems(settings: AxolotlReading) -> Iterator[SettingProblem]:
     if settings.ring_function not in ("varlen_llama3", "batch_ring"):
         yield from settings.setting_problem(
             "refuses",
@@ -170,7 +170,7 @@ def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProble
         )
 
 
-def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def liger_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for Liger kernels that sequence or tensor parallelism refuses."""
     liger_fields = [
         name for name in settings.parsed_values if name.startswith("liger_") and is_true(settings.parsed_values[name])
@@ -192,7 +192,7 @@ def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
                 )
 
 
-def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def cross_entropy_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for cut cross-entropy without half precision, or with another chunked loss."""
     if not settings.has_plugin("cut_cross_entropy") or get_nested(settings.parsed_values, "cut_cross_entropy") is False:
         return
@@ -215,7 +215,7 @@ def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]
         )
 
 
-def tensor_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def tensor_parallel_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for tensor parallelism with an 8-bit optimiser."""
     optimizer, size = settings.get("optimizer"), settings.get_int("tensor_parallel_size")
     if size > 1 and optimizer in EIGHT_BIT_OPTIMIZERS:
@@ -228,7 +228,7 @@ def tensor_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProble
         )
 
 
-def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def unsupported_gpus(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for fp8 and sage attention on GPUs without them, and packed sdpa in bfloat16 below Hopper (a warning)."""
     capabilities = settings.compute_capabilities
     if not capabilities:
@@ -260,7 +260,7 @@ def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
 
 
-def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def flash_4_replaces(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check whether FlashAttention 4 replaces flash_attention_2: it does if it is installed and the GPU supports it."""
     if uses_flash_4(settings):
         message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed and supports this GPU"
@@ -276,7 +276,7 @@ def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
 
 
-def uses_flash_4(settings: AxolotlSettings) -> bool:
+def uses_flash_4(settings: AxolotlReading) -> bool:
     """Return whether FlashAttention 4 replaces the requested implementation (flash_attn_4.py:120, `fa4_usable`)."""
     replaceable = settings.implementation in ("flash_attention_2", "flash_attention_3")
     if not replaceable or not settings.is_at_least(axolotl.FLASH_4_SINCE):
@@ -287,7 +287,7 @@ def uses_flash_4(settings: AxolotlSettings) -> bool:
     return settings.is_installed("flash-attn-4") and bool(majors) and majors <= {9, 10, 11}
 
 
-def recurrent_layers_leak(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def recurrent_layers_leak(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check recurrent layers with packed rows: axolotl patches three families; in others documents leak."""
     model = settings.model
     if not settings.packed or model is None:
@@ -309,7 +309,7 @@ def recurrent_layers_leak(settings: AxolotlSettings) -> Iterator[SettingProblem]
         )
 
 
-BEHAVIOURS: tuple[Callable[[AxolotlSettings], Iterator[SettingProblem]], ...] = (
+BEHAVIOURS: tuple[Callable[[AxolotlReading], Iterator[SettingProblem]], ...] = (
     naming.implementation_named_twice,
     naming.unknown_implementation,
     naming.several_booleans,

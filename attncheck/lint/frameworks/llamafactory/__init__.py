@@ -90,7 +90,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=reading.stage,
         plan=_build_plan(reading),
-        model=settings.get_text("model_name_or_path") or "",
+        model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=tuple(

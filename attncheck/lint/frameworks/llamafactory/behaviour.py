@@ -100,7 +100,7 @@ class LaunchReading:
         packing = self.settings.get_text("packing")
         if self.stage not in ("sft", "pt"):
             return False
-        return self.neat_packing or (self.settings.is_on("packing") if packing is not None else self.stage == "pt")
+        return self.neat_packing or (self.settings.is_on("packing") if packing else self.stage == "pt")
 
     @property
     def batch(self) -> int:
@@ -318,7 +318,7 @@ def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `pure_bf16` with ZeRO-3, according to DeepSpeed's file, or to its name if it could not be read."""
-    file = (reading.settings.get_text("deepspeed") or "").rsplit("/", 1)[-1]
+    file = (reading.settings.get_text("deepspeed")).rsplit("/", 1)[-1]
     stage = read_zero_stage(reading.launch)
     is_zero_3 = stage == 3 if stage is not None else re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file) is not None
     constraint = reading.find_constraint(constraints.PURE_BF16_WITH_ZERO_3)

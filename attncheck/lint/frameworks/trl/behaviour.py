@@ -94,7 +94,7 @@ class LaunchReading:
     @property
     def implementation(self) -> str:
         """The implementation in the settings; "" for the model's default."""
-        return self.settings.get_text("attn_implementation") or ""
+        return self.settings.get_text("attn_implementation")
 
     @property
     def isolates_documents(self) -> bool:
@@ -202,7 +202,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
     if reading.parallelism.scheme == "torch":
         return
     rows = max(reading.settings.get_int("per_device_train_batch_size", 8), 1)
-    is_unlimited = reading.settings.has_any("max_length") and reading.settings.get_text("max_length") is None
+    is_unlimited = reading.settings.has_any("max_length") and not reading.settings.get_text("max_length")
     length = reading.settings.get_int("max_length", 1024) * rows
     size = f"all {rows} documents of a batch, squared" if is_unlimited else f"{length} × {length}"
     silent, warned = (
@@ -251,7 +251,7 @@ def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProble
         constraint
         and reading.packed
         and reading.settings.has_any("max_length")
-        and reading.settings.get_text("max_length") is None
+        and not reading.settings.get_text("max_length")
     ):
         yield SettingProblem(
             "refuses",
