@@ -26,7 +26,7 @@ LEGAL = {
     "stream": r"rows with 900 of 900 documents",
     "stream_without_end": r"rows with \d+ of 900 documents",
     "mixture": r"3 data sets are loaded and have the same rows here",
-    "held_out": r"810 rows with 810 of 900 documents, an epoch draws 810 of these; 90 are in no row",
+    "held_out": r"810 rows with 810 of 900 documents, of which an epoch draws 810; 90 are in no row",
 }
 WARNED = {"replacement": r"in one epoch the sampler draws \d+ documents more than once and \d+ of 900 never"}
 EVERY_TIME = (
