@@ -203,7 +203,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "openrlhf.models.actor\naction_log_probs = log_probs[:, -action_mask.shape[1] :] * action_mask.float()\n"
         "action_log_probs = log_probs.roll(-1, 1)[:, -action_mask.shape[1] :] * action_mask.float()",
         "ATN433",
-        "each token has that of the token after it",
+        "each token has the value of the token after it",
     ),
     "openrlhf-ppo-sign": (
         "openrlhf-ppo",
@@ -275,7 +275,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "verl.workers.utils.padding\nresponse_list.append(F.pad(values[seq_offset - resp_len - 1 : seq_offset - 1]\n"
         "response_list.append(F.pad(values[seq_offset - resp_len : seq_offset]",
         "ATN433",
-        "each token has that of the token after it",
+        "each token has the value of the token after it",
     ),
     "openrlhf-ring-not-entered": (
         "openrlhf-ring",
