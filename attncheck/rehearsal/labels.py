@@ -32,7 +32,7 @@ RENDERED = ("trl", "axolotl")
 TARGET_TEXTS = {
     "all": "every token of a document",
     "assistant": "the answers alone",
-    "last": "the last answer of each conversation alone",
+    "last": "only the last answer of each conversation",
     "labelled": "the tokens that its script labels",
 }
 
@@ -132,7 +132,7 @@ def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tu
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if name and "known" in files.find_model_folder(name):
         return (os.path.abspath(name) if os.path.isdir(name) else name), ()
-    remark = f"{name or 'the model'} is not available locally: a tokenizer with a plain chat template replaces its own"
+    remark = f"{name or 'the model'} is not available locally: a tokenizer with a plain chat template is used instead"
     return "", (f"{remark} (--template FOLDER names another)",)
 
 
@@ -207,5 +207,5 @@ def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:
     counts = tuple(f"{count.role}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts)
     for problem in launch.problems:
         evidence = (f"the launch should learn {launch.targets}", *counts)[:MAX_LINES]
-        fix = Fix("look at the marked rows", "advice", "attncheck labels -v LAUNCH")
+        fix = Fix("check the marked rows", "advice", "attncheck labels -v LAUNCH")
         yield engine.make_finding_by_code(CODE, Problem(problem, evidence, (fix,), f"{name}: {problem.split(':')[0]}"))

@@ -242,7 +242,7 @@ def test_answers_of_other_conversations_are_named(stage: Stage) -> None:
         rows.append(
             stage.read(row.tokens[:start] + other.tokens[following:], row.labels[:start] + other.labels[following:])
         )
-    assert stage.judge(rows) == ["6 answers follow the prompt of another conversation"]
+    assert stage.judge(rows) == ["6 answers follow another conversation's prompt"]
 
 
 @pytest.mark.parametrize(

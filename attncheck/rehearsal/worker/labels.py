@@ -86,7 +86,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
 
 def read_placeholders(path: Path) -> set[int]:
-    """Return the tokens of a configuration that features of pictures, video or sound replace."""
+    """Return the tokens of a configuration that features of images, video or sound replace."""
     document = json.loads(path.read_text()) if path.exists() else {}
     fields = (f"{kind}_token_{ending}" for kind in PLACED for ending in ("id", "index"))
     return {document[name] for name in fields if isinstance(document.get(name), int)}
@@ -168,7 +168,7 @@ class TurnFinder:
             number
             for number, (conversation, role, turn) in enumerate(self.turns)
             if conversation in kept and role in ("user", "assistant") and turn[:BEGINNING] not in text
-            # What is behind the last turn may have been cut off before rows were packed.
+            # Text after the last turn may have been truncated before rows were packed.
             if min(kept[conversation]) < number and (number < max(kept[conversation]) or len(kept) == 1)
         }
         row.dropped = {
@@ -197,7 +197,7 @@ def strip_blanks(text: str) -> str:
 def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Collection[int] = ()) -> None:
     """Give each token of a row its role, and record its turns and the starts of later documents.
 
-    `placeholders` are the tokens that features of pictures replace.
+    `placeholders` are the tokens that features of images replace.
     """
     special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
     row.turns = list(finder.find(row))
@@ -207,7 +207,7 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
     for number, (conversation, _, stop, role) in enumerate(row.turns):
         following = row.turns[number + 1] if number + 1 < len(row.turns) else None
         limit = following[1] if following is not None else len(row.tokens)
-        # Markup closes a call within its turn, and text may precede the end token.
+        # Markup closes a call within its turn, and text may precede the EOS token.
         near = special if role != "call" else set()
         end = next(
             (
@@ -236,7 +236,7 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
 
 
 def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
-    """Move the label of an answer's end from the next turn's first token to the end token, if there is one.
+    """Move the label of an answer's end from the next turn's first token to the EOS token, if there is one.
 
     LLaMA-Factory's templates with `efficient_eos` have the end predicted where another turn begins (0.9.5
     data/processor/supervised.py).
@@ -247,12 +247,12 @@ def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
 
 
 def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
-    """Return whether the answer continues after this part, which was a thought."""
+    """Return whether the answer continues after this part, because this part was a thought."""
     return role == "thinking" and following is not None and following[0] == conversation
 
 
 def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
-    """Return the start of a packed document: after the end tokens and line ends of the previous one."""
+    """Return the start of a packed document: after the EOS tokens and line breaks of the previous one."""
     ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
     while place < limit and (row.tokens[place] in ends or not row.texts[place].strip()):
         place += 1
@@ -297,7 +297,7 @@ def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
 def judge_rows(
     rows: Sequence[Row], tokenizer: Any, targets: Targets, renders_system: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Return the labels' faults for a launch that should learn `targets`, and what may be intended.
+    """Return the labels' faults for a launch that should learn `targets`, and possibly intended effects.
 
     `renders_system`: the chat template writes system turns, and the framework uses it.
     """
@@ -312,7 +312,7 @@ def judge_rows(
         counts = {count.role: count for count in count_roles(rows)}
     problems += [*_find_beginnings(rows, counts, tokenizer, targets), *_find_padding(counts)]
     notes: list[str] = []
-    # TRL's collator of pictures documents that every token is learned, including placeholders.
+    # TRL's collator of images documents that every token is learned, including placeholders.
     (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
     if targets != "labelled":
         problems += [*_find_absent(rows), *_find_again(rows, tokenizer)]
@@ -335,7 +335,7 @@ def judge_rows(
     if inside := sum(row.begins_inside for row in rows):
         notes.append(f"{inside} of {len(rows)} rows begin inside a turn")
     if cut:
-        notes.append(f"{cut} of {len(rows)} rows end inside a turn, cut to the maximum length")
+        notes.append(f"{cut} of {len(rows)} rows end inside a turn, truncated to the maximum length")
     empty = sum(1 for row in rows if row.turns and not any(row.learned))
     if empty:
         notes.append(f"{empty} of {len(rows)} rows have no learned token (truncated before the answer?)")
@@ -368,7 +368,7 @@ def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
     if same == len(places):
         return
     if shift := _find_shift(rows):
-        yield f"labels are off by one: the label of a token is {SHIFTS[shift]}, and the model shifts labels once more"
+        yield f"labels are off by one: the label of a token is {SHIFTS[shift]}, and the model shifts labels again"
         return
     yield f"{len(places) - same} of {len(places)} labels differ from the token at their position"
 
@@ -400,7 +400,7 @@ def _find_beginnings(
 
 
 def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that turns of conversations are not in the rows, or follow another conversation's prompt.
+    """Yield a line if turns of conversations are not in the rows, or follow another conversation's prompt.
 
     The end of a row that is cut, or as long as the longest, may be cut off.
     """
@@ -414,7 +414,7 @@ def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{doubled} user turns are in their row twice, with one answer"
     pairs = [pair for row in rows for pair in itertools.pairwise(row.turns)]
     if alien := sum(first[3] == "user" and second[3] in ANSWERS and first[0] != second[0] for first, second in pairs):
-        yield f"{alien} answers follow the prompt of another conversation"
+        yield f"{alien} answers follow another conversation's prompt"
 
 
 def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
@@ -425,10 +425,10 @@ def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
 
 
 def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
-    """Yield a line if the placeholders of pictures are learned."""
+    """Yield a line if the placeholders of images are learned."""
     picture = counts.get("picture")
     if picture is not None and picture.learned:
-        yield (f"picture placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
+        yield (f"image placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
 
 
 def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:
@@ -511,9 +511,11 @@ def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
             early += before and first and not end
             late += (after or place + 1 == len(row.tokens)) and end and not first
     if answers and answers == early:
-        return ["the mask is one token early: the token before each answer is learned, and the one that ends it is not"]
+        return [
+            "the mask is one token early: the token before each answer is learned, and the token that ends it is not"
+        ]
     if answers and answers == late:
-        return ["the mask is one token late: the first token of each answer is not learned, and the one after it is"]
+        return ["the mask is one token late: the first token of each answer is not learned, and the token after it is"]
     return []
 
 
@@ -530,7 +532,7 @@ def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _learns_last_alone(rows: Sequence[Row], role: Role) -> bool:
-    """Return whether only the last of each conversation's turns with a role is learned."""
+    """Return whether only the last turn of a role is learned in each conversation."""
     for row in rows:
         last = {conversation: start for conversation, start, _, kind in row.turns if kind == role}
         for conversation, start, stop, kind in row.turns:
@@ -571,7 +573,7 @@ def _find_ends(rows: Sequence[Row], counts: dict[Role, RoleCount], tokenizer: An
     if ends is None:
         yield "no token ends an assistant turn, so the model does not learn to stop"
     elif not ends.learned:
-        same = " (the padding token is the end token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
+        same = " (the padding token is the EOS token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
         yield f"the token that ends an assistant turn is never learned, so the model does not learn to stop{same}"
     else:  # axolotl's `train_on_eos: last` leaves out all but a row's last
         last = [max((place for place, role in enumerate(row.roles) if role == "end"), default=0) for row in rows]
@@ -592,5 +594,5 @@ def _find_first_of_packed(rows: Sequence[Row]) -> Iterator[str]:
     if wrong:
         yield (
             f"the first token of {wrong} of {len(starts)} packed documents is learned, predicted from the end of the "
-            "document before"
+            f"previous document"
         )

@@ -41,8 +41,8 @@ def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
     document = json.loads((folder / "config.json").read_text())
     if document.get("quantization_config"):
         raise Unbuildable(
-            f"the weights of {name} are quantised, so there is no float32 reference: name the model "
-            "that they were made from, or remove --full-model"
+            f"the weights of {name} are quantised, so there is no float32 reference: name the model from which they "
+            f"were quantised, or remove --full-model"
         )
 
 
@@ -56,7 +56,7 @@ def find_folder(name: str) -> Path:
     if folder is None:
         raise Unbuildable(f"{fact.get('absent') or fact.get('unreadable')}; {repair}")
     if not (Path(folder) / "config.json").is_file():
-        raise Unbuildable(f"there is no config.json in {folder}; {repair}")
+        raise Unbuildable(f"{folder} has no config.json; {repair}")
     names = [path.name for path in Path(folder).iterdir() if path.suffix in WEIGHTS and path.exists()]
     indexes = sorted(Path(folder).glob("*.index.json"))
     missing = sorted({part for path in indexes for part in _list_parts(path) if not (Path(folder) / part).exists()})
@@ -190,7 +190,7 @@ def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
             setattr(config if not part else getattr(config, part), rate, 0.0)
         path.write_text(json.dumps(document, indent=2))
     names = ", ".join(f"{rate} {value:g}" for (_, rate), value in rates.items())
-    return config, [f"layers that draw random numbers are switched off: {names}"] if rates else []
+    return config, [f"layers that draw random numbers are turned off: {names}"] if rates else []
 
 
 def check_memory(name: str, config: Any, is_float32: bool) -> int:

@@ -101,7 +101,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         pictures="tagged" if job.trainer == "sft" and has_room else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
-            *([f"the loss of ms-swift's {job.trainer} is not known here"] if is_rlhf else []),
+            *([f"the loss of ms-swift's {job.trainer} is unknown"] if is_rlhf else []),
             *attention.remarks,
             *list_left_out(job, materials),
         ),

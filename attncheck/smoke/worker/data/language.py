@@ -61,7 +61,7 @@ class Language:
         return tokens
 
     def take_documents(self, total: int) -> "list[Tensor]":
-        """Return documents with `total` tokens together, the last one cut to fit."""
+        """Return documents with `total` tokens together, the last one truncated to fit."""
         documents: list[Tensor] = []
         while total > 0:
             documents.append(self.next_document()[:total])
