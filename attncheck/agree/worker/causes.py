@@ -77,7 +77,7 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
 
 
 def _find_dropout(context: Context, plain: Transform, observed: Tensor, exact: Tensor) -> Cause | None:
-    """Return dropout as the cause if drawing it again and again changes each token by as much as is observed."""
+    """Return dropout as the cause if repeated draws change each token by as much as is observed."""
     rates = {f"{name} {rate:g}" for (_, name), rate in find_rates(context.model.config).items()}
     if not rates:
         return None
@@ -94,7 +94,7 @@ def _find_dropout(context: Context, plain: Transform, observed: Tensor, exact: T
         "dropout",
         f"dropout is on while the trainer scores: {', '.join(sorted(rates))}",
         min(1.0, share**2),
-        "switch dropout off: set these rates of config.json to 0",
+        "turn dropout off: set these rates in config.json to 0",
         closes=False,
     )
 

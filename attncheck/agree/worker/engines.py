@@ -137,7 +137,7 @@ class TransformersEngine:
             )
 
     def _force(self, sample: Sample) -> Tensor:
-        """Return log p of a response that is generated again in its own batch, with each token forced."""
+        """Return log p of a response that is generated again in its batch with every token forced."""
         start = len(sample.prompt)
 
         def allow(row: int, tokens: Tensor) -> list[int]:
@@ -249,7 +249,7 @@ class SglangEngine:
     """SGLang; its processes are in this one's group, and end with it."""
 
     def __init__(self, folder: str, rollout: Rollout, device: str) -> None:
-        """Start the engine. Raises whatever SGLang raises if it cannot."""
+        """Start the engine. Raises SGLang's own error if it cannot start."""
         os.environ["SGLANG_RETURN_ORIGINAL_LOGPROB"] = str(rollout.log_probabilities == "raw").lower()
         import sglang  # type: ignore[import-not-found]
 

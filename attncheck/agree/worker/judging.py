@@ -203,8 +203,8 @@ def _compare_own(
 ) -> list[str]:
     """Return remarks on the launch's own scores: other tokens, or the distance from the reproduction."""
     if own and len(numbers) < len(own):
-        text = f"the launch scored other tokens than the engine was given or wrote in {len(own) - len(numbers)} of"
-        return [f"{text} {len(own)} rollouts: those are left out"]
+        text = f"the launch scored tokens that the engine neither read nor generated in {len(own) - len(numbers)} of"
+        return [f"{text} {len(own)} rollouts: these are left out"]
     distance = rms(scored - reproduced)
     if distance <= limit:
         return []
@@ -316,7 +316,7 @@ def load_trainer(folder: str, plan: Scoring, device: str) -> tuple[Any, LoadedTr
     except Exception as error:  # a class may refuse an implementation with any exception
         own = replace(plan, attn_implementation="", batch=1 if plan.layout == "packed" else plan.batch)
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        text = f"{name} needs a GPU, and its emulation does not run ({reason}): transformers' own choice replaces it"
+        text = f"{name} needs a GPU, and its emulation does not run ({reason}): transformers' default replaces it"
         packing = " and rows hold one document: packing is not checked" if plan.layout == "packed" else ""
         return load_model(folder, dtype, "", plan.overrides, device), LoadedTrainer(own, (f"{text}{packing}",))
 

@@ -1,4 +1,4 @@
-"""Makes and loads the models: a small one of the job's architecture, or the user's own, in a precision."""
+"""Makes and loads the models: a small one of the job's architecture, or the user's own, in the requested precision."""
 
 import contextlib
 import json
@@ -130,7 +130,7 @@ def make_prompts(folder: Path, is_small: bool, seed: int) -> list[list[int]]:
 
 
 def materials_begin(folder: Path) -> int:
-    """Return the id of the made tokenizer's BOS token."""
+    """Return the id of the BOS token of the tokenizer that was made."""
     return int(read_config(folder).bos_token_id)
 
 

@@ -30,11 +30,11 @@ def list_transforms(context: Context, observed: Tensor) -> list[Transform]:
     right = scale(temperature)
     transforms = [Transform("", "", "", right)]
     if temperature != 1.0:
-        remedy = "let the engine return processed log-probabilities (vLLM: logprobs_mode=processed_logprobs)"
+        remedy = "configure the engine to return processed log-probabilities (vLLM: logprobs_mode=processed_logprobs)"
         transforms += [
             Transform(
                 "raw-log-probabilities",
-                f"its log-probabilities are raw: the temperature of {temperature:g} is not applied",
+                f"its log-probabilities are raw: the temperature {temperature:g} is not applied",
                 remedy,
                 scale(1.0),
                 ("engine",),
@@ -42,7 +42,7 @@ def list_transforms(context: Context, observed: Tensor) -> list[Transform]:
             Transform(
                 "temperature-not-applied",
                 f"logits are not divided by the temperature of {temperature:g} that the rollout samples with",
-                "set the temperature to 1, or use a release that divides by it",
+                "set the temperature to 1, or use a release that applies it",
                 scale(1.0),
                 ("trainer",),
             ),
@@ -86,7 +86,7 @@ def list_transforms(context: Context, observed: Tensor) -> list[Transform]:
             Transform(
                 "one-token-off",
                 f"each token has the log-probability of {text}",
-                "align log-probabilities with the tokens that they are of",
+                "align each log-probability with its token",
                 lambda logits, sample, shift=shift: _shift(right(logits, sample), shift),  # type: ignore[misc]
             )
         )
@@ -165,7 +165,7 @@ def _pick(scores: Tensor, sample: Sample) -> Tensor:
 
 
 def _shift(values: Tensor, shift: int) -> Tensor:
-    """Return values moved by one place; what comes in from outside is not known: NaN."""
+    """Return values shifted by one position; the position without a value becomes NaN."""
     shifted = values.roll(-shift)
     shifted[-1 if shift > 0 else 0] = math.nan
     return shifted
@@ -187,7 +187,7 @@ def fit_temperature(context: Context, observed: Tensor) -> Transform:
     return Transform(
         "another-temperature",
         f"logits are divided by {divisor:.3g} instead of the temperature of {context.rollout.temperature:g}",
-        "divide the logits by the temperature that the rollout samples with",
+        "divide the logits by the rollout's sampling temperature",
         lambda logits, sample: gather(logits / divisor, sample.response),
     )
 
@@ -200,7 +200,7 @@ def _list_truncations(context: Context) -> list[Transform]:
         "truncated-distribution": ("the launch's sampling", "sample with top_p 1 and without top_k and min_p"),
         "sampling-defaults": (
             f"the model's {GENERATION}",
-            f"take the sampling fields out of {GENERATION}, or pass each of them in the launch",
+            f"remove the sampling fields from {GENERATION}, or set each of them in the launch",
         ),
     }
     path = Path(context.engine_folder or context.folder) / GENERATION

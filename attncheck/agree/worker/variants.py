@@ -98,8 +98,8 @@ def _iter_folder_variants(context: Context) -> Iterator[Variant]:
     if differences.keys or differences.weights:
         yield Variant(
             "other-model",
-            f"the engine's model is another one: {differences.summary}",
-            "let both load the same model",
+            f"the engine loads a different model: {differences.summary}",
+            "load the same model on both sides",
             lambda: context.score_other(folder=context.engine_folder),
             ("engine",),
         )
@@ -113,14 +113,14 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
     yield from _iter_masks(context)
     yield Variant(
         "not-causal",
-        "tokens attend to those after them: the mask is not causal",
+        "tokens attend to later tokens: the mask is not causal",
         "use causal attention",
         lambda: context.score_batches(_make_full),
     )
     yield Variant(
         "positions-shifted",
         "positions begin at 1 instead of 0",
-        "let each prompt's position_ids begin at 0",
+        "start each prompt's position_ids at 0",
         lambda: context.score_batches(lambda samples: _make_later(samples, [1] * len(samples))),
     )
     if layout == "left":
@@ -143,15 +143,15 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
         return
     yield Variant(
         "packed-documents-leak",
-        "documents of a packed row attend to those before them",
+        "documents of a packed row attend to earlier documents",
         "use an attention implementation that separates packed documents (flash_attention_2)",
         lambda: context.score_batches(_make_leaking),
         ("trainer",),
     )
     yield Variant(
         "packed-positions-run-on",
-        "positions of a packed row run on, and its documents attend to those before them",
-        "pass position_ids that begin again with each document",
+        "positions do not restart within a packed row, and documents attend to earlier documents",
+        "pass position_ids that restart with each document",
         lambda: context.score_batches(lambda samples: scoring.pack(samples, resets=False)),
         ("trainer",),
     )
@@ -175,13 +175,13 @@ def _iter_routes(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"routes-shifted:{name}",
             f"tokens are sent to the experts of other tokens: routes are shifted by {text}",
-            "align replayed routes with the tokens that they are of, after padding",
+            "align each replayed route with its token, after padding",
             compute,
         )
 
 
 def _iter_masks(context: Context) -> Iterator[Variant]:
-    """Yield masks that are made from the tokens: content that has the padding token's id is masked as well."""
+    """Yield masks built from token ids, which also mask content with the padding token's id."""
     token = read_config(context.folder).pad_token_id
     if not any(token in sample.tokens for sample in context.samples):
         return
@@ -196,7 +196,7 @@ def _iter_masks(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"mask-from-tokens:{'positions' if counts else 'no-positions'}",
             f"each token {token}, the padding token, is {text}: it occurs in prompts or responses",
-            "make the attention mask from lengths, not by comparing tokens with pad_token_id",
+            "build the attention mask from lengths, not by comparing tokens with pad_token_id",
             partial(context.score_batches, partial(make, counts=counts)),
         )
 
@@ -277,7 +277,7 @@ def _iter_inputs(context: Context) -> Iterator[Variant]:
 
 
 def _iter_shifts(context: Context) -> Iterator[Variant]:
-    """Yield logits of other places than those that predict the tokens."""
+    """Yield logits of neighbouring positions instead of those that predict the tokens."""
 
     def score_later() -> list[Tensor]:
         longer = [replace(own, response=(*own.response, own.response[-1])) for own in context.samples]
@@ -293,13 +293,13 @@ def _iter_shifts(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"logits-shifted:{place}",
             f"each token is looked up in the logits of the place {place} the one that predicts it",
-            "shift logits and tokens by one place against each other, once",
+            "shift labels against logits by one position, exactly once",
             compute,
         )
 
 
 def _iter_truncations(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
-    """Yield truncated prompts, if only prompts above some length are computed wrongly: which length is then known."""
+    """Yield truncated prompts, if only prompts above some length are wrong, which bounds the length of truncation."""
     lengths = [len(sample.prompt) for sample in context.samples]
     shortest = min((length for length, is_off in zip(lengths, off, strict=True) if is_off), default=0)
     kept = max((length for length, is_off in zip(lengths, off, strict=True) if not is_off), default=1)
@@ -320,7 +320,7 @@ def _iter_truncations(context: Context, off: Sequence[bool]) -> Iterator[Variant
 
             yield Variant(
                 f"prompt-truncated:{name}:{size}",
-                f"prompts are cut to their {text} {size} tokens",
+                f"prompts are truncated to their {text} {size} tokens",
                 "raise max_model_len or the prompt length, or drop prompts that are too long",
                 compute,
             )
@@ -389,9 +389,9 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     for key, scale in (("query_pre_attn_scalar", head_dim), ("attention_multiplier", head_dim**-0.5)):
         if getattr(config, key, None):
-            changes.append(("softmax-scale", "attention scores are divided by the root of head_dim", key, scale))
+            changes.append(("softmax-scale", "attention scores are divided by the square root of head_dim", key, scale))
     layers = getattr(config, "num_hidden_layers", 1)
-    changes.append(("layers", "the last layer is left out", "num_hidden_layers", layers - 1))
+    changes.append(("layers", "the last layer is skipped", "num_hidden_layers", layers - 1))
     changes += islice(_iter_other_values(context.model, config), TESTED_KEYS if is_large(context) else None)
     for name, message, key, value in changes:
         yield Variant(
@@ -403,11 +403,11 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
 
 
 def _list_rope_changes(config: Any) -> list[tuple[str, str, str, Any]]:
-    """Return other RoPE than a configuration's: its name, its text, the key and its value."""
+    """Return changes of a configuration's RoPE: the name, its text, the key and its value."""
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     if rope_type != "default":
-        return [("rope-scaling", f"RoPE is not scaled ({rope_type} is left out)", "rope_scaling", None)]
+        return [("rope-scaling", f"RoPE is not scaled ({rope_type} is ignored)", "rope_scaling", None)]
     base = parameters.get("rope_theta", getattr(config, "rope_theta", None))
     key = "rope_scaling" if hasattr(config, "rope_parameters") else "rope_theta"
     changes: list[tuple[str, str, str, Any]] = [
@@ -446,7 +446,7 @@ def _list_rope_changes(config: Any) -> list[tuple[str, str, str, Any]]:
 
 
 def _iter_other_values(model: Any, config: Any) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield the keys that the model's code reads, each left out or with its class's default; no shape changes."""
+    """Yield the keys that the model's code reads, each removed or with its class's default; no shape changes."""
     source = inspect.getsource(sys.modules[type(model).__module__])
     defaults = type(config)().to_dict()
     shapes = _list_shapes(config)
@@ -502,7 +502,7 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
 
             yield Variant(
                 f"parameters:{group}={value:g}",
-                "attention sinks are left out" if value == NO_SINK else f"the parameters {group} are {value:g}",
+                "attention sinks are ignored" if value == NO_SINK else f"the parameters {group} are {value:g}",
                 remedy,
                 partial(context.score, change=fill),
             )
@@ -517,7 +517,7 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"layers-shifted:{step}",
             f"each layer has the weights of the layer {text} it",
-            "correct the layers' numbers in the names of the parameters that are sent",
+            "correct the layer numbers in the names of the synchronised parameters",
             partial(context.score, change=move),
         )
     if not getattr(read_config(context.folder), "tie_word_embeddings", False):
@@ -626,7 +626,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"fp8-cache:{name}{'-cut' if how else ''}",
             f"keys and values are kept in FP8 ({name}{how})",
-            "let the engine keep its cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
+            "keep the engine's KV cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
             partial(context.score_cached, partial(Fp8Cache, partial(keep, dtype=dtype))),
             ("engine",),
             QUANTISED_SHARE,
@@ -656,7 +656,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"weights-in-{name}",
             f"the weights of linear layers are quantised to {text}, one scale for each row",
-            "let the engine load unquantised weights, or correct for it (truncated importance sampling)",
+            "load unquantised weights in the engine, or correct for it (truncated importance sampling)",
             partial(context.score, change=quantise),
             ("engine",),
             QUANTISED_SHARE,

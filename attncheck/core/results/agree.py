@@ -85,7 +85,7 @@ class AgreedModel:
     reason: str = ""
 
     def find_distance(self, of: Literal["both", "engine", "trainer"]) -> Distance | None:
-        """Return the distance between the two sides, or of one from itself; None if it was not measured."""
+        """Return the distance between the two sides, or between two runs of one side; None if it was not measured."""
         return next((distance for distance in self.distances if distance.of == of), None)
 
     @property
@@ -95,7 +95,7 @@ class AgreedModel:
 
     @property
     def differs(self) -> bool:
-        """Whether the two sides differ by more than rounding and the floor explain, or are of other tokens."""
+        """Whether the two sides differ by more than rounding and the noise floor explain, or have other tokens."""
         distance = self.distance
         if distance is None or self.causes:
             return distance is not None
