@@ -107,8 +107,8 @@ OVERRIDE = f"+{OWN}.engine_kwargs.vllm.hf_overrides.rope_theta=500"
         (f"{OPENRLHF}--rollout.top_p 0.95", "truncated-distribution", "--rollout.top_p 1.0"),
         (f"{VERL}{OWN}.top_p=0.9", "truncated-distribution", f"{OWN}.top_p=1.0"),
         (f"{VERL}{OWN}.logprobs_mode=raw_logprobs", "raw-log-probabilities", f"{OWN}.logprobs_mode=processed_logprobs"),
-        (f"{VERL}{FP8}", "fp8-cache:e4m3", f"no --{FP8[1:].split('=')[0]}"),
-        (f"{VERL}{OVERRIDE}", "engine-overrides", f"no --{OVERRIDE[1:].split('=')[0]}"),
+        (f"{VERL}{FP8}", "fp8-cache:e4m3", f"no {FP8.split('=')[0]}"),
+        (f"{VERL}{OVERRIDE}", "engine-overrides", f"no {OVERRIDE.split('=')[0]}"),
     ],
 )
 def test_settings_that_close_a_cause(text: str, cause: str, says: str, tmp_path: Path) -> None:
