@@ -16,7 +16,7 @@ watchers: list[Callable[[str, Tensor], None]] = []  # receive the arguments that
 
 
 def hand_over(name: str, x: Tensor) -> Tensor:
-    """Return `x`, an argument of a kernel built from a case's inputs. A guard of the call can record its bits."""
+    """Return `x`, an argument of a kernel built from a case's inputs. A guard around the call can record its bits."""
     for watch in watchers:
         watch(name, x)
     return x

@@ -52,7 +52,7 @@ def _is_telling(feature: str) -> bool:
 
 
 def _iter_details(case: Case) -> Iterator[str]:
-    """Yield features that kernels branch on: sides, strides of each tensor, remainders to tiles, numbers over steps."""
+    """Yield features on which kernels branch: window sides, strides, remainders of tiles, sizes above thresholds."""
     q, k, group = case.seqlen_q, case.seqlen_k, case.num_heads // case.num_kv_heads
     letters = STRIDE_LETTERS.get(case.strides, case.strides)
     yield from (name for name, has in _list_options(case) if has)
@@ -84,10 +84,10 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield from (f"over {step} {name}" for step in SIZE_STEPS if size > step)
         yield f"several {name}" if size > 1 else f"only one of {name}"
     for name, size in (("head_dim", case.head_dim), ("v_head_dim", case.v_head_dim)):
-        yield from (f"a {name} that is no multiple of {tile}" for tile in (32, 64, 128) if size % tile)
+        yield from (f"a {name} that is not a multiple of {tile}" for tile in (32, 64, 128) if size % tile)
         yield from (f"a {name} of at most {step}" for step in (32, 64, 128) if size <= step)
     for name, size in (("queries", q), ("keys", k)):
-        yield from (f"a number of {name} that is no multiple of {tile}" for tile in TILES if size % tile)
+        yield from (f"a number of {name} that is not a multiple of {tile}" for tile in TILES if size % tile)
         yield from (f"a number of {name} that is a multiple of {tile}" for tile in TILES[::-1] if not size % tile)
         yield from (f"over {step} {name}" for step in TOKEN_STEPS if size > step)
         yield from (f"at most {step} {name}" for step in TOKEN_STEPS[::-1] if size <= step)

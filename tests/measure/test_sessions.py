@@ -160,7 +160,7 @@ def test_the_mode_that_is_wrong_is_simplified() -> None:
     backend = replace(make_backend(run_correct), run=run, noise="eager", deterministic_switch="argument")
     case = make_case((70, 70), scale=0.04, causal=False, window_size=(16, 3), values="large")
     failing = ParitySession(backend, CPU).measure(case)
-    assert failing.pattern[0] == "the same case is right with the usual softmax scale"
+    assert failing.pattern[0] == "the same case is correct with the usual softmax scale"
     assert {score.mode for score in failing.scores if score.z_rms > 6.0} == {"deterministic"}
 
 
@@ -228,9 +228,9 @@ def test_a_feature_without_which_the_case_is_right_is_named(
     run: Call, changes: dict[str, object], expected: str
 ) -> None:
     pattern = measure_parity(run, make_case((70, 70), **changes), noise="eager").pattern
-    assert pattern[0] == f"the same case is right {expected}", pattern
+    assert pattern[0] == f"the same case is correct {expected}", pattern
     wrong_always = measure_parity(with_edits(dq=lambda x: x * 0.5), make_case((70, 70), **changes)).pattern
-    assert not any(line.startswith("the same case is right") for line in wrong_always)
+    assert not any(line.startswith("the same case is correct") for line in wrong_always)
 
 
 @pytest.mark.parametrize("kept", ["window_size", "seqlens_k", "softcap"])

@@ -30,7 +30,7 @@ class SharedResults:
         self._eager: Outputs | None = None
 
     def begin(self, case: Case) -> None:
-        """Forget what belongs to another case than this one."""
+        """Forget everything that belongs to other cases."""
         if case != self._case:
             self.forget()
             self._case = case

@@ -22,7 +22,7 @@ PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
     ("without the causal mask", {"causal": False}),
     ("aligned bottom right", {"alignment": "bottom_right"}),
     ("with contiguous tensors", {"strides": "contiguous"}),
-    ("with a dout of usual size", {"dout_exponent": 0}),
+    ("with a dout of ordinary size", {"dout_exponent": 0}),
     ("with normal values", {"values": "normal"}),
     ("in bfloat16", {"dtype": "bfloat16"}),
 )
@@ -35,7 +35,7 @@ def simplify(case: Case) -> Iterator[tuple[str, Case]]:
     yield "with as many keys as queries", replace(case, seqlens_k=case.seqlens_q, alignment="bottom_right")
     if case.v_head_dim == case.head_dim:
         yield "with a head_dim of 64", replace(case, head_dim=64, v_head_dim=64)
-    yield "with a v_head_dim like head_dim", replace(case, v_head_dim=case.head_dim)
+    yield "with v_head_dim equal to head_dim", replace(case, v_head_dim=case.head_dim)
     if case.num_kv_heads not in (1, case.num_heads):
         yield "with one kv head", replace(case, num_heads=case.num_heads // case.num_kv_heads, num_kv_heads=1)
     if case.num_heads > case.num_kv_heads:
@@ -50,7 +50,7 @@ def simplify(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, ...]:
-    """Return what makes a wrong case right, in words: () if nothing alone does, or much, or it would take too long.
+    """Return which single changes make a wrong case right; () if none or too many do, or it would take too long.
 
     Other values are tried too, so that the case is not right by chance.
     """
@@ -61,7 +61,7 @@ def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, .
         for words, simpler in simplify(case)
         if simpler != case and is_right(simpler) and is_right(replace(simpler, seed=case.seed + 1))
     ]
-    return (f"the same case is right {', or '.join(changes)}",) if 0 < len(changes) <= MAX_NAMED else ()
+    return (f"the same case is correct {', or '.join(changes)}",) if 0 < len(changes) <= MAX_NAMED else ()
 
 
 def make_decoy(case: Case) -> Case:
