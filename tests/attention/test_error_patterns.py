@@ -87,11 +87,9 @@ def test_a_factor_explains_nearly_all_of_an_error(factor: float, share: float, i
 @pytest.mark.parametrize(
     ("factor", "words"),
     [
-        (32**-0.5, "by 1/sqrt(head_dim)"),
-        (0.1, "by the softmax scale"),
-        (10 * 32**-0.5, "1/sqrt(head_dim) for the scale"),
-    ]
-    + [(1.4427, "log2(e)"), (0.6931, "ln(2)"), (1.4427 * 1.0039, "log2(e)")],
+        *((32**-0.5, "by 1/sqrt(head_dim)"), (10 * 32**-0.5, "1/sqrt(head_dim) for the scale")),
+        *((0.1, "by the softmax scale"), (0.6931, "ln(2)"), (1.4427, "log2(e)"), (1.4427 * 1.0039, "log2(e)")),
+    ],
 )
 def test_a_factor_that_has_a_name_is_named(factor: float, words: str) -> None:
     (line,) = describe(PLAIN, dk=lambda x: x * factor)
