@@ -144,7 +144,7 @@ def test_elements_of_head_dim_are_named_unless_the_inputs_have_their_size_in_one
     assert not any("elements" in line for line in describe(make_case(96, values="negative"), dq=put((..., 0), 0.0)))
 
 
-def test_heads_and_rows_that_hold_anothers_result() -> None:
+def test_heads_and_rows_that_hold_the_result_of_another() -> None:
     assert describe(PLAIN, out=lambda x: x.roll(1, 2))[0].startswith(
         "out: head 0 holds head 7's result; head 1 holds head 0"
     )
