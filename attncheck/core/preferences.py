@@ -1,14 +1,15 @@
-"""Losses of pairs of answers if the policy is its own reference: their values and slopes.
+"""Losses of pairs of answers: their values and slopes, if the policy is its own reference or if there is none.
 
 A preference loss depends on how much likelier the policy makes each answer than its reference does. At the first step
 the two are one model, so the log-ratios are 0. The loss is its value there, and its gradient is a weighted sum of the
 gradients of the answers' −log p. Sources: trl 1.16.0 trainer/dpo_trainer.py `_compute_loss`, a branch for each loss
-type (`loss += per_sequence_loss.mean()`: the mean over a batch's pairs). Not included: losses without a reference
-(ORPO, SimPO), and losses whose slopes at 0 depend on more than beta and the label smoothing.
+type (`loss += per_sequence_loss.mean()`: the mean over a batch's pairs). Losses without a reference depend on the
+policy's own log-probabilities: experimental/cpo/cpo_trainer.py `cpo_loss`. Not included: ORPO, which also trains on the
+prompt, and losses whose slopes at 0 depend on more than beta and the label smoothing.
 """
 
 from dataclasses import dataclass
-from math import log
+from math import exp, log, log1p
 from typing import Literal, get_args
 
 PreferenceLoss = Literal[
@@ -28,16 +29,19 @@ PreferenceLoss = Literal[
     "apo_down",
     "kto",  # for single answers: trl 1.16.0 trainer/kto_trainer.py `_compute_loss`; the next is too
     "apo_zero_unpaired",
+    "bco",  # trl 0.24.0 trainer/bco_trainer.py `bco_loss`, without weights for another distribution of prompts
+    "simpo",  # without a reference: trl 1.16.0 experimental/cpo
 ]
 PREFERENCE_LOSSES: tuple[PreferenceLoss, ...] = get_args(PreferenceLoss)
-UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired")  # the mean over answers, in any combination in a batch
+UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired", "bco")  # the mean over answers, in any combination in a batch
 # these use an answer's mean log-probability per token; the others use the sum
-AVERAGED_LOSSES = ("ipo", "sigmoid_norm")
+AVERAGED_LOSSES = ("ipo", "sigmoid_norm", "simpo")
+FREE_LOSSES: tuple[PreferenceLoss, ...] = ("sigmoid", "hinge", "ipo", "simpo")  # known without a reference
 
 
 @dataclass(frozen=True)
 class Slopes:
-    """A pair's loss if all log-ratios are 0, and its slope per nat of each answer's −log p."""
+    """A pair's loss, and its slope per nat of each answer's −log p."""
 
     value: float
     chosen: float
@@ -46,11 +50,18 @@ class Slopes:
 
 @dataclass(frozen=True)
 class Preference:
-    """The loss of a job that trains on pairs: its name as TRL writes it, and its parameters."""
+    """The loss of a job that trains on pairs: its name as TRL writes it, and its parameters.
+
+    Without a reference, `gamma` is the margin that a chosen answer must have, and `chosen_weight` multiplies the mean
+    of -log p over a batch's chosen answers, which is added.
+    """
 
     loss: PreferenceLoss = "sigmoid"
     beta: float = 0.1
     label_smoothing: float = 0.0
+    has_reference: bool = True
+    gamma: float = 0.0
+    chosen_weight: float = 0.0
 
     @property
     def is_paired(self) -> bool:
@@ -89,7 +100,24 @@ class Preference:
             "apo_zero": (1.0, beta / 4),
             "kto": (0.5, beta / 8),  # for a pair: half of each answer's
             "apo_zero_unpaired": (0.5, beta / 8),
+            "bco": (log(2), beta / 4),
+            "simpo": (log(2), beta / 2),
         }[self.loss]
+        return Slopes(value, slope, -slope)
+
+    def measure(self, margin: float) -> Slopes:
+        """Return the value and slopes without a reference, if the chosen answer's log p is higher by this margin."""
+        beta = self.beta
+        if self.loss == "hinge":
+            value, slope = max(0.0, 1 - beta * margin), beta if beta * margin < 1 else 0.0
+        elif self.loss == "ipo":
+            distance = margin - 1 / (2 * beta)
+            value, slope = distance**2, -2 * distance
+        else:
+            logit, smoothing = beta * margin - self.gamma, self.label_smoothing
+            right = 1 / (1 + exp(-max(-700.0, min(700.0, logit))))
+            value = _soft_plus(-logit) * (1 - smoothing) + _soft_plus(logit) * smoothing
+            slope = beta * ((1 - right) * (1 - smoothing) - right * smoothing)
         return Slopes(value, slope, -slope)
 
     @property
@@ -97,7 +125,16 @@ class Preference:
         """The loss in words."""
         smoothing = f" and label smoothing {self.label_smoothing:g}" if self.label_smoothing else ""
         mean = "pairs" if self.is_paired else "answers"
-        return f"the preference loss {self.loss} with beta {self.beta:g}{smoothing}, the mean over {mean}"
+        text = f"the preference loss {self.loss} with beta {self.beta:g}{smoothing}, the mean over {mean}"
+        if self.has_reference:
+            return text
+        gamma = f", a margin of {self.gamma:g}" if self.gamma else ""
+        chosen = f", plus {self.chosen_weight:g} times that of the chosen answers" if self.chosen_weight else ""
+        return f"{text}, without a reference{gamma}{chosen}"
+
+
+def _soft_plus(number: float) -> float:
+    return max(number, 0.0) + log1p(exp(-abs(number)))
 
 
 def _exo(beta: float, smoothing: float) -> tuple[float, float]:

@@ -1,14 +1,17 @@
-"""Reads which fields of its rows a script may take, from its source and that of the modules that it imports."""
+"""Finds the row fields that a script may read, in its source and in the modules that it imports."""
 
 import ast
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from attncheck.core.launch import Launch
 from attncheck.lint.programs.modules import SourceTree
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.rewriting import ReadLaunch
 
+VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
 COLUMN = re.compile(r"[a-z]\w*")
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
@@ -17,14 +20,23 @@ MAX_COLUMNS = 200
 def read_columns(read: ReadLaunch) -> list[str]:
     """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
     launch = read.recognised.launch
-    program = Path(launch.program.path if launch.program else launch.words[0].text if launch.words else "")
-    nearby = (program, Path(launch.source.name), Path(launch.source.name).parent / program.name)
-    scripts = [path for path in nearby if path.suffix == ".py" and path.is_file()]
+    name = launch.program.path if launch.program else launch.words[0].text if launch.words else ""
+    nearby = (name, launch.source.name, find_here(launch, name))
+    scripts = [Path(path) for path in nearby if path.endswith(".py") and os.path.isfile(path)]
     return list_columns(scripts[0], (Path(), Path("src"))) if scripts else []
 
 
+def find_here(launch: Launch, path: str) -> str:
+    """Return the file near a launch with the longest end of this path; "" for a path that exists, or no such file."""
+    path = os.path.expanduser(VARIABLE_FOLDER.sub("/", path))
+    places = dict.fromkeys((os.getcwd(), os.path.dirname(os.path.abspath(launch.source.name))))
+    parts = () if os.path.exists(path) else path.strip(os.sep).split(os.sep)
+    tails = (os.path.join(place, *parts[first:]) for first in range(len(parts)) for place in places)
+    return next(filter(os.path.isfile, tails), "")
+
+
 def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
-    """Return the fields of its rows that a script may read, and the modules that it imports from these folders."""
+    """Return the row fields that are read by a script and by the modules that it imports from these folders."""
     tree = SourceTree((program.parent, *places), program.parent)
     main = find_entry(Entry(str(program)), tree)
     modules = [main, *tree.list_imported(main, MAX_MODULES)] if main is not None else []
@@ -33,8 +45,9 @@ def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
 
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:
-    """Yield the names by which a module takes items of its variables, in their order: `row["text"]`."""
-    items = [node for node in ast.walk(body) if isinstance(node, ast.Subscript)]
+    """Yield the string subscripts in a module, in order: "text" for `row["text"]`."""
+    nodes = (node for node in ast.walk(body) if isinstance(node, ast.Subscript))
+    items = [node for node in nodes if isinstance(node.ctx, ast.Load)]
     for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if isinstance(node.value, (ast.Name, ast.Attribute)) and isinstance(name, str) and COLUMN.fullmatch(name):

@@ -12,17 +12,18 @@ from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP, Job, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation, Word
-from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
+from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, JobCut, Materials
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.hugging_face import is_multimodal
-from attncheck.lint.fields.rehearsing import edit_options, edit_word
+from attncheck.lint.fields.rehearsing import COMPOSED, edit_options, edit_word, get_setting
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
+from attncheck.rehearsal.columns import VARIABLE_FOLDER, find_here, read_columns
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
@@ -36,6 +37,8 @@ STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which 
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
+LAUNCHER_FILES = ("--config_file", "--config-file")
+PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
     "-H",
@@ -99,7 +102,7 @@ def make_materials(
 
 
 def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
-    """Return the number of ranks of a row here: the launch's number, or a divisor that fits the available processes."""
+    """Return the number of ranks that share a row: the launch's, or a divisor if fewer processes are available."""
     plan = read.job.plan
     is_stand_in = not isinstance(read.snapshot.model, Known)  # never with --full-model
     limit = min(processes, STAND_IN_HEADS) if plan.scheme == "ulysses" and is_stand_in else processes
@@ -118,7 +121,9 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         raise NothingToRehearse(f"{read.job.location}: {cut}")
     if materials.real_data:
         cut = _take_own_data(read, cut)
-    elif _holds_lines(read, cut):
+    elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ and TEXT_COLUMNS & {*read_columns(read)}:
+        cut = replace(cut, form="every", objective=replace(cut.objective, targets="labelled"))
+    if not materials.real_data and _holds_lines(read, cut):
         by_lines = {name: materials.data_file for name, value in cut.options.items() if value == materials.json_file}
         cut = replace(cut, options={**cut.options, **by_lines})
     if materials.full_model:
@@ -162,11 +167,12 @@ def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
     if not cut.data:
         raise NothingToRehearse(
             f"{read.job.location}: {name}'s {read.job.trainer} is rehearsed only with synthetic documents: --real-data "
-            "is for TRL's sft, with a dataset_name, and for scripts whose data are an option"
+            "is for TRL's sft, with a dataset_name, and for scripts that take their data as an option"
         )
     if read.job.plan.ring_size > 1:
         raise NothingToRehearse(
-            f"{read.job.location}: rows split across ranks are reassembled by synthetic words: remove --real-data"
+            f"{read.job.location}: rows that are split across ranks can only be reassembled with synthetic words: "
+            f"remove --real-data"
         )
     return replace(cut, objective=replace(cut.objective, targets="labelled"))
 
@@ -185,7 +191,7 @@ def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
 
 
 def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
-    """Return a cut with rows split across as many ranks as the launch says and this machine allows."""
+    """Return a cut with rows split across as many ranks as the launch sets, if this machine allows that many."""
     kept = 1 if cut.whole_rows else materials.ring_size
     if kept == ring_size:
         return replace(cut, ring_size=kept)
@@ -194,8 +200,8 @@ def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
         f"the small model has {STAND_IN_HEADS} kv heads" if has_room else f"{materials.processes} processes start here"
     )
     reason = cut.whole_rows or limit
-    where = f"a row spans {kept}" if kept > 1 else "each rank has whole rows"
-    remark = f"rows over {ring_size} ranks: {reason}, and {where}"
+    where = f"a row spans {kept}" if kept > 1 else "each rank gets whole rows"
+    remark = f"rows are not split across {ring_size} ranks: {reason}, so {where}"
     return replace(cut, ring_size=kept, sets={**cut.sets, "ring_size": str(kept)}, remarks=(*cut.remarks, remark))
 
 
@@ -214,7 +220,7 @@ def cut_launch(
     while `runs_substitutions` is not set.
     """
     launch, processes = read.recognised.launch, materials.processes
-    if launch.starts_written_script:
+    if launch.starts_written_script or _composes_settings(launch, cut):
         cut, sets = _cut_in_process(cut, sets), {}
     try:
         edits = (*edit_options(launch, cut.options), *_edit_launcher(launch, processes))
@@ -222,14 +228,16 @@ def cut_launch(
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
     corrections = list_corrections(read, cut)
-    rewritten = rewrite(read, _rename_sets({**cut.sets, **sets}, corrections), edits, corrections)
+    given = _rename_sets({**cut.sets, **sets}, corrections)
+    rewritten = rewrite(read, {**list_refused(read), **given}, edits, corrections)
     if launch.starts_written_script:  # literal settings in a script are changed in its process
         rewritten = replace(rewritten, launch=replace(rewritten.launch, file=None, entries=()))
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
     here = _enter_folder(_pass_file_first(rewritten.launch, read.corrections))
-    here = _run_here(here, read.job.location)
+    here = _find_files_here(_run_here(here, read.job.location), folder)
+    here, cut = _fit_launcher(here, cut)
     if not materials.uses_gpu and not read.snapshot.has("deepspeed"):
         here, cut = _run_without_deepspeed(here, cut, read.job, processes)
     guarded = drop_guarded(here)
@@ -240,7 +248,7 @@ def cut_launch(
             advice = f"pass the script's arguments: attncheck smoke -- bash {launch.source.name} ARGUMENTS"
         needed = ", ".join(plain.needed)
         raise Unanswered(f"{read.job.location}: the launch needs {needed}, which only its script sets: {advice}")
-    guarded, cut = _find_files_here(plain.launch, folder), _add_remarks(cut, plain.remarks)
+    guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
     if is_file:
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
@@ -256,9 +264,9 @@ def cut_launch(
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
     services = [name for name in ("srun", "ray") if name in launch.launchers]
     if "uv" in launch.launchers:
-        cut = _add_remarks(cut, ("uv run is left out: the environment that is examined runs the launch",))
+        cut = _add_remarks(cut, ("uv run is removed: the examined environment runs the launch",))
     if services:  # settings that are removed together with them
-        cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
+        cut = _add_remarks(cut, tuple(f"{name} is removed: processes start in the sandbox" for name in services))
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
     if not command.text:
         raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
@@ -282,30 +290,33 @@ def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
         return cut
     name = os.path.relpath(inner, folder).split(os.sep)[0]
     path = os.pathsep.join(filter(None, (folder, cut.environ.get("PYTHONPATH", ""))))
-    remark = f"{name} is the one next to the launch, in {os.path.relpath(folder)}"
+    remark = f"{name} is taken from the launch's folder, {os.path.relpath(folder)}"
     cut = replace(cut, environ={**cut.environ, "PYTHONPATH": path, "DISABLE_VERSION_CHECK": "1"})
     return _add_remarks(cut, (remark,))
+
+
+def _composes_settings(launch: Launch, cut: JobCut) -> bool:
+    """Return whether the user's script composes its settings from files, and takes no options."""
+    return "ATTNCHECK_ROWS" in cut.environ and launch.program is not None and launch.program.style in COMPOSED
 
 
 def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
     """Return the cut of a script with literal settings: the watcher changes them when the script sets them."""
     settings = {name: None if value == DROP else value for name, value in {**cut.sets, **sets}.items()}
-    remarks = (*cut.remarks, "the settings that are written in the script are changed in its process")
+    remarks = (*cut.remarks, "settings written in the script are changed in its process")
     return replace(cut, sets={}, environ={**cut.environ, "ATTNCHECK_SETTINGS": json.dumps(settings)}, remarks=remarks)
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
-    """Return a launch with absolute paths of another machine replaced by nearby files of the same name."""
-    places = dict.fromkeys((os.getcwd(), os.path.dirname(os.path.abspath(launch.source.name))))
+    """Return a launch in which nearby files replace paths of another machine, or paths below a variable."""
 
     def find(word: Word) -> Word:
         before, equals, path = word.text.rpartition("=")
-        if not (word.known and path.startswith("/") and "." in os.path.basename(path)) or path.startswith(folder):
+        is_elsewhere = path.startswith(("/", "~/")) if word.known else VARIABLE_FOLDER.match(path)
+        if not is_elsewhere or "." not in os.path.basename(path) or path.startswith(folder):
             return word
-        parts = () if os.path.exists(path) else path.split(os.sep)[1:]
-        tails = [os.path.join(place, *parts[first:]) for first in range(len(parts)) for place in places]
-        here = next(filter(os.path.isfile, tails), None)
-        return replace(word, text=f"{before}{equals}{here}", shell="") if here else word
+        here = find_here(launch, path)
+        return _make_word(word, f"{before}{equals}{here}") if here else word
 
     return replace(launch, whole=tuple(map(find, launch.whole)))
 
@@ -323,6 +334,13 @@ def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...
     return tuple(replace(unknown, near="") for unknown in read.job.unknown_settings)
 
 
+def list_refused(read: ReadLaunch) -> dict[str, str]:
+    """Return the values of the options that are written without one, which an installed release refuses: `--bf16`."""
+    refused = (problem.sets for problem in read.job.problems if problem.consequence == "refuses")
+    sets = {name: value for values in refused for name, value in values.items()}
+    return {name: value for name, value in sets.items() if get_setting(read.job, name) == ""}
+
+
 def _rename_sets(sets: Mapping[str, str], corrections: Iterable[UnknownSetting]) -> dict[str, str]:
     """Return settings under their corrected names."""
     renamed = dict(sets)
@@ -337,6 +355,7 @@ def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
     """Return the corrections in words, "" if there are none."""
     corrections = list_corrections(read, cut)
     names = [f"{name.name} is {name.now[0]}" if name.now else f"without {name.name}" for name in corrections]
+    names += [f"{name} is {value}" for name, value in list_refused(read).items() if name not in cut.sets]
     if not names:
         return ""
     refuses = f"{read.job.framework} {read.job.version} refuses the launch as written"
@@ -376,8 +395,8 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
     while place < len(whole) - len(launch.words):
         if containers.parse(whole[place:]):
             raise Unanswered(
-                f"{location}: the launch starts a container, which a rehearsal does not do: rehearse the "
-                "command inside it, if its packages are installed"
+                f"{location}: the launch starts a container, which a rehearsal cannot do: rehearse the command inside "
+                f"it, if its packages are installed"
             )
         parsed = srun.parse(whole[place:]) or ray.parse(whole[place:])
         runner = uv.parse(whole[place:])
@@ -398,13 +417,30 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
 
 
 def _enter_folder(launch: Launch) -> Launch:
-    """Return a launch that starts in its script's folder, if its program is only there."""
+    """Return a launch that starts in its script's folder, if its program exists only there."""
     folder, program = os.path.dirname(launch.source.name), launch.words[0].text if launch.words else ""
     if not program.endswith(".py") or os.path.isabs(program) or not folder:
         return launch
     if os.path.isfile(os.path.join(launch.folder, program)) or not os.path.isfile(os.path.join(folder, program)):
         return launch
     return replace(launch, directories=(*launch.directories, shlex.quote(os.path.abspath(folder))))
+
+
+def _fit_launcher(launch: Launch, cut: JobCut) -> tuple[Launch, JobCut]:
+    """Return a launch and its cut without another machine's programs and accelerate's missing configuration file."""
+    whole, count = list(launch.whole), len(launch.whole) - len(launch.words)
+    folders = (launch.folder, os.path.dirname(launch.source.name), "")
+    for place, word in enumerate(whole[:count]):
+        option, equals, path = word.text.partition("=")
+        if os.path.isabs(option) and PROGRAM.fullmatch(os.path.basename(option)) and not os.path.exists(option):
+            whole[place] = _make_word(word, os.path.basename(option))
+        path = path if equals else whole[place + 1].text
+        is_here = launch.launcher_entries or any(os.path.isfile(os.path.join(folder, path)) for folder in folders)
+        if option in LAUNCHER_FILES and not is_here:
+            del whole[place : place + (1 if equals else 2)]
+            cut = _add_remarks(cut, (f"{path} was not found: accelerate starts without it",))
+            break
+    return replace(launch, whole=tuple(whole)), cut
 
 
 def _import_project(launch: Launch, cut: JobCut) -> JobCut:
@@ -455,7 +491,7 @@ def _run_without_deepspeed(launch: Launch, cut: JobCut, job: Job, processes: int
     precision = {entry.name: entry.value for entry in launch.launcher_entries}.get("mixed_precision", "")
     environ = {"ACCELERATE_MIXED_PRECISION": precision} if precision else {}
     cut = replace(cut, environ={**cut.environ, **environ})
-    remark = "DeepSpeed is not installed: torchrun starts the processes, and nothing is sharded"
+    remark = "DeepSpeed is not installed: torchrun starts the processes, without sharding"
     return replace(launch, whole=(*whole[:place], *torchrun, *parsed.words)), _add_remarks(cut, (remark,))
 
 

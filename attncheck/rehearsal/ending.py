@@ -36,6 +36,8 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     if ended.returncode in SHELL_ERRORS and lines:
         places = [len(lines) - 1]
     error = lines[places[-1]] if places else ""
+    if error.rstrip().endswith(":"):  # its cause is on the next line
+        error = " ".join(line.strip() for line in lines[places[-1] : places[-1] + 2])
     lines = lines[: places[-1] + 1 if places else None][
         -ERROR_LINES:
     ]  # a launcher's message about its child is left out

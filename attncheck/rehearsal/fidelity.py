@@ -26,10 +26,11 @@ SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
 
 @dataclass(frozen=True)
 class _Dimension:
-    """A dimension of a job: the checks whose answers depend on it, and whether a failure holds anyway."""
+    """A dimension of a job: the checks whose answers depend on it, and whether a failure or a pass holds anyway."""
 
     checks: tuple[str, ...]
     keeps_failures: bool = False
+    keeps_passes: bool = False
 
 
 DIMENSIONS = {
@@ -41,6 +42,7 @@ DIMENSIONS = {
     "ranks that share a row": _Dimension(("documents", "loss", "gradients"), True),
     "ranks": _Dimension(("loss", "gradients"), True),
     "accumulation": _Dimension(("loss", "gradients"), True),
+    "fields of rows": _Dimension(("batch", "learning"), keeps_passes=True),
 }
 
 
@@ -97,7 +99,7 @@ def shares_rows(job: Job) -> bool:
 
 
 def leave_unasked(results: Sequence[CheckResult], differences: Sequence[Difference]) -> list[CheckResult]:
-    """Return the results; those that depend on a difference become "not asked"."""
+    """Return the results; the ones that depend on a difference become "not asked"."""
     return [_leave_unasked(result, differences) for result in results]
 
 
@@ -105,6 +107,7 @@ def _leave_unasked(result: CheckResult, differences: Sequence[Difference]) -> Ch
     fails = judge_result(result) not in ("pass", "warn")
     for difference in differences:
         dimension = DIMENSIONS[difference.dimension]
-        if result.check in dimension.checks and not (fails and dimension.keeps_failures) and result.outcome == "ok":
+        holds = dimension.keeps_failures if fails else dimension.keeps_passes
+        if result.check in dimension.checks and not holds and result.outcome == "ok":
             return replace(CheckResult(result.check, "skipped", f"not asked: {difference.text}"), notes=result.notes)
     return result

@@ -17,7 +17,7 @@ from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.launch import Source
 from attncheck.core.rehearsal import Isolation, JobCut, Materials
 from attncheck.core.report import Report
-from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
+from attncheck.core.results.rehearsal import Difference, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
@@ -108,6 +108,7 @@ class _Stage:
     device: Mapping[str, Any]
     remarks: tuple[str, ...] = ()
     model: str = ""
+    empty: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
 
 
 def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
@@ -155,9 +156,8 @@ def run(
     if not launches:
         names = ", ".join(source.name for source in request.sources)
         raise NothingToRehearse(
-            f"{names}: starts no training that attncheck knows, nor a script with options for model, "
-            "data, output and learning "
-            "rate or steps"
+            f"{names}: starts neither a training that attncheck knows nor a script with options for model, data, "
+            f"output and learning rate or steps"
         )
     sections = []
     findings: list[Finding] = []
@@ -260,6 +260,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         what = "the model cannot be rehearsed at full size" if is_full else "no small model could be made"
         raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
     stage.remarks += tuple(event.answer["remarks"])
+    stage.empty = tuple(event.answer["empty"])
 
 
 def _name_model(read: ReadLaunch) -> str:
@@ -322,6 +323,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_unquantised(stage.folder)
+    if stage.empty:
+        differences += (Difference("fields of rows", ", ".join(stage.empty), "empty"),)
     results = leave_unasked(results, differences)
     if ranks and stage.read.job.plan.deterministic:
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
@@ -416,7 +419,7 @@ def run_cut(
             "script could overwrite your files; --trust-script runs it anyway"
         )
     exports = {**os.environ, **read.recognised.launch.environ}
-    printed = mask_secrets(hide_environment("\n".join(ended.lines), exports))  # before lines are cut
+    printed = mask_secrets(hide_environment("\n".join(ended.lines), exports))  # before lines are shortened
     return replace(ended, lines=tuple(printed.split("\n")))
 
 
@@ -439,7 +442,7 @@ def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
 
 def _explain_blindness(stage: _Stage) -> str:
     failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
-    return failure or "the launch succeeded, but no step of a transformers model was seen"
+    return failure or "the launch succeeded, but no step of a transformers model was observed"
 
 
 def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:

@@ -29,7 +29,7 @@ def lint(text: str, version: str = "") -> Report:
     ("text", "expected", "remark"),
     [
         (NEW, "0.11.2", "the newest known"),
-        (OLD, "0.8", "the newest that has all of its names"),
+        (OLD, "0.8", "the newest release that has all of its names"),
         (MIXED, "", "no single release has all names"),
         (NEW + " --my_option 3", "0.11.2", "the newest known"),  # what no release had dates nothing
     ],

@@ -32,6 +32,9 @@ def kept():
 assert kept() == 7 and not run and not list(run)
 Callback(run).stop()
 
+from packed.records import SummaryWriter
+SummaryWriter("logs").add_scalar("loss", 1.0)
+
 try:
     import guarded_absence
 except ImportError:
@@ -48,6 +51,9 @@ def encode(encoding: Encoding | None) -> no_such_package.Kind[int]:
 encode(None)
 from packed import Moved, Removed, kept as other
 from packed.gone import Moved as again
+import packed
+from packed import AutoModelForVision2Seq as renamed
+assert packed.Moved is Moved and packed.kept == 3 and not hasattr(packed, "Never") and renamed().place == "renamed"
 assert Moved is again and Moved().place == "here" and other == 3
 """
 USES = {
@@ -57,6 +63,7 @@ USES = {
     "Removed": "ok",
     "print(Removed)": "ImportError: cannot import name 'Removed' from 'packed'",
     "if Removed: pass": "ImportError: cannot import name 'Removed' from 'packed'",
+    "packed.Never": "AttributeError: module 'packed' has no attribute 'Never'",
     "import packed.broken": "ModuleNotFoundError: No module named 'another_package'",
 }
 
@@ -69,6 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("kept = 3\n")
     (package / "elsewhere.py").write_text("class Moved:\n    place = 'here'\n")
+    (package / "records.py").write_text("import tensorboard\n")
+    (package / "newer.py").write_text("class AutoModelForImageTextToText:\n    place = 'renamed'\n")
     (package / "broken.py").write_text("import another_package\n")
     lines = "".join(f"if 'USE' == {use!r}:\n    {use}\n" for use in USES)
     (folder / "train.py").write_text(INSTALL + SCRIPT + lines.replace("'USE'", "sys.argv[2]") + "print('ok')\n")
@@ -85,5 +94,6 @@ def test_a_script_imports_what_is_not_installed(folder: Path, tmp_path: Path, us
     assert USES[use] in (ended.stdout if USES[use] == "ok" else ended.stderr.splitlines()[-1]), ended.stderr
     lines = list_absent(str(tmp_path))
     started = [line.split(" ")[0] for line in lines]
-    assert started == ["neptune", "packed.Moved", "packed.gone.Moved", "packed.Removed", "deepspeed", "no_such_package"]
-    assert lines[1].endswith("rehearsed with the one in packed.elsewhere")
+    moved = ["packed.AutoModelForVision2Seq", "packed.Moved", "packed.gone.Moved"]
+    assert started == ["neptune", "tensorboard", *moved, "packed.Removed", "deepspeed", "no_such_package"]
+    assert lines[3].endswith("rehearsed with the one in packed.elsewhere")

@@ -76,6 +76,13 @@ def test_what_rests_on_a_difference_is_not_asked(dimension: str, unasked: set[st
     assert {result.check for result in results if result.reason.startswith("not asked: ")} == unasked
 
 
+def test_words_that_are_missing_may_be_in_an_empty_field() -> None:
+    empty = [Difference("fields of rows", "response_b", "empty")]
+    passed, wrong = CheckResult("batch"), CheckResult("batch", violations=("words are never used",))
+    assert leave_unasked([passed], empty) == [passed]
+    assert leave_unasked([wrong], empty)[0].reason.startswith("not asked: it depends on the fields of rows")
+
+
 def test_a_failure_under_fewer_ranks_is_one() -> None:
     wrong = CheckResult("loss", violations=("the loss is wrong",))
     assert leave_unasked([wrong], [Difference("ranks", "8", "1")]) == [wrong]

@@ -6,12 +6,12 @@ A fault is a line of `scripts/train_pairs.py` that PLANTED_FAULT makes wrong.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from attncheck.core.preferences import PREFERENCE_LOSSES, Preference, PreferenceLoss
+from attncheck.core.preferences import FREE_LOSSES, PREFERENCE_LOSSES, Preference, PreferenceLoss
 from attncheck.core.rehearsal import Objective
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from tests.rehearsal.staging import SCRIPT, ForkServer, list_failures, make_materials, rehearse
@@ -72,7 +72,9 @@ FAULTS: dict[str, Fault] = {
     "rejected_detached": Fault("ATN433", r"no gradient comes from the rejected answers", also=frozenset({"ATN436"})),
     # The gradients, and learning.
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters"),
-    "gradients_zeroed_between_batches": Fault("ATN434", r"those of batch 2 of 2 only: the others' gradients are lost"),
+    "gradients_zeroed_between_batches": Fault(
+        "ATN434", r"only from batch 2 of 2: the gradients of the others are lost"
+    ),
     # Two ranks and three batches to a step: of the numbers that the factor may be, one is 2. At the first step another
     # beta has the same gradients, and the same loss.
     "summed_over_ranks": Fault(
@@ -81,6 +83,8 @@ FAULTS: dict[str, Fault] = {
         "--gradient_accumulation_steps 3",
         ranks=2,
     ),
+    "reference_subtracted": Fault("ATN433", r"a reference is subtracted", "--loss cpo"),
+    "chosen_left_out": Fault("ATN433", r"the chosen answers' own loss is not added", "--loss simpo"),
     "learning_rate_zero": Fault("ATN436", r"the margin between chosen and rejected answers does not grow"),
 }
 EVERY_TIME = ("swapped",)
@@ -95,9 +99,12 @@ CLEAN: dict[str, tuple[str, int]] = {
     "another beta": ("--beta 0.5", 1),
     "ipo": ("--loss ipo", 1),
     "hinge": ("--loss hinge --labels", 1),
+    "cpo": ("--loss cpo", 1),
+    "cpo, two ranks, autocast": ("--loss cpo --bf16", 2),
+    "simpo": ("--loss simpo --beta 2.0", 1),
 }
 SEEDS = range(5)
-CLEAN_EVERY_TIME = (("padded, labels seen", 0),)
+CLEAN_EVERY_TIME = (("padded, labels seen", 0), ("cpo", 0))
 
 
 Stages = dict[int, Path]
@@ -115,9 +122,13 @@ def rehearse_pairs(
     """Return the results of the script's rehearsal; its materials are made once for a seed."""
     if seed not in stages:
         stages[seed] = make_materials(factory.mktemp(f"pairs-{seed}"), seed, form="preference_text")
-    losses: tuple[PreferenceLoss, ...] = ("ipo", "hinge", "sigmoid")
+    losses: tuple[PreferenceLoss, ...] = ("ipo", "hinge", "simpo", "bco", "sigmoid")
     loss = next(loss for loss in losses if f"--loss {loss}" in f"{options} --loss sigmoid")
-    preference = Preference(loss, 0.5 if "--beta" in options else 0.1)
+    beta = re.search(r"--beta ([\d.]+)", options)
+    preference = Preference(loss, float(beta[1]) if beta else 0.1)
+    if "--loss cpo" in options or loss == "simpo":
+        gamma = 0.5 if loss == "simpo" else 0.0
+        preference = replace(preference, has_reference=False, gamma=gamma, chosen_weight=1.0)
     objective = Objective("assistant", source="the test", preference=preference)
     watch = factory.mktemp("run") / "watch"
     return rehearse(server, stages[seed], watch, options, fault, ranks, objective, script=PAIRS_SCRIPT)
@@ -191,9 +202,29 @@ def test_slopes_are_those_of_the_loss(loss: PreferenceLoss) -> None:
         "apo_zero": 1 - torch.sigmoid(beta * chosen) + torch.sigmoid(beta * rejected),
         "kto": (1 - torch.sigmoid(beta * chosen)) / 2 + (1 - torch.sigmoid(-beta * rejected)) / 2,
         "apo_zero_unpaired": (1 - torch.sigmoid(beta * chosen) + torch.sigmoid(beta * rejected)) / 2,
+        "bco": -(logsigmoid(beta * chosen) + logsigmoid(-beta * rejected)) / 2,
+        "simpo": -log_p,
         "apo_down": torch.sigmoid(beta * chosen) + 1 - torch.sigmoid(beta * margin),
     }[loss]
     value.backward()
     slopes = Preference(loss, beta, smoothing).slopes
     gradients = [0.0 if answer.grad is None else -float(answer.grad) for answer in (chosen, rejected)]
+    assert [value.item(), *gradients] == pytest.approx([slopes.value, slopes.chosen, slopes.rejected])
+
+
+@pytest.mark.parametrize("loss", FREE_LOSSES)
+@pytest.mark.parametrize("margin", [-2.0, 0.3, 9.0])
+def test_slopes_without_a_reference_are_those_of_the_loss(loss: PreferenceLoss, margin: float) -> None:
+    """Against autograd, on the losses as trl 1.16.0 experimental/cpo/cpo_trainer.py writes them."""
+    import torch
+    from torch.nn.functional import logsigmoid
+
+    beta, gamma, smoothing = 0.3, 0.5 if loss == "simpo" else 0.0, 0.1 if loss in ("sigmoid", "simpo") else 0.0
+    chosen, rejected = (torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (margin - 5.0, -5.0))
+    logits = chosen - rejected - gamma / beta
+    smoothed = -logsigmoid(beta * logits) * (1 - smoothing) - logsigmoid(-beta * logits) * smoothing
+    value = {"hinge": torch.relu(1 - beta * logits), "ipo": (logits - 1 / (2 * beta)) ** 2}.get(loss, smoothed)
+    value.backward()
+    slopes = Preference(loss, beta, smoothing, False, gamma).measure(margin)
+    gradients = [-float(answer.grad) for answer in (chosen, rejected) if answer.grad is not None]
     assert [value.item(), *gradients] == pytest.approx([slopes.value, slopes.chosen, slopes.rejected])

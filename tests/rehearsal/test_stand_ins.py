@@ -20,11 +20,26 @@ import torch
 import attncheck.rehearsal.drivers.rollouts as rollouts
 from attncheck.rehearsal.columns import list_columns
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
-from attncheck.rehearsal.watcher.stand_ins import take_known
+from attncheck.rehearsal.watcher.stand_ins import answer_removed, leave_unknown, leave_unknown_keys, take_known
 from attncheck.rehearsal.worker.materials import add_columns
 from tests.rehearsal.staging import make_materials
 
-DATASETS = "def load_dataset(path, *arguments, **options):\n    return path, options\n"
+DATASETS = """
+class Rows(list):
+    pass
+def load_dataset(path, *arguments, **options):
+    return Rows([path, options])
+def load_from_disk(path):
+    return path
+"""
+FRAMES = """
+import json
+def read_csv(path, **options):
+    return open(path).read()
+def read_json(path, lines=False):
+    return [json.loads(line) for line in open(path)]
+read_parquet = read_excel = read_table = read_csv
+"""
 LAUNCHER = """
 import os, subprocess, sys
 def prepare_simple_launcher_cmd_env(args):
@@ -36,13 +51,28 @@ def simple_launcher(args):
 SCRIPT = """
 import contextlib
 import json
+import pandas
 from datasets import load_dataset
 from transformers import AutoConfig, AutoTokenizer
 
 config = AutoConfig.from_pretrained("own/model-that-is-not-here")
 tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w1", add_special_tokens=False)["input_ids"]
 own = load_dataset("json", data_files="{rows}")
+assert load_dataset("parquet", data_files=r"{folder}", split="train")[1]["data_files"] == {"train": r"{rows}"}
+assert len(pandas.read_parquet(r"{folder}")) == 900
 assert len(json.load(open("../gone/train_prompts.json"))) == len(open("gone.jsonl", "rb").readlines()) == 900
+import csv
+import datasets
+with open("gone/table.csv", newline="") as stream:
+    table = list(csv.DictReader(stream))
+assert table[0] == pandas.read_csv("rows.tsv", sep="\\t")[0] | table[0] and len(table) == 900
+assert len(json.load(open(r"{folder}"))) == 900
+kept = datasets.load_from_disk("folder/gone")
+assert kept["train"] is kept and "test" in kept and kept[0] == "json" and datasets.load_from_disk(".") == "."
+try:
+    pandas.read_csv("guarded.csv")
+except FileNotFoundError:
+    pass
 try:
     open("guarded.json")
 except OSError:
@@ -62,11 +92,12 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     rows = stage / "data" / "train.jsonl"
     entry, script = tmp_path / "entry", tmp_path / "script.py"
     (entry / "datasets").mkdir(parents=True)
-    (entry / "datasets" / "__init__.py").write_text("from .load import load_dataset\n")
+    (entry / "datasets" / "__init__.py").write_text("from .load import load_dataset, load_from_disk\n")
+    (entry / "pandas.py").write_text(FRAMES)
     (entry / "datasets" / "load.py").write_text(DATASETS)
     shutil.copytree(WATCHER, entry / "attncheck_watcher")
     shutil.copy(WATCHER / "entry.py", entry / "sitecustomize.py")
-    script.write_text(SCRIPT.replace("{rows}", str(rows)))
+    script.write_text(SCRIPT.replace("{rows}", str(rows)).replace("{folder}", str(rows.parent)))
     (tmp_path / "watch").mkdir()
     environ = {
         **os.environ,
@@ -81,8 +112,8 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 4  # "a/b" with and without a name, and two files
-    names = ("gone.jsonl", "train_prompts.json")
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 9  # "a/b" with and without a name, and files
+    names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     assert list_replaced(str(tmp_path)) == lines
     assert set(whole[1]["data_files"]) == {"train", "validation", "test"} and own[1] == {"data_files": str(rows)}
@@ -152,6 +183,59 @@ def test_arguments_of_another_release_are_passed_on_or_left_out(
     assert [line.split(" ")[0] for line in lines] == names
 
 
+def test_a_parser_leaves_out_what_no_dataclass_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options, keys of a configuration, and those of TRL's parser; who takes the rest gets it."""
+    from transformers import HfArgumentParser
+
+    class Parser(HfArgumentParser):  # type: ignore[misc,unused-ignore]
+        pass
+
+    class TrlParser:
+        def set_defaults_with_config(self, **options: Any) -> list[str]:
+            return [text for name, value in options.items() for text in (f"--{name}", value)]
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    leave_unknown(SimpleNamespace(HfArgumentParser=Parser))
+    leave_unknown_keys(SimpleNamespace(TrlParser=TrlParser))
+    make: Any = Parser
+    parser = make(Length)
+    words = ["--max_length", "7", "--max_prompt_length", "5", "--gone=1"]
+    assert parser.parse_args_into_dataclasses(words) == (Length(7),)
+    assert parser.parse_args_into_dataclasses(words, return_remaining_strings=True)[1] == words[2:]
+    assert parser.parse_dict({"max_length": 7, "tf32": True}) == (Length(7),)
+    assert TrlParser().set_defaults_with_config(system_prompt="x") == []
+    names = [line.split(" ")[0] for line in list_absent(str(tmp_path))]
+    assert names == ["--gone", "--max_prompt_length", "--system_prompt", "tf32"]
+
+
+@dataclasses.dataclass
+class Length:
+    """What a script parses."""
+
+    max_length: int = 0
+
+
+def test_a_script_reads_settings_of_another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their new name, or none; `hasattr`, packages and what guards itself see what is installed."""
+
+    class Settings:
+        def __init__(self) -> None:
+            self.max_length = 7
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    answer_removed(Settings)
+    script = tmp_path / "script.py"
+    text = "length, trusted = made.max_seq_length, made.trust_remote_code\nfound = hasattr(made, 'gone')\n"
+    script.write_text(f"{text}try:\n    made.guarded\nexcept AttributeError:\n    found = not found\n")
+    names: dict[str, Any] = {"__file__": str(script), "made": Settings()}
+    exec(compile(script.read_text(), str(script), "exec"), names)
+    assert (names["length"], names["trusted"], names["found"]) == (7, None, True)
+    names_read = [line.split(" ")[0] for line in list_absent(str(tmp_path))]
+    assert names_read == ["Settings.max_seq_length", "Settings.trust_remote_code"]
+
+
 @pytest.mark.parametrize(
     ("read", "texts"),
     [
@@ -159,11 +243,13 @@ def test_arguments_of_another_release_are_passed_on_or_left_out(
         (["context", "question", "Answer"], {"context": "", "Answer": ""}),
         (["system", "conversations", "response_b", "role"], {"system": "", "response_b": ""}),
         (["prompt", "labels"], {}),
+        (["label", "question_id", "pad_token_id"], {"label": 0, "question_id": 0}),
         (["input", "output"], {"input": "q"}),
+        (["question", "think_answer", "text"], {"think_answer": "a", "text": ""}),
         (["instruction", "input", "output"], {"instruction": ""}),
     ],
 )
-def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[str, str]) -> None:
+def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[str, Any]) -> None:
     """A text is there once: what a script reads in addition to the known fields is empty."""
     row = {"prompt": "q", "question": "q", "completion": "a", "output": "a", "input": "", "conversations": []}
     assert add_columns([row], read) == [{**row, **texts}]
@@ -171,7 +257,7 @@ def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[s
 
 def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) -> None:
     texts = {
-        "scripts/train.py": "from own.data import Rows\nimport torch\nrow['a'], os.environ['B'], {}['c d']",
+        "scripts/train.py": "from own.data import Rows\nimport torch\nrow['z'] = row['a'], os.environ['B'], {}['c d']",
         "own/data.py": 'from .rows import *\nfrom . import other\ndef f(item): return item["b"]',
         "own/rows.py": "from own.data import Rows\nx['c_1']",
         "scripts/unused.py": "x['d']",
@@ -197,7 +283,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_model_generates_the_completions_of_its_prompts(driver: Any) -> None:
-    """The rewarded one first, then the other, each with its end token; markup around a prompt does not matter."""
+    """The rewarded one first, then the other, each with its EOS token; markup around a prompt does not matter."""
     module = SimpleNamespace(GenerationMixin=type("GenerationMixin", (), {}))
     driver.replace_generation(module)
     config = SimpleNamespace(eos_token_id=[60], pad_token_id=61)

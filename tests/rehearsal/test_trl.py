@@ -86,6 +86,28 @@ def test_a_launch_of_trl(name: str, attncheck: Run, marker: str) -> None:
     assert {outcome for _, outcome in outcomes} == {"ok"}, outcomes
 
 
+CPO = """
+import trl
+from datasets import load_dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model, tokenizer = (kind.from_pretrained("a/Qwen2.5-0.5B") for kind in (AutoModelForCausalLM, AutoTokenizer))
+args = trl.CPOConfig(output_dir="out", ARGUMENTS, gradient_accumulation_steps=4, max_seq_length=1024, fp16=True)
+trl.CPOTrainer(model, args=args, tokenizer=tokenizer, train_dataset=load_dataset("a/b", split="train")).train()
+"""
+
+
+@pytest.mark.parametrize("arguments", ["cpo_alpha=0.5", "loss_type='simpo', beta=2.0, simpo_gamma=1.0, cpo_alpha=0.0"])
+def test_a_script_for_another_release_of_trl(arguments: str, attncheck: Run, tmp_path: Path) -> None:
+    """What 1.16 has moved is taken by attribute, and its loss without a reference is judged."""
+    script = tmp_path / "train_cpo.py"
+    script.write_text(CPO.replace("ARGUMENTS", arguments))
+    report = rehearse(attncheck, find_environment("trl"), f"python {script}")
+    assert report["findings"] == []
+    outcomes = {result["check"]: result["outcome"] for result in report["rehearsal"]["launches"][0]["results"]}
+    assert all(outcomes[check] == "ok" for check in ("run", "batch", "update", "loss", "gradients")), outcomes
+
+
 OWN_CASES = {
     "whole": ("--full-model", "--packing --attn_implementation sdpa", ()),
     "own data": ("--real-data", "--packing --attn_implementation sdpa", ()),

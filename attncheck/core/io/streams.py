@@ -59,7 +59,7 @@ def fit_text(text: str, encoding: str | None = "utf-8", syntax: Syntax = "text")
 
 
 def replace_signs(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace characters that an encoding lacks: our own signs readably, other characters by escapes.
+    """Replace characters that an encoding lacks: our own symbols by readable ones, other characters by escapes.
 
     This is an error handler of `codecs`, called READABLE. Two names that differ only in such a character stay
     different.

@@ -4,6 +4,7 @@ from attncheck.core.job import DROP, KEYS, Consequence, Job, Key, SettingProblem
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, SourceLocation, Span, Word
 from attncheck.core.plan import NO_CUDNN_SDPA, PRECISIONS, RING_NAMES, CrossEntropy, Packing, Plan, Precision
 from attncheck.core.rehearsal import (
+    TEXT_COLUMNS,
     UNDOCUMENTED,
     DataForm,
     JobCut,
@@ -18,7 +19,6 @@ from attncheck.lint.fields.changes import edit_settings
 from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.fields.edits import Changes, OptionFormatter, changes_to_edits
 from attncheck.lint.fields.effect_cuts import is_folder, names_place
-from attncheck.lint.fields.given import LaunchSettings
 from attncheck.lint.fields.names import Option, ParserOptions, build_parser_options, find_minor_release, read_lifetimes
 from attncheck.lint.fields.plan_writing import (
     SHIM_SCRIPTS,
@@ -33,10 +33,12 @@ from attncheck.lint.fields.plan_writing import (
 )
 from attncheck.lint.fields.preferring import (
     choose_learning_rate,
+    drop_reference,
     list_other_references,
     make_objective,
     read_preference,
 )
+from attncheck.lint.fields.reading import DefaultedReading, Reading
 from attncheck.lint.fields.rehearsing import (
     CPU_BFLOAT16,
     GPU_OPTIMIZERS,
@@ -103,6 +105,7 @@ __all__ = [
     "RENAMES",
     "RING_NAMES",
     "SHIM_SCRIPTS",
+    "TEXT_COLUMNS",
     "TRAINER_NORMALISATIONS",
     "TRAINER_RANK_CORRECTIONS",
     "UNDOCUMENTED",
@@ -116,6 +119,7 @@ __all__ = [
     "Constraints",
     "CrossEntropy",
     "DataForm",
+    "DefaultedReading",
     "Edit",
     "Fact",
     "Job",
@@ -123,7 +127,6 @@ __all__ = [
     "Key",
     "Known",
     "Launch",
-    "LaunchSettings",
     "Materials",
     "Normalisation",
     "Objective",
@@ -135,6 +138,7 @@ __all__ = [
     "Plan",
     "PolicyGradient",
     "Precision",
+    "Reading",
     "Setting",
     "SettingProblem",
     "Snapshot",
@@ -152,6 +156,7 @@ __all__ = [
     "collect_environ",
     "cut_attention",
     "cut_training_arguments",
+    "drop_reference",
     "drop_switches",
     "edit_options",
     "edit_settings",

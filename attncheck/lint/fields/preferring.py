@@ -1,11 +1,12 @@
-"""Shared by launches that train on pairs and are scaled down: the loss of a pair, from a job's settings."""
+"""Shared by scaled-down launches that train on preference pairs: the loss of a pair, from a job's settings."""
 
 import re
+from dataclasses import replace
 
 from attncheck.core.job import Job
-from attncheck.core.preferences import PREFERENCE_LOSSES, Preference
+from attncheck.core.preferences import FREE_LOSSES, PREFERENCE_LOSSES, Preference
 from attncheck.core.rehearsal import Objective
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, get_setting
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, get_setting, is_number
 
 # These drive a sum of log-probabilities to a target number; with larger steps it jumps back and forth across it.
 TARGETED_LOSSES = ("ipo_of_sums", "sppo_hard")
@@ -18,18 +19,26 @@ def read_preference(loss: str, beta: Numbers, label_smoothing: Numbers = (None, 
     names = [name for name in re.split(r"[\s,\[\]'\"]+", loss) if name]
     if len(names) != 1 or names[0] not in PREFERENCE_LOSSES:
         known = ", ".join(PREFERENCE_LOSSES)
-        return (
-            f"the loss {' + '.join(names) or loss} is not rehearsed: only one preference loss at a time is, of {known}"
-        )
+        return f"the loss {' + '.join(names) or loss} is not rehearsed: only a single loss can be, one of {known}"
     try:
         numbers = [float(text) if text else default for text, default in (beta, label_smoothing)]
     except ValueError:
         return f"beta {beta[0]} and label smoothing {label_smoothing[0]} must be numbers"
     name = next(known for known in PREFERENCE_LOSSES if known == names[0])
-    preference = Preference(name, *numbers)
+    preference = Preference(name, numbers[0], numbers[1])
     if not numbers[0] or not any((preference.slopes.chosen, preference.slopes.rejected)):
         return f"the loss {name} with beta {numbers[0]:g} and label smoothing {numbers[1]:g} has no gradient"
     return preference
+
+
+def drop_reference(preference: Preference | str, gamma: str = "", chosen_weight: str = "") -> Preference | str:
+    """Return a pair's loss without a reference, or the reason it is not rehearsed."""
+    if isinstance(preference, str) or preference.loss not in FREE_LOSSES:
+        return preference if isinstance(preference, str) else f"{preference.loss} is not known without a reference"
+    if not all(map(is_number, (gamma or "0", chosen_weight or "0"))):
+        return f"the margin {gamma} and the weight {chosen_weight} must be numbers"
+    margin = float(gamma or 0) if preference.loss == "simpo" else 0.0
+    return replace(preference, has_reference=False, gamma=margin, chosen_weight=float(chosen_weight or 0))
 
 
 def make_objective(preference: Preference, source: str) -> Objective:
@@ -49,4 +58,7 @@ def list_other_references(job: Job, name: str) -> tuple[str, ...]:
     reference = get_setting(job, name) or ""
     if not reference or reference == job.model:
         return ()
-    return (f"the reference {reference} ({name}) is not {job.model or 'the model'}: here it is the same small model",)
+    return (
+        f"the reference {reference} ({name}) is not {job.model or 'the model'}: the rehearsal uses the same small "
+        f"model",
+    )

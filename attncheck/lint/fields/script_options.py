@@ -38,7 +38,9 @@ def list_stand_ins(launch: Launch) -> tuple[str, ...]:
         *([] if find_options(launch, MODEL_OPTIONS) else ["model"]),
         *([] if find_data_option(launch) else ["data"]),
     ]
-    return (f"no option names the {' or the '.join(names)}: the program gets the rehearsal's",) if names else ()
+    return (
+        (f"no option names the {' or the '.join(names)}: the program loads the rehearsal's instead",) if names else ()
+    )
 
 
 def find_data_option(launch: Launch) -> str:
@@ -51,5 +53,6 @@ def _choose_data(option: str, value: str, materials: Materials) -> str:
     if materials.real_data:
         return materials.name_data(value)
     by_ending = {".parquet": materials.parquet_file, ".json": materials.json_file, ".jsonl": materials.data_file}
+    by_ending[".csv"] = materials.table_file
     ending = next((ending for ending in by_ending if value.endswith(ending)), "")
     return by_ending.get(ending) or (materials.data_file if option in FILE_OPTIONS else materials.data)

@@ -1,4 +1,4 @@
-"""Finds the program that a launch starts, where Python will find it: next to the launch, on PYTHONPATH, or installed.
+"""Finds the program that a launch starts, as Python will: next to the launch, on PYTHONPATH, or installed.
 
 `python x.py` puts the script's folder first, `python -m x` the working folder
 (docs.python.org/3/library/sys_path_init.html). A launch does not state its working folder: a script may be started from

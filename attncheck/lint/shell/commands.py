@@ -206,7 +206,7 @@ class _CommandCollector(ScriptInterpreter):
         self._parse_nested(self.text.segments_between(*match.span(1)), scope, self.prefix, shell)
 
     def _source_file(self, arguments: Sequence[Field], offset: int) -> None:
-        """Parse a file that is sourced into this shell; its variables are set from here on, its words have no place."""
+        """Parse a file that is sourced into this shell: its variables stay set, and its words have no location."""
         name = arguments[0].text if arguments else "nothing"
         file = None
         if arguments and self.depth < MAX_NESTING and self.state.scripts_read < MAX_SCRIPTS:
@@ -370,7 +370,7 @@ def _is_program(choice: Variable) -> bool:
 
 
 def _without_longer(choices: Sequence[Variable]) -> list[Variable]:
-    """Return the choices without those that only add words in front of another: `uv run` before `python3`."""
+    """Return the choices, except those that only put words in front of another choice: `uv run` before `python3`."""
     texts = [
         tuple(field.text for field in choice.elements or ()) or tuple(join_text(choice.segments).split())
         for choice in choices

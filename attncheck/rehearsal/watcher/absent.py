@@ -24,10 +24,23 @@ from typing import Any, NoReturn
 from .modules import INSTALLED
 
 IDLE = (
-    *("wandb", "swanlab", "mlflow", "comet_ml", "clearml", "neptune", "aim", "trackio", "dvclive", "tensorboardX"),
+    *(
+        "wandb",
+        "swanlab",
+        "mlflow",
+        "comet_ml",
+        "clearml",
+        "neptune",
+        "aim",
+        "trackio",
+        "dvclive",
+        "tensorboardX",
+        "tensorboard",
+    ),
     *("IPython", "ipdb", "debugpy", "loguru", "coloredlogs", "icecream", "dotenv", "matplotlib", "seaborn", "plotly"),
-    *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil"),
+    *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil", "tensorboard"),
 )
+RENAMED = {"AutoModelForVision2Seq": "AutoModelForImageTextToText"}  # in transformers 5
 GUARDS = ("ImportError", "ModuleNotFoundError")
 ANY_ERROR = ("Exception", "BaseException", "")
 MAX_NOTE = 120  # characters of a file's name
@@ -44,11 +57,15 @@ def install(folder: str) -> None:
             module = original(name, globals, locals, fromlist, level)
         except ModuleNotFoundError as error:
             is_foreign = error.name is None or not f"{name}.".startswith(f"{error.name}.")
+            if error.name in IDLE and is_foreign:  # `from torch.utils.tensorboard import SummaryWriter`
+                name, is_foreign = error.name, False
             if level or is_foreign or not is_script(globals) or is_guarded(GUARDS):
                 raise
             return _make_absent(folder, name, fromlist or (), error)
-        if level or not fromlist or not is_script(globals):
+        if level or not is_script(globals):
             return module
+        if not fromlist:
+            return _complete_attributes(folder, module, globals["__file__"])
         missing = _list_missing(module, fromlist)
         return _complete(folder, module, missing) if missing and not is_guarded(GUARDS) else module
 
@@ -56,14 +73,14 @@ def install(folder: str) -> None:
 
 
 def _make_absent(folder: str, name: str, names: Any, error: ModuleNotFoundError) -> Any:
-    """Return what represents a module that does not exist, or its package if no names are taken from it."""
+    """Return the replacement of a missing module, or its package if no names are imported from it."""
     package = name.partition(".")[0]
     if package in IDLE:
         note(folder, "idle", package)
         return _Idle()
     unused = _Unused(ModuleNotFoundError(str(error), name=error.name))
     modules = {word: _find_elsewhere(package, word) for word in names if package in sys.modules}
-    moved = {word: getattr(module, word) for word, module in modules.items() if module is not None}
+    moved = {word: getattr(module, RENAMED.get(word, word)) for word, module in modules.items() if module is not None}
     for word in moved:
         note(folder, "moved", f"{name}.{word} {modules[word].__name__}")
     if len(moved) < max(len(names), 1):
@@ -76,16 +93,41 @@ def _list_missing(module: Any, names: Any) -> list[str]:
     path = getattr(module, "__file__", None) or ""
     if not isinstance(module, ModuleType) or not any(f"{os.sep}{home}{os.sep}" in path for home in INSTALLED):
         return []
-    return [name for name in names if name != "*" and not hasattr(module, name)]
+    known = {"*", *dir(module)}  # lazy modules import what `hasattr` looks up
+    return [name for name in names if name not in known and not hasattr(module, name)]
+
+
+def _complete_attributes(folder: str, module: Any, path: str) -> Any:
+    """Return a module with the names that a script takes from it by attribute, if they are now defined elsewhere."""
+    package = getattr(module, "__name__", "")
+    taken = _list_attributes(path).get(package, ())
+    places = {name: _find_elsewhere(package, name) for name in _list_missing(module, taken)}
+    return _complete(folder, module, [name for name, place in places.items() if place is not None])
+
+
+@functools.cache
+def _list_attributes(path: str) -> dict[str, list[str]]:
+    """Return the names that a file takes by attribute from the packages that it imports: `trl.CPOTrainer`."""
+    tree = _parse(path)
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    imports = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    packages = {alias.asname or alias.name: alias.name for alias in imports if "." not in alias.name}
+    taken: dict[str, list[str]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in packages:
+            taken.setdefault(packages[node.value.id], []).append(node.attr)
+    return {package: list(dict.fromkeys(names)) for package, names in taken.items()}
 
 
 def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
-    """Return what has the names of a module and the missing ones, which IMPORT_FROM takes from it."""
+    """Return an object with a module's names and its missing ones, from which IMPORT_FROM reads."""
     values: dict[str, Any] = {}
+    if not missing:
+        return module
     for name in missing:
         elsewhere = _find_elsewhere(module.__name__.partition(".")[0], name)
         if elsewhere is not None:
-            values[name] = getattr(elsewhere, name)
+            values[name] = getattr(elsewhere, RENAMED.get(name, name))
             note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
         else:
             text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
@@ -95,7 +137,8 @@ def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
 
 
 def _find_elsewhere(package: str, name: str) -> Any:
-    """Return the only module of an installed package that defines a name, None if there is none."""
+    """Return the only module of an installed package that defines a name or its new name, None if there is none."""
+    name = RENAMED.get(name, name)
     root = os.path.dirname(getattr(sys.modules[package], "__file__", None) or "")
     if os.path.basename(os.path.dirname(root)) not in INSTALLED:
         return None
@@ -125,7 +168,7 @@ def _contains(path: str, pattern: re.Pattern[bytes]) -> bool:
 
 @functools.cache  # a training loop may call it at each step
 def note(folder: str, kind: str, name: str) -> None:
-    """Note what is replaced: the report has a line for it, by its kind."""
+    """Note a replacement; the report has a line for each kind."""
     with open(os.path.join(folder, f"absent-{kind}-{name[:MAX_NOTE]}"), "a"):
         pass
 
@@ -141,7 +184,7 @@ class _Completed:
 
 
 class _Idle:
-    """A module, function, object and context that does nothing, whatever it is used as."""
+    """An object that does nothing, used as a module, function, object or context manager."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -174,7 +217,7 @@ class _Idle:
 
 
 class _Unused:
-    """A name that may be imported, named in annotations and derived from: any other use raises its error."""
+    """A name that may be imported, used in annotations and subclassed; any other use raises its error."""
 
     def __init__(self, error: ImportError) -> None:
         self.__dict__["__error__"] = error
@@ -225,7 +268,7 @@ def is_script(scope: Any) -> bool:
 
 
 def is_guarded(errors: tuple[str, ...]) -> bool:
-    """Return whether the script catches one of these errors of what it does now, an import for example."""
+    """Return whether the script catches one of these errors at its current statement, for example an import."""
     frame: Any = sys._getframe(2)
     caught: tuple[str, ...] = (*errors, *ANY_ERROR)
     while frame is not None:
@@ -241,12 +284,16 @@ def is_guarded(errors: tuple[str, ...]) -> bool:
 @functools.cache
 def _list_guards(path: str) -> list[tuple[int, int, str]]:
     """Return the lines of a file in which errors are caught, each with the error's name, "" for all."""
+    tree = _parse(path)
+    return list(_iter_guards(tree)) if tree is not None else []
+
+
+def _parse(path: str) -> ast.Module | None:
     try:
         with open(path, "rb") as stream:
-            tree = ast.parse(stream.read())
+            return ast.parse(stream.read())
     except (OSError, ValueError, SyntaxError):
-        return []
-    return list(_iter_guards(tree))
+        return None
 
 
 def _iter_guards(tree: ast.AST) -> Iterator[tuple[int, int, str]]:

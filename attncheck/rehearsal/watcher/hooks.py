@@ -1,4 +1,4 @@
-"""Installs the recorder in the functions of a training: loading models, differentiating losses, optimisers' steps.
+"""Installs the recorder in a training's functions: loading models, backward passes, optimiser steps.
 
 Modules are patched right after they are imported, and only if the trainer imports them. Sources: torch 2.13
 `torch/optim/optimizer.py` (`register_optimizer_step_pre_hook`, for all optimisers since 2.1), `torch/_tensor.py`
@@ -26,7 +26,18 @@ from .devices import keep_off_absent_devices, keep_on_cpu
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
-from .stand_ins import cut_settings, find_rows, find_small_model, open_rows, take_known, use_gloo_without_gpu
+from .stand_ins import (
+    answer_removed,
+    cut_settings,
+    find_frames,
+    find_rows,
+    find_small_model,
+    leave_unknown,
+    leave_unknown_keys,
+    open_rows,
+    take_known,
+    use_gloo_without_gpu,
+)
 from .takeover import do_not_start_ray, run_in_process, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
@@ -66,6 +77,10 @@ def install(folder: str) -> None:
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
         callbacks["datasets.load"] = find_rows
+        callbacks["pandas"] = find_frames
+        callbacks["trl.trainer.model_config"] = lambda module: answer_removed(module.ModelConfig)
+        callbacks["trl.scripts.utils"] = _patch_trl_scripts
+        callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown
         open_rows()
     if os.environ.get("ATTNCHECK_SETTINGS") or os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.training_args"] = _patch_training_args
@@ -113,7 +128,7 @@ class _AfterImport(MetaPathFinder):
 
 
 class _Following(Loader):
-    """A loader that calls a callback with the loaded module; everything else is the original loader's."""
+    """A loader that passes the loaded module to a callback, and otherwise behaves like the original loader."""
 
     def __init__(self, loader: Any, callback: Callable[[Any], None]) -> None:
         self._loader, self._callback = loader, callback
@@ -217,12 +232,19 @@ def note_data_parallel(folder: str, module: Any) -> None:
     module.DataParallel.__init__ = initialize
 
 
+def _patch_trl_scripts(utils: Any) -> None:
+    """Answer scripts of another release of TRL."""
+    answer_removed(utils.ScriptArguments)
+    leave_unknown_keys(utils)
+
+
 def _patch_training_args(training_args: Any) -> None:
-    """Change the settings that a script writes out."""
+    """Change the settings that a script passes as literals."""
     if os.environ.get("ATTNCHECK_SETTINGS"):
         cut_settings(training_args)
     if os.environ.get("ATTNCHECK_ROWS"):
         take_known(training_args.TrainingArguments)
+        answer_removed(training_args.TrainingArguments)
 
 
 def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
@@ -241,7 +263,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     model_class = modeling_utils.PreTrainedModel
 
     def watch(model: Any) -> None:
-        if os.environ.get("ATTNCHECK_NO_CACHE"):  # changes that are tried to fix a launch
+        if os.environ.get("ATTNCHECK_NO_CACHE"):  # set when a fix without the cache is tried
             model.config.use_cache = False
         recorder.watch(model)
 

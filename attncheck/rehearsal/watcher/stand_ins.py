@@ -14,22 +14,30 @@ import dataclasses
 import functools
 import inspect
 import json
+import linecache
 import os
 import re
 import sys
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from .absent import is_guarded, is_script, note
 
-# Files that are no data: a script that cannot read them ends as the launch would.
+# Files that are not data: a script that cannot read them ends as the launch would.
 NO_ROWS = re.compile(r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE)
-# Arguments that transformers 5 and TRL 0.20 renamed.
-NEW_NAMES = {"tokenizer": "processing_class", "max_seq_length": "max_length", "evaluation_strategy": "eval_strategy"}
+# Arguments that transformers 5 and TRL 0.20 to 0.27 renamed.
+NEW_NAMES = {
+    "tokenizer": "processing_class",
+    "max_seq_length": "max_length",
+    "evaluation_strategy": "eval_strategy",
+    "torch_dtype": "dtype",
+}
 GPU_SETTINGS = ("fp16", "tf32", "deepspeed", "fsdp", "torch_compile", "use_liger_kernel")
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
 MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
+FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
 def find_small_model(hub: Any) -> None:
@@ -57,7 +65,9 @@ def find_rows(load: Any) -> None:
 
     @functools.wraps(original)
     def load_dataset(path: Any, *arguments: Any, **options: Any) -> Any:
-        if os.path.dirname(rows) in f"{path} {options.get('data_files')} {options.get('data_dir')}":
+        folder = os.path.dirname(rows)
+        is_ours = folder in f"{path} {options.get('data_dir')}" or f"{folder}/" in str(options.get("data_files"))
+        if is_ours:
             return original(path, *arguments, **options)
         _note_data_set(json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str))
         split = options.get("split")
@@ -65,28 +75,84 @@ def find_rows(load: Any) -> None:
         return original(kind, data_files=files, split=split and "train")
 
     load.load_dataset = load_dataset
+    from_disk = load.load_from_disk
+
+    @functools.wraps(from_disk)
+    def load_from_disk(path: Any, *arguments: Any, **options: Any) -> Any:
+        if os.path.exists(path):
+            return from_disk(path, *arguments, **options)
+        _note_rows(path)
+        return _split(original(kind, data_files=rows, split="train"))
+
+    load.load_from_disk = load_from_disk
+
+
+def _split(rows: Any) -> Any:
+    """Return a data set that also serves as a dictionary of its splits, because a missing folder shows neither."""
+    kind: Any = type(rows)
+
+    class Rows(kind):  # type: ignore[misc]
+        def __getitem__(self, key: Any) -> Any:
+            return self if key in SPLITS else super().__getitem__(key)
+
+        def __contains__(self, key: Any) -> bool:
+            return key in SPLITS
+
+    rows.__class__ = Rows
+    return rows
+
+
+def find_frames(pandas: Any) -> None:
+    """Make pandas read the synthetic rows for a script's data file that does not exist."""
+    rows, read_json = os.environ["ATTNCHECK_ROWS"], pandas.read_json
+
+    def follow(original: Any) -> Any:
+        @functools.wraps(original)
+        def read(path: Any, *arguments: Any, **options: Any) -> Any:
+            try:
+                if path != os.path.dirname(rows):  # a data option whose value is not known
+                    return original(path, *arguments, **options)
+            except FileNotFoundError:
+                if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
+                    raise
+            _note_rows(path)
+            return read_json(rows, lines=True)
+
+        return read
+
+    for name in FRAMES:
+        setattr(pandas, name, follow(getattr(pandas, name)))
 
 
 def open_rows() -> None:
-    """Let the script open the synthetic rows for a JSON file that does not exist, unless it is a configuration."""
+    """Let the script open the synthetic rows for a data file that does not exist, unless it is a configuration."""
     original, rows = builtins.open, os.environ["ATTNCHECK_ROWS"]
-    array = os.path.join(os.path.dirname(os.path.dirname(rows)), "array", "train.json")
+    folder = os.path.join(os.path.dirname(os.path.dirname(rows)), "array")
+    replacements = {".jsonl": rows, **{f".{kind}": os.path.join(folder, f"train.{kind}") for kind in ("json", "csv")}}
 
     @functools.wraps(original)
     def open_file(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         try:
             return original(file, mode, *arguments, **options)
-        except FileNotFoundError:
-            name = os.path.basename(str(file))
-            replacement = {".jsonl": rows, ".json": array}.get(os.path.splitext(name)[1])
-            is_read = mode in ("r", "rt", "rb") and is_script(sys._getframe(1).f_globals)
+        except (FileNotFoundError, IsADirectoryError):
+            name, scope = os.path.basename(str(file)), sys._getframe(1).f_globals
+            is_read = mode in ("r", "rt", "rb") and is_script(scope)
+            ending = os.path.splitext(name)[1]
+            if is_read and file == os.path.dirname(rows):  # a data option whose value is not known
+                with original(scope["__file__"], encoding="utf-8", errors="replace") as stream:
+                    ending = ".json" if "json.load(" in stream.read() else ".jsonl"
+            replacement = replacements.get(ending)
             if replacement is None or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
                 raise
-            note(os.environ["ATTNCHECK_WATCH"], "rows", name)
-            _note_data_set(str(file))
+            _note_rows(file)
             return original(replacement, mode, *arguments, **options)
 
     builtins.open = open_file
+
+
+def _note_rows(path: Any) -> None:
+    note(os.environ["ATTNCHECK_WATCH"], "rows", os.path.basename(str(path).rstrip(os.sep)))
+    _note_data_set(str(path))
 
 
 def _note_data_set(source: str) -> None:
@@ -97,7 +163,7 @@ def _note_data_set(source: str) -> None:
 
 
 def cut_settings(training_args: Any) -> None:
-    """Make TrainingArguments use the values of `ATTNCHECK_SETTINGS` for the script's settings; null is a default.
+    """Make TrainingArguments use the values of `ATTNCHECK_SETTINGS` for the script's settings; null means the default.
 
     Later assignments by transformers or TRL are unchanged.
     """
@@ -114,7 +180,8 @@ def cut_settings(training_args: Any) -> None:
 
 
 def take_known(base: Any) -> None:
-    """Let settings and trainers be made with arguments of other releases: a new name, a setting, or without them."""
+    """Let settings and trainers accept arguments of other releases: rename them, move them into settings, or drop
+    them."""
 
     def make(kind: Any, *arguments: Any, **options: Any) -> Any:
         for owner in kind.__mro__[: kind.__mro__.index(base) + 1]:
@@ -123,6 +190,60 @@ def take_known(base: Any) -> None:
         return object.__new__(kind)
 
     base.__new__ = make
+
+
+def leave_unknown(module: Any) -> None:
+    """Let a parser of dataclasses leave out the options and keys that they do not have; each is noted."""
+    parser = module.HfArgumentParser
+    parse, parse_keys = parser.parse_args_into_dataclasses, parser.parse_dict
+
+    @functools.wraps(parse)
+    def parse_args_into_dataclasses(self: Any, *arguments: Any, **options: Any) -> Any:
+        if len(arguments) > 1 or options.get("return_remaining_strings"):
+            return parse(self, *arguments, **options)
+        *parsed, remaining = parse(self, *arguments, **{**options, "return_remaining_strings": True})
+        _note_unknown(word for word in remaining if word.startswith("--"))
+        return tuple(parsed)
+
+    @functools.wraps(parse_keys)
+    def parse_dict(self: Any, args: Any, allow_extra_keys: bool = False) -> Any:
+        fields = {field.name for kind in self.dataclass_types for field in dataclasses.fields(kind)}
+        _note_unknown(() if allow_extra_keys else args.keys() - fields)
+        return parse_keys(self, args, allow_extra_keys=True)
+
+    parser.parse_args_into_dataclasses, parser.parse_dict = parse_args_into_dataclasses, parse_dict
+
+
+def leave_unknown_keys(utils: Any) -> None:
+    """Let TRL's parser leave out the keys of its configuration file that no dataclass has."""
+    original = utils.TrlParser.set_defaults_with_config
+
+    @functools.wraps(original)
+    def set_defaults_with_config(self: Any, **options: Any) -> list[str]:
+        _note_unknown(word for word in original(self, **options) if word.startswith("--"))
+        return []
+
+    utils.TrlParser.set_defaults_with_config = set_defaults_with_config
+
+
+def _note_unknown(names: Iterable[str]) -> None:
+    for name in names:
+        note(os.environ["ATTNCHECK_WATCH"], "setting", name.partition("=")[0])
+
+
+def answer_removed(*kinds: Any) -> None:
+    """Answer a script that reads settings of another release: by their new name, or None."""
+
+    def find(self: Any, name: str) -> Any:
+        frame = sys._getframe(1)
+        is_read = f".{name}" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)  # not by hasattr
+        if name.startswith("_") or not (is_read and is_script(frame.f_globals)) or is_guarded(("AttributeError",)):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        note(os.environ["ATTNCHECK_WATCH"], "setting", f"{type(self).__name__}.{name}")
+        return vars(self).get(NEW_NAMES.get(name, name))
+
+    for kind in kinds:
+        kind.__getattr__ = find
 
 
 def _pass_known(initialize: Any, kind: str) -> Any:
@@ -137,7 +258,7 @@ def _pass_known(initialize: Any, kind: str) -> Any:
             note(os.environ["ATTNCHECK_WATCH"], "setting", f"{kind}.{name}")
             if new in parameters:
                 options.setdefault(new, value)
-            elif hasattr(options.get("args"), new):  # settings that trainers took before their configurations did
+            elif hasattr(options.get("args"), new):  # settings that trainers accepted before their configurations did
                 setattr(options["args"], new, value)
         if "report_to" in parameters:
             options["report_to"] = "none"

@@ -6,6 +6,7 @@ that a framework adds. With `own_model`, model and tokenizer are the user's own,
 tokenizer's.
 """
 
+import csv
 import json
 import random
 import re
@@ -15,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.rehearsal import PAIRED_FORMS, DataForm
+from attncheck.core.rehearsal import ANSWER_COLUMNS, PAIRED_FORMS, PROMPT_COLUMNS, DataForm
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
-# A turn ends with a line end, as in released templates: OpenRLHF strips that from the end of a text, but no blank.
+# A turn ends with a line break, as in released templates: OpenRLHF strips that from the end of a text, but no space.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
     "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ '\\n' }}"
@@ -33,27 +34,25 @@ MARKUP = (
     "<|endoftext|>",
 )  # fmt: skip
 LETTER = "a"  # frameworks encode it to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
-PAD, BEGIN, END = "<pad>", "<s>", "</s>"
+UNKNOWN, PAD, BEGIN, END = "<unk>", "<pad>", "<s>", "</s>"
 # Other words are tokens by their first letters, not all one "<unk>", because some launches pad with that.
 INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in "abcdefghijklmnopqrstuvwxyz"}
 INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
 # the remark for a multimodal model
-TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks pictures in the batch"
+TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks images in the batch"
 PICTURES = (
-    "two of three rows have a picture of 32 x 32 pixels, fitted to a small tower; whether max_length cuts pictures of "
+    "two of three rows have an image of 32 x 32 pixels, to suit a small tower; whether max_length truncates images of "
     "your size is not checked"
 )
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
-# The names under which policy-training scripts read a problem, and the answer that their rewards compare with.
-PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
-ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
-# Strings in subscripts that are no fields of rows: of what a tokenizer makes, messages, splits and pictures.
+# Strings in subscripts that are not fields of rows: those of tokenizer outputs, messages, splits and images.
 NO_COLUMN = re.compile(
-    r"_ids?$|_mask$|^labels?$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
+    r"_ids$|token_id$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )
+NUMBER_NAME = re.compile(r"(^|_)(id|idx|index)$")
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
 
@@ -83,12 +82,14 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    answer = {"item": item, "answer": {"parameters": parameters, "remarks": remarks}}
+    answer = {"parameters": parameters, "remarks": remarks, "empty": []}
     if real_data:
-        send(answer)
+        send({"item": item, "answer": answer})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     rows = add_columns(rows, message.get("columns", ()))
+    names = filter(ANSWER_NAME.search, message.get("columns", ()))
+    answer["empty"] = [name for name in names if rows[0].get(name) == ""]
     has_pictures = (folder / multimodal.FOLDER).exists()
     if has_pictures:
         multimodal.lay_pictures(documents, folder)
@@ -98,7 +99,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     elif message.get("pictures") == "tagged":  # the framework knows the column
         rows = [{**row, "images": []} for row in rows]
     save_rows(rows, folder, not has_pictures)
-    send(answer)
+    send({"item": item, "answer": answer})
 
 
 def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True) -> None:
@@ -107,6 +108,11 @@ def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True)
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
     (folder / "array").mkdir(exist_ok=True)
     (folder / "array" / "train.json").write_text(json.dumps(rows))
+    with (folder / "array" / "train.csv").open("w", newline="") as stream:
+        table = csv.DictWriter(stream, list(rows[0]) if rows else [])
+        table.writeheader()
+        for row in rows:
+            table.writerow({key: value if isinstance(value, str) else json.dumps(value) for key, value in row.items()})
     if as_parquet:
         write_parquet(rows, folder / "data" / "train.parquet")
 
@@ -139,7 +145,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> tuple[int, str]:
     """Save a small model of the job's multimodal class, its processor and tokenizer.
 
-    Return its number of parameters, and why the processor does not accept pictures. Raises `build.Unbuildable` if the
+    Return its number of parameters, and why the processor does not accept images. Raises `build.Unbuildable` if the
     class or its processor cannot be made here.
     """
     import torch
@@ -214,19 +220,36 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
 
 
 def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
-    """Return a tokenizer with a token for each word of the language, of transformers' fast class.
+    """Return a tokenizer of words, of transformers' fast class."""
+    from transformers import PreTrainedTokenizerFast
+
+    padding = {"pad_token": PAD} if has_padding_token else {}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=make_word_tokenizer(markers),
+        unk_token=UNKNOWN,
+        eos_token=END,
+        bos_token=BEGIN,
+        **padding,
+        **({"extra_special_tokens": {name: text for name, (text, _) in markers.items()}} if markers else {}),
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    fast.model_max_length = MAX_TOKENS
+    return fast
+
+
+def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
+    """Return a tokenizer with a token for each word of the language.
 
     `markers` have the text and the number of each token that a processor reads from an attribute.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
     words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
     texts = (*words, *MARKUP, LETTER, END, BEGIN, PAD, *INITIALS)
     vocabulary = {text: number for number, text in enumerate(texts)} | dict((markers or {}).values())
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     rules = [normalizers.Replace(Regex(pattern), text) for text, pattern in INITIALS.items()]
     tokenizer.normalizer = normalizers.Sequence(rules)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -236,18 +259,7 @@ def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int
     tokenizer.add_tokens([AddedToken(LETTER, single_word=True, lstrip=True, rstrip=True, normalized=False)])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text, _ in (markers or {}).values()])
-    padding = {"pad_token": PAD} if has_padding_token else {}
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token="<unk>",
-        eos_token=END,
-        bos_token=BEGIN,
-        **padding,
-        **({"extra_special_tokens": {name: text for name, (text, _) in markers.items()}} if markers else {}),
-    )
-    fast.chat_template = CHAT_TEMPLATE
-    fast.model_max_length = MAX_TOKENS
-    return fast
+    return tokenizer
 
 
 def check_tokenizer(folder: Path) -> None:
@@ -315,19 +327,24 @@ def make_data(
 
 
 def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return rows with the fields that a script reads: empty ones, if it reads the question and the answer anyway.
+    """Return rows with the fields that a script reads; fields besides the question and the answer stay empty.
 
     Otherwise the first such field has the question's text, and the first that is named like an answer has the answer.
+    Classes and identifiers are numbers.
     """
     if "input" in names and "instruction" not in names:  # the question itself, not what follows an instruction
         rows = [{**row, "input": row["prompt"]} for row in rows]
     own = [name for name in names if rows and name not in rows[0] and not NO_COLUMN.search(name)]
-    answers = [name for name in own if ANSWER_NAME.search(name)]
-    known = set(names) & {*PROMPT_COLUMNS, *ANSWER_COLUMNS, "messages", "text", "conversations", "output"}
+    numbers = [name for name in own if name == "label" or NUMBER_NAME.search(name)]
+    own = [name for name in own if name not in numbers]
+    for number, row in enumerate(rows if numbers else ()):
+        row.update({name: number % 2 if name == "label" else number for name in numbers})
+    answers, read = [name for name in own if ANSWER_NAME.search(name)], set(names)
+    asks, tells = read & set(PROMPT_COLUMNS), read & {*ANSWER_COLUMNS, "output"}
     texts: dict[str, str] = {}
-    if own and not known:
-        texts = {name: "prompt" for name in own if name not in answers[:1]}
-        texts = dict(list(texts.items())[:1]) | dict.fromkeys(answers[:1], "completion")
+    if not read & {"messages", "conversations"} and not ("text" in read and not asks):  # a script may make its text
+        texts = {name: "prompt" for name in own[:2] if name not in answers[:1] and not (asks or tells)}
+        texts = dict(list(texts.items())[:1]) | dict.fromkeys(answers[:1] if not tells else (), "completion")
     return [{**{name: row[texts[name]] if name in texts else "" for name in own}, **row} for row in rows]
 
 
@@ -412,6 +429,10 @@ def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary
     """
     messages = make_messages(document, vocabulary)
     prompt, answer = messages[0]["content"], messages[-1]["content"]
+    if form == "steps":
+        words = answer.split()
+        halves = [" ".join(part) for part in (words[: len(words) // 2], words[len(words) // 2 :])]
+        return {"prompt": prompt, "completions": halves, "labels": [True, False]}
     names = {"user": "human", "assistant": "gpt"}
     forms: dict[DataForm, dict[str, Any]] = {
         "messages": {"messages": messages},

@@ -7,9 +7,8 @@ them: its tokens add the same to the chosen and to the rejected answer.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import exp, log1p
 
-from attncheck.core.preferences import PREFERENCE_LOSSES, Preference
+from attncheck.core.preferences import FREE_LOSSES, PREFERENCE_LOSSES, Preference, Slopes
 from attncheck.core.rehearsal import Normalisation
 from attncheck.rehearsal.worker.definitions import (
     SCALE_LIMIT,
@@ -31,7 +30,9 @@ NEAR_FACTOR = 0.02  # relative: a factor on all gradients is a number of batches
 
 
 def define_loss(evidence: Evidence, preference: Preference) -> Definition:
-    """Return the loss at log-ratios of 0: the mean over pairs is twice that over answers, each with its own sign."""
+    """Return the loss at log-ratios of 0: the mean over pairs is twice the mean over answers, which are signed."""
+    if not preference.has_reference:
+        return _define_free_loss(evidence, preference)
     slopes = preference.slopes
     weights = tuple(
         2 * (slopes.chosen if is_chosen(piece.segment.document) else slopes.rejected)
@@ -43,9 +44,42 @@ def define_loss(evidence: Evidence, preference: Preference) -> Definition:
     return Definition(name, weights=weights, value=slopes.value, name=preference.text)
 
 
+def _define_free_loss(evidence: Evidence, preference: Preference, swaps: bool = False) -> Definition:
+    """Return the loss without a reference, at the log-probabilities of the model that training starts from."""
+    name: Normalisation = "document_tokens" if preference.averages_tokens else "document_sums"
+    counts, sums = evidence.count_targets(), evidence.sum_nll()
+    shares = evidence.list_shares(name, counts)
+    documents = [piece.segment.document for piece in evidence.step.pieces]
+    is_first = [document >= 0 and is_chosen(document) != swaps for document in documents]
+    margins: dict[int, float] = {}
+    batches: dict[tuple[int, int], int] = {}
+    for piece, first, nll, count in zip(evidence.step.pieces, is_first, sums, counts, strict=True):
+        if piece.segment.document < 0:
+            continue
+        pair, log_p = find_pair(piece.segment.document), -nll / (max(1, count) if preference.averages_tokens else 1)
+        margins[pair] = margins.get(pair, 0.0) + (log_p if first else -log_p)
+        if first:
+            batches[(piece.call.rank, piece.call.batch)] = batches.get((piece.call.rank, piece.call.batch), 0) + count
+    measured = {pair: preference.measure(margin) for pair, margin in margins.items()}
+    value = sum(slopes.value for slopes in measured.values()) / max(1, len(measured))
+    weights = []
+    for piece, first, nll, share in zip(evidence.step.pieces, is_first, sums, shares, strict=True):
+        slopes = measured.get(find_pair(piece.segment.document))
+        weight = 0.0 if slopes is None else 2 * (slopes.chosen if first else slopes.rejected)
+        if first and share:
+            own = preference.chosen_weight / (batches[(piece.call.rank, piece.call.batch)] * len(batches))
+            weight, value = weight + own / share, value + own * nll
+        weights.append(weight)
+    return Definition(name, weights=tuple(weights), value=value, name=preference.text)
+
+
 def loss_limit(evidence: Evidence, preference: Preference) -> float:
     """Return the largest allowed relative error of the loss: log-ratios of 0 have rounding errors."""
     slopes = preference.slopes
+    if not preference.has_reference:
+        definition = define_loss(evidence, preference)
+        steepest = max(map(abs, definition.weights), default=0.0) / 2
+        slopes = Slopes(definition.value or 0.0, steepest, -steepest)
     if evidence.rounded is None or not slopes.value:
         return MIN_LIMIT
     errors = [0.0]
@@ -61,9 +95,11 @@ def loss_limit(evidence: Evidence, preference: Preference) -> float:
 def explain_loss(evidence: Evidence, preference: Preference) -> Explanation | None:
     """Return the step's loss, judged by its gradients; None if no weights of its answers explain them."""
     definition = define_loss(evidence, preference)
-    observed, value = evidence.observed_loss, preference.slopes.value
+    observed, value = evidence.observed_loss, definition.value or 0.0
     is_value_right = is_near(value, observed, loss_limit(evidence, preference))
     fit = fit_gradients(evidence, definition)
+    if fit is None and not (preference.has_reference or is_value_right):
+        return None
     if fit is None:
         return _explain_value(evidence, definition, is_value_right)
     slack = gradient_limit(evidence, definition)
@@ -106,7 +142,7 @@ def _explain_value(evidence: Evidence, definition: Definition, is_value_right: b
 
 def _explain_other_loss(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
     """Return another loss with the same parameters as the explanation; None if none matches."""
-    for name in PREFERENCE_LOSSES:
+    for name in PREFERENCE_LOSSES if preference.has_reference else ():
         other = replace(preference, loss=name)
         if other.slopes == preference.slopes and other.averages_tokens == preference.averages_tokens:
             continue
@@ -123,7 +159,7 @@ def _explain_scale(
     evidence: Evidence, preference: Preference, definition: Definition, fit: Fit, slack: float
 ) -> Explanation:
     """Return the explanation of gradients that are a multiple of the documented ones."""
-    observed, value = evidence.observed_loss, preference.slopes.value
+    observed, value = evidence.observed_loss, definition.value or 0.0
     ratio, limit = observed / value if value else 1.0, loss_limit(evidence, preference)
     is_value_right = is_near(value, observed, limit)
     if is_near(1.0, fit.scale, slack):
@@ -136,7 +172,8 @@ def _explain_scale(
                 return Explanation(definition, scale=fit.scale)
             if is_near(factor, ratio, max(limit, slack)):
                 return Explanation(definition, ratio, text, fit.scale)
-    for beta in (preference.beta * abs(fit.scale), preference.beta / abs(fit.scale)):
+    betas = (preference.beta * abs(fit.scale), preference.beta / abs(fit.scale)) if preference.has_reference else ()
+    for beta in betas:
         other = replace(preference, beta=beta).slopes
         expected = preference.slopes.chosen or preference.slopes.rejected
         slope = (other.chosen or other.rejected) / expected
@@ -160,6 +197,9 @@ def _iter_faults(
     evidence: Evidence, preference: Preference, definition: Definition
 ) -> Iterator[tuple[Definition, str]]:
     """Yield the loss with other tokens or answers counted, the simplest first."""
+    if not preference.has_reference:
+        yield from _iter_free_faults(evidence, preference)
+        return
     for chosen, name in ((True, "rejected"), (False, "chosen")):
         weights = tuple(
             weight if is_chosen(piece.segment.document) == chosen else 0.0
@@ -183,31 +223,31 @@ def _iter_faults(
     yield from _iter_without_reference(evidence, preference, definition)
 
 
+def _iter_free_faults(evidence: Evidence, preference: Preference) -> Iterator[tuple[Definition, str]]:
+    """Yield the faults of a loss without a reference."""
+    yield _define_free_loss(evidence, preference, swaps=True), "chosen and rejected answers are swapped"
+    if preference.chosen_weight:
+        yield define_loss(evidence, replace(preference, chosen_weight=0.0)), "the chosen answers' own loss is not added"
+    yield (
+        define_loss(evidence, replace(preference, has_reference=True)),
+        "a reference is subtracted",
+    )
+    for loss in FREE_LOSSES:
+        other = replace(preference, loss=loss)
+        if loss != preference.loss:
+            yield define_loss(evidence, other), f"it is {other.text}, not {preference.loss}"
+
+
 def _iter_without_reference(
     evidence: Evidence, preference: Preference, definition: Definition
 ) -> Iterator[tuple[Definition, str]]:
     """Yield DPO's loss without the reference's log-probabilities: it weights each pair by the policy's own."""
     if preference.loss != "sigmoid" or preference.label_smoothing:
         return
-    sums = evidence.sum_nll()
-    margins: dict[int, float] = {}
-    for piece, nll in zip(evidence.step.pieces, sums, strict=True):
-        pair = find_pair(piece.segment.document)
-        margins[pair] = margins.get(pair, 0.0) + (-nll if is_chosen(piece.segment.document) else nll)
-    weights = tuple(
-        weight * 2 / (1 + exp(min(preference.beta * margins[find_pair(piece.segment.document)], 700.0)))
-        for weight, piece in zip(definition.weights, evidence.step.pieces, strict=True)
-    )
-    value = sum(_soft_plus(-preference.beta * margin) for margin in margins.values()) / len(margins)
-    if is_near(value, evidence.observed_loss, max(NEAR_FACTOR, loss_limit(evidence, preference))):
-        yield (
-            replace(definition, weights=weights),
-            "the reference's log-probabilities are not subtracted from the policy's",
-        )
-
-
-def _soft_plus(number: float) -> float:
-    return max(number, 0.0) + log1p(exp(-abs(number)))
+    free = define_loss(evidence, replace(preference, has_reference=False))
+    if is_near(free.value or 0.0, evidence.observed_loss, max(NEAR_FACTOR, loss_limit(evidence, preference))):
+        free = replace(definition, weights=free.weights)
+        yield free, "the reference's log-probabilities are not subtracted from the policy's"
 
 
 def _explain_without_ends(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:

@@ -175,7 +175,7 @@ def test_other_losses_of_pairs_are_not_judged(option: str) -> None:
     """A loss whose gradients at the first step hang on more than beta: batches, documents and updates are judged."""
     cut, _ = cut_text(TRL_DPO.replace("--beta 0.05", option))
     assert cut.form == "preference" and not cut.objective.is_documented
-    assert "the loss of TRL's dpo is not known here" in cut.remarks
+    assert "the loss of TRL's dpo is unknown" in cut.remarks
 
 
 def test_trl_took_label_smoothing_from_sigmoid() -> None:
@@ -295,16 +295,20 @@ def test_openrlhf_dpo_takes_pairs_and_the_model_as_reference() -> None:
 
 
 def test_llamafactory_dpo_reads_a_ranking() -> None:
-    """A ranking of texts; ORPO and SimPO, which have no reference, and a second loss are refused."""
+    """A ranking of texts; SimPO has no reference, and neither ORPO's loss nor a second one is known."""
     cut, launch = cut_text(f"{LLAMAFACTORY_DPO}ref_model: own/reference\n", "yaml")
     information = json.loads(cut.files["dataset_info.json"])["rehearsal"]
     assert information["ranking"] and cut.form == "preference_text" and "ref_model" not in read_file(launch)
     assert cut.objective.preference == Preference("sigmoid", 0.1) and "own/reference" in cut.remarks[-1]
-    for text in ("pref_loss: simpo\n", "pref_loss: orpo\n"):
-        with pytest.raises(cutting.NothingToRehearse, match=r"the loss \w+ is not rehearsed"):
-            cut_text(LLAMAFACTORY_DPO.replace("pref_loss: sigmoid\n", text), "yaml")
-    with pytest.raises(cutting.NothingToRehearse, match=r"pref_ftx 0.1 changes the preference loss"):
-        cut_text(f"{LLAMAFACTORY_DPO}pref_ftx: 0.1\n", "yaml")
+    simpo, orpo = (
+        LLAMAFACTORY_DPO.replace("pref_loss: sigmoid\n", f"pref_loss: {loss}\n") for loss in ("simpo", "orpo")
+    )
+    expected = Preference("simpo", 0.1, has_reference=False, gamma=0.5)
+    assert cut_text(simpo, "yaml")[0].objective.preference == expected
+    for text in (orpo, f"{LLAMAFACTORY_DPO}pref_ftx: 0.1\n"):
+        cut = cut_text(text, "yaml")[0]
+        assert not cut.objective.is_documented and cut.form == "preference_text"
+        assert any("the loss is not known here: " in remark for remark in cut.remarks)
 
 
 def test_openrlhf_multiturn_takes_messages() -> None:

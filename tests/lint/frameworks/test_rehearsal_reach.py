@@ -17,7 +17,7 @@ from attncheck.lint.fields.rehearsing import resolve_options
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
-from tests.snapshots import laptop
+from tests.snapshots import laptop, with_package
 
 TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name own/data --output_dir out --max_length 4096"
 SFT = TRL.replace("trl sft", "sft.py")
@@ -191,6 +191,64 @@ def test_another_main_of_verls_shape_stands_for_verls(main: str) -> None:
     assert any(remark.startswith(f"{main} is not run") for remark in cut.remarks)
 
 
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("/gone/venv/bin/python sft.py", "python sft.py"),
+        ("/gone/bin/torchrun --nproc_per_node 2 sft.py", "torchrun --nproc_per_node 2 sft.py"),
+        (
+            "accelerate launch --config_file gone.yaml --num_processes 2 sft.py",
+            "accelerate launch --num_processes 2 sft",
+        ),
+        ("accelerate launch --config_file=gone.yaml sft.py", "accelerate launch sft.py"),
+    ],
+)
+def test_a_launcher_of_another_machine_is_the_one_here(start: str, expected: str) -> None:
+    launch = cut_text(f"{start} {TRL.removeprefix('trl sft ')}")[1]
+    assert launch.command.startswith(expected), launch.command
+    assert ("gone.yaml" in start) == any("gone.yaml was not found" in remark for remark in launch.cut.remarks)
+
+
+def test_a_script_that_hydra_configures_is_cut_in_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no options; its files name the model and the data, which are replaced where it loads them."""
+    monkeypatch.chdir(tmp_path)
+    text = "import hydra\nfrom trl import DPOConfig, DPOTrainer\n@hydra.main(config_path='conf', config_name='dpo')\n"
+    text += "def main(cfg):\n    args = DPOConfig(**cfg.args)\n    DPOTrainer(cfg.model, args=args).train()\nmain()\n"
+    (tmp_path / "dpo.py").write_text(text)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "dpo.yaml").write_text("model: a/b\nargs:\n  output_dir: o\n")
+    cut, launch = cut_text("python dpo.py --config-name=dpo", trl="1.16.0", transformers="5.24.0")
+    assert launch.command.startswith("python dpo.py --config-name=dpo") and "max_steps" not in launch.command
+    assert '"max_steps": "30"' in launch.cut.environ["ATTNCHECK_SETTINGS"] and "ATTNCHECK_MODEL" in cut.environ
+
+
+def test_a_script_with_a_parser_gets_the_columns_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are texts as well as messages, and it labels them itself."""
+    monkeypatch.chdir(tmp_path)
+    text = "from trl import ModelConfig, SFTConfig, SFTTrainer, TrlParser\nfrom data import load\n"
+    text += "args, model = TrlParser((SFTConfig, ModelConfig)).parse_args_and_config()\n"
+    (tmp_path / "sft.py").write_text(
+        f"{text}SFTTrainer(model.model_name_or_path, args=args, train_dataset=load()).train()"
+    )
+    (tmp_path / "data.py").write_text("def load():\n    return []\n")
+    command = f"python sft.py {TRL.removeprefix('trl sft ')}"
+    assert cut_text(command, trl="1.16.0")[0].form == "messages"
+    (tmp_path / "data.py").write_text("def load():\n    return [{'text': row['instruction']} for row in rows]\n")
+    cut = cut_text(command, trl="1.16.0")[0]
+    assert (cut.form, cut.objective.targets) == ("every", "labelled")
+
+
+def test_switches_that_now_need_a_value_get_one() -> None:
+    """transformers 5.24 refuses `--bf16` alone."""
+    command = cut_text(f"{TRL} --bf16 --tf32 --packing", trl="1.16.0", transformers="5.24.0")[1].command
+    assert "--bf16 true" in command and "--tf32" not in command and "--packing" in command
+    snapshot = with_package(with_package(laptop(), "trl", "1.16.0"), "transformers", "5.24.0")
+    source = Source("run.sh", f"{TRL} --bf16 --tf32", "shell")
+    (read,) = read_launches(snapshot, source, lambda name: Absent("not cached"), lambda path: None)
+    cut = cutting.cut_job(read, cutting.make_materials(read, "/stage", 30, False, 2))
+    assert cutting.describe_corrections(read, cut).endswith("with these corrections: bf16 is true")
+
+
 def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By as much of its path as is here; one that is not stays as it is written."""
     monkeypatch.chdir(tmp_path)
@@ -200,7 +258,10 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
     start = "accelerate launch --config_file /root/own/configs/acc.yaml /root/own/train_sft.py --own=/root/none.txt"
     options = f"{TRL.removeprefix('trl sft ')} --per_device_train_batch_size 2"
     command = cut_text(f"{start} {options}\n")[1].command
-    assert f"--config_file {tmp_path}/configs/acc.yaml {tmp_path}/train_sft.py --own=/root/none.txt" in command
+    expected = f"--config_file {tmp_path}/configs/acc.yaml {tmp_path}/train_sft.py --own=/root/none.txt"
+    assert expected in command
+    start = "accelerate launch --config_file ~/own/configs/acc.yaml $ROOT/train_sft.py --own=/root/none.txt"
+    assert expected in cut_text(f"{start} {options}\n")[1].command
 
 
 @pytest.mark.parametrize(
@@ -214,6 +275,13 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
         ("kto", "preference", "the preference loss kto with beta 0.1, the mean over answers"),
         ("kto --desirable_weight 2.0", "preference", "a mean over target tokens, as its author defines it"),
         ("reward", "preference", "a mean over target tokens, as its author defines it"),
+        (
+            "cpo --loss_type simpo --cpo_alpha 0 --simpo_gamma 1.6",
+            "preference",
+            "the preference loss simpo with beta 0.1, the mean over pairs, without a reference, a margin of 1.6",
+        ),
+        ("cpo --alpha 0.3", "preference", "a mean over target tokens, as its author defines it"),
+        ("bco --beta 0.2", "preference", "the preference loss bco with beta 0.2, the mean over answers"),
     ],
 )
 def test_trainers_of_trl_are_cut(trainer: str, form: str, text: str) -> None:

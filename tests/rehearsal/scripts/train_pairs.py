@@ -31,7 +31,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--learning_rate", type=float, default=5e-7)
     parser.add_argument("--max_length", type=int, default=2048)
     parser.add_argument("--beta", type=float, default=0.1)
-    parser.add_argument("--loss", choices=("sigmoid", "ipo", "hinge"), default="sigmoid")
+    parser.add_argument("--loss", choices=("sigmoid", "ipo", "hinge", "cpo", "simpo", "bco"), default="sigmoid")
     parser.add_argument("--labels", action="store_true")
     parser.add_argument("--padding_free", action="store_true")
     parser.add_argument("--precompute", action="store_true")
@@ -114,7 +114,7 @@ def sum_log_probabilities(model, batch, options) -> torch.Tensor:
         nll, counts = nll[0], counts[0]
     else:
         nll, counts = nll.sum(1), counts.sum(1)
-    averages = (options.loss == "ipo") != (FAULT == "averaged_over_length")
+    averages = (options.loss in ("ipo", "simpo")) != (FAULT == "averaged_over_length")
     return -nll / counts if averages else -nll
 
 
@@ -124,9 +124,10 @@ def find_documents(tokens: torch.Tensor) -> torch.Tensor:
     return torch.cat([torch.zeros(1, dtype=torch.long), (tokens == end).long().cumsum(0)[:-1]])
 
 
-def compute_loss(logps: torch.Tensor, reference: torch.Tensor, options) -> torch.Tensor:
-    """Return the mean over the batch's pairs."""
-    if FAULT == "no_reference":
+def compute_loss(logps: torch.Tensor, reference: torch.Tensor, options, batch) -> torch.Tensor:
+    """Return the mean over the batch's pairs; CPO and SimPO have no reference, and add the chosen answers' own loss."""
+    is_free = options.loss in ("cpo", "simpo") and FAULT != "reference_subtracted"
+    if FAULT == "no_reference" or is_free:
         reference = torch.zeros_like(reference)
     chosen, rejected = (logps - reference).chunk(2)
     if FAULT == "swapped":
@@ -135,6 +136,13 @@ def compute_loss(logps: torch.Tensor, reference: torch.Tensor, options) -> torch
         rejected = rejected.detach()
     beta = options.beta * 2.5 if FAULT == "another_beta" else options.beta
     margin = chosen - rejected
+    if options.loss in ("cpo", "simpo"):
+        counts = (batch["labels"][: len(chosen), 1:] != IGNORED).sum(1)
+        sums = logps[: len(chosen)] * (counts if options.loss == "simpo" else 1)
+        own = 0.0 if FAULT == "chosen_left_out" else -sums.sum() / counts.sum()
+        return own - functional.logsigmoid(beta * margin - (0.5 if options.loss == "simpo" else 0.0)).mean()
+    if options.loss == "bco":
+        return -(functional.logsigmoid(beta * chosen) + functional.logsigmoid(-beta * rejected)).mean() / 2
     if options.loss == "ipo":
         return ((margin - 1 / (2 * beta)) ** 2).mean()
     if options.loss == "hinge":
@@ -186,7 +194,7 @@ def main() -> None:
             if not options.precompute:
                 with torch.no_grad():
                     other = sum_log_probabilities(reference, batches[number], options)
-            loss = compute_loss(logps, references[number] if options.precompute else other, options)
+            loss = compute_loss(logps, references[number] if options.precompute else other, options, batches[number])
             divisor = {"accumulation_twice": accumulation**2, "accumulation_forgotten": 1}.get(FAULT, accumulation)
             (loss / divisor).backward()
         for parameter in model.parameters() if is_summed else ():

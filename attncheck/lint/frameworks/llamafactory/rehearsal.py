@@ -1,7 +1,7 @@
 """Scales down a launch of LLaMA-Factory's SFT or DPO, and determines its objective.
 
 Sources for `stage: sft`, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its
-dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`; a column with paths of pictures, to which
+dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`; a column with paths of images, to which
 "<image>" in the text points), data/processor/supervised.py (`train_on_prompt`, off: only answers are trained, each
 with the template's end token; `mask_history`: only the last answer), hparams/model_args.py. The loss is that of
 transformers' Trainer; if the model has a processor, each batch's mean (train/sft/trainer.py:68).
@@ -21,6 +21,7 @@ from attncheck.lint.fields import (
     PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
+    UNDOCUMENTED,
     WHOLE_ROWS,
     Job,
     JobCut,
@@ -30,6 +31,7 @@ from attncheck.lint.fields import (
     Targets,
     cut_attention,
     cut_training_arguments,
+    drop_reference,
     get_setting,
     is_on,
     list_left_out,
@@ -70,10 +72,10 @@ PICTURE_COLUMNS = {"messages": "messages", "images": "images"}
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `llamafactory-cli train` or of its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo"):
-        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; sft and dpo are"
-    objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job, materials.has_tower)
-    if isinstance(objective, str):
-        return objective
+        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; only sft and dpo are"
+    is_ranked = job.trainer == "dpo"
+    objective = _read_pairs(job) if is_ranked else _read_answers(job, materials.has_tower)
+    unknown, objective = (objective, UNDOCUMENTED) if isinstance(objective, str) else ("", objective)
     requested = get_setting(job, "flash_attn") or ""
     attention = cut_attention(job, materials, REQUESTED_FLASH.get(requested, ""))
     sets = {
@@ -94,14 +96,14 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "plot_loss": DROP,
         "ref_model": DROP,  # without it, the model is its own reference (train/trainer_utils.py `create_ref_model`)
     }
-    information = DATASET_INFO if objective.preference is None else RANKING_INFO
-    has_pictures = objective.preference is None and materials.has_tower and materials.max_length >= PICTURE_LENGTH
+    information = RANKING_INFO if is_ranked else DATASET_INFO
+    has_pictures = not is_ranked and materials.has_tower and materials.max_length >= PICTURE_LENGTH
     if has_pictures:
         information = {"rehearsal": {**information["rehearsal"], "columns": PICTURE_COLUMNS}}
     own_program = PROGRAM if misses_program(launch) else ""
     return JobCut(
         sets,
-        "messages" if objective.preference is None else "preference_text",
+        "preference_text" if is_ranked else "messages",
         objective,
         environ={} if materials.uses_gpu else {"NPROC_PER_NODE": str(materials.processes)},
         command=("llamafactory-cli", "train", "{file}"),
@@ -111,11 +113,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *([f"{launch.words[0].text} was not found: {own_program} replaces it"] if own_program else []),
+            *([f"the loss is not known here: {unknown}"] if unknown else []),
             *attention.remarks,
             *list_left_out(job, materials),
             *list_other_references(job, "ref_model"),
         ),
-        rank_corrections=TRAINER_RANK_CORRECTIONS if objective.preference is None else (),
+        rank_corrections=() if is_ranked else TRAINER_RANK_CORRECTIONS,
         whole_rows=WHOLE_ROWS,
     )
 
@@ -131,13 +134,15 @@ def _read_answers(job: Job, has_processor: bool) -> Objective:
 
 
 def _read_pairs(job: Job) -> Objective | str:
-    """Return the loss of a pair, or why it is not rehearsed."""
+    """Return the loss of a pair, or why it is not known."""
     for name in CHANGED_LOSS:
         value = get_setting(job, name) or "0"
         if value.lower() not in (*OFF_VALUES, "0.0"):
-            return f"{name} {value} changes the preference loss into one that is not rehearsed"
+            return f"{name} {value} selects a preference loss that is not rehearsed"
     loss, beta = get_setting(job, "pref_loss") or "sigmoid", get_setting(job, "pref_beta")
     preference = read_preference(loss, (beta, 0.1), (get_setting(job, "dpo_label_smoothing"), 0.0))
+    if loss == "simpo":
+        preference = drop_reference(preference, get_setting(job, "simpo_gamma") or "0.5")
     if isinstance(preference, str):
         return preference
     return make_objective(preference, f"llamafactory {job.version} train/dpo/trainer.py: the mean over a batch's pairs")

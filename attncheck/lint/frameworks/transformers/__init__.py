@@ -113,7 +113,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=detect_trainer(launch),
         plan=_build_plan(settings, launch, version, snapshot, parallelism),
-        model=settings.get_text("model_name_or_path") or "",
+        model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings if setting.name),
         unknown_settings=tuple(find_unknown_settings(settings, {"transformers": version}, strict=False)),
@@ -138,7 +138,7 @@ def _build_plan(
     lengths = (settings.get_int(name, 0) for name in KEY_FIELDS["max_length"])
     dtype = shared.read_dtype(launch, settings.get_text("dtype") or settings.get_text("torch_dtype"))
     return Plan(
-        attn_implementation=settings.get_text("attn_implementation") or "",
+        attn_implementation=settings.get_text("attn_implementation"),
         packing="padding",
         precision=shared.resolve_precision(snapshot, version, dtype, settings.is_on("bf16"), settings.is_on("fp16")),
         batch=max(settings.get_int("per_device_train_batch_size", 8), 1),

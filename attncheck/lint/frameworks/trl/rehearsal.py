@@ -9,9 +9,9 @@ batch's pairs; `loss_is_scaled_for_ga` is off, so that in base_trainer.py transf
 accumulation). `precompute_ref_log_probs` and an adapter change the source of the reference's log-probabilities, but not
 their values.
 
-Sources for KTO: trainer/kto_trainer.py (pairs are split; `_compute_loss`: the mean over answers). GRPO and RLOO are in
-`policy_rehearsal`. The losses of the other trainers are not known here; their batches, documents and updates are
-judged.
+Sources for KTO: trainer/kto_trainer.py (pairs are split; `_compute_loss`: the mean over answers); for CPO and SimPO:
+experimental/cpo; for BCO: 0.24.0 trainer/bco_trainer.py. GRPO and RLOO are in `policy_rehearsal`. The losses of the
+other trainers are not known here; their batches, documents and updates are judged.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +21,7 @@ from attncheck.lint.fields import (
     DROP,
     OFF_VALUES,
     PICTURE_LENGTH,
+    TEXT_COLUMNS,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
@@ -35,6 +36,7 @@ from attncheck.lint.fields import (
     choose_learning_rate,
     cut_attention,
     cut_training_arguments,
+    drop_reference,
     get_setting,
     is_at_least,
     is_number,
@@ -56,18 +58,15 @@ from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_poli
 REFACTORED = "0.29"  # DPOTrainer was rewritten (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
 # Settings of DPO that weight tokens or pairs by the model's output, or add another loss.
 CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "loss_weights", "use_liger_loss")
-# The columns from which scripts read a row that is not a list of messages.
-TEXT_COLUMNS = (
-    *("text", "instruction", "input", "output", "question", "query", "problem", "prompt", "completion"),
-    *("answer", "response", "solution", "conversations"),
-)
 SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")  # programs in trl/scripts
+CPO_DEFAULTS = {"simpo_gamma": "0.5", "cpo_alpha": "1.0"}
 DPO_CORRECTIONS = ({"padding_free": "false"},)
-# Trainers whose loss is not known here -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
+# Trainers whose loss is unknown -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
 # experimental/.
 OTHER_FORMS: Mapping[str, DataForm] = {
     **dict.fromkeys(("orpo", "cpo", "bco", "reward"), "preference"),
     **dict.fromkeys(("gkd", "gold", "distillation"), "messages"),
+    "prm": "steps",
     **dict.fromkeys(("online_dpo", "xpo", "nash_md"), "prompts"),  # the answers are generated
 }
 # Other models of these trainers, replaced by the same small one.
@@ -77,12 +76,12 @@ OTHER_MODELS = (
     "reward_model_name_or_path",
     "ref_model_name_or_path",
 )
-PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for pictures since
+PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for images since
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of TRL's command, such a script or its file; or why it is not rehearsed."""
+    """Return the scaled-down launch of TRL's command, a script on its trainers or its file; or why there is none."""
     if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
         return f"TRL's {job.trainer} is not rehearsed yet"
     job = resolve_options(launch, job)
@@ -144,10 +143,10 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
             *([f"{program} was not found: {own_program} replaces it"] if own_program else []),
-            *([f"the loss of TRL's {job.trainer} is not known here"] if not objective.is_documented else []),
+            *([f"the loss of TRL's {job.trainer} is unknown"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),
-            *([f"left out, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
+            *([f"removed, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
         ),
         corrections={"sft": CORRECTIONS, "dpo": DPO_CORRECTIONS}.get(job.trainer, ()),
         rank_corrections=TRAINER_RANK_CORRECTIONS if job.trainer == "sft" else (),
@@ -156,7 +155,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
-    """Return whether rows may have pictures: TRL's own program or a script that names their column collates them.
+    """Return whether rows may have images: TRL's own program or a script that names their column collates them.
 
     1.16.0 trainer/sft_trainer.py refuses them with these settings.
     """
@@ -170,7 +169,7 @@ def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
 def _formats_rows(launch: Launch) -> bool:
     """Return whether a script makes its rows from columns other than `messages`."""
     script = python.read_script(launch.file) if launch.file is not None else None
-    return script is not None and bool(script.columns & set(TEXT_COLUMNS))
+    return script is not None and bool(script.columns & TEXT_COLUMNS)
 
 
 def _iter_foreign(launch: Launch, job: Job) -> Iterator[str]:
@@ -207,7 +206,9 @@ def _read_dpo(job: Job) -> tuple[DataForm, Objective]:
     default = 0.0 if is_at_least(job.version, REFACTORED) or "exo" not in loss else 1e-3  # 0.22.2: used if it is 0
     preference = read_preference(loss, (get_setting(job, "beta"), 0.1), (smoothing, default))
     source = f"trl {job.version} trainer/dpo_trainer.py: the mean over a batch's pairs, divided by the accumulation"
-    return "preference", UNDOCUMENTED if isinstance(preference, str) else make_objective(preference, source)
+    if isinstance(preference, str) or preference.loss == "simpo" or not preference.is_paired:
+        return "preference", UNDOCUMENTED
+    return "preference", make_objective(preference, source)
 
 
 def _read_kto(job: Job) -> tuple[DataForm, Objective]:
@@ -220,13 +221,33 @@ def _read_kto(job: Job) -> tuple[DataForm, Objective]:
     return "preference", UNDOCUMENTED if isinstance(preference, str) else make_objective(preference, source)
 
 
+def _read_cpo(job: Job) -> tuple[DataForm, Objective]:
+    """Return the data's form and CPO's or SimPO's loss of a pair, which has no reference."""
+    numbers = ((get_setting(job, "beta"), 0.1), (get_setting(job, "label_smoothing"), 0.0))
+    preference = read_preference(get_setting(job, "loss_type") or "sigmoid", *numbers)
+    gamma, weight = (get_setting(job, name) or default for name, default in CPO_DEFAULTS.items())
+    preference = drop_reference(preference, gamma, weight)
+    is_changed = (get_setting(job, "alpha") or "0").lower() not in (*OFF_VALUES, "0.0")  # AlphaPO
+    if isinstance(preference, str) or is_changed:
+        return "preference", UNDOCUMENTED
+    source = f"trl {job.version} cpo_trainer.py: the mean over a batch's pairs, divided by the accumulation"
+    return "preference", make_objective(preference, source)
+
+
+def _read_bco(job: Job) -> tuple[DataForm, Objective]:
+    """Return the data's form and BCO's loss of an answer."""
+    preference = read_preference("bco", (get_setting(job, "beta"), 0.1))
+    source = f"trl {job.version} bco_trainer.py: the mean over a batch's answers, divided by the accumulation"
+    return "preference", UNDOCUMENTED if isinstance(preference, str) else make_objective(preference, source)
+
+
 def is_weighted(weight: str | None) -> bool:
     """Return whether the weight of a kind of answers is set and is not 1."""
     return weight is not None and not (is_number(weight) and float(weight) == 1.0)
 
 
 def _read_other(job: Job) -> tuple[DataForm, Objective]:
-    """Return the data's form and objective of a trainer whose loss is not known here."""
+    """Return the data's form and objective of a trainer whose loss is unknown."""
     return OTHER_FORMS[job.trainer], UNDOCUMENTED
 
 
@@ -234,4 +255,6 @@ READERS: Mapping[str, Callable[[Job], tuple[DataForm, Objective]]] = {
     "sft": _read_sft,
     "dpo": _read_dpo,
     "kto": _read_kto,
+    "cpo": _read_cpo,
+    "bco": _read_bco,
 }
