@@ -27,7 +27,7 @@ from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hi
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known
-from attncheck.rehearsal.columns import read_columns
+from attncheck.rehearsal.columns import find_marker, read_columns
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
@@ -244,7 +244,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "columns": read_columns(stage.read) if cut.form == "every" else [],
+        "columns": read_columns(stage.read) if cut.form in ("every", "prompt_texts") else [],
+        "marker": find_marker(stage.read) if "ATTNCHECK_ROWS" in cut.environ else "",
         "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,

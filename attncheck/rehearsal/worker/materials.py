@@ -27,6 +27,14 @@ CHAT_TEMPLATE = (
     "{% else %}{{ '<|' + message['role'] + '|> ' + message['content'] + ' <|end|>\\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|> ' }}{% endif %}"
 )
+# The beginning of a turn in templates whose text a script searches.
+BEGINNINGS = {
+    "<|im_start|>": ("'<|im_start|>' + message['role'] + '\\n'", "'<|im_start|>assistant\\n'"),
+    "<|start_header_id|>": (
+        "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'",
+        "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'",
+    ),
+}
 MARKUP = (
     "<unk>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
     "<|start_header_id|>", "<|end_header_id|>", "user", "assistant", "system", "Human:", "Assistant:", "User:",
@@ -137,6 +145,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
             remarks = [f"the model is built without a processor: {error}"]
             shutil.rmtree(folder / "model", ignore_errors=True)
     tokenizer = make_tokenizer(message["has_padding_token"])
+    tokenizer.chat_template = write_template(message.get("marker", ""))
     parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
     check_tokenizer(folder / "model")
     return parameters, MADE, remarks
@@ -254,6 +263,15 @@ def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int
     fast.chat_template = CHAT_TEMPLATE
     fast.model_max_length = MAX_TOKENS
     return fast
+
+
+def write_template(marker: str) -> str:
+    """Return the chat template whose turns begin with a marker, if it is known."""
+    any_turn, answer = BEGINNINGS.get(marker, ("", ""))
+    if not answer:
+        return CHAT_TEMPLATE
+    template = CHAT_TEMPLATE.replace("'<|' + message['role'] + '|> '", any_turn)
+    return template.replace("'<|assistant|> '", answer)
 
 
 def check_tokenizer(folder: Path) -> None:
