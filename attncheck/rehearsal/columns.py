@@ -51,8 +51,8 @@ def find_marker(read: ReadLaunch) -> str:
     script = find_script(read.recognised.launch)
     modules = _list_modules(script, (Path(), Path("src"))) if script is not None else ()
     nodes = (node for module in modules for node in ast.walk(module.body) if isinstance(node, ast.Constant))
-    found = (match[0] for node in nodes if isinstance(node.value, str) and (match := MARKER.search(node.value)))
-    return next(found, "")
+    markers = (match[0] for node in nodes if isinstance(node.value, str) and (match := MARKER.search(node.value)))
+    return next(markers, "")
 
 
 def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:

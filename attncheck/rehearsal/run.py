@@ -108,7 +108,7 @@ class _Stage:
     device: Mapping[str, Any]
     remarks: tuple[str, ...] = ()
     model: str = ""
-    empty: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
+    made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
 
 
 def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
@@ -262,7 +262,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         what = "the model cannot be rehearsed at full size" if is_full else "no small model could be made"
         raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
     stage.remarks += tuple(event.answer["remarks"])
-    stage.empty = tuple(event.answer["empty"])
+    stage.made_up = tuple(event.answer["made_up"])
 
 
 def _name_model(read: ReadLaunch) -> str:
@@ -325,8 +325,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_unquantised(stage.folder)
-    if stage.empty:
-        differences += (Difference("fields of rows", ", ".join(stage.empty), "empty"),)
+    if stage.made_up:
+        differences += (Difference("field that the script reads", ", ".join(stage.made_up), "made up"),)
     results = leave_unasked(results, differences)
     if ranks and stage.read.job.plan.deterministic:
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
