@@ -54,7 +54,7 @@ def main() -> None:
             code = _check_streams(_run())
         except BaseException as error:
             code = _report_error(error)
-        if interrupts.is_interrupted():  # also if the command made a report or an error of it
+        if interrupts.is_interrupted():  # also if the command turned it into a report or an error
             code = Interrupted.exit_code
         _keep_exit_code(code)
     except KeyboardInterrupt:  # one more, in between
@@ -83,11 +83,20 @@ def _run() -> int:
 
         write_stdout(f"attncheck {__version__}\n")
         return CLEAN
+    if sys.argv[1:2] == ["lint"]:
+        from attncheck.cli import answers
+
+        return answers.answer(_run_command)
+    return _run_command()
+
+
+def _run_command() -> int:
+    """Run a command with Typer."""
     try:
         from attncheck.cli.app import app
     except (ImportError, OSError, MemoryError):
         raise
-    except Exception as error:  # a package of ours that another one's version breaks raises anything
+    except Exception as error:  # an incompatible version of a dependency may raise any exception
         raise ImportError(f"{type(error).__name__}: {error}") from error
     try:
         code = app(prog_name="attncheck", standalone_mode=False)
@@ -96,7 +105,7 @@ def _run() -> int:
             return error.code or CLEAN
         raise RuntimeError(str(error.code)) from None
     except Exception as error:
-        # Typer raises click's errors, and since 0.29 those of its own click: known by what they offer.
+        # Typer raises click's errors, since 0.29 those of its own copy of click: recognised by their attributes.
         if type(error).__name__ == "Abort":
             raise KeyboardInterrupt from None
         if not hasattr(error, "format_message"):
@@ -118,7 +127,7 @@ def _describe_usage_error(error: Exception) -> str:
 
 
 def _check_streams(code: int) -> int:
-    """Return the exit code: if the answer could not be written, it is that of no answer."""
+    """Return the exit code; if the answer could not be written, the code for "no answer"."""
     failure = streams.find_failure(sys.stdout)
     if failure:
         print_message(f"attncheck: cannot write to standard output: {failure}")

@@ -48,7 +48,7 @@ def make_node(node: int, varied: bool) -> Snapshot:
 
 def write_nodes(path: Path, size: int, varied: bool) -> int:
     """Write the documents of a cluster to a file; return their bytes."""
-    silent = {node: "it began, and gave no answer within 180 s" for node in range(size) if node % 100 == 42}
+    silent = {node: "it began, and did not answer within 180 s" for node in range(size) if node % 100 == 42}
     documents = {node: pack_snapshot(make_node(node, varied)) for node in range(size) if node not in silent}
     path.write_bytes(pickle.dumps((size, documents, silent)))
     return sum(map(len, documents.values()))

@@ -40,7 +40,7 @@ def iter_reports(paths: list[str], nodes: int) -> Iterator[tuple[str, Report]]:
     for path in paths:
         yield Path(path).stem, document.loads(Path(path).read_text(encoding="utf-8"))
     documents = {node: pack_snapshot(make_node(node, True)) for node in range(nodes) if node % 100 != 42}
-    silent = {node: "it began, and gave no answer within 180 s" for node in range(nodes) if node % 100 == 42}
+    silent = {node: "it began, and did not answer within 180 s" for node in range(nodes) if node % 100 == 42}
     yield f"{nodes} nodes", merge_nodes(GatheredNodes("torchrun", nodes, documents, silent), profile="all")
     yield "32 nodes of 8 ranks", make_ring_report(make_cluster(32, 8))
 

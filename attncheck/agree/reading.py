@@ -51,7 +51,9 @@ def read_job(job: Job) -> ReadJob:
     reader = READERS.get(job.framework)
     if reader is None:
         names = ", ".join(READERS)
-        raise Unanswered(f"{job.location}: rollouts of {job.framework} are not read yet: those of {names} are")
+        raise Unanswered(
+            f"{job.location}: rollouts of {job.framework} are not supported yet; supported are those of {names}"
+        )
     is_policy = job.reinforcement or any(name in job.trainer for name in TRAINERS)
     if not is_policy:
         raise Unanswered(f"{job.location}: {job.framework} {job.trainer} trains without rollouts: nothing to compare")
@@ -191,7 +193,7 @@ def _text(job: Job, default: str, *names: str) -> str:
 
 
 def _number(job: Job, default: float, *names: str) -> float:
-    """Return a setting's number. Raises `Unanswered` if only running the launch shows it."""
+    """Return a setting's number. Raises `Unanswered` if it is known only at run time."""
     text = _text(job, str(default), *names)
     try:
         return float(text)

@@ -125,7 +125,7 @@ def _choose_engine(pair: _Pair, request: AgreeRequest, snapshot: Snapshot) -> tu
         raise Unanswered(f"{pair.name}: {chosen} is not installed: install it, or pass --engine transformers")
     if chosen == own or not pair.job:
         return chosen, ()
-    return chosen, (f"the launch's engine is {own}: {chosen} replaces it, so {own}'s own kernels are not checked",)
+    return chosen, (f"the launch's engine is {own}: {chosen} replaces it, so kernels of {own} are not checked",)
 
 
 def _compare(
@@ -207,7 +207,7 @@ def _compare(
 def _explain_reproduction(pair: _Pair, reason: str) -> str:
     """Return the remark on a launch whose scoring is reproduced."""
     reason = reason.removeprefix(f"{pair.name}: ")
-    return f"scored as {pair.job} does by its source, because its own code did not score: {reason}"
+    return f"scored by a reproduction of {pair.job}'s source, because its own code did not score: {reason}"
 
 
 def _try_remedies(
@@ -312,19 +312,20 @@ def _iter_findings(model: AgreedModel) -> Iterator[Finding]:
     finer = min(model.engine_rounding, model.trainer_rounding)
     if own != other and not {own, other} <= set(SAME_ROUNDING) and distance.rms > ROUNDING_MULTIPLE * finer:
         message = f"the engine computes in {own} and the trainer in {other}: rounding alone makes them differ"
-        fix = Fix("use the same precision on both sides", "advice", "set the rollout's dtype to the trainer's")
+        fix = Fix("use the same precision on both sides: set the rollout's dtype to the trainer's", "advice", "")
         gap = f"the same model in both precisions differs by {model.precision_gap:.3g} (root mean square)"
         yield engine.make_finding_by_code(PRECISION, Problem(message, (*evidence, gap), (fix,), subject))
 
 
 def _make_finding(model: AgreedModel, cause: Cause, subject: str, evidence: tuple[str, ...]) -> Finding:
-    explained = f"computed that way, {cause.explained:.1%} of the difference is explained"
+    if cause.explained:
+        evidence = (f"computed that way, {cause.explained:.1%} of the difference is explained", *evidence)
     evidence += (model.proof,) if model.proof and not model.is_closed else ()
     fix = (
         Fix("change the launch", "setting", cause.remedy, proven=model.proof)
         if cause.sets
-        else Fix("correct it", "advice", cause.remedy or "compute the same thing on both sides")
+        else Fix(cause.remedy or "compute the same thing on both sides", "advice", "")
     )
     whose = f"the {cause.side}'s log-probabilities are off"
-    problem = Problem(f"{whose}: {cause.text}", (explained, *evidence), (fix,), f"{subject}: {cause.name}")
+    problem = Problem(f"{whose}: {cause.text}", evidence, (fix,), f"{subject}: {cause.name}")
     return engine.make_finding_by_code(CODES[cause.side], problem)

@@ -75,7 +75,7 @@ def no_extra_roundings(case: Case, device: Device) -> tuple[float, float]:
 
 
 def unit_class_factor(case: Case) -> float:
-    """Return 1, the class factor of a single kernel, whose only rounding is that of the noise model."""
+    """Return 1, the class factor of a single kernel, which rounds only as the noise model does."""
     return 1.0
 
 

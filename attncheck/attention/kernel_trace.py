@@ -25,7 +25,7 @@ class _OperatorRecorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: otherwise torch would import its compiler, which takes 2 s in each worker (2.6 to 2.13)."""
+        """Return False, because otherwise torch (2.6 to 2.13) would import its compiler, which takes 2 s per worker."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -51,7 +51,7 @@ def trace_kernels(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...
 
 
 def foreign_kernels(backend: Backend, names: Iterable[str], others: Iterable[Backend], complete: bool = True) -> str:
-    """Return what ran instead of `backend`, or "": another backend's kernels ran, or its own did not.
+    """Return which kernels ran instead of those of `backend`, or "" if its own ran and no others did.
 
     A missing kernel is proof only if `names` is the `complete` trace and not just an autograd node. An empty trace
     proves nothing. Backends of one package share their kernels.

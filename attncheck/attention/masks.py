@@ -10,12 +10,13 @@ from torch import Tensor
 from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, visible_bounds
 
 P = ParamSpec("P")
+MAX_KEPT_SCORES = 1 << 22  # of a case whose mask is kept
 T = TypeVar("T", Tensor, "tuple[Tensor, ...]")
 watchers: list[Callable[[str, Tensor], None]] = []  # receive the arguments that are passed to calls
 
 
 def hand_over(name: str, x: Tensor) -> Tensor:
-    """Return `x`, an argument of a kernel built from a case's inputs. A guard of the call can record its bits."""
+    """Return `x`, an argument of a kernel built from a case's inputs. A guard around the call can record its bits."""
     for watch in watchers:
         watch(name, x)
     return x
@@ -35,6 +36,17 @@ def _hands_over(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return build_watched
 
     return decorate
+
+
+def _keeps_small(build: Callable[[Case, str], Tensor]) -> Callable[[Case, str], Tensor]:
+    """Return `build` with small results kept, as several calls need them; each call gets a copy."""
+    kept = functools.lru_cache(maxsize=2)(build)
+
+    @functools.wraps(build)
+    def build_once(case: Case, device: str) -> Tensor:
+        return kept(case, device).clone() if case.scores < MAX_KEPT_SCORES else build(case, device)
+
+    return build_once
 
 
 def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
@@ -72,6 +84,7 @@ def rows_with_keys(case: Case, device: str) -> Tensor:
 
 
 @_hands_over("mask")
+@_keeps_small
 def build_mask(case: Case, device: str) -> Tensor:
     """Return the mask of a case: bool `(batch, 1, seqlen_q, seqlen_k)`, True if a key is visible.
 
@@ -97,6 +110,7 @@ def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
     return mask.expand(-1, case.num_heads, -1, -1).contiguous() if case.per_head else mask
 
 
+@_keeps_small
 def build_mask_bias(case: Case, device: str) -> Tensor:
     """Return the values that an additive mask adds to visible keys' scores: float32 `(batch, heads or 1, …)`."""
     heads = case.num_heads if case.per_head else 1

@@ -83,6 +83,16 @@ class CommandGroup(TyperGroup):
         """Return the commands in the order of the help."""
         return sorted(command_names(), key=lambda name: load_command(name).order)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each command with the first sentence of its help, under the headings of the records."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            function = load_command(name).function
+            sections.setdefault(load_command(name).panel, []).append((name, (function.__doc__ or "").split("\n")[0]))
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the first word names. Raises `BadUsage` with the closest name if there is none."""
         if args[0] not in command_names() and not args[0].startswith("-"):
@@ -98,14 +108,16 @@ class CommandGroup(TyperGroup):
         record = load_command(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         kind = PassThroughCommand if record.passes_through else SectionedCommand
-        register = single.command(cmd_name, cls=kind, context_settings=CONTEXT, rich_help_panel=record.panel)
+        register = single.command(cmd_name, cls=kind, context_settings=CONTEXT)
         register(expand_groups(record.function))
         command: Any = typer.main.get_command(single)
         command.record = record
         return command
 
 
-app = typer.Typer(cls=CommandGroup, context_settings=CONTEXT, epilog=EPILOG, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=CommandGroup, context_settings=CONTEXT, epilog=EPILOG, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 
 def print_version(requested: bool) -> None:

@@ -1,4 +1,4 @@
-"""What the measuring commands share: a snapshot of the installed files, a progress line, writing the report."""
+"""Shared by the measuring commands: a snapshot of the installed files, a progress line, writing the report."""
 
 from __future__ import annotations
 

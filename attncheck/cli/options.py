@@ -286,7 +286,8 @@ RingSize = Annotated[
         max=1024,
         metavar="N",
         help=(
-            "Run over this many processes; under torchrun or srun, join theirs as a rank. Default: one, without a ring."
+            "Run across this many processes; under torchrun or srun, join as one of their ranks. Default: one, "
+            "without a ring."
         ),
     ),
 ]
@@ -334,7 +335,7 @@ class RingOptions:
         option(
             RANKS,
             "--emulate/--no-emulate",
-            help="Let plain torch replace flash-attn's kernels. Default: only if there is no GPU.",
+            help="Replace flash-attn's kernels with plain torch. Default: only if there is no GPU.",
         ),
     ] = None
     rendezvous_timeout: Rendezvous = None
@@ -404,7 +405,7 @@ class ShapeOptions:
             "--window",
             min=1,
             metavar="KEYS",
-            help="Let a query attend to this many keys, including its own. Default: the model's window, otherwise all.",
+            help="Limit each query to this many keys, including its own. Default: the model's window, otherwise all.",
         ),
     ] = None
     packed: Annotated[
@@ -658,8 +659,8 @@ class PolicyOptions:
             min=0,
             max=1,
             help=(
-                "Report a backend that passes, but with more than this share (0 to 1) of its error budget. "
-                "Default: no minimum."
+                "Report a backend that passes but uses more than this share (0 to 1) of its error budget. "
+                "Default: the whole budget."
             ),
         ),
     ] = None

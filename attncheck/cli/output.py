@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from attncheck.core.report import Report
     from attncheck.gate.policy import Policy
     from attncheck.report.outputs import Output
+
+CONTINUATION = 4  # columns by which a wrapped line is indented if its last column is too far right
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def write_and_exit(writer: ReportWriter, report: Report, verbose: bool, policy: 
 
 
 def exit_code(report: Report, policy: Policy) -> int:
-    """Return the exit code for the most severe finding; if something was lost, it is never the code for success."""
+    """Return the exit code for the most severe finding; if output was lost, it is never the code for success."""
     if report.interrupted:
         return Interrupted.exit_code
     if report.fails(policy.fail_on):
@@ -99,9 +104,24 @@ def write_stdout(text: str, syntax: Syntax = "text") -> None:
     sys.stdout.flush()
 
 
-def write_text(text: str, syntax: str = "text") -> None:
-    """Write text or JSON that is not part of a report to standard output, cleaned of foreign characters."""
+def write_text(text: str, syntax: str = "") -> None:
+    """Write text or JSON that is not part of a report to standard output, cleaned of foreign characters.
+
+    On a terminal, "text" is wrapped; without a syntax no line is changed, because it may be pasted.
+    """
     if syntax == "json":
         write_stdout(text, "json")
+    elif syntax == "text" and sys.stdout is not None and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        write_stdout("".join(f"{_wrap_line(line, width)}\n" for line in clean_text(text).splitlines()))
     else:
         write_stdout(clean_text(text))
+
+
+def _wrap_line(line: str, width: int) -> str:
+    """Return a line wrapped below its last column, between words; tables and indented code stay as they are."""
+    if len(line) <= width or line.startswith(("|", "    ")):
+        return line
+    column = max((gap.end() for gap in re.finditer(r"(?<=\S) {2,}|^ *(- )?", line)), default=0)
+    indent = " " * (column if column <= width // 2 else CONTINUATION)
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

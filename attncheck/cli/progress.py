@@ -14,7 +14,7 @@ from attncheck.core.io.streams import print_message
 from attncheck.core.io.visible import show_line_ends
 
 T = TypeVar("T")
-SILENT_SECONDS = 14.0  # longest time without a line; CI logs and people take longer silence for a hang
+SILENT_SECONDS = 14.0  # longest time without a line; CI systems and people consider a longer silence a hang
 INTERRUPTED = "interrupted; nothing is left running"
 
 

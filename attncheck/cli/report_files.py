@@ -37,7 +37,7 @@ def read_report(path: str) -> Report:
 
 
 def _find_difference(first: Snapshot, second: Snapshot) -> str:
-    """Return how two snapshots differ in what both know; "" if they may describe one environment."""
+    """Return how two snapshots differ in facts that both know; "" if they may describe the same environment."""
     ours, others = _describe_snapshot(first), _describe_snapshot(second)
     for place in PLACES:
         if place in ours and place in others and ours[place] != others[place]:
@@ -63,5 +63,5 @@ def _describe_snapshot(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _count_known(snapshot: Snapshot) -> int:
-    """Return how much a snapshot knows, as a count; it lacks the results of lanes that were not run."""
+    """Return the number of facts that a snapshot knows, because it lacks the results of lanes that were not run."""
     return sum(isinstance(fact, Known) for fact in vars(snapshot).values())

@@ -166,13 +166,13 @@ def refuse_with_ring(**options: object) -> None:
     """Raise `BadUsage` for options that the benchmark of a ring does not have, because its tables fix their values."""
     for name, value in options.items():
         if value is not None:
-            raise BadUsage(f"{option_name(name)} is not for --ring-size, which times the tables of ring-flash-attn")
+            raise BadUsage(f"{option_name(name)} cannot be used with --ring-size, which times a fixed set of shapes")
 
 
 def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
     """Raise `BadUsage` for lanes and ranks next to --target, because only the machine itself can run them."""
     if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
-        raise BadUsage("--target is another machine: imports, GPUs and ranks cannot be tested on it")
+        raise BadUsage("--target describes another machine: imports, GPUs and ranks cannot be tested there")
 
 
 def refuse_with_cluster(**options: object) -> None:

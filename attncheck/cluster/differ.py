@@ -73,7 +73,7 @@ def describe_groups(groups: Sequence[NodeGroup]) -> str:
         is_counted = index == 0 and group.count > 2
         parts.append(f"{group.value} on {f'{group.count} nodes' if is_counted else name_nodes(group.nodes)}")
     left = sum(group.count for group in groups[MAX_VALUES:])
-    return "; ".join([*parts, *([f"other values on {left} nodes"] if left else [])])
+    return "; ".join([*parts, *([f"different values on {left} nodes"] if left else [])])
 
 
 def _must_agree(fact: NodeFact) -> bool:

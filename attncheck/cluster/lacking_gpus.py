@@ -43,7 +43,7 @@ def _describe_lacking(lacking: Mapping[int, int], counts: Mapping[int, int], pla
         f"GPU{'s' * (required > 1)} that {placement.wanted_by}",
         evidence=(*_list_counts(lacking), total),
         fixes=(
-            Fix("list the GPUs that are left there", "advice", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),
+            Fix("list the remaining GPUs there", "advice", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),
             Fix(f"exclude {'that node' if is_one else 'those nodes'}, or request fewer", "manual", have),
         ),
         subject="GPUs of nodes",

@@ -33,7 +33,7 @@ class NodeState:
 
 @dataclass
 class _Connection:
-    """One connection, and the reader that states what it waits for."""
+    """One connection, and the reader that requests its data."""
 
     socket: socket.socket
     reader: Generator[Any, bytes, wire.Document]
@@ -155,7 +155,7 @@ class Leader:
             self._close(connection)
 
     def _advance(self, connection: _Connection, part: bytes) -> None:
-        """Give the reader the bytes that it waits for, and do what it requests until it waits again."""
+        """Give the reader the bytes that it waits for, and serve its requests until it waits again."""
         wanted = connection.reader.send(part)
         while not isinstance(wanted, int):
             if isinstance(wanted, wire.Hello):
@@ -167,7 +167,7 @@ class Leader:
 
     def _greet(self, connection: _Connection, node: int) -> None:
         if node not in self.states:
-            raise wire.Refused(f"there is no node {node}")
+            raise wire.Refused(f"node {node} does not exist")
         connection.node = node
         with self._lock:
             state = self.states[node]

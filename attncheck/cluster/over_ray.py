@@ -103,7 +103,7 @@ def gather_ray(
     child = Child(cluster.python, "ray", message)
     result = wait_for_children([child], time.monotonic() + seconds + GRACE_SECONDS)["ray"]
     if result.answer is None:
-        raise Unanswered(f"the Ray cluster gave no answer: {clean_reason(result.describe_failure())}")
+        raise Unanswered(f"the Ray cluster did not respond: {clean_reason(result.describe_failure())}")
     answer = require_answer(result, cluster.python)
     if "missing" in answer:
         raise Unanswered(f"ray cannot be imported ({answer['missing']}): {INSTALL}")
@@ -121,7 +121,7 @@ def _check_listening(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise Unanswered(f"no answer from the address of --ray: {reason}") from None
+        raise Unanswered(f"the address given to --ray did not respond: {reason}") from None
 
 
 def unpack_nodes(answer: Mapping[str, Any]) -> GatheredNodes:

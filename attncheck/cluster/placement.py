@@ -42,7 +42,7 @@ def choose_placement(request: PlacementRequest, snapshot: Snapshot, counts: Mapp
         if placements:
             return max(placements, key=lambda placement: (placement.gpus_per_node, placement.gpus))
     if request.local_size > 1 and any(counts.values()):
-        return Placement(request.local_size, 0, f"{request.local_size} ranks on each take")
+        return Placement(request.local_size, 0, f"{request.local_size} ranks per node need")
     return Placement()
 
 

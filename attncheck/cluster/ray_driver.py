@@ -79,7 +79,7 @@ def examine_nodes(ray: Any, request: dict[str, Any], deadline: float) -> list[di
             except Exception as error:
                 node["failure"] = describe(error)
     for reference, index in tasks.items():
-        nodes[index]["failure"] = f"it gave no answer within {request['seconds']:.0f} s"
+        nodes[index]["failure"] = f"it did not respond within {request['seconds']:.0f} s"
         with contextlib.suppress(Exception):
             ray.cancel(reference, force=True)
     return nodes

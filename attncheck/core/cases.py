@@ -117,7 +117,7 @@ class Case:
 
     @property
     def needs_mask(self) -> bool:
-        """Whether a kernel that only supports `is_causal`, aligned top left, needs a mask to run this case."""
+        """Whether a kernel that only supports `is_causal`, aligned to the top left, needs a mask to run this case."""
         crossed = self.causal and self.alignment == "bottom_right" and self.seqlens_q != self.seqlens_k
         packed = self.layout == "packed" and len(self.seqlens_q) > 1
         return bool(self.mask) or self.attention_chunk > 0 or self.windowed or self.padded or crossed or packed
@@ -159,7 +159,7 @@ def iter_segments(case: Case) -> Iterator[Segment]:
 
 
 def diagonal_shift(case: Case, seqlen_q: int, seqlen_k: int) -> int:
-    """Return how far the diagonal lies to the right of the top left corner of a document's score matrix."""
+    """Return how far the diagonal is to the right of the top-left corner of a document's score matrix."""
     return seqlen_k - seqlen_q if case.alignment == "bottom_right" else 0
 
 

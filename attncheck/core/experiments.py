@@ -7,19 +7,28 @@ TOLERANCE = 0.02  # relative; in float32, two runs of one tiny model differ by 1
 
 @dataclass(frozen=True)
 class GradientMeasurement:
-    """The gradient of one optimiser step on two documents of unequal length, for one way of dividing the batch.
+    """The gradient of the first optimiser step on documents of two lengths, for one way of dividing the batch.
 
     The expected gradient is that of the summed loss divided by all tokens. `ratio` is the norm over its norm, `cosine`
     the cosine of the angle between the two. `logged` is the norm that the trainer logged, over the same norm (0:
-    nothing was logged).
+    nothing was logged). `later` is the norm at the second step, on the same documents, over that at the first, and
+    `moved` the share of the parameters that the steps changed.
     """
 
     trainer: str  # "transformers", "trl"
-    division: str  # "one batch", "two micro-batches", "two replicas"
+    division: str  # "one batch", "two micro-batches", "two replicas", "two ranks"
     ratio: float = 0.0
     cosine: float = 0.0
     logged: float = 0.0
     error: str = ""  # why nothing was measured
+    variant: str = ""  # "liger", or an objective of TRL: "dpo", "reward"
+    later: float = 1.0
+    moved: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The trainer with its variant."""
+        return f"{self.trainer} ({self.variant})" if self.variant else self.trainer
 
     @property
     def points_elsewhere(self) -> bool:
@@ -35,13 +44,13 @@ class BatchMeasurement:
     layout: str  # "padded", "packing", "padding_free"
     attention: str
     keys: tuple[str, ...] = ()
-    separates: bool = False  # whether the batch says where the documents of a row begin; always True for padded rows
+    separates: bool = False  # whether the batch marks where the documents of a row begin; always True for padded rows
     error: str = ""
 
 
 @dataclass(frozen=True)
 class AccumulationMeasurement:
-    """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 is all of it."""
+    """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 means all of it."""
 
     stage: int  # ZeRO stage
     offload: str  # where the optimizer's state is: "cpu", "" for the device
@@ -70,15 +79,17 @@ class Experiments:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Why nothing is known of a trainer: its undivided batch, or its padded rows, could not be had."""
-        gradients = (item for item in self.gradients if item.division == "one batch")
+        """Why a trainer is not known: its undivided batch, its ranks or its padded rows could not be measured."""
+        divisions = ("one batch", "two ranks")
+        gradients = (item for item in self.gradients if item.division in divisions and not item.variant)
         batches = (item for item in self.batches if (item.layout, item.attention) == ("padded", "sdpa"))
         return (
-            *(f"gradients of {item.trainer}: {item.error}" for item in gradients if item.error),
+            *(f"gradients of {item.trainer}, {item.division}: {item.error}" for item in gradients if item.error),
             *(f"batches of {item.trainer}: {item.error}" for item in batches if item.error),
         )
 
-    def baseline(self, trainer: str) -> GradientMeasurement | None:
-        """Return the measurement of the undivided batch, None if there is none."""
-        measured = (item for item in self.gradients if item.trainer == trainer and item.division == "one batch")
+    def baseline(self, trainer: str, variant: str = "") -> GradientMeasurement | None:
+        """Return the measurement of the undivided batch, without liger; None if there is none."""
+        wanted = (trainer, "" if variant == "liger" else variant, "one batch")
+        measured = (item for item in self.gradients if (item.trainer, item.variant, item.division) == wanted)
         return next((item for item in measured if not item.error and item.ratio > 0), None)

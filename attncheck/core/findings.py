@@ -16,7 +16,8 @@ class Fix:
 
     - `kind`: what it changes. "command" runs in a shell, "env" sets an environment variable, "setting" is a framework
       flag or keyword, "edit" changes a file, "manual" cannot be pasted (a driver, a machine). "advice" changes nothing:
-      it inspects further, or judges for another machine; reports show it as "next", not as "fix".
+      it inspects further, or judges for another machine; reports show it as "next", not as "fix". Its `text` is a
+      command, or empty if the title says everything.
     - `safety`: "safe" if nothing else in the environment can change, "unsafe" if other packages may.
     - `proven`: the measurement that showed it to work, if one was made.
     - `sets`: the settings of a launch that it changes, by `core.job.Key`; `text` is then filled in with the framework's

@@ -120,7 +120,7 @@ class Launch:
     program: Program | None = None  # the names that the started program accepts, if its source was found
     deepspeed: tuple[Setting, ...] = ()  # keys of the DeepSpeed configuration file that it names, if that was read
     launcher_entries: tuple[Setting, ...] = ()  # entries of accelerate's configuration file
-    folder: str = ""  # the folder that the script changes to first; "" if it does not, or if only running it would tell
+    folder: str = ""  # the folder that the script changes to first; "" if none, or if known only at run time
     is_nested: bool = False  # whether it is inside a string that another shell reads: quotes would end that string
     # whether it runs on another machine or in a container, not in the shell that it is pasted into
     is_remote: bool = False

@@ -90,7 +90,7 @@ class Lock:
     speeds: tuple[LockedSpeed, ...] = ()
 
     def package(self, name: str) -> LockedPackage | None:
-        """Return the package called `name`, None if the lock does not hold it."""
+        """Return the package called `name`, None if the lock does not contain it."""
         return next((package for package in self.packages if package.name == name), None)
 
     @property

@@ -9,7 +9,7 @@ from attncheck.core.preferences import Preference
 
 # Which tokens are learned: whole documents, answers only, or those that the user's own script labels.
 Targets = Literal["all", "assistant", "last", "labelled"]
-# How a row names its pictures: in a column "images", or there and by a tag in its text as well; "": it has none.
+# How a row names its images: in a column "images", or there and by a tag in its text as well; "": it has none.
 Pictures = Literal["", "column", "tagged"]
 # How a data row names a document's turns; "every": in all these ways at once, for a script that uses one of them.
 DataForm = Literal[
@@ -181,10 +181,10 @@ class Materials:
     real_data: bool = False  # the rows are the user's own
     # the launch's own setting stays if True; otherwise it is off, also in the scaled-down command
     trust_remote_code: bool = False
-    has_tower: bool = False  # whether the launch's model has one, for pictures or sound
+    has_tower: bool = False  # whether the launch's model has one, for images or sound
 
     def alias(self, model: str) -> str:
-        """Return a path for the small model that ends like the name of the user's model."""
+        """Return a path for the small model that ends with the name of the user's model."""
         name = os.path.basename(os.path.normpath(model)) if model else "model"
         return os.path.join(os.path.dirname(self.model), "models", name)
 
@@ -245,6 +245,6 @@ class JobCut:
     ring_size: int = 1  # ranks that share a row in the rehearsal
     whole_rows: str = ""  # why a rank has whole rows on this machine although the launch splits them; "": it does not
     data: str = ""  # the file, folder or repository that the launch names, if its rows can be used
-    pictures: Pictures = ""  # how rows may have pictures, if the model takes them
+    pictures: Pictures = ""  # how rows may have images, if the model takes them
     corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix documents that mix, the most likely first
     rank_corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix a loss that differs across ranks

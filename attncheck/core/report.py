@@ -69,7 +69,7 @@ MAX_REASONS = 3  # how many reasons for missing measurements one line shows
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """A requested check that gave no answer; its silence is not a pass."""
+    """A requested check that gave no result; its silence is not a pass."""
 
     name: str  # the name of the check
     outcome: str  # "unanswered", "left out"
@@ -102,7 +102,7 @@ class Section:
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """The checks that were requested and gave no answer."""
+        """The requested checks that gave no result."""
         return ()
 
     def merge(self: T, later: T) -> T:
@@ -121,7 +121,7 @@ class MeasuredSection(Section):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """The outcome of each requested item, and why if it was not measured."""
+        """The outcome of each requested item, and the reason if it was not measured."""
         return ()
 
     @property
@@ -143,7 +143,7 @@ class MeasuredSection(Section):
 
 @dataclass(frozen=True)
 class Report:
-    """The result of one command. `exit_code` is filled in by the command line, which knows what it fails on."""
+    """The result of one command. `exit_code` is filled in by the command line, which knows --fail-on."""
 
     command: str  # as on the command line: "doctor", "parity", …
     snapshot: Snapshot
@@ -184,7 +184,7 @@ class Report:
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """The checks that were requested and gave no answer or an incomplete one."""
+        """The requested checks that gave no result or an incomplete one."""
         return tuple(question for section in self.sections.values() for question in section.unanswered)
 
     def count_by_severity(self) -> dict[str, int]:
@@ -207,7 +207,7 @@ class Report:
 
 
 def _describe_unmeasured(measurements: tuple[tuple[Outcome, str], ...], answering_outcomes: tuple[Outcome, ...]) -> str:
-    """Return that nothing was measured, or how much was not judged for lack of time; "" if everything is answered."""
+    """Return a remark if nothing was measured or something was not judged for lack of time; otherwise ""."""
     unmeasured = [reason or outcome for outcome, reason in measurements if outcome not in answering_outcomes]
     out_of_time = [reason for outcome, reason in measurements if outcome == "out_of_time"]
     if measurements and len(unmeasured) == len(measurements):

@@ -279,7 +279,7 @@ def _describe_measure(case: Case, score: Score, class_factor: float) -> str:
     ratios = _budget_ratios(case, score, class_factor)
     slope = ratios.pop("slope", 0.0)
     measure = max(ratios, key=lambda name: ratios[name])
-    if ratios[measure] < min(slope, FAIL_FACTOR):  # in a wrong result that is not a mere factor, it says little
+    if ratios[measure] < min(slope, FAIL_FACTOR):  # in a wrong result that is not a mere multiple, it means little
         measure = "slope"
     if measure == "lse":
         return f"lse is off by {score.z_row:.2g} (budget {allowed.z_row:g})"

@@ -116,7 +116,7 @@ class RuleMemory(Generic[T]):
     answers: dict[str, list[tuple[tuple[tuple[Part, Any], ...], T]]] = field(default_factory=dict)
 
     def recall(self, code: str, snapshot: Snapshot, run: Callable[[Snapshot], T]) -> T:
-        """Return `run(snapshot)`, from memory if every part that it read before has the same value."""
+        """Return `run(snapshot)`; the remembered result if every part that it read has the same value as before."""
         kept = self.answers.setdefault(code, [])
         for known, answer in kept:
             for part, value in known:

@@ -52,7 +52,7 @@ PLAN_FIELDS_FROM_LAUNCH = (
 
 
 class NothingLinted(Exception):
-    """No source of a gate's lint starts a known trainer; it may be any program, so no question is open."""
+    """No source of a gate's lint starts a known trainer; they may be any programs, so no question is open."""
 
 
 class CheckRunner:
@@ -168,7 +168,7 @@ class CheckRunner:
         return report
 
     def _note_communication_failure(self, findings: tuple[Finding, ...]) -> None:
-        """Remember if ranks cannot communicate: whatever they compute together would mean nothing."""
+        """Remember if ranks cannot communicate, because their joint results would mean nothing."""
         failure = next((finding for finding in findings if finding.code in ("ATN520", "ATN521")), None)
         if failure is not None:
             self._communication_failure = f"{failure.code}: {failure.message}"

@@ -278,6 +278,6 @@ def _print_last(text: str) -> None:
 
 
 def fit_node(policy: Policy, node: node_leader.NodeRank) -> Policy:
-    """Return the policy as one node of a launch can check it: the ring has at most as many ranks as the node."""
+    """Return the policy that one node of a launch can check: its ring has at most as many ranks as the node."""
     size = min(policy.ring_size, node.local_size or policy.ring_size)
     return replace(policy, ring_size=size if size > 1 else 0)

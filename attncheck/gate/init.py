@@ -1,4 +1,4 @@
-"""`attncheck init`: a commented policy for a project folder; every line is either active or ready to be."""
+"""`attncheck init`: a commented policy for a project folder; every line is active or can be uncommented."""
 
 import json
 import os

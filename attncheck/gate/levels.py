@@ -51,7 +51,7 @@ def apply_level(policy: Policy) -> Policy:
     if policy.checks and not checks:
         raise BadUsage(
             f"level {policy.level} runs {', '.join(level.checks)}, and the policy requests {', '.join(policy.checks)}: "
-            "no check remains; use a higher level"
+            "no check is left to run; use a higher level"
         )
     suite, budget = policy.suite or level.suite, policy.budget or level.seconds
     if level.restricts:

@@ -49,7 +49,7 @@ ALONE = NodeRank(True, True)
 
 
 def node_rank(environ: Mapping[str, str], argv: Sequence[str]) -> NodeRank:
-    """Return our position; alone if no launcher started us, or if it does not state the ranks."""
+    """Return our position; a single rank if no launcher started us, or if it does not state the ranks."""
     try:
         rank = read_rank_env(environ)
     except BadUsage:
@@ -100,7 +100,7 @@ def _read_stat(pid: int) -> list[str]:
 
 @contextmanager
 def hide_rank() -> Iterator[None]:
-    """Hide from the block, and from its children, that we are a rank: its check starts its own ranks."""
+    """Hide from the block and its children that we are a rank, because its check starts its own ranks."""
     before = dict(os.environ)
     try:
         for name in before:
@@ -156,13 +156,13 @@ def follow_leader(folder: Path | None, node: NodeRank, seconds: float) -> int | 
                 if code is not None:
                     return code
                 if has_led and not is_led:
-                    raise Unanswered("the first rank of this node ended without an answer")
+                    raise Unanswered("the first rank of this node ended without answering")
                 has_led = has_led or is_led
                 waited = time.monotonic() - began
                 if not has_led and waited > START_SECONDS:
                     return None
                 if waited > seconds:
-                    raise Unanswered(f"the first rank of this node gave no answer within {seconds:g} s")
+                    raise Unanswered(f"the first rank of this node did not answer within {seconds:g} s")
                 time.sleep(TICK_SECONDS)
                 interrupts.raise_if_interrupted()
     except OSError as error:

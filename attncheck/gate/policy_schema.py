@@ -12,7 +12,7 @@ from attncheck.gate.policy import READERS
 DRAFT = "http://json-schema.org/draft-07/schema#"
 IDENTIFIER = "https://json.schemastore.org/attncheck.json"  # SchemaStore requires its own address
 DESCRIPTIONS = {
-    "profile": "The kind of job; auto derives it from the installed packages.",
+    "profile": "The kind of job; auto: derived from the installed packages.",
     "fail-on": "The least severe finding that makes the exit code 1.",
     "select": "Codes of rules, or prefixes: only these findings count.",
     "ignore": "Findings that are allowed, each with a reason and a last day.",
@@ -26,7 +26,7 @@ DESCRIPTIONS = {
     "framework-version": "The release of the training framework whose names a launch uses.",
     "ring-size": "The number of ranks across which parity, determinism, bench and doctor run.",
     "budget": "Seconds for the whole gate.",
-    "thresholds": "Limits in addition to those of the checks.",
+    "thresholds": "Limits that apply in addition to the checks' own.",
     "suite": "How many cases parity runs.",
     "device": "Where to measure.",
     "baseline": "The file with the known findings.",

@@ -28,7 +28,7 @@ STATIC_CHECKS: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others
 INTERRUPTED = "interrupted"
 BUDGET_SPENT = "the time budget was used up"
 NOTHING_LINTED = "no known trainer is started"
-CUT_BY_BUDGET = "the time budget ended while it ran"
+CUT_BY_BUDGET = "the time budget ran out during the check"
 
 
 def run(
@@ -60,7 +60,7 @@ def read_policy_sources(policy: Policy) -> tuple[Source, ...]:
 
 
 def check_policy(policy: Policy, has_sources: bool) -> None:
-    """Raise `BadUsage` for what a gate cannot do: codes that no rule has, or lint without a launch."""
+    """Raise `BadUsage` for a policy that a gate cannot follow: unknown codes, or lint without a launch."""
     apply.check_policy_codes(policy)
     if "lint" in policy.checks and not has_sources:
         raise BadUsage(
@@ -104,7 +104,7 @@ def exit_code(report: Report, policy: Policy) -> int:
 def find_blocking_reason(
     check: Check, policy: Policy, snapshot: Snapshot, findings: tuple[Finding, ...], plan: Plan
 ) -> str:
-    """Return why the result of `check` would mean nothing after these findings, naming one; "" if it is meaningful.
+    """Return which of these findings makes the result of `check` meaningless; "" if it is meaningful.
 
     doctor and lint judge, and are never blocked. Nothing can be measured if torch is missing or cannot be imported, or
     if the policy requires a GPU and none is visible. smoke trains with the plan's implementation: if that package or

@@ -1,4 +1,4 @@
-"""What the user allows to run: a policy's launches, identified by the policy's path and digests of their files.
+"""The launches that the user allows to run, identified by the policy's path and digests of their files.
 
 A policy is part of a folder, and the folder may be a download, so `attncheck gate` in it must not run its scripts. A
 check that runs what a policy names starts only after `attncheck trust`, like direnv's `allow`, or if the command line
@@ -56,7 +56,7 @@ def find_doubt(policy: Policy, files: Mapping[str, str]) -> str:
 
 
 def _find_fault(policy: Policy, files: Mapping[str, str]) -> str:
-    """Return why a policy and its files cannot be trusted by anyone; "" if they can."""
+    """Return why a policy and its files cannot be trusted at all; "" if they can."""
     for path in (policy.path, *files):
         if writers := describe_other_writers(path):
             return f"{path}: {writers}"

@@ -89,7 +89,7 @@ def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem
     over = f"{rows} row{'s' * (rows > 1)} of {tokens} tokens"
     text = f"eager attention over {over}: the scores {whose} take {size / 2**30:.3g} GiB in a layer"
     fused = _choose_fused(model, snapshot)
-    advice = f"use {fused}, which never stores them"
+    advice = f"use {fused}, which never stores the scores"
     yield SettingProblem("refuses", text, (EAGER_KEEPS,), location, {"attn_implementation": fused}, advice, mild=True)
 
 

@@ -28,6 +28,7 @@ CHANGED_FOLDER = re.compile(
 )
 FOUND_PROGRAM = re.compile(r"\$\((?:which|command -v|type -P) ([\w.+-]+)\)")
 TOP_FOLDER = re.compile(r"\$\(git (?:-C @[\w./-]* )?rev-parse --show-toplevel(?: 2>/dev/null)?\)")
+WORKING_FOLDER = re.compile(r"(?:\$\(pwd(?: -P)?\)|\$PWD|\$\{PWD\})/+(?=[^/])")
 MAX_FOLDERS = 4  # nesting depth: $(dirname "$(cd "$(dirname "$0")" && pwd)")
 ReadFile = Callable[[str], "Source | None"]
 
@@ -35,7 +36,8 @@ ReadFile = Callable[[str], "Source | None"]
 def resolve_path(text: str, script: Source, folder: str) -> str:
     """Return the path that a script names, relative to the folder in which the script was found; "" if unknown.
 
-    `$(dirname "$0")/x` and `$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/x` are next to the script.
+    `$(dirname "$0")/x` and `$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/x` are next to the script; `$(pwd)/x` is
+    in the working folder.
     """
     plain = SCRIPT_FOLDER.sub("@", " ".join(re.sub(r"[\"']", "", text).split()).replace("( ", "(").replace(" )", ")"))
     here = "" if script.name in (COMMAND, "-") else str(PurePosixPath(script.name).parent)
@@ -43,6 +45,7 @@ def resolve_path(text: str, script: Source, folder: str) -> str:
         plain = CHANGED_FOLDER.sub(_format_folder, TOP_FOLDER.sub(lambda _: _find_top(here), plain))
     if (plain == "@" or plain.startswith("@/")) and not re.search(r"[$`]", plain):
         return posixpath.normpath(posixpath.join(here, plain[2:]))
+    text = WORKING_FOLDER.sub("", text, count=1) if WORKING_FOLDER.match(text) else text
     return "" if not text or re.search(r"[$`\0\n]", text) else posixpath.join(folder, text)
 
 

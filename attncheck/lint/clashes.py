@@ -33,7 +33,7 @@ def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, read_others: Calla
 
 
 def _find_problems(candidates: Sequence[Clash], job: Job, launch: Launch, snapshot: Snapshot) -> list[SettingProblem]:
-    """Return the problems of the rows that hold of a job."""
+    """Return the problems of the table's rows that apply to a job."""
     written = _collect_written(job, launch)
     facts = _collect_facts(job, written)
     problems = (_make_problem(clash, job, snapshot, written, facts) for clash in candidates)

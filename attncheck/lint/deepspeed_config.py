@@ -73,7 +73,7 @@ def attach_config(launch: Launch, read_file: Callable[[str], Source | None]) -> 
 
 
 def _find_path(launch: Launch) -> str:
-    """Return the path of the file that the program names, or else the one that accelerate names; "" for none."""
+    """Return the path of the file that the program names, otherwise that accelerate names; "" for none."""
     candidates = [
         *_iter_option_values(launch, "deepspeed", "deepspeed_config"),
         *(entry for entry in launch.entries if entry.name == "deepspeed"),
@@ -262,7 +262,7 @@ def _parse_switch(setting: Setting | None) -> bool | None:
 
 
 def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
-    """Yield the problem that accelerate refuses a DeepSpeed file and the same settings given to accelerate."""
+    """Yield the problem of a DeepSpeed file together with the same settings given to accelerate, which refuses both."""
     entries = {entry.name: entry for entry in launch.launcher_entries if entry.known}
     before = set(_list_launcher_options(launch))
     is_deepspeed = "distributed_type" in entries and entries["distributed_type"].value.upper() == "DEEPSPEED"

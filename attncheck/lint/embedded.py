@@ -1,4 +1,4 @@
-"""Shell scripts embedded in other files: their text mapped to its place there, and argument lists as such text."""
+"""Shell scripts and argument lists embedded in other files, with each character's place in the file."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Finds the launch scripts and configuration files below a folder, and states which are left out and why.
+"""Finds the launch scripts and configuration files below a folder, and reports which are skipped and why.
 
 Links are not followed: their target is either in the folder and found there, or does not belong to the folder.
 """

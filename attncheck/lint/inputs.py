@@ -187,7 +187,8 @@ def make_readers(inputs: Inputs) -> Callable[[Source], Callable[[str], Source | 
 
         def read_file(name: str) -> Source | None:
             folder_names = list_folders(parent, source.name in below)
-            paths = (os.path.normpath(os.path.join(folder, name)) for folder in folder_names)
+            names = places.list_paths(name)
+            paths = (os.path.normpath(os.path.join(folder, path)) for path in names for folder in folder_names)
             return next((file for path in paths if (file := read_path(path)) is not None), None)
 
         return read_file

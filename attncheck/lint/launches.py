@@ -25,6 +25,7 @@ from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.launchers.options import program_name
+from attncheck.lint.programs.places import describe_moved
 from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
 from attncheck.lint.shell.quoting import quote_on_one_line
@@ -130,7 +131,7 @@ class _LaunchFinder:
             directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
             files.follow_command(command, here_text)
             lost = _find_lost_words(source, command, following)
-            if lost and command.words[-1].text.isspace():  # "\\ " starts no new line and is a word
+            if lost and command.words[-1].text.isspace():  # "\\ " is a word, and continues no line
                 command = replace(command, words=command.words[:-1])
             launch = _make_launch(source, command, files)
             if launch is not None:
@@ -323,12 +324,12 @@ def _combine_counts(
     """Return nodes and processes per node from the innermost launcher that states them: it starts the processes."""
     nodes = _choose_innermost([launcher.nodes for launcher in parsed], "no launcher sets the number of nodes")
     processes = _choose_innermost(
-        [launcher.processes for launcher in parsed], "no launcher says how many processes a node"
+        [launcher.processes for launcher in parsed], "no launcher sets the number of processes per node"
     )
     starts_tasks = "srun" in names and "ray" not in names
     if starts_tasks and not isinstance(nodes, Known):
         nodes = _read_environ_count(environ, "SLURM_NNODES", nodes)
-    if starts_tasks and processes == Absent("no launcher says how many processes a node"):
+    if starts_tasks and processes == Absent("no launcher sets the number of processes per node"):
         processes = _read_environ_count(environ, "SLURM_NTASKS_PER_NODE", processes)
     visible = environ.get("CUDA_VISIBLE_DEVICES", "")
     if (
@@ -341,7 +342,7 @@ def _combine_counts(
 
 
 def _choose_innermost(facts: Sequence[Fact[int]], default_reason: str) -> Fact[int]:
-    """Return the innermost fact that is known or has a reason; a known outer fact replaces only an unreadable one."""
+    """Return the innermost fact that is known or has a reason; if it is unreadable, a known outer one replaces it."""
     unreadable: Fact[int] | None = None
     for fact in reversed(facts):
         if isinstance(fact, Unreadable):
@@ -416,11 +417,12 @@ def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:
             raise
         return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))
     entries = parsed_file.entries if not file.host else tuple(map(_forget_expansion, parsed_file.entries))
-    return replace(launch, entries=entries, file=file, notes=(*launch.notes, *parsed_file.notes))
+    moved = describe_moved(path, file.name) if not file.host else ()
+    return replace(launch, entries=entries, file=file, notes=(*launch.notes, *parsed_file.notes, *moved))
 
 
 def _forget_expansion(entry: Setting) -> Setting:
-    """Return a key of a file that a script writes, with a variable that the script does not set as unknown."""
+    """Return a key of a file that a script writes, unknown if it contains a variable that the script does not set."""
     return replace(entry, known=False) if EXPANSION.search(entry.value) else entry
 
 

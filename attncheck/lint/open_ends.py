@@ -1,4 +1,5 @@
-"""Finds parts of a launch that may set more than was read; with such parts, conclusions from absence are only warnings.
+"""Finds parts of a launch that may set more than was read; because of them, what follows from a setting's absence is
+only a warning.
 
 `"$@"`, `$EXTRA_ARGS`, a configuration file that could not be read: they may set what the launch does not write. Then
 absence is not evidence. A rule's conclusion from a default is at most a warning, and names the part that was not read.
@@ -89,7 +90,7 @@ def _is_named(name: str, message: str) -> bool:
 
 
 def describe_unresolved(setting: Setting) -> str:
-    """Return a sentence that the value of a setting is unknown."""
+    """Return a sentence on a setting whose value is unknown."""
     return f"{setting.name} {setting.value}: its value is known only at run time"
 
 

@@ -34,7 +34,7 @@ class FixedArgument:
 
 
 def add_own_attention(job: Job, launch: Launch, read_file: Callable[[str], Source | None]) -> Job:
-    """Return the job with the problem that its script registers the attention it requests without a mask function."""
+    """Return the job with a problem if its script registers the requested attention without a mask function."""
     name = job.plan.attn_implementation
     program = launch.words[0].text if launch.words else ""
     if not name or not program.endswith(".py"):
@@ -55,7 +55,7 @@ def add_own_attention(job: Job, launch: Launch, read_file: Callable[[str], Sourc
 
 
 def add_fixed_arguments(job: Job, launch: Launch) -> Job:
-    """Return the job with the settings that its program ignores, because its source has a value in their place."""
+    """Return the job with the settings that its program ignores, because its source has a fixed value instead."""
     for setting in (*job.settings, *launch.entries):
         name = setting.name.lstrip("+-").rpartition(".")[2]
         if name not in ARGUMENTS or not setting.known or setting.location in {u.location for u in job.unknown_settings}:
@@ -85,7 +85,7 @@ def _find_fixed_argument(launch: Launch, name: str) -> FixedArgument | None:
 
 @lru_cache(maxsize=512)
 def _read_fixed_argument(entry: Entry, folders: tuple[Path, ...], base: Path, name: str) -> FixedArgument | None:
-    """Return the one value that the calls that load a model give an argument; None if they differ, or it may be read.
+    """Return the only value of an argument in all calls that load a model; None if values differ or may be read.
 
     Neither the program's own module nor one that loads a model may name the setting.
     """
@@ -102,7 +102,7 @@ def _read_fixed_argument(entry: Entry, folders: tuple[Path, ...], base: Path, na
 
 
 def _iter_arguments(module: SourceModule, name: str) -> Iterator[ast.expr]:
-    """Yield what the calls that load a model give an argument, and each `**` that may hold it."""
+    """Yield an argument's values in the calls that load a model, and each `**` that may contain it."""
     for node in ast.walk(module.body):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOADS:
             owner = ast.unparse(node.func.value)
@@ -111,12 +111,12 @@ def _iter_arguments(module: SourceModule, name: str) -> Iterator[ast.expr]:
 
 
 def _format_literal(argument: ast.expr) -> str:
-    """Return a text, or the name of torch's dtype, "" for what only running tells."""
+    """Return a literal's text or the name of torch's dtype; "" if the value is known only at run time."""
     if isinstance(argument, ast.Attribute) and isinstance(argument.value, ast.Name) and argument.value.id == "torch":
         return argument.attr
     return argument.value if isinstance(argument, ast.Constant) and isinstance(argument.value, str) else ""
 
 
 def _may_read(module: SourceModule, name: str) -> bool:
-    """Return whether a module names an attribute or a key so: `args.attn_implementation`."""
+    """Return whether a module reads an attribute or a key of this name: `args.attn_implementation`."""
     return any(name in (getattr(node, "attr", ""), getattr(node, "value", "")) for node in ast.walk(module.body))

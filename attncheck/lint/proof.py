@@ -90,15 +90,19 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     )
 
 
-def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool) -> Job:
+def leave_out_unproven(
+    job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool, is_own: bool
+) -> Job:
     """Return the job without the names that are unknown only by a guess; a remark lists them.
 
-    A name that no release ever had may be the script's own, unless the framework's own program runs and the tree lists
-    the framework as a requirement (`is_listed`). A name that transformers removed is kept if its version is known.
+    A name that no release ever had may be the script's own, unless the framework's own program runs (`is_own`) and the
+    tree lists the framework as a requirement (`is_listed`). A similar name is a misspelling only of a program's or a
+    release's names that are known. A name that transformers removed is kept if its version is known.
     """
+    is_readable = is_own or release.is_known
 
     def is_kept(unknown: UnknownSetting) -> bool:
-        if unknown.proof or unknown.dropped or unknown.near:
+        if unknown.proof or unknown.dropped or (unknown.near and is_readable):
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
         return is_sure and not _came_later(unknown, job.version) if unknown.now or unknown.since else is_listed
@@ -159,7 +163,7 @@ def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iter
             continue
         decided.add(setting.location)
         if not release.is_known and option.place.startswith(f"{job.framework} {job.version} "):
-            continue  # a class of a guessed release
+            continue  # the class belongs to a guessed release
         if option.kind == "bool?" or option.nargs in (1, "+"):
             evidence = (option.place or program.path,)
             text = f"{setting.name} has no value: "
@@ -174,7 +178,7 @@ def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iter
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:
-    """Return the job with what a release's table proves, if the program itself was not found."""
+    """Return the job with the names that a release's table proves unknown, if the program itself was not found."""
     is_own_release = release.is_known and starts_one_of(own_programs, launch)
     was_always_known = all(unknown.now or unknown.since or unknown.proof for unknown in job.unknown_settings)
     is_proven = is_own_release and was_always_known
@@ -201,12 +205,12 @@ def _is_between_releases(version: str) -> bool:
 
 
 def _prove(unknown: UnknownSetting, version: str, proof: str) -> str:
-    """Return the proof that a name is refused, its own proof first; "" if it changed at about the time of a tree."""
+    """Return the proof that a name is refused, its own first; "" if it changed at about the time of the tree."""
     return unknown.proof or ("" if _changed_meanwhile(unknown, version) else proof)
 
 
 def _changed_meanwhile(unknown: UnknownSetting, version: str) -> bool:
-    """Return whether a name may have changed before or after the tree of a development version was cut.
+    """Return whether a name may have changed around the time when the tree of a development version was cut.
 
     The tree of 3.7.0.dev0 is cut from the 3.6 line and becomes 3.7.0; that of 0.4.1.dev0 is between 0.4.0 and 0.4.1.
     """

@@ -34,7 +34,7 @@ class ChosenRelease:
 def choose_release(
     framework: Framework, read: Callable[[str], Job], snapshot: Snapshot, requested: str, may_be_fork: bool = False
 ) -> ChosenRelease:
-    """Return the release to read a launch with; `read(version)` reads it as that version does.
+    """Return the release as which to read a launch; `read(version)` reads the launch as that version does.
 
     `may_be_fork`: the user's own program runs, and any state of the framework's source may be next to it.
     """
@@ -65,7 +65,7 @@ def choose_release(
     elif fitting == framework.newest:
         remark = f"{state}: options were read as those of {fitting}, the newest known release"
     else:
-        remark = f"{state}: read as {fitting}, the newest that has all of its names (--framework-version)"
+        remark = f"{state}: read as {fitting}, the newest release that has all of its names (--framework-version)"
     return ChosenRelease(
         fitting,
         False,
@@ -75,7 +75,7 @@ def choose_release(
 
 
 def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
-    """Yield the releases between which a tree of a development version was cut, none of a release.
+    """Yield the releases before and after the tree of a development version was cut; none for a release.
 
     "0.2.0.dev" of verl lasted until after 0.3.0: what changed in one of the next releases may be in the tree or not.
     """
@@ -92,7 +92,8 @@ def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
 def _iter_older_fits(
     framework: Framework, read: Callable[[str], Job], version: str, misfits: int, may_be_fork: bool
 ) -> Iterator[str]:
-    """Yield some older releases that take as many names as the guessed one, and for a fork the last that takes fewer.
+    """Yield some older releases that accept as many names as the guessed one, and for a fork the last that accepts
+    fewer.
 
     A conclusion about a launch must hold in each of them, because any of them may run. A tree between the last that
     takes fewer and the next, such as a fork or a pinned commit, has all names too.
@@ -124,7 +125,7 @@ def _list_dated(job: Job) -> list[UnknownSetting]:
 
 
 def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tuple[str, int]:
-    """Return the newest release that takes all names of a launch, or else the best fit, and how many names it refuses.
+    """Return the newest release that accepts all names of a launch, otherwise the best fit, and how many it refuses.
 
     Names that no release ever had are ignored. The search starts at the newest release. Each step goes to the last
     release before the first removal of a name, until no refused name remains or a name is newer than the release.

@@ -59,7 +59,7 @@ def read_launches(
 
 
 def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
-    """Yield the unknown names that are proven to be refused, and those of the framework's own program or of a file.
+    """Yield the unknown names that are proven to be refused, or belong to the framework's own program or a file.
 
     If the source was not found, the release decides; if that has gaps, only renamed names are known to be refused.
     """

@@ -45,7 +45,7 @@ from attncheck.lint.stated_versions import StatedVersions, find_stated_versions,
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
-NOT_STATED = "neither --target nor --python names it, and the tree does not state it"
+NOT_STATED = "neither --target nor --python names it, and the source tree does not state it"
 MAX_LAUNCHES = 200  # per file: each is corrected, and the whole file is read again
 MAX_WORDS = 10_000  # per command
 FILE_SECONDS = 10.0  # for one file in a folder
@@ -86,7 +86,7 @@ class FoundLaunch:
 
 @dataclass(frozen=True)
 class Linter:
-    """What is needed to lint one source, besides the source."""
+    """Everything that linting a source needs besides the source itself."""
 
     snapshot: Snapshot
     request: Request
@@ -110,7 +110,7 @@ class Linter:
         return {}
 
     def at_tree(self, source: Source) -> "Linter":
-        """Return the linter for the versions that the tree of a source states."""
+        """Return the linter for the versions stated by a source's tree."""
         stated = find_stated_versions(source) if self.request.stated else StatedVersions()
         stated = stated if self.request.stated == "all" else stated.without_named(self.snapshot)
         key = tuple((name, stated.versions.get(name, ""), file) for name, file in stated.files.items())
@@ -322,7 +322,7 @@ def _lint_launch(
 
         @cache
         def read_others() -> list[Job]:
-            """Return the job as the other releases read it that may run."""
+            """Return the job as read by the other releases that may run."""
             return [found_launch.framework.read(launch, version, model_snapshot) for version in release.list_others()]
 
         job = proof.keep_certain_problems(job, launch, read_others)
@@ -332,7 +332,9 @@ def _lint_launch(
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         is_listed = starts_own and program is None and is_listed_in(distribution, stated)
-        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known), is_listed)
+        knows_transformers = isinstance(snapshot.version("transformers"), Known)
+        is_own = starts_own or program is not None
+        job = proof.leave_out_unproven(job, release, knows_transformers, is_listed, is_own)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
         job = replace(
@@ -372,7 +374,7 @@ def _lint_launch(
 
     @cache
     def breaks_something(fix_sets: tuple[tuple[str, str], ...]) -> bool:
-        """Return whether changing only these settings gives the launch an error or warning that it lacked."""
+        """Return whether changing only these settings causes a new error or warning of the launch."""
         tried_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), dict(fix_sets))
         tried = reread_launch(found_launch, tried_edits, read_file)
         if tried is None or not found_launch.framework.trainer(tried):
@@ -446,7 +448,7 @@ def _locate_in_host(job: Job, launch: Launch) -> Job:
 
 
 def _only_renamed(job: Job) -> Job:
-    """Return the job with only the unknown settings that have a new name; all others are left alone."""
+    """Return the job with only the unknown settings that have a new name; all others stay unchanged."""
     renamed = tuple(unknown for unknown in job.unknown_settings if unknown.now and unknown.proof)
     return replace(job, unknown_settings=renamed)
 
@@ -466,7 +468,7 @@ def add_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
     if isinstance(snapshot.model, Known):
         return snapshot
     if not name or any(character in name for character in "$`{}\n"):
-        return replace(snapshot, model=Absent("the launch names no model that can be known without running it"))
+        return replace(snapshot, model=Absent("the launch names no model that is known before it runs"))
     return replace(snapshot, model=read_model(name))
 
 
@@ -478,7 +480,7 @@ def _unknown_model_remarks(model: Fact[Model]) -> tuple[str, ...]:
 
 
 def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that fix the findings; settled ones are kept, and the most severe finding decides.
+    """Return the settings that fix the findings; settled values are kept, and the most severe finding decides.
 
     Only the first fix of a finding is used, and for a warning only if it does not change what is trained.
     """
@@ -546,7 +548,7 @@ def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corre
 
 
 def _adds_problem(before: Iterable[Finding], after: Iterable[Finding]) -> bool:
-    """Return whether any code has more errors and warnings after than before."""
+    """Return whether any rule has more errors and warnings after the change than before."""
     counts = Counter(finding.code for finding in before)
     added = Counter(finding.code for finding in after if finding.severity != "note")
     return any(count > counts[code] for code, count in added.items())

@@ -1,4 +1,4 @@
-"""The versions that a tree itself states: those of its own packages, lock files, requirements and setup.py.
+"""The versions that a source tree states: in its packages, lock files, requirements and setup.py.
 
 Its launches are judged by them if neither `--python` names an environment nor `--target` a version. The folder nearest
 to the launch takes precedence, and within a folder the package's own source over a pin. Nothing is run.
@@ -43,7 +43,7 @@ LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
 
 @dataclass(frozen=True)
 class StatedVersions:
-    """What a tree states: the version of each distribution, or its allowed versions, with the file that states it."""
+    """The versions that a tree states: for each distribution its version or the allowed ones, with the file."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     allowed: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ def is_listed_in(distribution: str, stated: Mapping[str, str]) -> bool:
 
 
 def find_stated_versions(source: Source) -> StatedVersions:
-    """Return what the tree of a launch states, from its own folder up to its repository or the current folder."""
+    """Return the versions that a launch's tree states, from its folder up to its repository or the current folder."""
     here = Path.cwd() if source.name in (COMMAND, "-") else Path(source.name).absolute().parent
     folders = list(folders_above(here))
     is_repository = any((folders[-1] / mark).exists() for mark in REPOSITORY_MARKS)

@@ -1,4 +1,4 @@
-"""Reads the settings of a launch from the script that it starts, if the script writes them out."""
+"""Reads the settings of a launch from the script that it starts, if they are literals in it."""
 
 import posixpath
 import re
@@ -15,7 +15,7 @@ ReadFile = Callable[[str], "Source | None"]
 
 
 def attach_script(launch: Launch, read_file: ReadFile) -> Launch:
-    """Return the launch with the settings that its script writes out; a configuration file takes precedence."""
+    """Return the launch with the literal settings of its script; a configuration file takes precedence."""
     script = next(iter(_read_scripts(launch, read_file)), None) if launch.file is None else None
     if script is None or not python.read_settings_class(script):
         return launch
@@ -55,7 +55,7 @@ def _follow_option(entry: Setting, options: Mapping[str, Setting]) -> Setting:
 
 
 def read_launch(source: Source) -> Launch | None:
-    """Return a script that was given on its own as a launch; None if it writes out no settings."""
+    """Return a script that was given by itself as a launch; None if it has no literal settings."""
     return _add_settings(Launch(source), source) if python.read_settings_class(source) else None
 
 

@@ -21,7 +21,7 @@ VALUE = r"""(?:\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|[^\s,}"']+)"""  # value of
 
 
 def locate_words(source: Source, environ: Mapping[str, str], words: Sequence[Word]) -> dict[str, Setting]:
-    """Return the variables that a launcher reads from `words` (`env A=1`, `-x A=1`, a JSON), each with its place."""
+    """Return the variables that a launcher reads from `words` (`env A=1`, `-x A=1`, JSON), each with its place."""
     variables: dict[str, Setting] = {}
     for name, value in environ.items():
         pattern = re.compile(rf"\b{re.escape(name)}\b")

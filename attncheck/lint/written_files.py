@@ -23,7 +23,7 @@ class WrittenFiles:
     sources: dict[str, Source | None] = field(default_factory=dict)  # None: the content is known only at run time
 
     def follow_command(self, command: Command, folder: str) -> None:
-        """Add the file that a command in `folder` writes, and forget one that it edits with `sed -i`."""
+        """Add the file that a command in `folder` writes, and forget a file that it edits with `sed -i`."""
         if command.written is not None:
             self._add(command.written, folder)
         elif command.words[0].text in EDITORS and any(word.text.startswith("-i") for word in command.words):
@@ -63,5 +63,5 @@ class WrittenFiles:
 
 
 def _spell_path(path: str, folder: str) -> set[str]:
-    """Return the paths by which a command may name a file, from `folder` and from outside it."""
+    """Return the paths by which a command may name a file, from inside and outside `folder`."""
     return {posixpath.normpath(path), posixpath.normpath(posixpath.join(folder, path))}

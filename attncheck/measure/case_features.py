@@ -11,6 +11,7 @@ HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to the
 SIZE_STEPS = (64, 32, 16, 8, 4, 2)
 TOKEN_STEPS = (1024, 512, 256, 128, 64, 32, 16)
 TILES = (16, 32, 64, 128)
+LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "negative")
 STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
@@ -51,7 +52,7 @@ def _is_telling(feature: str) -> bool:
 
 
 def _iter_details(case: Case) -> Iterator[str]:
-    """Yield features that kernels branch on: sides, strides of each tensor, remainders to tiles, numbers over steps."""
+    """Yield features on which kernels branch: window sides, strides, remainders of tiles, sizes above thresholds."""
     q, k, group = case.seqlen_q, case.seqlen_k, case.num_heads // case.num_kv_heads
     letters = STRIDE_LETTERS.get(case.strides, case.strides)
     yield from (name for name, has in _list_options(case) if has)
@@ -60,6 +61,10 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield from (f"{STRIDE_WORDS[letter]} {name}" for name, letter in tensors if letter in STRIDE_WORDS)
     else:
         yield f"{case.strides} strides"
+    if case.layout != "packed":
+        yield "no packed documents"
+    if case.alibi or case.values in LARGE_SCORES or case.probe == "retrieve":
+        yield "large scores"
     if case.dout_exponent < 0:
         yield "a dout far below 1"
     left, right = case.window_size
@@ -79,10 +84,10 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield from (f"over {step} {name}" for step in SIZE_STEPS if size > step)
         yield f"several {name}" if size > 1 else f"only one of {name}"
     for name, size in (("head_dim", case.head_dim), ("v_head_dim", case.v_head_dim)):
-        yield from (f"a {name} that is no multiple of {tile}" for tile in (32, 64, 128) if size % tile)
+        yield from (f"a {name} that is not a multiple of {tile}" for tile in (32, 64, 128) if size % tile)
         yield from (f"a {name} of at most {step}" for step in (32, 64, 128) if size <= step)
     for name, size in (("queries", q), ("keys", k)):
-        yield from (f"a number of {name} that is no multiple of {tile}" for tile in TILES if size % tile)
+        yield from (f"a number of {name} that is not a multiple of {tile}" for tile in TILES if size % tile)
         yield from (f"a number of {name} that is a multiple of {tile}" for tile in TILES[::-1] if not size % tile)
         yield from (f"over {step} {name}" for step in TOKEN_STEPS if size > step)
         yield from (f"at most {step} {name}" for step in TOKEN_STEPS[::-1] if size <= step)

@@ -1,4 +1,4 @@
-"""Repeats every backend and judges whether bits are the same in every call and batch, with which switch and cost."""
+"""Repeats every backend and judges whether its bits are the same in every call and batch, with and without a switch."""
 
 import math
 import time
@@ -215,7 +215,7 @@ def judge_repeats(repeats: Repeats) -> Verdict:
 
 
 def excluded_share(calls: int) -> float:
-    """Return the share of calls above which variation would have shown with a probability of 95 %."""
+    """Return the share of varying calls that would have been noticed with a probability of 95 %."""
     return float(1.0 - 0.05 ** (1.0 / max(1, calls - 1)))
 
 

@@ -1,4 +1,4 @@
-"""The features that a backend's lost cases share, in words, from all runs at the end."""
+"""Describes the features that a backend's lost cases share, from all runs at the end."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def describe(state: BackendState, runs: Sequence[Run]) -> LostCases:
     if not shared or not explained or raises or not _is_built(state):
         return LostCases(lines)
     names = " and ".join(feature.name for feature in shared)
-    return LostCases(lines, f"build {state.package} again with {names}, in case this build left it out")
+    return LostCases(lines, f"rebuild {state.package} with {names}, in case this build omits it")
 
 
 def _is_built(state: BackendState) -> bool:

@@ -312,5 +312,5 @@ def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str, m
     command = " ".join([*arguments, f"--explain-case {run.case.name} > reproduce.py"])
     title = "report it upstream with a standalone script"
     if missing_feature:
-        title = f"{missing_feature} (not tried here); if the build has it, this script shows the fault on its own"
+        title = f"{missing_feature} (not tried here); if the build has it, this script shows the fault in isolation"
     return [Fix(title, "advice", command)]

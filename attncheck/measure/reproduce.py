@@ -57,7 +57,9 @@ def _find_case(snapshot: Snapshot, request: Request, name: str) -> Case:
                 if case.probe in UNSCRIPTED_PROBES:
                     raise BadUsage(f"{name} is judged by statistics, so no script can show it")
                 return case
-    raise BadUsage(f"there is no case {name!r}; `attncheck parity --list` prints names (of a model's with MODEL)")
+    raise BadUsage(
+        f"there is no case {name!r}; `attncheck parity --list` prints all names; add MODEL for a model's cases"
+    )
 
 
 def _iter_suites(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tuple[Case, ...]]:
@@ -185,7 +187,7 @@ def _edit_lines(case: Case) -> Iterator[str]:
         yield f"v[:, {prefix_split(case)}:] *= {kv_factor}"
     elif case.probe in ("poison", "nan_poison"):
         tested, q_factor = tested_documents(case)[0], q_poison_factor(case)
-        yield f"tested = {[s.index for s in tested]}  # the sequences that must not change; the rest is multiplied"
+        yield f"tested = {[s.index for s in tested]}  # the sequences that must not change; the others are scaled"
         yield f"for x, at, factor in ((q, at_q, {q_factor}), (k, at_k, {kv_factor}), (v, at_k, {kv_factor})):"
         yield "    inside = torch.zeros(x.shape[:2], dtype=torch.bool, device=device)"
         yield "    for b, place in [at[i] for i in tested]:"
@@ -221,7 +223,7 @@ def _mask_lines(case: Case) -> Iterator[str]:
         yield "    heads = torch.arange(bias.shape[1], device=device)[:, None, None]"
         yield "    bias[b][:, inside, j] = ((3 * heads + places) % 17 - 8) / 4"
     if case.every_row:
-        yield "dout = dout * mask.any(-1).transpose(1, 2)[..., None]  # rows that see nothing are nobody's"
+        yield "dout = dout * mask.any(-1).transpose(1, 2)[..., None]  # ignore queries without visible keys"
     if case.alibi:
         offset = "SK - SQ" if case.alignment == "bottom_right" else "0"
         yield f"d = (at[:, None] + ({offset}) - torch.arange(SK, device=device)).abs()"

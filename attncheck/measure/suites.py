@@ -95,7 +95,7 @@ def _quick_cases(seed: int) -> Iterator[Case]:
     yield _gqa_case("length", 257)
     yield from probe_variants(_gqa_case("length", 257), "code", "heads", "retrieve", "prefix")
     yield from probe_variants(_packed_case((200, 7, 1, 128)), "retrieve", "poison")
-    yield from probe_variants(_gqa_case("dropout", 150, dropout=0.2), "dropout")
+    yield from probe_variants(_gqa_case("dropout", 190, dropout=0.2), "dropout")
     yield from _generated_cases("quick", seed)
 
 
@@ -118,7 +118,7 @@ def _length_cases() -> Iterator[Case]:
         yield _dense_case("length", seqlen, **FEW_HEADS, **_head_dim_fields(head_dim))
     yield _dense_case("length", 2048, num_heads=1, num_kv_heads=1, **_head_dim_fields(128))
     yield _dense_case("length", 2047, num_heads=1, num_kv_heads=1, causal=False)
-    yield _dense_case("length", 4096, num_heads=1, num_kv_heads=1)
+    yield _dense_case("length", 3072, num_heads=1, num_kv_heads=1)
     for seqlen in (65, 300, 1023):
         yield from probe_variants(_gqa_case("length", seqlen), "code", "retrieve", "prefix")
     yield from probe_variants(_dense_case("length", 4501, num_heads=1, num_kv_heads=1), "code")

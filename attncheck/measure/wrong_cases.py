@@ -1,4 +1,4 @@
-"""What a backend's wrong cases have in common, in words: a fit over the features of all cases that could show it.
+"""Describes what a backend's wrong cases have in common: a fit over the features of all cases that could show it.
 
 A feature, or two together, that all wrong cases have explains them if few others have it: fewer than chance would let
 happen once in a hundred such fits (hypergeometric, times the number of features that were tried).
@@ -41,7 +41,7 @@ def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ..
                 named.append(" with ".join(group))
     if not named:
         return ()
-    kinds = {re.sub(r"\d+", "", name): name for name in reversed(named)}  # of several steps of one number, the first
+    kinds = {re.sub(r"\d+", "", name): name for name in reversed(named)}  # the first threshold of each quantity
     named = [name for name in named if name in kinds.values()]
     others = f" (or {', or '.join(named[1:MAX_NAMED])})" if len(named) > 1 else ""
     count = f"{len(best[1])} of {len(able)} right ones" if best[1] else f"none of {len(able)} right ones"

@@ -1,4 +1,4 @@
-"""Reads which fields of its rows a script may take, from its source and that of the modules that it imports."""
+"""Finds the row fields that a script may read, in its source and in the modules that it imports."""
 
 import ast
 import os
@@ -41,7 +41,7 @@ def find_here(launch: Launch, path: str) -> str:
 
 
 def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
-    """Return the fields of its rows that a script may read, and the modules that it imports from these folders."""
+    """Return the row fields that are read by a script and by the modules that it imports from these folders."""
     names = (name for module in _list_modules(program, tuple(places)) for name in _iter_columns(module.body))
     return list(dict.fromkeys(names))[:MAX_COLUMNS]
 
@@ -62,7 +62,7 @@ def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule
 
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:
-    """Yield the names by which a module takes items of its variables, in their order: `row["text"]`."""
+    """Yield the string subscripts in a module, in order: "text" for `row["text"]`."""
     nodes = (node for node in ast.walk(body) if isinstance(node, ast.Subscript))
     items = [node for node in nodes if isinstance(node.ctx, ast.Load)]
     for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):

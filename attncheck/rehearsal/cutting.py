@@ -103,7 +103,7 @@ def make_materials(
 
 
 def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
-    """Return the number of ranks of a row here: the launch's number, or a divisor that fits the available processes."""
+    """Return the number of ranks that share a row: the launch's, or a divisor if fewer processes are available."""
     plan = read.job.plan
     is_stand_in = not isinstance(read.snapshot.model, Known)  # never with --full-model
     limit = min(processes, STAND_IN_HEADS) if plan.scheme == "ulysses" and is_stand_in else processes
@@ -168,11 +168,12 @@ def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
     if not cut.data:
         raise NothingToRehearse(
             f"{read.job.location}: {name}'s {read.job.trainer} is rehearsed only with synthetic documents: --real-data "
-            "is for TRL's sft, with a dataset_name, and for scripts whose data are an option"
+            "is for TRL's sft, with a dataset_name, and for scripts that take their data as an option"
         )
     if read.job.plan.ring_size > 1:
         raise NothingToRehearse(
-            f"{read.job.location}: rows split across ranks are reassembled by synthetic words: remove --real-data"
+            f"{read.job.location}: rows that are split across ranks can only be reassembled with synthetic words: "
+            f"remove --real-data"
         )
     return replace(cut, objective=replace(cut.objective, targets="labelled"))
 
@@ -191,7 +192,7 @@ def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
 
 
 def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
-    """Return a cut with rows split across as many ranks as the launch says and this machine allows."""
+    """Return a cut with rows split across as many ranks as the launch sets, if this machine allows that many."""
     kept = 1 if cut.whole_rows else materials.ring_size
     if kept == ring_size:
         return replace(cut, ring_size=kept)
@@ -200,8 +201,8 @@ def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
         f"the small model has {STAND_IN_HEADS} kv heads" if has_room else f"{materials.processes} processes start here"
     )
     reason = cut.whole_rows or limit
-    where = f"a row spans {kept}" if kept > 1 else "each rank has whole rows"
-    remark = f"rows over {ring_size} ranks: {reason}, and {where}"
+    where = f"a row spans {kept}" if kept > 1 else "each rank gets whole rows"
+    remark = f"rows are not split across {ring_size} ranks: {reason}, so {where}"
     return replace(cut, ring_size=kept, sets={**cut.sets, "ring_size": str(kept)}, remarks=(*cut.remarks, remark))
 
 
@@ -264,9 +265,9 @@ def cut_launch(
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
     services = [name for name in ("srun", "ray") if name in launch.launchers]
     if "uv" in launch.launchers:
-        cut = _add_remarks(cut, ("uv run is left out: the environment that is examined runs the launch",))
+        cut = _add_remarks(cut, ("uv run is removed: the examined environment runs the launch",))
     if services:  # settings that are removed together with them
-        cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
+        cut = _add_remarks(cut, tuple(f"{name} is removed: processes start in the sandbox" for name in services))
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
     if not command.text:
         raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
@@ -290,7 +291,7 @@ def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
         return cut
     name = os.path.relpath(inner, folder).split(os.sep)[0]
     path = os.pathsep.join(filter(None, (folder, cut.environ.get("PYTHONPATH", ""))))
-    remark = f"{name} is the one next to the launch, in {os.path.relpath(folder)}"
+    remark = f"{name} is taken from the launch's folder, {os.path.relpath(folder)}"
     cut = replace(cut, environ={**cut.environ, "PYTHONPATH": path, "DISABLE_VERSION_CHECK": "1"})
     return _add_remarks(cut, (remark,))
 
@@ -306,12 +307,12 @@ def _composes_settings(launch: Launch, cut: JobCut) -> bool:
 def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
     """Return the cut of a script with literal settings: the watcher changes them when the script sets them."""
     settings = {name: None if value == DROP else value for name, value in {**cut.sets, **sets}.items()}
-    remarks = (*cut.remarks, "the settings that are written in the script are changed in its process")
+    remarks = (*cut.remarks, "settings written in the script are changed in its process")
     return replace(cut, sets={}, environ={**cut.environ, "ATTNCHECK_SETTINGS": json.dumps(settings)}, remarks=remarks)
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
-    """Return a launch with paths of another machine, or in a folder of a variable, replaced by files here."""
+    """Return a launch in which nearby files replace paths of another machine, or paths below a variable."""
 
     def find(word: Word) -> Word:
         before, equals, path = word.text.rpartition("=")
@@ -398,8 +399,8 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
     while place < len(whole) - len(launch.words):
         if containers.parse(whole[place:]):
             raise Unanswered(
-                f"{location}: the launch starts a container, which a rehearsal does not do: rehearse the "
-                "command inside it, if its packages are installed"
+                f"{location}: the launch starts a container, which a rehearsal cannot do: rehearse the command inside "
+                f"it, if its packages are installed"
             )
         parsed = srun.parse(whole[place:]) or ray.parse(whole[place:])
         runner = uv.parse(whole[place:])
@@ -420,7 +421,7 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
 
 
 def _enter_folder(launch: Launch) -> Launch:
-    """Return a launch that starts in its script's folder, if its program is only there."""
+    """Return a launch that starts in its script's folder, if its program exists only there."""
     folder, program = os.path.dirname(launch.source.name), launch.words[0].text if launch.words else ""
     if not program.endswith(".py") or os.path.isabs(program) or not folder:
         return launch
@@ -494,7 +495,7 @@ def _run_without_deepspeed(launch: Launch, cut: JobCut, job: Job, processes: int
     precision = {entry.name: entry.value for entry in launch.launcher_entries}.get("mixed_precision", "")
     environ = {"ACCELERATE_MIXED_PRECISION": precision} if precision else {}
     cut = replace(cut, environ={**cut.environ, **environ})
-    remark = "DeepSpeed is not installed: torchrun starts the processes, and nothing is sharded"
+    remark = "DeepSpeed is not installed: torchrun starts the processes, without sharding"
     return replace(launch, whole=(*whole[:place], *torchrun, *parsed.words)), _add_remarks(cut, (remark,))
 
 

@@ -35,13 +35,13 @@ ABSENT: Mapping[str, str] = {
     "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
     "removed": "{} is not in the installed release, so the script ends at its import: rehearsed up to its first use",
     "setting": (
-        "{} is not an argument in the installed release, so the script ends there: rehearsed by its new name or "
+        "{} is not an argument in the installed release, so the script ends there: rehearsed with its new name or "
         "without it"
     ),
     "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
 }
 REPLACED: Mapping[str, str] = {
-    "cuda": "what the script places on {} is on the CPU, because this machine has no GPU",
+    "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
     "gpu": "{} needs a GPU, and this machine has none: left out",
 }
@@ -119,7 +119,7 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
 def _follow(
     process: "LaunchProcess", request: RunRequest, watch: str, began: float, report_progress: Callable[[str], None]
 ) -> Execution:
-    """Return how a launch ended; it is stopped after its steps or its time."""
+    """Return how a launch ended; it is stopped after the requested steps or at the deadline."""
     taken = 0
     while not process.wait_for_exit(POLL_SECONDS):
         if count_steps(watch) != taken:
@@ -169,7 +169,7 @@ def list_absent(folder: str) -> list[str]:
 
 
 def list_replaced(folder: str) -> list[str]:
-    """Return the lines about what the launch's script requests of a GPU if this machine has none."""
+    """Return a line for each GPU feature that the launch's script uses and this machine lacks."""
     return _format_notes(folder, REPLACED)
 
 
@@ -186,12 +186,12 @@ def _format_notes(folder: str, lines: Mapping[str, str]) -> list[str]:
 
 
 def _read_notes(folder: str) -> list[list[str]]:
-    """Return kind and name of the watcher's notes, which are files `absent-KIND-NAME`."""
+    """Return the kind and name of each of the watcher's notes, which are files `absent-KIND-NAME`."""
     return sorted(path.name.split("-", 2)[1:] for path in (Path(folder) / "watch").glob("absent-*-*"))
 
 
 def describe_data_parallel(folder: str) -> str:
-    """Return that the launch copied its model to several GPUs, which is not recorded; "" if it did not."""
+    """Return a message if the launch copied its model to several GPUs, which is not recorded; otherwise ""."""
     count = _read_note(Path(folder) / "watch" / "data-parallel")
     if not count.isdecimal():
         return ""

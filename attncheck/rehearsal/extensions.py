@@ -1,4 +1,4 @@
-"""C++ and CUDA extensions that the user's processes built before: a rehearsal copies them instead of building.
+"""C++ and CUDA extensions that the user's processes have already built: a rehearsal copies them.
 
 Source: torch 2.13.0 utils/cpp_extension.py. `_get_build_directory` (2482): a folder for each extension, under
 TORCH_EXTENSIONS_DIR, otherwise under torch_extensions/py312_cu130 of the user's cache. `_jit_compile`: ninja decides by
@@ -34,7 +34,7 @@ def find_built(snapshot: Snapshot, environ: Mapping[str, str]) -> Path | None:
 
 
 def copy_built(built: Path, folder: Path) -> None:
-    """Copy every completely built extension with its files' times, so that ninja does not rebuild it."""
+    """Copy every complete extension and its files' modification times, so that ninja does not rebuild it."""
     for extension in sorted(built.iterdir()):
         if extension.is_dir() and not (extension / LOCK).exists() and any(extension.glob("*.so")):
             with contextlib.suppress(OSError):  # unreadable files are built again

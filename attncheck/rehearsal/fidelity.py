@@ -99,7 +99,7 @@ def shares_rows(job: Job) -> bool:
 
 
 def leave_unasked(results: Sequence[CheckResult], differences: Sequence[Difference]) -> list[CheckResult]:
-    """Return the results; those that depend on a difference become "not asked"."""
+    """Return the results; the ones that depend on a difference become "not asked"."""
     return [_leave_unasked(result, differences) for result in results]
 
 

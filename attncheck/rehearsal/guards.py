@@ -71,7 +71,7 @@ def make_environment(job: str, environ: Mapping[str, str], trusts_remote_code: b
 
 
 def drop_guarded(launch: Launch) -> Launch:
-    """Return a launch without settings of the guarded variables, in exports or in front of its command."""
+    """Return a launch that does not set the guarded variables, neither by export nor in front of its command."""
     launchers = len(launch.launcher_words)
     whole = tuple(_keep_guards(word) if place < launchers else word for place, word in enumerate(launch.whole))
     exports = tuple(assignment for assignment in launch.exports if assignment.name not in GUARDED)

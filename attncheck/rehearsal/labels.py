@@ -26,14 +26,13 @@ from attncheck.workers.scratch import scratch_folder
 
 CODE = "ATN439"
 CONVERSATIONS = 120  # more than the rows of a step contain, even packed ones
-SMALL = "qwen2"  # the model's architecture, which does not affect its labels
 MAX_LINES = 6
 # Frameworks that render a row with the tokenizer's chat template, including its fields for thoughts and tool calls.
 RENDERED = ("trl", "axolotl")
 TARGET_TEXTS = {
     "all": "every token of a document",
     "assistant": "the answers alone",
-    "last": "the last answer of each conversation alone",
+    "last": "only the last answer of each conversation",
     "labelled": "the tokens that its script labels",
 }
 
@@ -108,7 +107,8 @@ def _read_labels(
             return replace(launch, reason=reason)
         report_progress(f"{job.location}: reading labels")
         message = {"task": "attncheck.rehearsal.worker.labels:judge", "stage": folder}
-        event = _ask_worker({**message, "targets": targets}, target)
+        renders = job.framework in RENDERED
+        event = _ask_worker({**message, "targets": targets, "renders": renders}, target)
     if event is None or event.kind != "answer":
         return replace(launch, reason=event.reason if event is not None else "its labels could not be read")
     answer = event.answer
@@ -132,7 +132,7 @@ def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tu
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if name and "known" in files.find_model_folder(name):
         return (os.path.abspath(name) if os.path.isdir(name) else name), ()
-    remark = f"{name or 'the model'} is not available locally: a tokenizer with a plain chat template replaces its own"
+    remark = f"{name or 'the model'} is not available locally: a tokenizer with a plain chat template is used instead"
     return "", (f"{remark} (--template FOLDER names another)",)
 
 
@@ -149,14 +149,13 @@ def _prepare(
     cutting.lay_files(cut, materials)
     message = {
         "task": "attncheck.rehearsal.worker.conversations:prepare",
-        "model": SMALL,
         "stage": folder,
         "documents": CONVERSATIONS,
         "form": cut.form,
         "pictures": cut.pictures,
         "seed": request.seed,
-        "dtype": "float32",
         "tokenizer": tokenizer,
+        "as_parquet": materials.parquet_file in (*cut.sets.values(), *cut.options.values()),
         "has_fields": framework in RENDERED,
     }
     event = _ask_worker(message, target)
@@ -208,5 +207,5 @@ def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:
     counts = tuple(f"{count.role}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts)
     for problem in launch.problems:
         evidence = (f"the launch should learn {launch.targets}", *counts)[:MAX_LINES]
-        fix = Fix("look at the marked rows", "advice", "attncheck labels -v LAUNCH")
+        fix = Fix("check the marked rows", "advice", "attncheck labels -v LAUNCH")
         yield engine.make_finding_by_code(CODE, Problem(problem, evidence, (fix,), f"{name}: {problem.split(':')[0]}"))

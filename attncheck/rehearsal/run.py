@@ -156,9 +156,8 @@ def run(
     if not launches:
         names = ", ".join(source.name for source in request.sources)
         raise NothingToRehearse(
-            f"{names}: starts no training that attncheck knows, nor a script with options for model, "
-            "data, output and learning "
-            "rate or steps"
+            f"{names}: starts neither a training that attncheck knows nor a script with options for model, data, "
+            f"output and learning rate or steps"
         )
     sections = []
     findings: list[Finding] = []
@@ -421,7 +420,7 @@ def run_cut(
             "script could overwrite your files; --trust-script runs it anyway"
         )
     exports = {**os.environ, **read.recognised.launch.environ}
-    printed = mask_secrets(hide_environment("\n".join(ended.lines), exports))  # before lines are cut
+    printed = mask_secrets(hide_environment("\n".join(ended.lines), exports))  # before lines are shortened
     return replace(ended, lines=tuple(printed.split("\n")))
 
 
@@ -444,7 +443,7 @@ def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
 
 def _explain_blindness(stage: _Stage) -> str:
     failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
-    return failure or "the launch succeeded, but no step of a transformers model was seen"
+    return failure or "the launch succeeded, but no step of a transformers model was observed"
 
 
 def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:

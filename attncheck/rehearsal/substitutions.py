@@ -68,7 +68,7 @@ class _Unknown:
 
 
 def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = False) -> PlainLaunch:
-    """Return a launch without unknown parts; `held` are the variables of the shell that runs it."""
+    """Return a launch without unknown parts; `held` are the variables of the shell that runs the launch."""
     known = (lambda shell: shell) if runs_commands else compute
     first = len(launch.launcher_words)
     program = _start_module(launch.whole[first:])
@@ -93,7 +93,7 @@ def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = 
 
 
 def _start_module(words: Sequence[Word]) -> Sequence[Word]:
-    """Return a program's words, with an installed package's file, which Python prints, as its module."""
+    """Return a program's words; an installed package's file, whose path Python prints, becomes its module."""
     match = INSTALLED_FILE.search(words[0].text) if words and not words[0].known else None
     if match is None:
         return words

@@ -24,7 +24,7 @@ LEGEND = "yellow: below two thirds of the median of its kind; red: at most a thi
 
 
 def show_bandwidth(communication: Communication) -> Iterator[Block]:
-    """Yield who is slow with all others, a map of nodes or, with one node, of ranks, and how to read it."""
+    """Yield the members that are slow with all others, a map of nodes or, with one node, of ranks, and its legend."""
     main = make_map(communication)
     if not is_drawn(main):
         return
@@ -70,7 +70,7 @@ def _show_map(bandwidth_map: BandwidthMap) -> Iterator[Block]:
 def _title(bandwidth_map: BandwidthMap) -> str:
     """Return what the matrix shows, and how much of it was measured."""
     unit, measured = bandwidth_map.unit, len(bandwidth_map.links)
-    by_slowest = ", by the slowest pair of ranks of each two" if unit == "node" else ""
+    by_slowest = ", the slowest pair of ranks between each two" if unit == "node" else ""
     sampled = "all" if measured == bandwidth_map.pairs else f"{measured:,} of"
     return f"Bandwidth between {unit}s, GB/s one way{by_slowest}: {sampled} {bandwidth_map.pairs:,} pairs measured"
 

@@ -50,7 +50,7 @@ class Items:
     """Rows of a mark ("ok", "error"; "" for none), a title and a text; `head` has the titles of these columns."""
 
     rows: tuple[tuple[str, str, str], ...]
-    head: tuple[str, str, str] = ("", "", "")
+    head: tuple[str, str, str] = ("state", "what", "details")
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def describe_places(finding: Finding, report: Report) -> str:
 
 
 def fix_label(fix: Fix) -> str:
-    """Return the label of a fix in a report: "next" if it changes nothing but shows or decides more."""
+    """Return the label of a fix in a report: "next" if it changes nothing, but helps to find the cause."""
     return "next" if fix.kind == "advice" else "fix"
 
 
@@ -173,6 +173,6 @@ def _format_headline(finding: Finding) -> str:
 
 
 def measured_questions(report: Report) -> tuple[OpenQuestion, ...]:
-    """Return what the measuring commands left unanswered; other sections show their open questions themselves."""
+    """Return the questions that measuring commands left open; other sections show theirs themselves."""
     sections = [section for section in report.sections.values() if isinstance(section, MeasuredSection)]
     return tuple(question for section in sections for question in section.unanswered)

@@ -17,7 +17,7 @@ def format_finding(finding: Finding, repair: RepairSection | None = None) -> Ite
         proven = f" (proven: {escape_markdown(fix.proven)})" if fix.proven else ""
         step = name_step(fix, repair)
         yield from ("", f"{fix_label(fix).capitalize()}: {escape_markdown(fix.title)}{step}{proven}")
-        if not step:
+        if fix.text and not step:
             yield from ("", *format_code_block(fix.text))
     if page := page_of(finding.code):
         yield from ("", f"Page: {page}")

@@ -61,7 +61,7 @@ def _check_writable(path: str) -> None:
     try:
         folder = os.path.dirname(os.path.realpath(path))
         if not os.path.isdir(folder):
-            raise BadUsage(f"--output: there is no folder {folder}")
+            raise BadUsage(f"--output: folder {folder} does not exist")
         with suppress(FileNotFoundError):
             os.stat(path)  # a name that is too long, a loop of links
         if os.path.isdir(path):

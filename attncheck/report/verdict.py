@@ -6,6 +6,7 @@ from attncheck.core.report import NOTHING_MEASURED, SEVERITIES, Report
 from attncheck.report.finding_lines import count_by_code, measured_questions
 from attncheck.report.sections import load_views
 
+NO_RECOMMENDATION = "no recommendation"  # of bench: it is not a good result, nor a bad one
 MAX_SENTENCE = 200  # maximum characters of a section's verdict
 
 
@@ -31,16 +32,23 @@ def describe_verdict(report: Report) -> str:
     return " · ".join(filter(None, parts))
 
 
+def write_sentence(text: str) -> str:
+    """Return a text that begins with a capital letter, unless it begins with a name: "train.sh", "--packing"."""
+    return text[:1].upper() + text[1:] if text.split(" ")[0].isalpha() else text
+
+
 def judge_report(report: Report) -> str:
     """Return the most severe result in a report: "error", "warning", "note", "open", or "ok"."""
     severity = report.worst_severity()
     if severity in SEVERITIES:
         return severity or "note"
-    return "open" if report.unanswered else "ok"
+    if report.unanswered:
+        return "open"
+    return "note" if NO_RECOMMENDATION in _section_verdict(report) else "ok"
 
 
 def _section_verdict(report: Report) -> str:
-    """Return the verdicts of the sections in one line, or that of a summary that covers the others."""
+    """Return the verdicts of the sections in one line, or the verdict of a section that covers the others."""
     views = load_views(report)
     shown = [pair for pair in views if pair[0].covers] or views
     sentences = filter(None, (view.verdict(report, section) for view, section in shown))
@@ -62,7 +70,7 @@ def _count_rules(report: Report) -> Iterator[str]:
 
 
 def _list_unanswered(report: Report) -> Iterator[str]:
-    """Yield the checks that gave no answer or an incomplete one."""
+    """Yield the checks that gave no result or an incomplete one."""
     for outcome in ("unanswered", "left out"):
         names = dict.fromkeys(question.name for question in report.unanswered if question.outcome == outcome)
         if names:

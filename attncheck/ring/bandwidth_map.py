@@ -48,7 +48,7 @@ class Outlier:
     peers: int  # number of members that it was measured with
     is_sampled: bool  # whether some members were not measured with it
     own_rates: tuple[float, ...]
-    other_rates: tuple[float, ...]  # rates of the exchanges of this kind without it
+    other_rates: tuple[float, ...]  # rates of the exchanges of this kind that do not involve it
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _find_unit_outliers(unit: Unit, links: Sequence[_Link]) -> Iterator[Outlier]
             for member in set(link.get_ends(unit)):
                 links_by_member.setdefault(member, []).append(link)
         for member, own in sorted(links_by_member.items()):
-            # most members are not slow, and need no median
+            # most members are not slow, so their median is not needed
             if max(link.gb_per_s for link in own) <= OUTLIER_SHARE * fastest:
                 peers = {end for link in own for end in link.get_ends(unit)} - {member}
                 others = [link.gb_per_s for link in of_kind if member not in link.get_ends(unit)]

@@ -1,4 +1,4 @@
-"""Benchmarks a ring: each scheme's speed with the local call's, its achievable speed and its bottleneck.
+"""Benchmarks a ring: compares each scheme's speed with the local call's, and finds its limit and bottleneck.
 
 The columns are those of ring-flash-attn's README: iterations per second, and their share of the ideal: one device's
 flash-attn divided by n ranks. A scheme's parity on the same shape is measured first. A wrong scheme is timed but never
@@ -127,7 +127,7 @@ def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Reque
     seqlen, head_dim = request.seqlen or defaults[0], request.head_dim or defaults[3]
     if seqlen % 4 or seqlen < 32:
         raise BadUsage(
-            f"--seqlen {seqlen} must be at least 32 and divisible by 4, because the zigzag cuts each document in two"
+            f"--seqlen {seqlen} must be at least 32 and divisible by 4, because zigzag splits each document in two"
         )
     dtype = request.dtype or "bfloat16"
     if dtype == "float32":
@@ -375,7 +375,7 @@ def _with_bound(timing: RingTiming, timings: Sequence[RingTiming], rates: RingRa
     efficiency = call_ms * timing.ring_size / timing.stopwatch.ms
     timing = replace(timing, efficiency=round(efficiency, 4))
     if call_ms < LAUNCH_BOUND_MS[timing.passes]:
-        limit = f"launches: the local call takes {call_ms:.2g} ms, no longer than launching a step's kernels"
+        limit = f"launches: the local call takes {call_ms:.2g} ms, no more than launching a step's kernels"
         return replace(timing, limited_by=limit)
     bound = _compute_bound(timing, timings, rates, workload) if rates.copy_gb_per_s else None
     if bound is None:
@@ -447,7 +447,7 @@ def draw_conclusions(timings: Sequence[RingTiming]) -> tuple[str, ...]:
         if not ranked:
             continue
         best = ranked[0]
-        beyond = " (noise or overlap, no efficiency)" * is_beyond_possible(best.efficiency)
+        beyond = " (noise or overlap, not an efficiency)" * is_beyond_possible(best.efficiency)
         share = f"{format_share(best.efficiency)} of flash / n{beyond}"
         conclusion = f"{table}: {best.title} is the fastest correct scheme, at {share}"
         if len(ranked) > 1 and best.stopwatch.ms * (1 + best.stopwatch.interval) > ranked[1].stopwatch.ms * (

@@ -25,7 +25,7 @@ def fix_failed_exchanges(communication: Communication, failed: Sequence[Collecti
     """Return the settings to try, likeliest first, and how to make NCCL log more; nothing without NCCL."""
     if communication.transport != "nccl":
         return ()
-    log = Fix("let NCCL log the path that it uses", "advice", LOG)
+    log = Fix("have NCCL log the path that it uses", "advice", LOG)
     return (*_list_settings(communication, failed), log)
 
 
@@ -44,16 +44,14 @@ def _list_settings(communication: Communication, failed: Sequence[CollectiveResu
         yield Fix(f"through host memory, slower {NOT_TRIED}", "env", "export NCCL_P2P_DISABLE=1")
     operations = {exchange.operation for exchange in failed}
     if operations <= {"send_recv", "ring"} and any(e.outcome == "ok" for e in communication.exchanges):
-        title = f"let every rank of the group enter one collective before the first batch_isend_irecv {NOT_TRIED}"
+        title = f"have every rank of the group enter one collective before the first batch_isend_irecv {NOT_TRIED}"
         yield Fix(title, "edit", "torch.distributed.barrier(group=group)")
 
 
 def fix_slow_network() -> tuple[Fix, ...]:
     """Return the commands that show a node's network interfaces, and which of them NCCL uses."""
     text = "nvidia-smi topo -m && ibstat && rdma link"
-    return (
-        Fix("compare the node's network adapters, their state and rate, with those of another node", "advice", text),
-    )
+    return (Fix("compare state and rate of the node's network adapters with another node's", "advice", text),)
 
 
 MUST_AGREE = ("torch", "NCCL", "flash-attn")
@@ -119,7 +117,7 @@ def _nccl_debug_fixes(communication: Communication) -> tuple[Fix, ...]:
     """Return the fix that makes NCCL log what it does."""
     if communication.transport != "nccl":
         return ()
-    return (Fix("let NCCL log the path that it uses", "advice", LOG),)
+    return (Fix("have NCCL log the path that it uses", "advice", LOG),)
 
 
 def _find_version_differences(communication: Communication) -> Iterator[Finding]:

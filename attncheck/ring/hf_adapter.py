@@ -184,7 +184,7 @@ def _list_evidence(run: AdapterRun) -> tuple[str, ...]:
         lines.append(_describe_error("logits", run.error, run.rounding))
         lines.append(_describe_error("gradients", run.gradient_error, run.gradient_rounding))
         if not _is_correct(run):
-            lines.append(f"nearest to the model {run.nearest}, off by {run.nearest_error:.2g}")
+            lines.append(f"closest to the model {run.nearest}, off by {run.nearest_error:.2g}")
     if run.selected:
         lines.append(f"{run.implementation}: {run.selected}")
     if run.shimmed_names:
@@ -208,7 +208,7 @@ def _make_finding(snapshot: Snapshot, request: Request, code: str, runs: list[Ad
         "ATN530": f"{TITLE} is not entered under {first.implementation}: the ring is silently off",
         "ATN531": f"{TITLE} trains a different model: {_find_broken_rule(first)[1]}",
         "ATN532": f"{TITLE} uses windows that differ from the model's",
-        "ATN533": f"{TITLE} leaves out the model's attention sinks",
+        "ATN533": f"{TITLE} ignores the model's attention sinks",
         "ATN534": f"{TITLE} cannot be used: {first.reason}",
     }[code]
     evidence = [f"{_MODEL_NAMES[run.shape]} on {run.ranks} ranks: {_find_broken_rule(run)[1]}" for run in runs]

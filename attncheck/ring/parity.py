@@ -148,7 +148,7 @@ def make_report(
 
 
 GATHER_INSTEAD = Fix(
-    "use the scheme that gathers keys and values once and merges nothing",
+    "use the scheme that gathers keys and values once, without merging",
     "edit",
     "llama3_flash_attn_varlen_func  # instead of the ring's; OpenRLHF, and axolotl's ring_attn_func: varlen_llama3",
 )

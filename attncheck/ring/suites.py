@@ -40,7 +40,7 @@ def make_model_cases(
 def make_bench_cases(
     num_heads: int, num_kv_heads: int, head_dim: int, dtype: Dtype, ring_size: int
 ) -> tuple[Case, ...]:
-    """Return a dense and a packed case of a timed shape, with k and v in one tensor and apart, as schemes are timed."""
+    """Return a dense and a packed case of a timed shape, with k and v stacked and separate, as schemes are timed."""
     shape: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
     packed = _packed_case("bench", make_packings(ring_size)["many_documents"], dtype=dtype, **shape)
     cases = (_dense_case("bench", _row_length(ring_size), dtype=dtype, **shape), packed)

@@ -305,6 +305,6 @@ def _judge_control(task: Task, outcome: CheckOutcome, known: Iterable[Fault]) ->
     elif task.family.measures and not outcome.passed:
         status, because = (
             "alarm",
-            ("the check measured nothing that it could judge, so the absence of findings proves nothing"),
+            ("the check measured nothing that it could judge, so having no findings proves nothing"),
         )
     return ControlResult(task.family.name, task.family.title, status, outcome.seconds, codes, because)

@@ -17,7 +17,7 @@ def as_json(selftest: "SelftestResult") -> str:
 
 
 def as_text(selftest: "SelftestResult") -> str:
-    """Return one line per fault, one per control, and the counts."""
+    """Return the counts, one line per fault, one per control, and the counts again."""
     lines = []
     for result in selftest.results:
         lines.append(f"{result.status:8}{'+'.join(result.codes):8} {result.seconds:6.1f} s  {result.planted}")
@@ -29,12 +29,12 @@ def as_text(selftest: "SelftestResult") -> str:
             lines.append(f"{'':26}{show_line_ends(control.because)}")
     alarms = sum(control.status == "alarm" for control in selftest.controls)
     caught, missed, skipped = (selftest.count_status(status) for status in ("caught", "missed", "skipped"))
-    lines.append(
+    counts = (
         f"{len(selftest.results)} faults: {caught} caught, {missed} missed, {skipped} skipped · "
-        f"{len(selftest.controls)} controls: "
+        f"{len(selftest.controls)} control{'s' * (len(selftest.controls) != 1)}: "
         f"{len(selftest.controls) - alarms} silent, {alarms} raised an alarm · {selftest.seconds:.0f} s"
     )
-    return "\n".join(lines) + "\n"
+    return "\n".join((counts, *lines, counts)) + "\n"
 
 
 def list_faults(faults: "Sequence[Fault]", form: str = "text") -> str:

@@ -68,7 +68,7 @@ def list_package_fixes(snapshot: Snapshot) -> list[Fix]:
     report = engine.run_rules(snapshot, needs_of_profile("all", snapshot))
     repair = add_repair(report).section(RepairSection)
     whole = list_trial_requirements(repair) if repair is not None else ()
-    title = "the repair of everything that doctor finds"
+    title = "the repair of all findings of doctor"
     fixes = {whole: install_packages(snapshot, *whole, options=("--no-deps",), title=title)} if whole else {}
     fixes |= {
         parse_fix_requirements(fix): fix

@@ -45,7 +45,7 @@ def _shows_nonfinite(result: CheckResult) -> bool:
 
 
 def propose_collator_changes(plan: Plan) -> Iterator[Change]:
-    """Yield changes of the tensors from a collator to the model, one by one and then together."""
+    """Yield changes of the tensors that a collator passes to the model, one by one and then together."""
     changes = []
     if plan.use_cache:
         text = "model.config.use_cache = False"
@@ -86,5 +86,5 @@ def propose_packing(plan: Plan) -> Change:
 
 def propose_no_packing(plan: Plan) -> Change:
     """Return the change to no packing."""
-    text = "packing = False  # a document a row, padded, with its mask"
+    text = "packing = False  # one document per row, padded, with its mask"
     return Change("no packing", "setting", text, replace(plan, packing="padding", positions="reset", use_cache=False))

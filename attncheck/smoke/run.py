@@ -75,7 +75,7 @@ def parse_check_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def validate_request(request: Request) -> None:
-    """Raise `BadUsage` for options that do not fit together."""
+    """Raise `BadUsage` for incompatible options."""
     if request.full and request.models == DEFAULT_MODELS:
         raise BadUsage("--full trains the real weights of a MODEL; name one")
     if request.plan.learning_rate <= 0:
@@ -360,7 +360,7 @@ def _accepted_for(check_name: str, search: SearchResult) -> list[AcceptedChange]
 
 
 def _name_culprit(check_name: str, search: SearchResult) -> str:
-    """Return the cause, as the end of a message, if one change alone fixes a check; otherwise ""."""
+    """Return the end of a message that names the cause, if a single change fixes a check; otherwise ""."""
     if not search.accepted or not fix_search.passes_check(search.final_run, check_name):
         return ""
     accepted = _accepted_for(check_name, search)

@@ -143,4 +143,4 @@ def require_answer(result: ChildResult, python: str) -> dict[str, object]:
         return result.answer
     if result.outcome == "timed_out":
         raise Unanswered(f"the interpreter {python} did not answer: {result.describe_failure()}")
-    raise BadUsage(f"{python} does not answer like a Python interpreter: {result.describe_failure()}")
+    raise BadUsage(f"{python} does not behave like a Python interpreter: {result.describe_failure()}")

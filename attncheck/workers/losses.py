@@ -91,7 +91,7 @@ class Losses:
         self.update()
 
     def forgive(self) -> None:
-        """Count losses from zero again, because the next items run alone, without the cause of the delays."""
+        """Reset the count of losses, because the next items run alone, without the cause of the delays."""
         self.workers = self.cost = 0
 
     def update(self) -> None:
@@ -120,7 +120,7 @@ class Losses:
         return hows.pop() if len(hows) == 1 else "was lost"
 
     def order(self, items: Iterable[str]) -> list[str]:
-        """Return items in the order to run them: if all were lost so far, those least like the lost ones first.
+        """Return items in the order to run them: if all were lost so far, the items least similar to them come first.
 
         An item may thus survive that has the features of lost ones, even if many lost ones come first.
         """

@@ -125,7 +125,7 @@ def resolve_with_uv(
     arguments = ["-c", EXEC_SCRIPT, *command, *requirements]
     try:
         with scratch_folder() as scratch:
-            doing = "uv resolves it, changing nothing"
+            doing = "uv resolves it, without changing anything"
             installer = _run_installer(python, arguments, Path(scratch), doing, seconds, report_progress)
     finally:
         if not had_lock:
@@ -172,7 +172,7 @@ def resolve_with_pip(
     with scratch_folder() as scratch:
         answer = Path(scratch) / "report.json"
         command = ["-m", "pip", "install", "--dry-run", "--report", str(answer), "--only-binary", ":all:", *options]
-        doing = f"pip resolves {names}, changing nothing"
+        doing = f"pip resolves {names}, without changing anything"
         installer = _run_installer(
             python,
             [*command, *requirements],
@@ -267,11 +267,11 @@ def _explain_failure(stderr: str) -> str:
     if "No module named pip" in stderr:
         return "there is neither uv on PATH nor pip in the environment; install uv"
     if _INDEX_UNREACHABLE.search(stderr):
-        return "the package index cannot be reached; is there a network, a proxy or a mirror to set?"
+        return "the package index cannot be reached; check the network, proxy and mirror settings"
     if _NO_SUCH_VERSION.search(stderr):
         versions = re.search(r"from versions: (.+)\)", stderr)
         newest = f"; the newest is {versions[1].split(', ')[-1]}" if versions and versions[1] != "none" else ""
-        return f"the index has no such version, or no wheel of it for this Python and machine (none is built){newest}"
+        return f"the index has no such version, or no wheel of it for this Python and machine{newest}"
     errors = [line for line in lines if line.lower().startswith("error")]
     return (errors or lines[-1:] or ["the installer printed nothing"])[0][:300]
 

@@ -346,7 +346,7 @@ class _PoolRun:
         kind, reason = describe_timeout(use, lost.allowed, bool(work.retries))
         losses.record_loss(lost.current_item if kind == "timed_out" else "", "hung")
         self._report(work, items, kind, reason if lost.ready else f"the worker did not start: {reason}")
-        if work.retries and items:  # a backend that never ends costs at most this much
+        if work.retries and items:  # limits the cost of a backend that never ends
             self._report(work, list(work.items), "out_of_time", f"not tried again: {items[0]} ran out of time twice")
         elif work.items:
             self._go_on(work, reason)
@@ -403,7 +403,7 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
     if use.activity == "asleep" or (use.activity == "computing" and is_retry):
         alone = " when it ran alone" if is_retry else ""
         return "timed_out", f"no answer within {seconds:g} s{alone}; it was stopped{activity}"
-    times = f"twice, at last alone after {seconds:g} s" if is_retry else f"after {seconds:g} s"
+    times = f"twice, the second time alone, after {seconds:g} s" if is_retry else f"after {seconds:g} s"
     return "out_of_time", f"ran out of time {times}: not judged{activity}; --timeout allows more"
 
 

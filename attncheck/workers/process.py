@@ -154,7 +154,7 @@ class Process:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """Return an action for a child before it starts its program: on Linux it will be killed with us (prctl(2))."""
+    """Return a function that a child calls before it starts its program: on Linux it dies with us (prctl(2))."""
     if sys.platform != "linux":
         return None
     import ctypes

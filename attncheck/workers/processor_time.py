@@ -39,7 +39,7 @@ class CpuUse:
         """Return their activity in words, "" if unknown."""
         if self.activity == "unknown":
             return ""
-        texts = {"asleep": "it slept: ", "computing": "it computed without an end: ", "starved": ""}
+        texts = {"asleep": "it slept: ", "computing": "it computed without stopping: ", "starved": ""}
         return f"{texts[self.activity]}{self.seconds:.1f} s of CPU time in its last {self.elapsed:.0f} s"
 
 

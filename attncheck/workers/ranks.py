@@ -106,7 +106,8 @@ class RankRunner:
         """
         if self.rank_env is not None and self.rank_env.world_size != job.world_size:
             raise BadUsage(
-                f"the launcher started {self.rank_env.world_size} ranks; a ring of {job.world_size} needs as many"
+                f"the launcher started {self.rank_env.world_size} ranks, but a ring of {job.world_size} needs "
+                f"{job.world_size}"
             )
         late: list[tuple[str, str]] = []
         unreached = self._run_items(job, list(job.items), late, on_event, until)

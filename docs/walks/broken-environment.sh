@@ -1,21 +1,16 @@
 #!/usr/bin/env bash
-# A newcomer's first hour: an environment is broken; what is it, why, and does the fix work?
+# A newcomer's first hour: an environment is broken. What is wrong, why, and does the fix work?
 #
-# ENVIRONMENT is the interpreter of the training environment. Here ring-flash-attn 0.1.8 stands beside transformers
-# 5.17.0. tests/test_walks.py replays this file; run it by hand on a throwaway environment of your own.
+# ENVIRONMENT is the interpreter of the training environment. It has ring-flash-attn 0.1.8 and transformers 5.17.0.
+# tests/test_walks.py replays this file. To run it by hand, use an environment that you can throw away.
 set -euo pipefail
 
-# Exit code 1: something is broken, and each line says what, why and what to do.
+# Exit code 1: something is broken. The text names the finding, the evidence, the fix and the rule's page. The same
+# report is written as JSON for programs: the commands that fix it are in `findings[].fixes[]`.
 code=0
-attncheck doctor --python "$ENVIRONMENT" --lane static --select ATN140 | tee report.txt || code=$?
+attncheck doctor --python "$ENVIRONMENT" --lane static --select ATN140 --output json=report.json | tee report.txt || code=$?
 [ "$code" = 1 ]
 grep "^ATN140 error" report.txt
-
-# The whole story of one code: what is checked, why it matters, the source.
-attncheck explain ATN140 | grep "Source:"
-
-# The same for programs; the commands that mend it stand in `findings[].fixes[]`.
-attncheck doctor --python "$ENVIRONMENT" --lane static --select ATN140 --format json > report.json || [ $? = 1 ]
 "$PYTHON" - <<'READ' > repair.sh
 import json
 
@@ -24,17 +19,7 @@ assert report["exit_code"] == 1 and report["counts"]["error"] == 1, report["coun
 fix = next(fix for fix in report["findings"][0]["fixes"] if fix["kind"] == "command")
 print(fix["text"])
 READ
-cat repair.sh
 
-# Pasted as it stands, it mends the environment: nothing is found any more.
+# Pasted unchanged, the command fixes the environment: there are no problems now.
 bash -euo pipefail repair.sh
-attncheck doctor --python "$ENVIRONMENT" --lane static --select ATN140
-
-# A recording can be judged elsewhere, and holds no name of user or host.
-attncheck probe --python "$ENVIRONMENT" --lane static > facts.json
-attncheck doctor --facts facts.json --select ATN140
-
-# Mistakes are told in one line, with exit code 2.
-code=0
-attncheck doctor --python /nowhere/python 2> mistake.txt || code=$?
-[ "$code" = 2 ] && [ "$(wc -l < mistake.txt)" = 1 ]
+attncheck doctor --python "$ENVIRONMENT" --lane static --select ATN140 | grep "^no problems"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A contributor's first hour: a rule of one's own and a backend of one's own, as plugins.
+# A contributor's first hour: a custom rule and a custom backend, as plugins.
 #
-# The modules are the examples of docs/extending.md; EXAMPLES is the folder that holds them, one file for each group.
+# The modules are the examples of docs/extending.md. EXAMPLES is the folder that contains them, one file for each group.
 # tests/test_walks.py replays this file.
 set -euo pipefail
 
@@ -18,21 +18,15 @@ lab = lab_backend
 POINTS
 export PYTHONPATH="$PWD/site"
 
-# Both are there, with a page of their own.
-attncheck rules | grep LAB101
+# The rule has a page, and it fires on a recording like any other rule.
 attncheck explain LAB101 | grep "Source:"
-attncheck backends --device cpu | grep written_out
-
-# The rule fires on a recording, and is selected, ignored and counted like every other.
-attncheck doctor --facts "$FACTS" --select LAB | grep "^LAB101 warning"
-attncheck doctor --facts "$FACTS" --select LAB --ignore LAB101 | grep "0 passed" > /dev/null || true
 code=0
-attncheck doctor --facts "$FACTS" --select LAB --fail-on warning > /dev/null || code=$?
-[ "$code" = 1 ]
+attncheck doctor --facts "$FACTS" --select LAB --fail-on warning > rule.txt || code=$?
+[ "$code" = 1 ] && grep "^LAB101 warning" rule.txt
 
-# The backend is judged against float64, case by case.
-attncheck parity --device cpu --suite quick --backend written_out --case 'dense*' | tail -n 5
+# The backend is compared with float64, case by case.
+attncheck parity --device cpu --suite quick --backend written_out --case 'dense*' | grep "^right *written_out"
 
-# What cannot be loaded is one finding, and everything else still runs.
+# A plugin that cannot be loaded is one finding, and everything else still runs.
 echo 'raise RuntimeError("half written")' > site/lab_rule.py
 attncheck doctor --facts "$FACTS" --select ATN902 | grep "half written"

@@ -31,11 +31,12 @@ def compare(
     change_prompts: Callable[[list[int]], list[int]] | None = None,
     change_output: Callable[[models.Sample], models.Sample] | None = None,
     score: Callable[[models.Sample], Iterable[float]] | None = None,
+    write: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda response: response,
     make_engine: Callable[[str, Rollout, str], Any] = engines.TransformersEngine,
 ) -> AgreedModel:
     """Return the comparison; the changes are of the engine's weights, the prompts that it gets, what it returns.
 
-    `score` is the trainer's own code, if there is any.
+    `score` is the trainer's own code, if there is any, and `write` the response that it scores.
     """
     prompts = models.make_prompts(model, True, 0)
     engine = make_engine(str(engine_model or model), rollout, "cpu")
@@ -55,7 +56,7 @@ def compare(
     if score is not None:
         for number, sample in enumerate(samples):
             values = tuple(score(sample))
-            own[number] = RolloutRecord(number, 0.0, values, sample.prompt, sample.response)
+            own[number] = RolloutRecord(number, 0.0, values, sample.prompt, write(sample.response))
     return judging.judge(str(model), other, generated, own, rollout, scoring, "cpu", lambda text: None)
 
 

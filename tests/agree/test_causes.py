@@ -142,6 +142,42 @@ def round_weights(model: Any) -> None:
         parameter.data = parameter.data.bfloat16().float()
 
 
+def share_in_turns(model: Any) -> None:
+    """Query head h uses key head h % n, and not h // (heads of a group)."""
+    heads, shared, size = model.config.num_attention_heads, model.config.num_key_value_heads, model.config.head_dim
+    order = sorted(range(heads), key=lambda head: (head % shared, head // shared))
+    for layer in model.model.layers:
+        queries, output = layer.self_attn.q_proj.weight, layer.self_attn.o_proj.weight
+        queries.data = queries.data.view(heads, size, -1)[order].reshape(queries.shape).contiguous()
+        output.data = output.data.view(-1, heads, size)[:, order].reshape(output.shape).contiguous()
+
+
+def rotate_neighbours(model: Any) -> None:
+    """Positions rotate values 2i and 2i + 1 of a head, as in models whose weights were not converted."""
+    size = model.config.head_dim
+    order = [*range(0, size, 2), *range(1, size, 2)]
+    for layer in model.model.layers:
+        for module in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            weight = module.weight
+            weight.data = weight.data.view(-1, size, weight.shape[1])[:, order].reshape(weight.shape).contiguous()
+
+
+def leave_out_shared_experts(model: Any) -> None:
+    for name, module in model.named_modules():
+        if name.endswith("shared_experts"):
+            module.register_forward_hook(lambda module, given, output: torch.zeros_like(output))
+
+
+def move_windows(model: Any) -> None:
+    """The window is in the odd layers instead of the even ones."""
+    config = model.config
+    config.layer_types = [*config.layer_types[1:], config.layer_types[0]]
+    for layer, kind in zip(model.model.layers, config.layer_types, strict=True):
+        layer.attention_type = layer.self_attn.layer_type = kind
+        layer.self_attn.is_sliding = kind == "sliding_attention"
+        layer.self_attn.sliding_window = config.sliding_window if layer.self_attn.is_sliding else None
+
+
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 ENGINES: list[tuple[str, str, tuple[Rollout, Scoring], Callable[[Any], None] | Any]] = [
     ("llama", "weights-in-bf16", FP32, round_weights),
@@ -155,6 +191,10 @@ ENGINES: list[tuple[str, str, tuple[Rollout, Scoring], Callable[[Any], None] | A
     ("gemma2", "configuration:final_logit_softcapping", EAGER, set_config("final_logit_softcapping", None)),
     ("granite", "softmax-scale", FP32, set_in("scaling", 32**-0.5)),
     ("mistral", "window:sliding_window=25", (Rollout(attn_implementation="eager"), Scoring()), ("sliding_window", 25)),
+    ("qwen3", "heads-shared", BF16, share_in_turns),
+    ("llama", "rope-pairs", BF16, rotate_neighbours),
+    ("deepseek_v3", "modules:mlp.shared_experts", (Rollout(), Scoring(layout="left")), leave_out_shared_experts),
+    ("gemma2", 'window:layer_types=["full_attention", "sliding_attention"]', EAGER, move_windows),
     ("cohere", "configuration:logit_scale", BF16, lambda model: setattr(model, "logit_scale", 1.0)),
 ]
 
@@ -214,6 +254,14 @@ def count_from_1(tokens: torch.Tensor) -> dict[str, torch.Tensor]:
 
 FULL = {"precision": torch.float32}
 AT_08 = (Rollout(temperature=0.8), Scoring(temperature=0.8))
+
+
+def lose_chunk(logits: torch.Tensor, tokens: tuple[int, ...]) -> torch.Tensor:
+    """The sum of the softmax is over whole chunks of 128 rows: the rest of the vocabulary is lost."""
+    own = logits.gather(-1, torch.tensor(tokens)[:, None])[:, 0]
+    return own - logits[:, : logits.shape[-1] // 128 * 128].logsumexp(-1)
+
+
 TRAINERS: list[tuple[str, str, tuple[Rollout, Scoring], dict[str, Any]]] = [
     ("dropping", "dropout", FP32, {**FULL, "trains": True}),
     ("qwen3", "log-probabilities-scaled", AT_08, {"read": scaled}),
@@ -221,6 +269,7 @@ TRAINERS: list[tuple[str, str, tuple[Rollout, Scoring], dict[str, Any]]] = [
     ("llama", "softmax-in-bf16", FP32, {**FULL, "read": in_bf16}),
     ("mistral", "one-token-off", BF16, {"read": move}),
     ("qwen3", "token-masked:last", BF16, {"read": drop_last}),  # pytorch/rl #3578: EOS is the padding token, masked
+    ("mistral", "vocabulary-cut", BF16, {"read": lose_chunk}),
     ("qwen2", "logits-shifted:after", BF16, {"start": 0}),
     ("llama", "not-causal", BF16, {"options": see_all}),
     ("gpt2", "positions-shifted", FP32, {**FULL, "options": count_from_1}),
@@ -248,6 +297,46 @@ def test_dropout_and_masked_tokens_are_named(small: Callable[[str], Path], tmp_p
     check(compare(model, *BF16, score=score_with(model, trains=True)), "trainer", "dropout")
     masked = score_with(model, options=lambda tokens: {"attention_mask": (tokens != 5).long()})
     check(compare(model, *BF16, score=masked), "trainer", "mask-from-tokens")
+
+
+def test_rows_of_another_order_and_other_tokens_are_named(small: Callable[[str], Path]) -> None:
+    """Batches by length give rows back in another order; the engine's text is tokenised again to other tokens."""
+    model = small("qwen3")
+    samples: list[models.Sample] = []
+
+    def keep(sample: models.Sample) -> Sequence[float]:
+        samples.append(sample)
+        return sample.log_probabilities
+
+    compare(model, *BF16, score=keep)
+    order = sorted(samples, key=lambda sample: len(sample.tokens))
+    moved = dict(zip(samples, order, strict=True))
+
+    def reorder(sample: models.Sample) -> Sequence[float]:
+        return (moved[sample].log_probabilities + (0.0,) * models.NEW_TOKENS)[: len(sample.response)]
+
+    check(compare(model, *BF16, score=reorder), "trainer", "rows-reordered")
+    cut = [own.log_probabilities[:20] + (0.0,) * (len(own.response) - 20) for own in samples]
+    cut_rows = dict(zip(samples, cut, strict=True))
+    check(compare(model, *BF16, score=lambda sample: cut_rows[sample]), "trainer", "token-masked:response-cut")
+    other = compare(model, *BF16, score=lambda sample: sample.log_probabilities, write=lambda tokens: (7, *tokens[1:]))
+    assert names(other) == [("trainer", "other-tokens")]
+    shorter = compare(
+        model, *BF16, score=lambda sample: sample.log_probabilities[:-1], write=lambda tokens: tokens[:-1]
+    )
+    assert names(shorter) == []
+
+
+@pytest.mark.nightly
+def test_prompts_of_other_rows(small: Callable[[str], Path]) -> None:
+    model = small("qwen2")
+    prompts = models.make_prompts(model, True, 0)
+    turned = dict(zip(map(tuple, prompts), [*prompts[1:], prompts[0]], strict=True))
+    mixed = compare(model, *BF16, change_prompts=lambda prompt: turned[tuple(prompt)])
+    check(mixed, "engine", "prompts-mixed")
+    block = prompts[-1][:16]
+    reused = compare(model, *BF16, change_prompts=lambda prompt: block + prompt[16:] if len(prompt) > 16 else prompt)
+    check(reused, "engine", "prefix-of-another-prompt")
 
 
 @pytest.mark.nightly

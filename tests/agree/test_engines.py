@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from attncheck.agree.worker.engines import SglangEngine
+from attncheck.agree.worker.engines import SglangEngine, VllmEngine
 from attncheck.core.agreement import Rollout, Scoring
-from tests.agree import sglang_stand_in
+from tests.agree import sglang_stand_in, vllm_stand_in
 from tests.agree.staging import compare, make_model, names
 from tests.conftest import Run, all_processes_gone, find_marked_processes, without_progress
 
@@ -33,6 +33,28 @@ def test_sglang_by_its_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     raw = Rollout("sglang", temperature=0.8, log_probabilities="raw")
     result = compare(model, raw, Scoring(temperature=0.8), make_engine=SglangEngine)
     assert names(result) == [("engine", "raw-log-probabilities")]
+
+
+def test_vllm_by_its_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its floor is measured by scoring responses as prompts, if the sampling changes no log-probability."""
+    monkeypatch.setitem(sys.modules, "vllm", vllm_stand_in)
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # the engine sets variables
+    model = make_model(tmp_path, "qwen2")
+    healthy = compare(model, Rollout("vllm"), Scoring(), make_engine=VllmEngine)
+    assert names(healthy) == []
+    assert healthy.engine_version == "vllm 0.32.0"
+    floor = healthy.find_distance("engine")
+    assert floor is not None and floor.rms < healthy.limit and floor.tokens > 40
+    raw = compare(
+        model,
+        Rollout("vllm", temperature=0.8, log_probabilities="raw"),
+        Scoring(temperature=0.8),
+        make_engine=VllmEngine,
+    )
+    assert names(raw) == [("engine", "raw-log-probabilities")]
+    assert raw.find_distance("engine") is not None
+    truncated = compare(model, Rollout("vllm", top_k=5), Scoring(), make_engine=VllmEngine)
+    assert truncated.find_distance("engine") is None
 
 
 @pytest.mark.parametrize("name", ["sglang", "vllm"])

@@ -172,4 +172,4 @@ def test_a_setting_that_does_not_fix_a_cause_is_no_fix(attncheck: Run, tmp_path:
     assert done.returncode == 1, done.stderr
     assert "dropout is on while the trainer scores: attention_dropout 0.1" in done.stdout
     assert "with --disable_dropout they still differ" in done.stdout
-    assert "set these rates of config.json to 0" in done.stdout
+    assert "set these rates in config.json to 0" in done.stdout

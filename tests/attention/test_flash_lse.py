@@ -40,7 +40,7 @@ def test_flash_attn_aligns_alibi_bottom_right_too() -> None:
     h100 = Device("cuda", "H100", (9, 0), (2, 13))
     crossed = Case("test", (22,), (30,), causal=False, alibi=True, alignment="top_left")
     refuse = flash_attention_2.BACKENDS[0].refuse
-    assert "ALiBi bottom right" in refuse(crossed, h100)
+    assert "ALiBi to the bottom right" in refuse(crossed, h100)
     assert not refuse(replace(crossed, alibi=False), h100)
     assert not refuse(replace(crossed, alignment="bottom_right"), h100)
 

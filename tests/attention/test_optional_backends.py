@@ -295,7 +295,7 @@ def with_head_dim(size: int, v_size: int = 0, **changes: Any) -> Case:
         ("xformers_flash", with_head_dim(192, 128), make_gpu(9), "equal head_dim"),
         ("xformers_flash", with_head_dim(264), make_gpu(9), "up to 256"),
         ("xformers_flash", replace(SHORT, window_size=(9, 9), causal=False), make_gpu(9), ""),
-        ("xformers_flash", replace(SHORT, window_size=(9, -1), causal=False), make_gpu(9), "closed on both sides"),
+        ("xformers_flash", replace(SHORT, window_size=(9, -1), causal=False), make_gpu(9), "both sides are bounded"),
         ("xformers_flash", replace(SHORT, softcap=20.0), make_gpu(9), "no soft-cap"),
         ("xformers_flash", replace(SHORT, seqlens_q=(70,), seqlens_k=(33,)), make_gpu(9), "at least as many keys"),
     ],

@@ -104,6 +104,18 @@ def test_independent_draws_are_clean(case: Case) -> None:
     assert found(probe(case)) == CLEAN
 
 
+@pytest.mark.parametrize(("dim", "noun"), [(3, "key"), (2, "query")])
+def test_few_keys_or_queries_that_are_never_dropped_are_found(dim: int, noun: str) -> None:
+    def spare_the_last(case: Case, generator: torch.Generator) -> Tensor:
+        kept = independent(case, generator)
+        kept.narrow(dim, 61, 3).fill_(True)
+        return kept
+
+    result = probe(FULL, spare_the_last)
+    assert result.violations[0].startswith(f"dropout keeps 1 of the weights of {noun} 6"), result
+    assert result.warnings == ()
+
+
 # --- seeds ---
 
 

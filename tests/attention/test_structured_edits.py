@@ -194,7 +194,7 @@ def test_nan_that_gets_across_alone_is_a_warning() -> None:
     result = run_probe(replace(case, probe="nan_poison"), "cpu", run)
     assert result.violations == ()
     assert result.warnings == (
-        "out of token 0 of document 1 changes with other documents by NaN, but by no finite value",
+        "out of token 0 of document 1 changes with other documents by NaN, but not by finite values",
     )
 
 

@@ -19,7 +19,9 @@ import typer
 
 from attncheck.cli.app import app, command_names, load_command
 from attncheck.cli.options import EXAMINE, MEASURE, OUTPUT, RANKS
+from attncheck.cli.output import _wrap_line
 from attncheck.doctor.probes.interpreter import select_interpreter
+from attncheck.selftest.run import select_faults
 from tests.conftest import Run, all_processes_gone, find_marked_processes, find_python
 from tests.snapshots import FOLDER
 from tests.snippets import find_argument_error
@@ -49,12 +51,14 @@ def test_help_stands_under_headings_in_the_order_of_the_readme(attncheck: Run) -
     overview = attncheck("--help")
     assert overview.returncode == 0
     assert attncheck().stdout == overview.stdout
-    names = [line.split()[1] for line in overview.stdout.splitlines() if line.startswith("│ ")]
+    names = re.findall(r"^  ([a-z]+)  ", overview.stdout, re.MULTILINE)
     commands = [name for name in names if name in command_names()]
     table = re.findall(r"^\| `attncheck ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert commands == list(dict.fromkeys(table))
     assert len(overview.stdout.splitlines()) <= 54
     assert "Begin with `attncheck demo`" in overview.stdout
+    narrow = attncheck("--help", env={**os.environ, "COLUMNS": "60"}).stdout
+    assert "--install-completion " in narrow and "<bool>" not in narrow and "…" not in narrow.split("Begin with")[0]
     headings = [EXAMINE, MEASURE, RANKS, OUTPUT]
     shown = re.findall(r"^(\w.*):$", attncheck("parity", "--help").stdout, re.MULTILINE)
     assert shown[:3] == ["Examples", "Arguments", "Most used"]
@@ -71,9 +75,9 @@ def test_the_shell_completes_commands_and_options(attncheck: Run, line: str, com
 
 
 @pytest.mark.parametrize("name", command_names())
-def test_help_at_eighty_columns_cuts_no_name_and_has_examples(attncheck: Run, name: str) -> None:
+def test_help_at_sixty_columns_cuts_no_name_and_has_examples(attncheck: Run, name: str) -> None:
     """At fca601f: "--attn-implementa…", `<list[str]>`, and rich took `[tool.attncheck]` for markup."""
-    shown = attncheck(name, "--help", env={**os.environ, "COLUMNS": "80"}).stdout
+    shown = attncheck(name, "--help", env={**os.environ, "COLUMNS": "60"}).stdout
     record = load_command(name)
     assert "<list" not in shown and "<bool>" not in shown and "<str>" not in shown
     for option in SURFACE.read_text().split(f"\n{name} ", 1)[-1].splitlines()[0].split():
@@ -157,7 +161,7 @@ def test_exit_codes(attncheck: Run, argv: tuple[str, ...], code: int) -> None:
         (("doctor", "--lane", "fast"), 2, "--lane 'fast' is not one of static, import, device"),
         (("doctor", "--timeout", "-3"), 2, "--timeout -3 is not a number of seconds"),
         (("doctor", "--python", "/no/such/python"), 2, "cannot start the interpreter /no/such/python: No such file"),
-        (("doctor", "--python", "/bin/true"), 2, "does not answer like a Python interpreter"),
+        (("doctor", "--python", "/bin/true"), 2, "does not behave like a Python interpreter"),
         (("doctor", "--python", "/etc/passwd"), 2, "cannot start the interpreter /etc/passwd: Permission denied"),
         (("explain", "ATN140X"), 2, "did you mean ATN140?"),
         (("explain", "ring-flash-atn-import"), 2, "did you mean ring-flash-attn-import?"),
@@ -166,7 +170,7 @@ def test_exit_codes(attncheck: Run, argv: tuple[str, ...], code: int) -> None:
         (("doctor", "one", "two"), 2, "see `attncheck doctor --help`"),
         (("parity", "--repeat", "x"), 2, "'--repeat'"),
         (("parity", "--seed", "-1"), 2, "'--seed'"),
-        (("bench", "--min-efficiency", "0", "--ring-size", "2"), 2, "--min-efficiency 0 is not more than 0"),
+        (("bench", "--min-efficiency", "0", "--ring-size", "2"), 2, "--min-efficiency must be above 0"),
         (("explain",), 2, "'CODE'"),
     ],
 )
@@ -292,3 +296,21 @@ def test_an_interrupt_at_any_moment_leaves_nothing_running(tmp_path: Path, marke
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) in (130, -signal.SIGINT, -signal.SIGTERM)  # Python may end by the signal itself
     assert all_processes_gone(marker)
+
+
+def test_a_terminal_wraps_lists_between_words_and_below_their_last_column() -> None:
+    row = "not installed (3)   flash_attention_2, flash_attention_3, xformers_cutlass"
+    assert _wrap_line(row, 50).splitlines() == [
+        "not installed (3)   flash_attention_2,",
+        "                    flash_attention_3,",
+        "                    xformers_cutlass",
+    ]
+    assert _wrap_line("| a table | of a page |", 10) == "| a table | of a page |"
+    assert _wrap_line("- one two three", 10) == "- one two\n  three"
+
+
+def test_the_examples_of_selftest_inject_faults_that_exist() -> None:
+    """The help once gave ATN140 as an example, for which no fault is injected."""
+    for example in load_command("selftest").examples:
+        words = example.split()
+        assert not words.count("--inject") or select_faults((words[words.index("--inject") + 1],))

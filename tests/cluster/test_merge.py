@@ -216,7 +216,7 @@ def test_nodes_with_too_few_gpus() -> None:
 def test_ranks_of_torchrun_need_a_gpu_each_where_there_are_gpus() -> None:
     request = PlacementRequest(local_size=8)
     (finding,) = find(merge(gather(2), request), "ATN581")
-    assert finding.message == "nodes 0-1 have fewer than the 8 GPUs that 8 ranks on each take"
+    assert finding.message == "nodes 0-1 have fewer than the 8 GPUs that 8 ranks per node need"
     assert not find(merge(gather(2, base=s.laptop()), request), "ATN581")
 
 

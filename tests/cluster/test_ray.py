@@ -234,7 +234,7 @@ def test_a_runtime_environment_that_cannot_be_made_is_each_nodes_reason(cluster:
 def test_no_cluster_at_that_address_is_one_line(attncheck: Run) -> None:
     result = attncheck("doctor", "--ray", f"127.0.0.1:{free_port()}")
     assert (result.returncode, result.stdout) == (3, "")
-    assert result.stderr == "attncheck: no answer from the address of --ray: Connection refused\n"
+    assert result.stderr == "attncheck: the address given to --ray did not respond: Connection refused\n"
 
 
 @pytest.mark.nightly
@@ -247,7 +247,7 @@ def test_a_node_that_hangs_and_one_that_dies_are_named(cluster: dict[str, Any]) 
     assert process.returncode == 3, err
     assert out, err
     reasons = [node["reason"] for node in json.loads(out)["cluster"]["silent"]]
-    assert reasons == ["it gave no answer within 90 s"]
+    assert reasons == ["it did not respond within 90 s"]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(10)
     kill_session(cluster["slow"].pid)

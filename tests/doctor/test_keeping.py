@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.facts import Known
-from attncheck.doctor.probes import keeping
+from attncheck.doctor.probes import collect, keeping
 from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.workers.child import ChildResult
 
@@ -83,9 +84,55 @@ def test_a_failure_is_kept_and_ends_with_its_cause(site: Path, monkeypatch: pyte
     assert look(site)[0] == "ok"
 
 
-def test_nothing_is_kept_where_a_gpu_is(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "describe_machine", lambda: ["boot", "nvidia0"])
-    assert look(site)[1] < look(site)[1]
+def with_kernels(*ends: str) -> dict[str, ChildResult]:
+    """Return the answers of a lane that ran a kernel on GPUs, one of them with each of these ends."""
+    kernels = {f"gpu {n}": {"known": {"devices": {str(n): {"known": end}}, "free": {}}} for n, end in enumerate(ends)}
+    answer = {"imports": {"known": [{"outcome": "ok"}]}, "lost": [], "answers": {**kernels, "peers": {"known": {}}}}
+    return {"imports": ChildResult("ok", answer)}
+
+
+def test_a_kernel_that_failed_is_not_kept(tmp_path: Path) -> None:
+    keeping.keep(tmp_path / "failed", with_kernels("ok", "CUDA error: an illegal memory access"))
+    assert not keeping.read_kept(tmp_path / "failed")
+    answer = with_kernels("ok")["imports"].answer
+    assert isinstance(answer, dict)
+    silent = {**answer, "answers": {"gpu 0": {"unreadable": "it hung"}}}
+    keeping.keep(tmp_path / "silent", {"imports": ChildResult("ok", silent)})
+    assert not keeping.read_kept(tmp_path / "silent")
+    keeping.keep(tmp_path / "good", with_kernels("ok", "ok"))
+    assert keeping.count_gpus(keeping.read_kept(tmp_path / "good")) == 2 and keeping.count_gpus({}) == 0
+
+
+@pytest.mark.parametrize(("kernels", "is_kept"), [(1, True), (0, False), (None, False)])
+def test_a_gpus_host_keeps_imports_while_the_driver_runs_its_kernel(
+    site: Path, monkeypatch: pytest.MonkeyPatch, kernels: int | None, is_kept: bool
+) -> None:
+    """A kept answer of torch's kernel is not used if a GPU is missing, or fails, now."""
+    first = look(site)
+    monkeypatch.setattr(keeping, "count_gpus", lambda kept: 1 if kept else 0)
+    monkeypatch.setattr(collect, "_run_driver_kernels", lambda *_: kernels)
+    assert (look(site) == first) == is_kept
+
+
+def test_another_driver_or_gpu_is_another_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    information = tmp_path / "gpus" / "0000:00:06.0" / "information"
+    information.parent.mkdir(parents=True)
+    information.write_text("GPU UUID: GPU-1")
+    (tmp_path / "version").write_text("580.159.04")
+    monkeypatch.setattr(keeping, "NVIDIA", tmp_path)
+    monkeypatch.setattr(os, "listdir", lambda path: ["nvidia0", "nvidiactl", "tty"])
+    machines = [keeping.describe_machine()]
+    (tmp_path / "version").write_text("590.1")
+    machines.append(keeping.describe_machine())
+    information.write_text("GPU UUID: GPU-2")
+    machines.append(keeping.describe_machine())
+    (tmp_path / "capabilities").mkdir()
+    machines.append(keeping.describe_machine())
+    assert len({tuple(machine) for machine in machines}) == 4
+    monkeypatch.setattr(keeping, "NVIDIA", tmp_path / "absent")
+    assert keeping.describe_machine() == [], "a driver that is not described"
+    monkeypatch.setattr(os, "listdir", lambda path: ["kfd"])
+    assert keeping.describe_machine() == []
 
 
 @pytest.mark.parametrize(("outcome", "is_kept"), [("ok", True), ("raised", True), ("hung", False), ("died", False)])

@@ -427,7 +427,7 @@ def test_a_rank_hears_the_answer_of_the_first_whoever_begins(tmp_path: Path, cod
 def test_a_first_rank_that_ends_without_an_answer(tmp_path: Path) -> None:
     thread = lead_in_thread(tmp_path, None)
     time.sleep(0.1)
-    with pytest.raises(Unanswered, match="ended without an answer"):
+    with pytest.raises(Unanswered, match="ended without answering"):
         node_leader.follow_leader(tmp_path, FOLLOWER, 10.0)
     thread.join()
 
@@ -435,7 +435,7 @@ def test_a_first_rank_that_ends_without_an_answer(tmp_path: Path) -> None:
 def test_a_first_rank_that_never_answers_or_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     thread = lead_in_thread(tmp_path, 0)
     time.sleep(0.1)
-    with pytest.raises(Unanswered, match=r"gave no answer within 0\.1 s"):
+    with pytest.raises(Unanswered, match=r"did not answer within 0\.1 s"):
         node_leader.follow_leader(tmp_path, FOLLOWER, 0.1)
     thread.join()
     monkeypatch.setattr(node_leader, "START_SECONDS", 0.2)

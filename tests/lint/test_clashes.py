@@ -53,6 +53,9 @@ CASES = [
     Case("PR #6403", ZERO3 + TRL.format("dpo") + "--precompute_ref_log_probs true", ("probs true", "probs false")),
     Case("PR #6330", ZERO3 + GRPO + "--cast_lm_head_to_fp32 true", ("--zero_stage 3", "--zero_stage 2")),
     Case("PR #6330", FSDP2 + GRPO + "--cast_lm_head_to_fp32 true", ("--fsdp_version 2", "--fsdp_version 1")),
+    Case("issue #4159", "python " + GRPO + "--use_vllm --vllm_mode colocate --temperature 0.6",
+         ("ture 0.6", "ture 1.0")),
+    Case("issue #4159, server", "python " + GRPO + "--use_vllm --temperature 0.6", ("ture 0.6", "ture 1.0")),
     Case("PR #5731", "python " + TRL.format("gkd") + "--use_liger_kernel true", ("kernel true", "kernel false")),
     Case("PR #5934", "torchrun --nproc_per_node 8 " + TRL.format("gkd") + "--use_liger_kernel true",
          ("--nproc_per_node 8", "--nproc_per_node 1")),
@@ -93,9 +96,6 @@ CASES = [
     Case("PR #3444", AXOLOTL + "context_parallel_size: 2\n", ("size: 2", "size: 1"), kind="yaml"),
     Case("PR #3660", AXOLOTL + "kd_trainer: true\nliger_fused_linear_cross_entropy: true\n",
          ("kd_trainer: true", "kd_trainer: false"), kind="yaml"),
-    Case("issue #1168", "deepspeed --module openrlhf.cli.train_rm --pretrain m --dataset d --packing_samples "
-         "--ring_attn_size 2",
-         ("--ring_attn_size 2", "--ring_attn_size 1")),
     Case("PR #9541", FSDP2 + "src/train.py config.yaml --stage sft --do_train --finetuning_type lora --dataset d "
          "--template qwen --model_name_or_path m", ("--fsdp_version 2", "--fsdp_version 1")),
     Case("issue #3781", "python " + TRL.format("sft") + "--assistant_only_loss true --use_liger_kernel true",

@@ -218,7 +218,7 @@ def test_the_models_own_numbers_count_and_their_absence_is_said() -> None:
     note = next(f for f in unknown.findings if f.code == "ATN448")
     assert any("nobody/nothing is not in the cache" in line for line in note.evidence)
     hidden = lint_text(text.format("$MODEL"))
-    assert any("without running it" in line for f in hidden.findings for line in f.evidence)
+    assert any("known before it runs" in line for f in hidden.findings for line in f.evidence)
 
 
 def test_several_launches_of_a_script_are_judged_each() -> None:

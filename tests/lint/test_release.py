@@ -29,7 +29,7 @@ def lint(text: str, version: str = "") -> Report:
     ("text", "expected", "remark"),
     [
         (NEW, "0.11.2", "the newest known"),
-        (OLD, "0.8", "the newest that has all of its names"),
+        (OLD, "0.8", "the newest release that has all of its names"),
         (MIXED, "", "no single release has all names"),
         (NEW + " --my_option 3", "0.11.2", "the newest known"),  # what no release had dates nothing
     ],
@@ -61,6 +61,23 @@ def test_what_depends_on_a_guessed_release_is_left_out(version: str, count: int)
     assert len([finding for finding in report.findings if finding.code == "ATN444"]) == count
     [launch] = launches_of(report)
     assert any("depend on which release of verl runs" in line for line in launch.job.remarks) is not bool(count)
+
+
+@pytest.mark.parametrize(
+    ("program", "version", "count"),
+    [("verl.trainer.main_ppo", "", 1), ("mine.main_grpo", "", 0), ("mine.main_grpo", "0.9.1", 1)],
+)
+def test_a_similar_name_is_a_misspelling_of_known_names_only(program: str, version: str, count: int) -> None:
+    text = f"python3 -m {program} data.train_files=a actor_rollout_ref.model.path=m actor_rollout_ref.rollout.n_agent=5"
+    findings = [finding for finding in lint(text, version).findings if finding.code == "ATN440"]
+    assert [finding.severity for finding in findings] == ["warning"] * count
+
+
+@pytest.mark.parametrize(("name", "count"), [("ppo_trainer", 1), ("mine", 0)])
+def test_an_own_configuration_may_lack_the_keys_of_the_release(name: str, count: int) -> None:
+    text = f"python3 -m verl.trainer.main_ppo --config-name={name} actor_rollout_ref.model.path=m +trainer.nnodes=2"
+    findings = [finding for finding in lint(text, "0.4.1").findings if finding.code == "ATN440"]
+    assert [finding.severity for finding in findings] == ["error"] * count
 
 
 def test_a_release_that_is_named_is_not_guessed() -> None:

@@ -48,6 +48,14 @@ def test_every_gpu_is_named_as_torch_names_it(report: dict[str, Any]) -> None:
         assert 0.9 < device["memory_total_bytes"]["known"] / properties.total_memory < 1.1
 
 
+def test_the_driver_alone_runs_a_kernel_on_every_gpu(report: dict[str, Any]) -> None:
+    import torch
+
+    code = "from attncheck.doctor.probes.payload.gpus.driver import run_kernels; print(run_kernels())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == str(torch.cuda.device_count()), done.stderr
+
+
 def test_the_driver_and_the_links_are_told(report: dict[str, Any]) -> None:
     snapshot = report["snapshot"]
     assert snapshot["driver"]["known"]["version"][0].isdigit()

@@ -58,7 +58,7 @@ KNOWN = (
     ("sdpa_efficient", "fail", "out has z_row"),  # it reads memory that nobody wrote,
     ("sdpa_efficient", "fail", "an illegal memory access"),  # or that is not its own
     ("flash_attention_2_varlen", "fail", "is invalid for input of size"),
-    ("flash_attention_3_varlen", "warn", "by NaN, but by no finite value"),
+    ("flash_attention_3_varlen", "warn", "by NaN, but not by finite values"),
 )
 
 

@@ -22,7 +22,7 @@ def make_run(outcome: Outcome, z_rms: float = 1.0, **fields: object) -> Run:
 
 SURVIVORS = [make_run("ok"), make_run("ok", head_dim=128), make_run("ok", causal=False, dtype="float16")]
 LOST = [make_run("died", head_dim=160), make_run("died", head_dim=160, causal=False)]
-REBUILD = "build flash-attn again with head_dim 160, in case this build left it out"
+REBUILD = "rebuild flash-attn with head_dim 160, in case this build omits it"
 
 
 def test_the_feature_of_all_losses_is_named_with_its_cases_and_the_rest() -> None:

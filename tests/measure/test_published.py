@@ -72,7 +72,7 @@ def judge(*timings: Timing, required: float = 0.0, gpu: str = H200) -> tuple[lis
 def test_the_fastest_right_backend_is_compared_and_held_to_a_share() -> None:
     slow, wrong = make_timing(40.0), make_timing(20.0, "fail")  # 440 and 880 TFLOP/s
     codes, (line,) = judge(slow, wrong, required=0.8)
-    assert codes == ["ATN807"] and "65% of the best published for H100" in line and "about 680 TFLOP/s" in line
+    assert codes == ["ATN807"] and "65% of the best published speed for H100" in line and "about 680 TFLOP/s" in line
     assert judge(slow, required=0.6)[0] == []
     assert judge(slow, gpu="NVIDIA A100")[1] == []
     with pytest.raises(Unanswered, match="no speed is published"):

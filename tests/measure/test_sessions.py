@@ -159,7 +159,7 @@ def test_the_mode_that_is_wrong_is_simplified() -> None:
     backend = replace(make_backend(run_correct), run=run, noise="eager", deterministic_switch="argument")
     case = make_case((70, 70), scale=0.04, causal=False, window_size=(16, 3), values="large")
     failing = ParitySession(backend, CPU).measure(case)
-    assert failing.pattern[0] == "the same case is right with the usual softmax scale"
+    assert failing.pattern[0] == "the same case is correct with the usual softmax scale"
     assert {score.mode for score in failing.scores if score.z_rms > 6.0} == {"deterministic"}
 
 
@@ -184,6 +184,15 @@ def forget(feature: str, **plain: object) -> Call:
     return lambda inputs: eager.BACKEND.run(replace(inputs, case=replace(inputs.case, **plain)), False)  # type: ignore[arg-type]
 
 
+def test_heads_that_are_nearly_equal_are_not_called_swapped() -> None:
+    def blur(x: Tensor) -> Tensor:
+        return x + 0.05 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+
+    run = measure_parity(with_edits(out=lambda x: blur(x.flip(2))), make_case((200,), values="constant_v"))
+    assert judge_run(run).answer == "fail"
+    assert not any(" holds " in line for line in run.pattern), run.pattern
+
+
 @pytest.mark.parametrize(
     ("run", "changes", "expected"),
     [
@@ -194,15 +203,25 @@ def forget(feature: str, **plain: object) -> Call:
             {"strides": "ctst", "num_kv_heads": 2},
             "with contiguous tensors",
         ),
+        (
+            lambda i: run_correct(i if i.case.layout != "left_padded" else replace(i, v=i.v.roll(1, 1))),
+            {"layout": "left_padded"},
+            "with padding on the right, or with its longest sequence only",
+        ),
+        (
+            lambda i: with_edits(dk=set_at((0, slice(i.case.seqlen_k // 64 * 64, None)), 0.0))(i),
+            {"num_kv_heads": 2},
+            "with lengths that are multiples of 64",
+        ),
     ],
 )
 def test_a_feature_without_which_the_case_is_right_is_named(
     run: Call, changes: dict[str, object], expected: str
 ) -> None:
     pattern = measure_parity(run, make_case((70, 70), **changes), noise="eager").pattern
-    assert pattern[0] == f"the same case is right {expected}", pattern
+    assert pattern[0] == f"the same case is correct {expected}", pattern
     wrong_always = measure_parity(with_edits(dq=lambda x: x * 0.5), make_case((70, 70), **changes)).pattern
-    assert not any(line.startswith("the same case is right") for line in wrong_always)
+    assert not any(line.startswith("the same case is correct") for line in wrong_always)
 
 
 @pytest.mark.parametrize("kept", ["window_size", "seqlens_k", "softcap"])

@@ -193,7 +193,7 @@ def test_what_failed_the_last_time_runs_alone_until_it_passes(attncheck: Run, tm
     assert not list(caches.glob("last-failed-*")), "it is forgotten"
     again = attncheck(*PARITY, "--last-failed", "--list", env=environment)
     assert len(again.stdout.splitlines()) == len(make_suite("quick"))
-    assert again.stderr == "attncheck: --last-failed found no recorded failure, so every case runs\n"
+    assert again.stderr == "attncheck: --last-failed found no recorded failure, so all cases run\n"
 
 
 def test_nothing_is_written_while_nothing_has_failed(caches: Path) -> None:

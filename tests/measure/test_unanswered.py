@@ -28,7 +28,7 @@ from attncheck.smoke.trials import failed_checks
 from tests import snapshots as s
 
 CASE = Case("dense", (128,), (128,), name="dense-128")
-OUT_OF_TIME = "ran out of time twice, at last alone after 180 s: not judged"
+OUT_OF_TIME = "ran out of time twice, the second time alone, after 180 s: not judged"
 
 
 def make_section(command: str, *outcomes: Outcome, reason: str = "no luck") -> MeasuredSection:

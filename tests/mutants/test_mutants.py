@@ -1,4 +1,4 @@
-"""A wrong change to how a verdict is reached fails a test: nine of ten in a seeded sample of the code that decides."""
+"""A wrong change to how a verdict is reached fails a test: 19 of 20 in a seeded sample of the deciding code."""
 
 from __future__ import annotations
 
@@ -19,18 +19,28 @@ from tests.mutants.operators import Mutant, make_mutants
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = "attncheck/attention/reference"
-MODULES = {  # and the tests that are mostly a module's own
-    "attncheck/core/verdicts.py": "tests/core/test_verdicts.py",
-    "attncheck/measure/worker/judging.py": "tests/measure/test_sessions.py",
-    f"{REFERENCE}/oracle.py": "tests/attention/test_oracle.py",
-    f"{REFERENCE}/rounding_noise.py": "tests/attention/test_sigma.py",
-    f"{REFERENCE}/score.py": "tests/attention/test_score.py",
-    f"{REFERENCE}/structured_dropout.py": "tests/attention/test_structured_dropout.py",
-    f"{REFERENCE}/structured_edits.py": "tests/attention/test_structured_edits.py",
-    f"{REFERENCE}/structured_keys.py": "tests/attention/test_structured_keys.py",
+ALWAYS = ("tests/attention/test_sigma.py", "tests/attention/test_noise_model.py", "tests/measure/test_sessions.py")
+RING = ("tests/ring/test_ranks.py", "tests/ring/test_planted_ring.py")
+MODULES = {  # and their tests: first those that are mostly a module's own
+    "attncheck/core/verdicts.py": ("tests/core/test_verdicts.py", *ALWAYS),
+    "attncheck/measure/determinism.py": ("tests/measure/test_determinism.py",),
+    "attncheck/measure/worker/judging.py": ("tests/measure/test_sessions.py", *ALWAYS),
+    "attncheck/measure/worker/session.py": ("tests/measure/test_sessions.py", "tests/measure/test_guarded_calls.py"),
+    "attncheck/ring/parity.py": RING,
+    "attncheck/ring/worker/session.py": RING,
+    f"{REFERENCE}/error_patterns.py": ("tests/measure/test_sessions.py",),
+    f"{REFERENCE}/oracle.py": ("tests/attention/test_oracle.py", *ALWAYS),
+    f"{REFERENCE}/rounding_noise.py": ALWAYS,
+    f"{REFERENCE}/score.py": ("tests/attention/test_score.py", *ALWAYS),
+    f"{REFERENCE}/structured_dropout.py": (
+        "tests/attention/test_structured_dropout.py",
+        "tests/measure/test_sessions.py",
+    ),
+    f"{REFERENCE}/structured_edits.py": ("tests/attention/test_structured_edits.py", "tests/measure/test_sessions.py"),
+    f"{REFERENCE}/structured_keys.py": ("tests/attention/test_structured_keys.py", "tests/measure/test_sessions.py"),
+    f"{REFERENCE}/structured_targets.py": ("tests/attention/test_structured_keys.py", "tests/measure/test_sessions.py"),
 }
-MORE_TESTS = ("tests/attention/test_sigma.py", "tests/attention/test_noise_model.py", "tests/measure/test_sessions.py")
-SAMPLE = int(os.environ.get("ATTNCHECK_MUTANTS", "60"))
+SAMPLE = int(os.environ.get("ATTNCHECK_MUTANTS", "80"))
 WORKERS = max(1, (os.cpu_count() or 1))
 SECONDS = 900.0
 
@@ -59,7 +69,7 @@ def kill(folder: Path, module: str, mutant: Mutant) -> Outcome:
     original = path.read_text("utf-8")
     path.write_text(mutant.source, "utf-8")
     try:
-        return Outcome(module, mutant, find_failing(folder, (MODULES[module], *MORE_TESTS)))
+        return Outcome(module, mutant, find_failing(folder, MODULES[module]))
     finally:
         path.write_text(original, "utf-8")
 
@@ -98,10 +108,12 @@ def test_every_mutant_is_valid_and_differs() -> None:
 
 
 @pytest.mark.nightly
-def test_nine_of_ten_mutants_are_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nineteen_of_twenty_mutants_are_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = choose_mutants(seed=0)
     folders = [copy_project(tmp_path / str(index)) for index in range(WORKERS)]
-    assert not find_failing(folders[0], (*MODULES.values(), *MORE_TESTS)), "it fails on a project without a mutant"
+    assert not find_failing(folders[0], {test for tests in MODULES.values() for test in tests}), (
+        "it fails on a project without a mutant"
+    )
 
     def run_share(index: int) -> list[Outcome]:
         return [show(kill(folders[index], *pair)) for pair in chosen[index::WORKERS]]
@@ -115,4 +127,4 @@ def test_nine_of_ten_mutants_are_killed(tmp_path: Path, capsys: pytest.CaptureFi
     killed = [outcome for outcome in outcomes if outcome.killer]
     with capsys.disabled():
         print(f"{len(killed)} of {len(outcomes)} mutants killed")
-    assert len(killed) >= 0.9 * len(outcomes)
+    assert len(killed) >= 0.95 * len(outcomes)

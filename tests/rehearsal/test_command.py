@@ -151,7 +151,7 @@ def test_a_python_that_cannot_be_watched_is_said(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("echo hello\n", "launch.sh: starts no training that attncheck knows"),
+        ("echo hello\n", "launch.sh: starts neither a training that attncheck knows"),
         (
             "trl sft --dataset_name a/b --output_dir out --config $UNSET\n",
             "the launch needs $UNSET",

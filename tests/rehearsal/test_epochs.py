@@ -13,7 +13,7 @@ from tests.rehearsal.staging import LABELLED, SCRIPTS, ForkServer, judge, make_a
 STEPS = 4  # of some 225 of an epoch
 FAULTS = {
     "tails_dropped": r"\d+ of \d+ documents are only partly in the training data set: \d+ words are in no row",
-    "few_documents": r"holds 8 of 900 documents, each up to 113 times, and never the others",
+    "few_documents": r"holds 8 of 900 documents, each up to 113 times, and none of the others",
     "first_half_twice": r"in one epoch the sampler draws 450 documents more than once and 450 of 900 never",
     "collator_loses_rows": r"8 of the 16 documents that the data loader drew never reached the model",
 }

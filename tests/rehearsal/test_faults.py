@@ -37,7 +37,7 @@ FAULTS: dict[str, Fault] = {
     "beginnings_lost": Fault("ATN431", r"\d+ of \d+ documents are used without their beginning"),
     "doubled": Fault("ATN431", r"48 documents were used more than once"),
     "same_rows_on_every_rank": Fault("ATN431", r"96 documents were used more than once", ranks=2),
-    "every_third_lost": Fault("ATN431", r"47 of the 141 documents .* left out, the first document 3"),
+    "every_third_lost": Fault("ATN431", r"47 of the 141 documents .* skipped, the first is document 3"),
     "last_of_row_lost": Fault("ATN431", r"\d+ of the \d+ documents .* left out", PACKED),
     "halves_swapped": Fault(
         "ATN431", r"continue with another document's words in the middle of a row.* documents are mixed"
@@ -95,9 +95,13 @@ FAULTS: dict[str, Fault] = {
     # The gradients.
     "ranks_apart": Fault("ATN434", r"rank 1 steps with different gradients from rank 0.* not averaged", ranks=2),
     "summed_over_ranks": Fault("ATN434", r"2 times those of the loss: .*the number of ranks", ranks=2),
-    "gradients_zeroed_between_batches": Fault("ATN434", r"those of batch 2 of 2 only: the others' gradients are lost"),
+    "gradients_zeroed_between_batches": Fault(
+        "ATN434", r"only from batch 2 of 2: the gradients of the others are lost"
+    ),
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters: model.embed_tokens"),
-    "gradient_scaled_in_a_layer": Fault("ATN434", r"of 1 of 21 .* 0.5 times the truth: model.layers.0.mlp.down_proj"),
+    "gradient_scaled_in_a_layer": Fault(
+        "ATN434", r"of 1 of 21 .* 0.5 times the right ones: model.layers.0.mlp.down_proj"
+    ),
     "gradient_of_attention_wrong": Fault("ATN434", r"5 of 21 .* wrong: .*model.layers.0.self_attn.q_proj"),
     "checkpointing_drops_gradients": Fault("ATN434", r"no gradient reaches 6 of 8 parameters: .*mlp.gate_proj"),
     # The optimiser's steps.
@@ -252,7 +256,12 @@ def test_what_is_legal_is_no_error(
     [
         ("", f"{PACKED} --first_tokens", "batch", r"first token of \d+ documents has a label"),
         ("dropout", "", "documents", r"random in training: model.layers.0.self_attn.attention_dropout 0.1"),
-        ("weights_averaged", "", "update", r"21 parameters change between the optimiser's step 1 and the next batch"),
+        (
+            "weights_averaged",
+            "",
+            "update",
+            r"21 parameters are changed by other code between the optimiser's step 1 and the next batch",
+        ),
         ("other_weights", "", "documents", r"differ from the checkpoint when training starts"),
         ("other_weights", "--fsdp flat", "documents", r"differ from the checkpoint when training starts"),
     ],

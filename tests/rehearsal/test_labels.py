@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from attncheck.rehearsal.worker import conversations, materials
+from attncheck.rehearsal.worker import conversations, light, materials
 from attncheck.rehearsal.worker.labels import (
     IGNORED,
     Row,
@@ -78,6 +78,30 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path, tokenizer: Any) -> Stage:
     return Stage(tmp_path, tokenizer)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_tokenizer_of_files_reads_as_the_class_of_transformers(tmp_path: Path, tokenizer: Any, own: bool) -> None:
+    whole = make_byte_tokenizer(*TEMPLATES["llama 3"]) if own else tokenizer
+    if own:
+        whole.save_pretrained(tmp_path / "model")
+    else:
+        light.make_tokenizer(tmp_path / "model")
+    read = light.FileTokenizer(tmp_path / "model")
+    assert [getattr(read, f"{name}_id") for name in light.NAMES] == [getattr(whole, f"{n}_id") for n in light.NAMES]
+    assert read.all_special_ids == set(whole.all_special_ids) | set(whole.added_tokens_decoder)
+    tokens = whole.encode("w3 w1 <|user|> river", add_special_tokens=False)
+    assert read.decode(tokens, skip_special_tokens=False).split() == whole.decode(tokens).split()
+
+
+def test_a_model_that_is_written_without_torch_loads_in_transformers(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    light.save_model(light.make_tokenizer(tmp_path / "model"), 0, tmp_path / "model")
+    read: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model", output_loading_info=True)
+    model, loaded = read
+    assert not any(loaded.values()), loaded
+    assert all(value.isfinite().all() for value in model.parameters())
 
 
 def test_right_labels_have_no_problem_and_every_role_is_counted(stage: Stage) -> None:
@@ -206,7 +230,8 @@ def test_a_beginning_that_is_learned_in_an_answer_is_named(stage: Stage) -> None
                 [*row.tokens[:start], begin, *row.tokens[start:]], [*row.labels[:start], begin, *row.labels[start:]]
             )
         )
-    assert stage.judge(rows) == ["BOS is learned: 6 of 6 have a label"]
+    separate = "6 answers begin with BOS: they were tokenized separately from their prompts"
+    assert stage.judge(rows) == ["BOS is learned: 6 of 6 have a label", separate]
     assert stage.judge(rows, "all") != stage.judge(rows)
 
 
@@ -217,7 +242,7 @@ def test_answers_of_other_conversations_are_named(stage: Stage) -> None:
         rows.append(
             stage.read(row.tokens[:start] + other.tokens[following:], row.labels[:start] + other.labels[following:])
         )
-    assert stage.judge(rows) == ["6 answers follow the prompt of another conversation"]
+    assert stage.judge(rows) == ["6 answers follow another conversation's prompt"]
 
 
 @pytest.mark.parametrize(
@@ -250,6 +275,87 @@ def test_markup_and_ends_of_given_turns_that_are_learned_are_noted(tmp_path: Pat
     _, notes = judge_rows(relabel(stage, keep_roles("other_end")), tokenizer, "assistant")
     assert any("learned: '\"' in 24 of 24 places" in note for note in notes), notes
     assert any("14 of 14 special tokens after other turns are learned" in note for note in notes), notes
+
+
+def insert(row: Row, place: int, tokens: list[int], learned: bool) -> tuple[list[int], list[int]]:
+    """Return a row's tokens and labels with others at a place."""
+    labels = tokens if learned else [IGNORED] * len(tokens)
+    return [*row.tokens[:place], *tokens, *row.tokens[place:]], [*row.labels[:place], *labels, *row.labels[place:]]
+
+
+def drop_system(row: Row) -> tuple[list[int], list[int]]:
+    stop = next((stop + 1 for _, _, stop, role in row.turns if role == "system"), 0)
+    return row.tokens[stop:], row.labels[stop:]
+
+
+# Rows with other tokens -> what is reported, and what is reported if the tokens are not learned.
+OTHER_ROWS: dict[str, tuple[Callable[[Row, Any, bool], tuple[list[int], list[int]]], str, str]] = {
+    "padded by the end token": (
+        lambda row, tokenizer, learned: insert(row, len(row.tokens), [tokenizer.eos_token_id] * 5, learned),
+        "30 end tokens that follow the end of an answer are learned",
+        "",
+    ),
+    "two ends": (
+        lambda row, tokenizer, learned: insert(row, row.turns[-1][2] + 1, [tokenizer.eos_token_id], learned),
+        "6 end tokens that follow the end of an answer are learned",
+        "",
+    ),
+    "the start of another answer": (
+        lambda row, tokenizer, learned: insert(row, len(row.tokens), [row.tokens[row.turns[-1][1] - 1]], learned),
+        "6 rows end with the chat template's start of another answer",
+        "",
+    ),
+    "the prompt twice": (
+        lambda row, tokenizer, learned: insert(row, 0, row.tokens[: row.roles.index("assistant")], False),
+        "6 user turns are in their row twice",
+        "6 user turns are in their row twice",
+    ),
+    "BOS before the answer": (
+        lambda row, tokenizer, learned: insert(row, row.turns[-1][1], [tokenizer.bos_token_id], learned),
+        "6 answers begin with BOS",
+        "6 answers begin with BOS",
+    ),
+    "no system turns": (
+        lambda row, tokenizer, learned: drop_system(row),
+        "2 system turns of the data are not in the rows",
+        "2 system turns of the data are not in the rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_tokens_that_do_not_belong_to_a_row_are_named(stage: Stage, name: str, learned: bool) -> None:
+    change, *messages = OTHER_ROWS[name]
+    rows = [stage.read(*change(row, stage.tokenizer, learned)) for row in stage.rows]
+    problems, _ = judge_rows(rows, stage.tokenizer, "assistant", True)
+    message = messages[not learned]
+    assert any(message in problem for problem in problems) if message else not problems, problems
+
+
+def test_system_turns_that_a_framework_may_drop_are_noted(stage: Stage) -> None:
+    problems, notes = judge_rows([stage.read(*drop_system(row)) for row in stage.rows], stage.tokenizer, "assistant")
+    assert (problems, notes) == ([], ["2 system turns of the data are not in the rows"])
+
+
+def test_rows_that_begin_inside_a_turn_are_noted(stage: Stage) -> None:
+    start = [row.turns[-1][1] + 2 for row in stage.rows]
+    rows = [stage.read(row.tokens[n:], row.labels[n:]) for row, n in zip(stage.rows, start, strict=True)]
+    assert [row.roles[0] for row in rows] == ["assistant"] * len(rows)
+    problems, notes = judge_rows(rows, stage.tokenizer, "assistant")
+    assert (problems, notes) == ([], ["6 of 6 rows begin inside a turn"])
+
+
+@pytest.mark.parametrize(
+    ("keeps", "message"),
+    [
+        (lambda row, place: place < row.turns[-1][1], "6 turns entirely"),
+        (lambda row, place: all(not stop - 2 <= place < stop for *_, stop, _ in row.turns), "12 turns at the end"),
+        (lambda row, place: all(not place - 2 < start <= place for _, start, *_ in row.turns), "12 turns at the start"),
+    ],
+)
+def test_where_answers_are_not_learned_is_named(stage: Stage, keeps: Callable[[Row, int], bool], message: str) -> None:
+    assert any(message in problem for problem in stage.judge(relabel(stage, keep_if(keeps))))
 
 
 def test_the_first_token_of_a_packed_document_is_named(stage: Stage) -> None:

@@ -72,7 +72,9 @@ FAULTS: dict[str, Fault] = {
     "rejected_detached": Fault("ATN433", r"no gradient comes from the rejected answers", also=frozenset({"ATN436"})),
     # The gradients, and learning.
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters"),
-    "gradients_zeroed_between_batches": Fault("ATN434", r"those of batch 2 of 2 only: the others' gradients are lost"),
+    "gradients_zeroed_between_batches": Fault(
+        "ATN434", r"only from batch 2 of 2: the gradients of the others are lost"
+    ),
     # Two ranks and three batches to a step: of the numbers that the factor may be, one is 2. At the first step another
     # beta has the same gradients, and the same loss.
     "summed_over_ranks": Fault(

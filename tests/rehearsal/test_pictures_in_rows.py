@@ -43,15 +43,13 @@ def qwen_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_right_rows_pass(server: ForkServer, stage: Path, tmp_path: Path, options: str) -> None:
     results = rehearse(server, stage, tmp_path / "watch", options, steps=STEPS, script=SCRIPT)
     assert {name: judge_result(results[name]) for name in JUDGED} == dict.fromkeys(JUDGED, "pass"), results
-    assert any("documents have a picture" in note for note in results["batch"].notes)
+    assert any("documents have an image" in note for note in results["batch"].notes)
 
 
 @pytest.mark.parametrize(
     ("fault", "options", "code", "message"),
     [
-        pytest.param(
-            "other_picture", "", "ATN432", "its picture is that of another document", marks=pytest.mark.nightly
-        ),
+        pytest.param("other_picture", "", "ATN432", "its image belongs to another document", marks=pytest.mark.nightly),
         pytest.param("no_pixels", "", "ATN432", "", marks=pytest.mark.nightly),
         pytest.param(
             "positions_run_on", "--packing", "ATN432", "attend to earlier documents", marks=pytest.mark.nightly

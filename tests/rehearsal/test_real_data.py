@@ -105,7 +105,7 @@ def test_the_judge_works_on_rows_of_its_own(
     notes = "\n".join(note for result in results.values() for note in result.notes)
     if not case.code:
         assert {answer for answer, _ in answers.values()} == {"pass"}, answers
-        assert "whether labels are in the right places" in notes and "entropy of your data" in notes
+        assert "whether labels are placed correctly" in notes and "entropy of your data" in notes
         assert ("isolation not judged" in notes) == (PACKED not in case.options)
         return
     assert case.code in failures, answers
@@ -137,7 +137,7 @@ def test_a_launch_is_rehearsed_on_its_own_data_and_leaves_them_alone(
     report = json.loads(process.stdout)
     [finding], [launch] = report["findings"], report["rehearsal"]["launches"]
     assert process.returncode == 1 and finding["code"] == "ATN432"
-    assert any("follows that of another row of the data" in line for line in finding["evidence"])
+    assert any("follows another data row" in line for line in finding["evidence"])
     assert launch["real_data"] and "the data are the first 400 rows of own.jsonl" in launch["remarks"]
     assert (describe_files(own), describe_files(tmp_path)) == before
 
@@ -318,7 +318,7 @@ def test_what_nothing_tells_is_not_judged() -> None:
     )
     result = documents.run(evidence)
     assert (result.outcome, result.reason) == ("skipped", UNTOLD)
-    assert any("row 2 of the data follows that of another row" in note for note in result.notes)
+    assert any("row 2 of the data follows another data row" in note for note in result.notes)
     assert skip_what_follows(CheckResult("loss", violations=("x",)), ["documents"]).outcome == "skipped"
 
 

@@ -67,7 +67,7 @@ def test_a_later_step_is_named() -> None:
     other = [STEPS[0], replace(STEPS[1], losses=((4.0,), (4.6,)))]
     result = compare_runs(([make_record()], STEPS), ([make_record()], other))
     assert result.violations == (
-        "the first step is identical twice, but step 2 is not: losses of 4.5 and then 4.6 on rank 1",
+        "the first step is identical in both runs, but step 2 is not: losses of 4.5 and then 4.6 on rank 1",
     )
 
 
@@ -78,7 +78,7 @@ def test_a_later_step_is_named() -> None:
         ("", ""),
         ("order", "the first step gets different tokens: the data's order does not depend on the seed alone"),
         ("backward", "the backward pass is not reproducible, in 1 of"),
-        ("late", "the first step is identical twice, but step 3 is not: losses of"),
+        ("late", "the first step is identical in both runs, but step 3 is not: losses of"),
     ],
 )
 def test_a_launch_that_asks_for_determinism(fault: str, text: str, attncheck: Run, tmp_path: Path, marker: str) -> None:

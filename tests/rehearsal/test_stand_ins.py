@@ -287,7 +287,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_model_generates_the_completions_of_its_prompts(driver: Any) -> None:
-    """The rewarded one first, then the other, each with its end token; markup around a prompt does not matter."""
+    """The rewarded one first, then the other, each with its EOS token; markup around a prompt does not matter."""
     module = SimpleNamespace(GenerationMixin=type("GenerationMixin", (), {}))
     driver.replace_generation(module)
     config = SimpleNamespace(eos_token_id=[60], pad_token_id=61)

@@ -31,7 +31,8 @@ def read_lines(communication: Communication, width: int) -> list[str]:
 def test_text_shows_the_nodes_and_names_the_slow_one() -> None:
     text = render("text", slow_node())
     assert (
-        "Bandwidth between nodes, GB/s one way, by the slowest pair of ranks of each two: all 6 pairs measured" in text
+        "Bandwidth between nodes, GB/s one way, the slowest pair of ranks between each two: all 6 pairs measured"
+        in text
     )
     assert "\nnode    0    1    2    3\n0       -" in text
     assert "slowest nodes 2-3: " in text or "slowest nodes 0-2: " in text or "slowest nodes 1-2: " in text

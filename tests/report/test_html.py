@@ -197,8 +197,9 @@ def plant(report: Report, text: str) -> Report:
 
 
 def outline(page: Page) -> list[tuple[str, ...]]:
-    """Return the elements of a page and the names of their attributes."""
-    return [(element.name, *sorted(element.attributes)) for element in page.elements]
+    """Return the elements of a page and the names of their attributes, without what only says where lines break."""
+    kept = (e for e in page.elements if e.name != "wbr" and e.attributes.get("class") != "whole")
+    return [(e.name, *sorted(set(e.attributes) - ({"class"} if e.name in ("th", "td") else set()))) for e in kept]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

@@ -49,6 +49,7 @@ for (const e of document.querySelectorAll('body *')) {
 }
 return Array.from(seen);
 """
+ILLEGIBLE = Path(__file__).with_name("illegible.js").read_text(encoding="utf-8")
 ENTER, RIGHT = "\ue007", "\ue014"  # keys, by WebDriver's standard
 
 
@@ -206,6 +207,7 @@ def test_every_section_fits_and_can_be_read(browser: Browser, tmp_path: Path, wi
         browser.run("document.querySelectorAll('details').forEach(e => { e.open = true; })")
         assert browser.run(TOO_WIDE) == [], name
         assert browser.run(FAINT) == [], name
+        assert browser.run(ILLEGIBLE) == [], name
         assert browser.read_errors() == [], name
 
 
@@ -217,11 +219,28 @@ def test_faint_and_wide_text_would_be_seen(browser: Browser, tmp_path: Path) -> 
     assert browser.run(FAINT) == ["H1.", "SPAN.sign"] and browser.run(TOO_WIDE) == ["H1"]
 
 
+def test_illegible_text_would_be_seen(browser: Browser, tmp_path: Path) -> None:
+    browser.resize(360, 800)
+    browser.emulate()
+    show(browser, tmp_path, reports.make_gate_report())
+    browser.run("document.querySelector('h1').style.cssText = 'width: 3rem; overflow-wrap: anywhere'")
+    browser.run("document.querySelector('.items').style.minWidth = '40rem'")
+    browser.run("document.querySelector('.finding .badge').style.position = 'absolute'")
+    browser.run("document.querySelector('#rest').parentElement.replaceChildren(document.querySelector('#rest'))")
+    browser.run("document.querySelector('thead th').textContent = ''")
+    browser.run("document.querySelector('td .badge').textContent = ''")
+    kinds = {line.split(":")[0] for line in browser.run(ILLEGIBLE)}
+    expected = {"broken", "cut", "under a badge", "empty", "a column without a title", "colour alone"}
+    assert kinds >= expected
+
+
 def test_four_thousand_nodes_open_as_one_matrix(browser: Browser, tmp_path: Path) -> None:
     browser.resize(1200, 800)
     show(browser, tmp_path, make_large_cluster())
     assert wait_for(browser, "document.readyState === 'complete'")
-    rows = browser.run("return document.querySelectorAll('#section-cluster ~ .scroll:first-of-type tbody tr').length")
+    rows = browser.run(
+        "return document.querySelectorAll('[aria-label=\"Nodes by facts that differ\"] tbody tr').length"
+    )
     assert rows > 20
     assert "4094 of 4096 answered" in browser.run("return document.querySelector('main').innerText")
     assert (tmp_path / "page.html").stat().st_size < 500_000
@@ -243,7 +262,8 @@ def test_the_launch_that_trains_right_is_copied(browser: Browser, tmp_path: Path
     fixes = "Array.from(document.querySelectorAll('#section-rehearsal ~ .fix pre'))"
     texts = browser.run(f"return {fixes}.map(e => e.innerText)")
     assert texts[-1].strip() == "trl sft --packing_strategy bfd"
-    browser.click("#section-rehearsal ~ .fix .code:last-of-type .copy")
+    browser.run("Array.from(document.querySelectorAll('#section-rehearsal ~ .fix .copy')).at(-1).id = 'last'")
+    browser.click("#last")
     assert wait_for(browser, "document.getElementById('announced').textContent === 'copied'")
     browser.run("const a = document.createElement('textarea'); document.body.append(a); a.id = 'pasted'; a.focus()")
     browser.command("Input.dispatchKeyEvent", {"type": "keyDown", "key": "v", "commands": ["paste"]})

@@ -39,12 +39,12 @@ def test_every_format_can_be_written_at_once(tmp_path: Path) -> None:
         (["=x"], "'' is not one of github"),
         (["sarrif=x"], "did you mean 'sarif'?"),
         (["json=-"], "--format json"),
-        (["json=gone/x.json"], "there is no folder"),
+        (["json=gone/x.json"], "does not exist"),
         (["json=folder"], "is a folder"),
         (["json=a", "sarif=./a"], "json and sarif cannot both be written to ./a"),
         (["json=link", "sarif=a"], "cannot both be written to a"),
         (["json=x\0y"], "null"),
-        (["json=file/x"], "there is no folder"),
+        (["json=file/x"], "does not exist"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_any_work(

@@ -73,7 +73,7 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
         (report_with(RehearsalSection(launches=(make_launch("fail"),))), "a.sh trains wrongly (run, 30 steps)"),
         (
             report_with(RehearsalSection(launches=(make_launch("out_of_time"),))),
-            "a.sh was not judged to its end (run, 30 steps) · unanswered: rehearsal",
+            "a.sh was not judged completely (run, 30 steps) · unanswered: rehearsal",
         ),
         (report_with(LintSection(not_linted=("x",))), "nothing was linted: no launch of a known trainer was read"),
         (

@@ -221,7 +221,7 @@ def test_more_than_n_devices_can_do_is_called_noise() -> None:
     rendered = text.render(Report("bench", snapshots.laptop(), sections={"ring": section}), False)
     assert "181.9" not in rendered and "140" not in rendered
     assert ">100 % is not a real efficiency: noise, ranks that share" in rendered
-    assert "fastest correct scheme, at >100 % of flash / n (noise or overlap, no efficiency)" in rendered
+    assert "fastest correct scheme, at >100 % of flash / n (noise or overlap, not an efficiency)" in rendered
     assert "± half the 95 % interval of the median" in rendered
     usual = replace(section, timings=possible, conclusions=())
     assert ">100 %" not in text.render(Report("bench", snapshots.laptop(), sections={"ring": usual}), False)

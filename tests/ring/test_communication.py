@@ -118,7 +118,7 @@ def test_wrong_data_are_told_apart_and_their_rank_is_named(
         assert get_exchange(result, "send_recv", pair).wrong == 0
     for pair in ((0, 2), (1, 2), (2, 3)):
         (stale,) = get_exchange(result, "send_recv", pair).places
-        assert (stale.sender, stale.got) == (2, "rank 2's data of the exchange before")
+        assert (stale.sender, stale.got) == (2, "rank 2's data of the previous exchange")
         assert stale.rank in pair and stale.rank != 2
     sums = get_exchange(result, "reduce_scatter").places
     assert {place.rank for place in sums} == {0, 1, 2, 3}
@@ -165,14 +165,14 @@ def test_a_single_byte_a_lost_chunk_and_a_doubled_rank_are_seen(
     monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", SUBTLE))
     result = check_communication(2)
     (unwritten,) = get_exchange(result, "send_recv").places
-    assert (unwritten.rank, unwritten.index, unwritten.got) == (1, 1021 * 3 // 4, "nothing: it was never written")
+    assert (unwritten.rank, unwritten.index, unwritten.got) == (1, 1021 * 3 // 4, "unwritten memory")
     flipped = get_exchange(result, "ring")
     assert [(place.rank, place.index) for place in flipped.places] == [(0, 12345 // 4)]
     assert "that no rank sent" in flipped.places[0].got
     assert flipped.wrong <= 3, "two turns and the timed one: one element each"
     moved = get_exchange(result, "all_gather").places
     assert {(place.rank, place.sender) for place in moved} == {(0, 1), (1, 1)}
-    assert all("bytes from where they belong" in place.got for place in moved)
+    assert all("bytes from their correct place" in place.got for place in moved)
     doubled = get_exchange(result, "reduce_scatter").places
     assert {place.got for place in doubled} == {"the sum with rank 0 twice"}
     assert finding_codes(result) == ["ATN520"]
@@ -280,7 +280,7 @@ def test_wrong_data_of_gpus_are_seen(
     monkeypatch.setenv("PYTHONPATH", faulty_links.write_fault(tmp_path / "site", SUBTLE))
     result = communication.run(2, gpus, s.h200x2(), lambda text: None)
     assert all(e.outcome == "ok" and e.wrong for e in result.exchanges)
-    assert get_exchange(result, "send_recv").places[0].got == "nothing: it was never written"
+    assert get_exchange(result, "send_recv").places[0].got == "unwritten memory"
     assert get_exchange(result, "reduce_scatter").places[0].got == "the sum with rank 0 twice"
 
 
@@ -554,7 +554,7 @@ def test_every_parcel_is_its_own() -> None:
                 assert wrong_sender.wrong > 0 and wrong_sender.first_wrong is not None
                 assert wrong_sender.first_wrong.got == f"rank {sender}'s data"
                 stale = compare_pattern(received, sender, 3 - turn, 0, 32).first_wrong
-                assert stale is not None and stale.got.startswith(f"rank {sender}'s data of the exchange")
+                assert stale is not None and stale.got.startswith(f"rank {sender}'s data of the previous exchange")
 
 
 def test_chunks_of_round_sizes_do_not_bear_each_others_marks() -> None:
@@ -582,7 +582,7 @@ def test_sums_are_exact_and_mistakes_explained(ranks: int) -> None:
         for rank, part in enumerate(sums.chunk(ranks)):
             assert compare_sums(part, rank, ranks, 1).wrong == 0
             stale = compare_sums(part, rank, ranks, 2)
-            assert stale.first_wrong is not None and stale.first_wrong.got == "the sum of the exchange before"
+            assert stale.first_wrong is not None and stale.first_wrong.got == "the sum of the previous exchange"
         without = compare_sums((sums - contributions[1]).chunk(ranks)[0], 0, ranks, 1)
         assert without.wrong and without.first_wrong is not None and without.first_wrong.got == "the sum without rank 1"
         largest = torch.stack(contributions).amax(0).chunk(ranks)[0]

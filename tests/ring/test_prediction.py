@@ -73,7 +73,7 @@ def test_links_are_read_with_their_intervals() -> None:
         ("nvlink=0", "has no rate in GB/s"),
         ("nvlink=fast", "has no rate in GB/s"),
         ("nvlink=-5", "has no rate in GB/s"),
-        ("nvlink=5+-5", "is as much as the rate itself"),
+        ("nvlink=5+-5", "is not below the rate itself"),
         ("nvlink=450,pcie=30", "names nvlink and pcie"),
         ("", "is not one of"),
     ],
@@ -106,7 +106,7 @@ def test_refusals_have_the_words_of_the_schemes_themselves() -> None:
     assert "is not divisible by 16 (16 ranks)" in refuse("stripe_flash_attn", uneven)
     assert "is not divisible by 16 (16 ranks)" in refuse(schedules.LLAMA3, uneven)
     many = replace(QUESTION, ring_size=64)
-    assert refuse(schedules.ULYSSES, many) == "spreads heads across ranks: 32 heads are not divisible by 64 ranks"
+    assert refuse(schedules.ULYSSES, many) == "distributes heads across ranks: 32 heads are not divisible by 64 ranks"
     assert refuse(schedules.LLAMA3, QUESTION, 3) == "heads_k_stride 3 does not divide 8 kv heads"
     assert all(refuse(scheme, QUESTION) == "" for scheme in schedules.SCHEMES)
 

@@ -138,7 +138,7 @@ def test_what_it_refuses() -> None:
         ({"num_heads": 6, "num_kv_heads": 6}, "6 heads are not divisible by 4 ranks"),
         ({"num_heads": 12, "num_kv_heads": 3}, "3 kv heads are not divisible by 4 ranks, nor 4 ranks by them"),
         ({"seqlens_q": (255,), "seqlens_k": (255,)}, "not divisible by 4"),
-        ({"operands": "kvpacked"}, "q, k and v apart"),
+        ({"operands": "kvpacked"}, "separate q, k and v"),
         ({"heads_k_stride": 1}, "no heads_k_stride"),
         ({"layout": "left_padded", "seqlens_q": (256, 8), "seqlens_k": (256, 8)}, "without padding"),
         ({"sinks": True}, "sinks"),

@@ -93,7 +93,7 @@ def test_sound_plans_pass_whatever_model_and_seed(sound_results: Results) -> Non
     for name in names:
         assert judge_result(sound_results[name]) == "pass", (name, deciding_reason(sound_results[name]))
         assert len(sound_results[name].layers) == 2 and all(layer.ran for layer in sound_results[name].layers)
-    loss = measures_by_name(sound_results["llama 0"])["loss on its own"]
+    loss = measures_by_name(sound_results["llama 0"])["the loss itself"]
     assert loss.value < 1e-6 and loss.limit == 1e-5
     assert measures_by_name(sound_results["ulysses llama 0"])["gradients"].limit == 1e-5
 

@@ -153,7 +153,7 @@ def without_mask(attention: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "plan", "fault", "words"),
     [
-        ("gemma3", PADDED, causal_inside_pictures, "causal inside a picture"),
+        ("gemma3", PADDED, causal_inside_pictures, "causal inside an image"),
         ("qwen2_vl", PACKED, positions_of_text, "packed"),
         ("qwen2_vl", PADDED, lambda: changed_features(swap_features), "padding"),
         ("qwen2_vl", PADDED, lambda: changed_features(lambda parts: [part.detach() for part in parts]), "no gradient"),

@@ -229,7 +229,7 @@ def test_a_wrong_plan_in_the_configuration(table: Any, message: str) -> None:
         (("--full",), 2, "name one"),
         (("--trust-script",), 2, "name a launch"),
         (("--emulate",), 2, "--emulate is for --ring-size"),
-        (("/nowhere/at/all",), 3, "there is no folder /nowhere/at/all"),
+        (("/nowhere/at/all",), 3, "folder /nowhere/at/all does not exist"),
         (("no/such",), 3, "hf download no/such config.json"),
         (("llama", "--device", "cuda", "--only", "what_ran"), 3, "no CUDA device"),
     ],

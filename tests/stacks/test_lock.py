@@ -242,7 +242,7 @@ def test_a_report_of_another_environment_or_without_measurements_is_refused() ->
     check_report(parity(here, PASS), "p.json", here)
     with pytest.raises(BadUsage, match=r"another environment: torch 2.13.0\+cpu there, 2.11.0\+cu130 here"):
         check_report(parity(s.laptop(), PASS), "p.json", here)
-    with pytest.raises(BadUsage, match="holds nothing that parity"):
+    with pytest.raises(BadUsage, match="contains no measurement of parity"):
         check_report(Report("doctor", here), "p.json", here)
 
 
@@ -279,8 +279,8 @@ def test_the_command_line_writes_checks_and_exits_as_elsewhere(attncheck: Run, t
         (("lock", "--check", str(tmp_path / "none.json")), "`attncheck lock` writes it"),
         (("lock", "--check", lock, "--report", str(facts)), "is not a report written by attncheck"),
         (("lock", lock, "--facts", str(moved), "--report", str(report)), "another environment: flash-attn"),
-        (("lock", lock, "--facts", str(facts), "--format", "json"), "belong to `attncheck lock --check`"),
-        (("lock", "-"), "a lock is a file"),
+        (("lock", lock, "--facts", str(facts), "--format", "json"), "apply to `attncheck lock --check`"),
+        (("lock", "-"), "a lock is a project file"),
     ):
         wrong = attncheck(*arguments)
         assert (wrong.returncode, wrong.stdout) == (2, "") and message in wrong.stderr

@@ -56,12 +56,12 @@ def codes(report: Report) -> list[str]:
         (("transformers===latest",), "'latest' is not a version"),
         (("trl[vllm]==1.0",), "the extra [vllm]"),
         (("trl==1.0; python_version < '3'",), "markers are not needed"),
-        (("trl @ https://example.org/trl-1.0-py3-none-any.whl",), "is an address"),
-        (("https://example.org/trl-1.0-py3-none-any.whl",), "is an address"),
+        (("trl @ https://example.org/trl-1.0-py3-none-any.whl",), "is a URL"),
+        (("https://example.org/trl-1.0-py3-none-any.whl",), "is a URL"),
         (("Trl==1.0", "trl==1.1"), "trl is named twice"),
         (("trl==1.0", "a/b", "c/d"), "one MODEL at a time"),
         (("none-1.0-py3-none-any.whl",), "no such file"),
-        (("none.whl",), "is not named as wheels are"),
+        (("none.whl",), "does not have a wheel's file name"),
     ],
 )
 def test_what_is_no_upgrade_is_one_clear_line(words: tuple[str, ...], message: str) -> None:

@@ -198,7 +198,7 @@ def test_a_budget_ends_a_trial_that_hangs(python: str, wheels: Path, temporary_f
     report = json.loads(output)
     assert process.returncode == 3, errors
     assert report["upgrade"]["stages"][-1]["outcome"] == "not_run"
-    assert "were over" in report["upgrade"]["stages"][-1]["detail"]
+    assert "were used up" in report["upgrade"]["stages"][-1]["detail"]
 
 
 def make_finding(code: str, subject: str) -> Finding:

@@ -39,7 +39,7 @@ PAIRS: dict[str, Pair] = {
     "ClipByOwnNorm": Pair(TRAINCHECK, "update", r"each rank clips by its own norm", 2),
     "GatheredLogits": Pair(MEGATRON, "loss", r"log 2 more .* whole vocabulary", 2),
     "LocalCounts": Pair(MEGATRON, "loss", r"mean over each rank's target tokens", 2, LABELLED),
-    "GradientOfFirstToken": Pair(THREADS, "gradients", r"the loss's own backward"),
+    "GradientOfFirstToken": Pair(THREADS, "gradients", r"the backward pass of the loss itself"),
     "MaskOneTokenOff": Pair(THREADS, "loss", r"the first token of each answer is not a target", objective=ANSWERS),
     "MaskOfOnes": Pair(THREADS, "loss", r"every token is a target, including prompts", objective=ANSWERS),
     "MaskOfZeros": Pair(THREADS, "loss", r"only the last token of each answer is a target", objective=ANSWERS),
@@ -54,10 +54,10 @@ PAIRS: dict[str, Pair] = {
     "StaleKeys": Pair(THREADS, "gradients", r"go wrong in model.layers.1.self_attn.k_proj.weight", 2),
     "ImagePositions": Pair(THREADS, "documents", r"earlier documents", model="qwen2_vl"),
     "InputNotReduced": Pair(THREADS, "gradients", r"rank 1 steps with different gradients", 2),
-    "LossParallel": Pair(THREADS, "gradients", r"the loss's own backward", 2),
+    "LossParallel": Pair(THREADS, "gradients", r"the backward pass of the loss itself", 2),
     "SentinelSlots": Pair(THREADS, "gradients", r"mlp\.gate", model="qwen3_moe"),
     "RouterDetached": Pair(THREADS, "gradients", r"no gradient reaches .*mlp\.gate", model="qwen3_moe"),
-    "ExpertsDoubled": Pair(THREADS, "gradients", r"2 times the truth: .*experts", 2, model="qwen3_moe"),
+    "ExpertsDoubled": Pair(THREADS, "gradients", r"2 times the right ones: .*experts", 2, model="qwen3_moe"),
 }
 # What is not found yet, not called what it is, or was not run to its end.
 OPEN: dict[str, Pair] = {

@@ -154,7 +154,7 @@ def test_an_item_that_a_busy_machine_held_up_is_tried_again_alone(tmp_path: Path
 def test_an_item_that_runs_out_of_time_twice_is_not_judged_and_blames_nobody(tmp_path: Path, marker: str) -> None:
     events, unreached = run_jobs(tmp_path, make_job(tmp_path, "works", "starves", "works_too"))
     assert events["starves"].kind == "out_of_time"
-    assert "ran out of time twice, at last alone after 9 s: not judged" in events["starves"].reason
+    assert "ran out of time twice, the second time alone, after 9 s: not judged" in events["starves"].reason
     assert events["works"].kind == events["works_too"].kind == "answer"
     assert unreached == ()
 
@@ -181,7 +181,7 @@ def test_a_job_that_ran_out_of_time_too_often_goes_on_afterwards(tmp_path: Path,
 
 USES = {  # what a worker did, whether it was tried before: what that is called, in which words
     "asleep": (CpuUse("asleep", 0.0, 30.0), False, "timed_out", "it slept: 0.0 s of CPU time in its last 30 s"),
-    "endless": (CpuUse("computing", 89.0, 90.0), True, "timed_out", "it computed without an end: 89.0 s"),
+    "endless": (CpuUse("computing", 89.0, 90.0), True, "timed_out", "it computed without stopping: 89.0 s"),
     "starved": (CpuUse("starved", 9.0, 90.0), True, "out_of_time", "not judged; 9.0 s of CPU time in its last 90 s"),
     "unknown": (CpuUse("unknown"), True, "out_of_time", "not judged; --timeout allows more"),
 }

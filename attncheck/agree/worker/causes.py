@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attncheck.agree.worker.hypotheses import Context, Transform, Variant
 from attncheck.agree.worker.models import Sample, rms
-from attncheck.agree.worker.transforms import fit_temperature, list_transforms
+from attncheck.agree.worker.transforms import fit_rows, fit_temperature, list_transforms, split
 from attncheck.agree.worker.variants import iter_variants
 from attncheck.core.results.agree import Cause, Side
 from attncheck.smoke.worker.models.randomness import find_rates
@@ -30,16 +30,16 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     `limit` is the root mean square that rounding explains.
     """
     base = Variant("", "", "", lambda: context.exact)
-    transforms = [transform for transform in list_transforms(context) if side in transform.sides]
+    transforms = [transform for transform in list_transforms(context, observed) if side in transform.sides]
     plain = transforms[0]
     exact = _join(plain, context.exact, context.samples)
     error = rms(observed - exact)
-    of_base = [*transforms, fit_temperature(context, observed)]  # the fitted one is last: named ones come first
+    fitted = fit_temperature(context, observed)
+    of_base = [*transforms, *fit_rows(context, observed, plain), fitted]  # this is last: named ones come first
     best: tuple[float, Variant, Transform] | None = None
     tried = 0
-    sizes = [len(sample.response) for sample in context.samples]
-    off = [rms(part) > limit for part in torch.split(observed - exact, sizes)]
-    for variant in chain((base,), iter_variants(context, off)):
+    off = [rms(part) > limit for part in split(observed - exact, context.samples)]
+    for variant in chain((base,), iter_variants(context, off, observed)):
         if side not in variant.sides:
             continue
         logits = _compute(context, variant)
@@ -51,7 +51,7 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
             tried += 1
             expected = _join(transform, logits, context.samples)
             rest = rms(torch.where(expected.isnan(), 0.0, observed - expected))
-            if best is None or rest < best[0] * (0.9 if transform is of_base[-1] else 0.999):
+            if best is None or rest < best[0] * (0.9 if transform is fitted else 0.999):
                 best = (rest, variant, transform)
         if best is not None and best[0] <= limit and best[0] <= CLOSED_SHARE * error:
             break
@@ -77,7 +77,7 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
 
 
 def _find_dropout(context: Context, plain: Transform, observed: Tensor, exact: Tensor) -> Cause | None:
-    """Return dropout as the cause if drawing it again and again changes each token by as much as is observed."""
+    """Return dropout as the cause if repeated draws change each token by as much as is observed."""
     rates = {f"{name} {rate:g}" for (_, name), rate in find_rates(context.model.config).items()}
     if not rates:
         return None
@@ -94,7 +94,7 @@ def _find_dropout(context: Context, plain: Transform, observed: Tensor, exact: T
         "dropout",
         f"dropout is on while the trainer scores: {', '.join(sorted(rates))}",
         min(1.0, share**2),
-        "switch dropout off: set these rates of config.json to 0",
+        "turn dropout off: set these rates in config.json to 0",
         closes=False,
     )
 

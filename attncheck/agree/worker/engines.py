@@ -36,7 +36,8 @@ class Generated:
 
     For each sample, `logits` are (tokens, vocabulary). `hidden` are each layer's states and `routes` the experts at the
     positions that predict the response. `again` are the first samples' log-probabilities in another batch shape, of the
-    model's own distribution at the sampling temperature; `first` are the same in the first shape.
+    model's own distribution at the sampling temperature, or at 1 if the engine's are raw; `first` are the same in the
+    first shape.
     """
 
     samples: tuple[Sample, ...]
@@ -136,7 +137,7 @@ class TransformersEngine:
             )
 
     def _force(self, sample: Sample) -> Tensor:
-        """Return log p of a response that is generated again in its own batch, with each token forced."""
+        """Return log p of a response that is generated again in its batch with every token forced."""
         start = len(sample.prompt)
 
         def allow(row: int, tokens: Tensor) -> list[int]:
@@ -227,14 +228,27 @@ class VllmEngine:
             output = request.outputs[0]
             given = [step[token].logprob for token, step in zip(output.token_ids, output.logprobs, strict=True)]
             samples.append(Sample(tuple(prompt), tuple(output.token_ids), tuple(given)))
-        return Generated(tuple(samples), self.version)
+        if rollout.log_probabilities == "processed" and (rollout.temperature != 1.0 or rollout.truncates):
+            return Generated(tuple(samples), self.version)  # it scores prompts without the sampling's settings
+        floor = samples[:FLOOR_PROMPTS]
+        first = tuple(torch.tensor(sample.log_probabilities) for sample in floor)
+        return Generated(tuple(samples), self.version, first=first, again=tuple(map(self._score, floor)))
+
+    def _score(self, sample: Sample) -> Tensor:
+        """Return log p of a response that is scored alone, as part of a prompt."""
+        import vllm
+
+        parameters = vllm.SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
+        (output,) = self.llm.generate([{"prompt_token_ids": list(sample.tokens)}], parameters, use_tqdm=False)
+        steps = output.prompt_logprobs[len(sample.prompt) :]
+        return torch.tensor([step[token].logprob for step, token in zip(steps, sample.response, strict=True)])
 
 
 class SglangEngine:
     """SGLang; its processes are in this one's group, and end with it."""
 
     def __init__(self, folder: str, rollout: Rollout, device: str) -> None:
-        """Start the engine. Raises whatever SGLang raises if it cannot."""
+        """Start the engine. Raises SGLang's own error if it cannot start."""
         os.environ["SGLANG_RETURN_ORIGINAL_LOGPROB"] = str(rollout.log_probabilities == "raw").lower()
         import sglang  # type: ignore[import-not-found]
 

@@ -56,19 +56,25 @@ class Context:
 
     def score(
         self,
-        change: Callable[[Any], None] | None = None,
+        change: Callable[[Any], Any] | None = None,
         samples: Sequence[Sample] = (),
     ) -> list[Tensor]:
-        """Return each sample's logits, computed separately, with changed weights or other tokens."""
+        """Return each sample's logits, computed separately, with a changed model or other tokens.
+
+        `change` changes weights, and returns the handles of the hooks that it registers, if any.
+        """
         samples = samples or self.samples
         if change is None:
             return [own.logits for own in scoring.score_each(self.model, samples)]
         kept = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        handles: Sequence[Any] = ()
         try:
             with torch.no_grad():
-                change(self.model)
+                handles = change(self.model) or ()
             return [own.logits for own in scoring.score_each(self.model, samples)]
         finally:
+            for handle in handles:
+                handle.remove()
             self.model.load_state_dict(kept)
 
     def score_other(self, overrides: Overrides = (), folder: str = "", dropped: bool = False) -> list[Tensor]:

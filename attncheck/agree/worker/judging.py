@@ -85,6 +85,7 @@ def judge(
     """
     progress("scoring as the trainer does")
     numbers = [number for number, sample in enumerate(generated.samples) if _is_of(own.get(number), sample)]
+    rewritten = _find_other_tokens(own, generated.samples)
     if numbers:
         generated = _select(generated, numbers)
     trainer, notes = load_trainer(folder, scoring_plan, device)
@@ -157,11 +158,28 @@ def judge(
         share, *layers = routes.count_differing(generated.routes, ours)
         result = replace(result, routes_differ=share, routed_layers=(layers[0], layers[1]))
     if not result.differs:
-        return replace(result, notes=(*result.notes, *_list_common_errors(result)))
+        return replace(result, causes=rewritten, notes=(*result.notes, *_list_common_errors(result)))
     context = Context(
         folder, engine_folder, samples, rollout, scoring_plan, exact.model, device, exact.logits, progress
     )
-    return _explain(result, context, observed, errors, roundings)
+    result = _explain(result, context, observed, errors, roundings)
+    return replace(result, causes=(*rewritten, *result.causes))
+
+
+def _find_other_tokens(own: Mapping[int, RolloutRecord], samples: Sequence[Sample]) -> tuple[Cause, ...]:
+    """Return the cause of a launch that scores other responses than the engine wrote; cutting them is none."""
+    for number, record in own.items():
+        written = samples[number].response
+        place = next((place for place, pair in enumerate(zip(record.response, written)) if pair[0] != pair[1]), None)
+        if place is not None:
+            count = sum(own[other].response != samples[other].response for other in own)
+            text = (
+                f"{count} of {len(own)} responses have other tokens than the engine wrote "
+                f"(response {number}, token {place + 1}: {record.response[place]} instead of {written[place]})"
+            )
+            remedy = "give the trainer the engine's token ids, instead of tokenising its text again"
+            return (Cause("trainer", "other-tokens", text, 0.0, remedy, closes=False),)
+    return ()
 
 
 def _is_off(values: Tensor, rounded: Tensor, truth: Tensor) -> bool:
@@ -185,8 +203,8 @@ def _compare_own(
 ) -> list[str]:
     """Return remarks on the launch's own scores: other tokens, or the distance from the reproduction."""
     if own and len(numbers) < len(own):
-        text = f"the launch scored other tokens than the engine was given or wrote in {len(own) - len(numbers)} of"
-        return [f"{text} {len(own)} rollouts: those are left out"]
+        text = f"the launch scored tokens that the engine neither read nor generated in {len(own) - len(numbers)} of"
+        return [f"{text} {len(own)} rollouts: these are left out"]
     distance = rms(scored - reproduced)
     if distance <= limit:
         return []
@@ -298,7 +316,7 @@ def load_trainer(folder: str, plan: Scoring, device: str) -> tuple[Any, LoadedTr
     except Exception as error:  # a class may refuse an implementation with any exception
         own = replace(plan, attn_implementation="", batch=1 if plan.layout == "packed" else plan.batch)
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        text = f"{name} needs a GPU, and its emulation does not run ({reason}): transformers' own choice replaces it"
+        text = f"{name} needs a GPU, and its emulation does not run ({reason}): transformers' default replaces it"
         packing = " and rows hold one document: packing is not checked" if plan.layout == "packed" else ""
         return load_model(folder, dtype, "", plan.overrides, device), LoadedTrainer(own, (f"{text}{packing}",))
 

@@ -1,4 +1,4 @@
-"""Makes and loads the models: a small one of the job's architecture, or the user's own, in a precision."""
+"""Makes and loads the models: a small one of the job's architecture, or the user's own, in the requested precision."""
 
 import contextlib
 import json
@@ -55,14 +55,22 @@ def prepare_small(name: str, folder: Path, seed: int) -> int:
     if folder.name != "model":
         shutil.move(str(folder.parent / "model"), folder)
     _copy_own(name, folder)
-    _make_visible(folder, seed)
+    _make_visible(folder, seed, _is_tied(name, folder))
     return parameters
 
 
-def _make_visible(folder: Path, seed: int) -> None:
+def _is_tied(name: str, folder: Path) -> bool:
+    """Return whether the job's model, or its class by default, embeds tokens and predicts them by one matrix."""
+    source = files.find_model_folder(name).get("known")
+    config = read_config(str(source)) if source else type(read_config(folder))()
+    return bool(getattr(config, "tie_word_embeddings", False))
+
+
+def _make_visible(folder: Path, seed: int, is_tied: bool) -> None:
     """Change a small model so that an engine without one of its features computes something else.
 
     Newly made norms and biases are all ones or zeros, and new scores are far below the soft-caps of released models.
+    Small models are not tied; vLLM's classes of some architectures, such as gemma2, load no other.
     """
     from safetensors.torch import load_file, save_file
 
@@ -73,9 +81,12 @@ def _make_visible(folder: Path, seed: int) -> None:
         for name, tensor in tensors.items():
             if tensor.dim() == 1 and len(tensor) > 1 and bool((tensor == tensor[0]).all()):
                 tensors[name] = tensor + NORM_SPREAD * torch.randn(len(tensor), generator=generator)
+        if is_tied:
+            tensors.pop("lm_head.weight", None)
         save_file(tensors, path, metadata={"format": "pt"})
     config = json.loads(config_path.read_text())
     visible: dict[str, Any] = {name: cap for name, cap in VISIBLE_CAPS.items() if config.get(name)}
+    visible |= {"tie_word_embeddings": True} if is_tied else {}
     for name in ("rope_parameters", "rope_scaling"):
         table = config.get(name) or {}
         if table.get("rope_type", table.get("type")) in VISIBLE_ROPE:
@@ -119,7 +130,7 @@ def make_prompts(folder: Path, is_small: bool, seed: int) -> list[list[int]]:
 
 
 def materials_begin(folder: Path) -> int:
-    """Return the id of the made tokenizer's BOS token."""
+    """Return the id of the BOS token of the tokenizer that was made."""
     return int(read_config(folder).bos_token_id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from attncheck.agree.worker.models import GENERATION, Sample, gather, read_confi
 TEMPERATURES = math.log(8)  # the logarithm of the largest fitted temperature, and of the inverse of the smallest
 FITTED = 16  # steps of the search, each of which nearly halves that range
 GOLDEN = 0.618
-PADDED_TO = (64, 128, 256)  # engines pad the rows of an embedding to a multiple of these
+ROWS = (64, 128, 256)  # of an embedding: engines pad to a multiple of these, and kernels read as many at once
 
 
-def list_transforms(context: Context) -> list[Transform]:
+def list_transforms(context: Context, observed: Tensor) -> list[Transform]:
     """Return the possible transforms; the first is the right one: division by the sampling temperature."""
     temperature = context.rollout.temperature
 
@@ -30,11 +30,11 @@ def list_transforms(context: Context) -> list[Transform]:
     right = scale(temperature)
     transforms = [Transform("", "", "", right)]
     if temperature != 1.0:
-        remedy = "let the engine return processed log-probabilities (vLLM: logprobs_mode=processed_logprobs)"
+        remedy = "configure the engine to return processed log-probabilities (vLLM: logprobs_mode=processed_logprobs)"
         transforms += [
             Transform(
                 "raw-log-probabilities",
-                f"its log-probabilities are raw: the temperature of {temperature:g} is not applied",
+                f"its log-probabilities are raw: the temperature {temperature:g} is not applied",
                 remedy,
                 scale(1.0),
                 ("engine",),
@@ -42,7 +42,7 @@ def list_transforms(context: Context) -> list[Transform]:
             Transform(
                 "temperature-not-applied",
                 f"logits are not divided by the temperature of {temperature:g} that the rollout samples with",
-                "set the temperature to 1, or use a release that divides by it",
+                "set the temperature to 1, or use a release that applies it",
                 scale(1.0),
                 ("trainer",),
             ),
@@ -61,15 +61,24 @@ def list_transforms(context: Context) -> list[Transform]:
         ]
     transforms += _list_truncations(context)
     size = context.exact[0].shape[-1]
-    for extra in sorted({-size % multiple for multiple in PADDED_TO} - {0}):
+    for rows in sorted(
+        {size + change for multiple in ROWS for change in (-size % multiple, -(size % multiple))} - {0, size}
+    ):
+        text, remedy = (
+            f"{rows - size} rows that pad the vocabulary of {size} take",
+            "mask the padded rows of lm_head before",
+        )
+        if rows < size:
+            text, remedy = (
+                f"the last {size - rows} rows of the vocabulary of {size} take no",
+                "include every row of lm_head in",
+            )
         transforms.append(
             Transform(
-                "vocabulary-padding",
-                f"{extra} rows that pad the vocabulary of {size} take part in the softmax",
-                "mask the padded rows of lm_head before the softmax",
-                lambda logits, sample, extra=extra: gather(  # type: ignore[misc]
-                    torch.nn.functional.pad(logits, (0, extra)) / temperature, sample.response
-                ),
+                "vocabulary-padding" if rows > size else "vocabulary-cut",
+                f"{text} part in the softmax",
+                f"{remedy} the softmax",
+                lambda logits, sample, rows=rows: _normalise(logits / temperature, sample, rows),  # type: ignore[misc]
             )
         )
     for shift, text in ((1, "the token after it"), (-1, "the token before it")):
@@ -77,27 +86,11 @@ def list_transforms(context: Context) -> list[Transform]:
             Transform(
                 "one-token-off",
                 f"each token has the log-probability of {text}",
-                "align log-probabilities with the tokens that they are of",
+                "align each log-probability with its token",
                 lambda logits, sample, shift=shift: _shift(right(logits, sample), shift),  # type: ignore[misc]
             )
         )
-    end = read_config(context.folder).eos_token_id
-    ends = end if isinstance(end, list) else [end]
-    for place, text, is_masked in (
-        ("last", "the last token of each response", lambda place, sample: place == len(sample.response) - 1),
-        ("first", "the first token of each response", lambda place, sample: place == 0),
-        ("end", "each EOS token", lambda place, sample: sample.response[place] in ends),
-    ):
-        transforms.append(
-            Transform(
-                f"token-masked:{place}",
-                f"{text} has the log-probability 0: it is masked",
-                "let the mask of the response include every token that was sampled",
-                lambda logits, sample, is_masked=is_masked: right(logits, sample).masked_fill(  # type: ignore[misc]
-                    torch.tensor([is_masked(place, sample) for place in range(len(sample.response))]), 0.0
-                ),
-            )
-        )
+    transforms += _list_masks(context, observed, right)
     transforms.append(
         Transform(
             "softmax-in-bf16",
@@ -109,12 +102,70 @@ def list_transforms(context: Context) -> list[Transform]:
     return transforms
 
 
+def _normalise(logits: Tensor, sample: Sample, rows: int) -> Tensor:
+    """Return log p if only the first rows of the vocabulary are summed; rows beyond it are zero."""
+    own = logits.gather(-1, torch.tensor(sample.response)[:, None])[:, 0]
+    return own - torch.nn.functional.pad(logits, (0, rows - logits.shape[-1])).logsumexp(-1)
+
+
+def split(values: Tensor, samples: Sequence[Sample]) -> tuple[Tensor, ...]:
+    """Return the values of each sample's tokens."""
+    return torch.split(values, [len(sample.response) for sample in samples])
+
+
+def _list_masks(context: Context, observed: Tensor, right: Callable[[Tensor, Sample], Tensor]) -> list[Transform]:
+    """Return the mask that a side's values show, if some tokens have the log-probability 0: it is named by its rule."""
+    masks = {sample: own == 0 for sample, own in zip(context.samples, split(observed, context.samples), strict=True)}
+    masked = [(place, sample) for sample, mask in masks.items() for place in mask.nonzero()[:, 0].tolist()]
+    if not masked or len(masked) == len(observed):
+        return []
+    end = read_config(context.folder).eos_token_id
+    ends = end if isinstance(end, list) else [end]
+    longest, total = (min(place + size * len(sample.prompt) for place, sample in masked) for size in (0, 1))
+    rules: tuple[tuple[str, str, Callable[[int, Sample], bool]], ...] = (
+        ("last", "the last token of each response", lambda place, sample: place == len(sample.response) - 1),
+        ("first", "the first token of each response", lambda place, sample: place == 0),
+        ("end", "each EOS token", lambda place, sample: sample.response[place] in ends),
+        (
+            "row-cut",
+            f"what is beyond {total} tokens of a row",
+            lambda place, sample: len(sample.prompt) + place >= total,
+        ),
+        ("response-cut", f"what is beyond {longest} tokens of a response", lambda place, sample: place >= longest),
+    )
+    places = [(place, sample) for sample in context.samples for place in range(len(sample.response))]
+    fitting = [(name, text) for name, text, rule in rules if [own for own in places if rule(*own)] == masked]
+    name, text = fitting[0] if fitting else ("some", f"{len(masked)} of {len(places)} tokens")
+    return [
+        Transform(
+            f"token-masked:{name}",
+            f"{text} has the log-probability 0: it is masked",
+            "let the mask of the response include every token that was sampled",
+            lambda logits, sample: right(logits, sample).masked_fill(masks[sample], 0.0),
+        )
+    ]
+
+
+def fit_rows(context: Context, observed: Tensor, right: Transform) -> list[Transform]:
+    """Return the order of rows that fits a side's values best, if it is another one; longer rows end in zeros."""
+    exact = [right.apply(logits, sample) for logits, sample in zip(context.exact, context.samples, strict=True)]
+    fitted, moved = {}, 0
+    for place, own in enumerate(split(observed, context.samples)):
+        rows = [torch.nn.functional.pad(row[: len(own)], (0, max(0, len(own) - len(row)))) for row in exact]
+        best = min(range(len(rows)), key=lambda index: rms(own - rows[index]))
+        moved += best != place
+        fitted[context.samples[place]] = rows[best]
+    text = f"{moved} of {len(fitted)} rows have the log-probabilities of another row"
+    remedy = "restore the order of rows that batches by length or by load have changed"
+    return [Transform("rows-reordered", text, remedy, lambda logits, sample: fitted[sample])] if moved else []
+
+
 def _pick(scores: Tensor, sample: Sample) -> Tensor:
     return scores.gather(-1, torch.tensor(sample.response)[:, None])[:, 0].double()
 
 
 def _shift(values: Tensor, shift: int) -> Tensor:
-    """Return values moved by one place; what comes in from outside is not known: NaN."""
+    """Return values shifted by one position; the position without a value becomes NaN."""
     shifted = values.roll(-shift)
     shifted[-1 if shift > 0 else 0] = math.nan
     return shifted
@@ -136,7 +187,7 @@ def fit_temperature(context: Context, observed: Tensor) -> Transform:
     return Transform(
         "another-temperature",
         f"logits are divided by {divisor:.3g} instead of the temperature of {context.rollout.temperature:g}",
-        "divide the logits by the temperature that the rollout samples with",
+        "divide the logits by the rollout's sampling temperature",
         lambda logits, sample: gather(logits / divisor, sample.response),
     )
 
@@ -149,7 +200,7 @@ def _list_truncations(context: Context) -> list[Transform]:
         "truncated-distribution": ("the launch's sampling", "sample with top_p 1 and without top_k and min_p"),
         "sampling-defaults": (
             f"the model's {GENERATION}",
-            f"take the sampling fields out of {GENERATION}, or pass each of them in the launch",
+            f"remove the sampling fields from {GENERATION}, or set each of them in the launch",
         ),
     }
     path = Path(context.engine_folder or context.folder) / GENERATION

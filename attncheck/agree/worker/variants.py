@@ -17,8 +17,9 @@ from torch import Tensor
 
 from attncheck.agree.worker import scoring
 from attncheck.agree.worker.hypotheses import Context, Variant
-from attncheck.agree.worker.models import Sample, apply_override, read_config
+from attncheck.agree.worker.models import Sample, apply_override, gather, read_config, rms
 from attncheck.agree.worker.routes import score_shifted
+from attncheck.agree.worker.transforms import split
 from attncheck.agree.worker.weights import load_from, name_differences
 
 ENDINGS = range(1, 7)  # tokens of a generation prompt
@@ -31,10 +32,14 @@ FP8_MAX = 448.0  # the largest float8_e4m3fn
 QUANTISED_SHARE = 0.9  # that must be explained: scales and groups of engines vary
 TESTED_KEYS = 8  # keys of a large model that are tried: each takes long
 NO_SINK = -1e4  # an attention sink without weight
+CACHE_BLOCK = 16  # tokens of a block of vLLM's prefix cache
 
 
-def iter_variants(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
-    """Yield the possible variants of a side's model, the cheapest first; `off` marks samples that it gets wrong."""
+def iter_variants(context: Context, off: Sequence[bool], observed: Tensor) -> Iterator[Variant]:
+    """Yield the possible variants of a side's model, the cheapest first.
+
+    `off` marks the samples that it gets wrong, and `observed` are its log-probabilities.
+    """
     yield from _iter_folder_variants(context)
     yield from _iter_layouts(context)
     yield from _iter_inputs(context)
@@ -42,6 +47,9 @@ def iter_variants(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
     yield from _iter_truncations(context, off)
     yield from _iter_configurations(context)
     yield from _iter_weights(context)
+    yield from _iter_modules(context)
+    yield from _iter_orders(context)
+    yield from _iter_other_prompts(context, observed)
     yield from _iter_quantised(context)
 
 
@@ -90,8 +98,8 @@ def _iter_folder_variants(context: Context) -> Iterator[Variant]:
     if differences.keys or differences.weights:
         yield Variant(
             "other-model",
-            f"the engine's model is another one: {differences.summary}",
-            "let both load the same model",
+            f"the engine loads a different model: {differences.summary}",
+            "load the same model on both sides",
             lambda: context.score_other(folder=context.engine_folder),
             ("engine",),
         )
@@ -105,14 +113,14 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
     yield from _iter_masks(context)
     yield Variant(
         "not-causal",
-        "tokens attend to those after them: the mask is not causal",
+        "tokens attend to later tokens: the mask is not causal",
         "use causal attention",
         lambda: context.score_batches(_make_full),
     )
     yield Variant(
         "positions-shifted",
         "positions begin at 1 instead of 0",
-        "let each prompt's position_ids begin at 0",
+        "start each prompt's position_ids at 0",
         lambda: context.score_batches(lambda samples: _make_later(samples, [1] * len(samples))),
     )
     if layout == "left":
@@ -135,15 +143,15 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
         return
     yield Variant(
         "packed-documents-leak",
-        "documents of a packed row attend to those before them",
+        "documents of a packed row attend to earlier documents",
         "use an attention implementation that separates packed documents (flash_attention_2)",
         lambda: context.score_batches(_make_leaking),
         ("trainer",),
     )
     yield Variant(
         "packed-positions-run-on",
-        "positions of a packed row run on, and its documents attend to those before them",
-        "pass position_ids that begin again with each document",
+        "positions do not restart within a packed row, and documents attend to earlier documents",
+        "pass position_ids that restart with each document",
         lambda: context.score_batches(lambda samples: scoring.pack(samples, resets=False)),
         ("trainer",),
     )
@@ -167,13 +175,13 @@ def _iter_routes(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"routes-shifted:{name}",
             f"tokens are sent to the experts of other tokens: routes are shifted by {text}",
-            "align replayed routes with the tokens that they are of, after padding",
+            "align each replayed route with its token, after padding",
             compute,
         )
 
 
 def _iter_masks(context: Context) -> Iterator[Variant]:
-    """Yield masks that are made from the tokens: content that has the padding token's id is masked as well."""
+    """Yield masks built from token ids, which also mask content with the padding token's id."""
     token = read_config(context.folder).pad_token_id
     if not any(token in sample.tokens for sample in context.samples):
         return
@@ -188,7 +196,7 @@ def _iter_masks(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"mask-from-tokens:{'positions' if counts else 'no-positions'}",
             f"each token {token}, the padding token, is {text}: it occurs in prompts or responses",
-            "make the attention mask from lengths, not by comparing tokens with pad_token_id",
+            "build the attention mask from lengths, not by comparing tokens with pad_token_id",
             partial(context.score_batches, partial(make, counts=counts)),
         )
 
@@ -269,7 +277,7 @@ def _iter_inputs(context: Context) -> Iterator[Variant]:
 
 
 def _iter_shifts(context: Context) -> Iterator[Variant]:
-    """Yield logits of other places than those that predict the tokens."""
+    """Yield logits of neighbouring positions instead of those that predict the tokens."""
 
     def score_later() -> list[Tensor]:
         longer = [replace(own, response=(*own.response, own.response[-1])) for own in context.samples]
@@ -285,13 +293,13 @@ def _iter_shifts(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"logits-shifted:{place}",
             f"each token is looked up in the logits of the place {place} the one that predicts it",
-            "shift logits and tokens by one place against each other, once",
+            "shift labels against logits by one position, exactly once",
             compute,
         )
 
 
 def _iter_truncations(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
-    """Yield truncated prompts, if only prompts above some length are computed wrongly: which length is then known."""
+    """Yield truncated prompts, if only prompts above some length are wrong, which bounds the length of truncation."""
     lengths = [len(sample.prompt) for sample in context.samples]
     shortest = min((length for length, is_off in zip(lengths, off, strict=True) if is_off), default=0)
     kept = max((length for length, is_off in zip(lengths, off, strict=True) if not is_off), default=1)
@@ -312,10 +320,49 @@ def _iter_truncations(context: Context, off: Sequence[bool]) -> Iterator[Variant
 
             yield Variant(
                 f"prompt-truncated:{name}:{size}",
-                f"prompts are cut to their {text} {size} tokens",
+                f"prompts are truncated to their {text} {size} tokens",
                 "raise max_model_len or the prompt length, or drop prompts that are too long",
                 compute,
             )
+
+
+def _iter_other_prompts(context: Context, observed: Tensor) -> Iterator[Variant]:
+    """Yield prompts of other rows, whole or only their first block: each sample has the one that fits it best."""
+    if is_large(context):
+        return
+    values = split(observed, context.samples)
+
+    def measure(place: int, logits: Tensor) -> float:
+        return rms(values[place] - gather(logits / context.rollout.temperature, context.samples[place].response))
+
+    def compute(block: int | None) -> list[Tensor]:
+        best = list(context.exact)
+        for donor in dict.fromkeys(own.prompt for own in context.samples):
+            changed = [
+                own
+                if block and min(len(donor), len(own.prompt)) <= block
+                else replace(own, prompt=donor[:block] + rest)
+                for own in context.samples
+                for rest in [own.prompt[block:] if block else ()]
+            ]
+            best = [
+                min(pair, key=partial(measure, place))
+                for place, pair in enumerate(zip(best, context.score(samples=changed), strict=True))
+            ]
+        return best
+
+    yield Variant(
+        "prompts-mixed",
+        "responses follow the prompts of other rows",
+        "keep each response with its prompt (repeat prompts in the order in which the engine answers them)",
+        partial(compute, None),
+    )
+    yield Variant(
+        "prefix-of-another-prompt",
+        f"the first {CACHE_BLOCK} tokens of prompts are those of another prompt: a block of a prefix cache is reused",
+        "switch prefix caching off (vLLM: enable_prefix_caching=False), or correct the key of its blocks",
+        partial(compute, CACHE_BLOCK),
+    )
 
 
 def _iter_configurations(context: Context) -> Iterator[Variant]:
@@ -329,6 +376,10 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
         full = ["full_attention" if name == "sliding_attention" else name for name in types or ()]
         if types:
             changes.append(("window", f"the window of {window} tokens is not applied", "layer_types", full))
+            moved = [*types[1:], types[0]]
+            changes.append(
+                ("window", f"the window of {window} tokens is applied in other layers", "layer_types", moved)
+            )
         else:
             changes.append(("window", f"the window of {window} tokens is not applied", "sliding_window", None))
         changes += [
@@ -338,11 +389,10 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     for key, scale in (("query_pre_attn_scalar", head_dim), ("attention_multiplier", head_dim**-0.5)):
         if getattr(config, key, None):
-            changes.append(("softmax-scale", "attention scores are divided by the root of head_dim", key, scale))
+            changes.append(("softmax-scale", "attention scores are divided by the square root of head_dim", key, scale))
     layers = getattr(config, "num_hidden_layers", 1)
-    changes.append(("layers", "the last layer is left out", "num_hidden_layers", layers - 1))
-    is_large = next(context.model.parameters()).dtype != torch.float64
-    changes += islice(_iter_other_values(context.model, config), TESTED_KEYS if is_large else None)
+    changes.append(("layers", "the last layer is skipped", "num_hidden_layers", layers - 1))
+    changes += islice(_iter_other_values(context.model, config), TESTED_KEYS if is_large(context) else None)
     for name, message, key, value in changes:
         yield Variant(
             f"{name}:{key}={json.dumps(value)}",
@@ -353,11 +403,11 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
 
 
 def _list_rope_changes(config: Any) -> list[tuple[str, str, str, Any]]:
-    """Return other RoPE than a configuration's: its name, its text, the key and its value."""
+    """Return changes of a configuration's RoPE: the name, its text, the key and its value."""
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     if rope_type != "default":
-        return [("rope-scaling", f"RoPE is not scaled ({rope_type} is left out)", "rope_scaling", None)]
+        return [("rope-scaling", f"RoPE is not scaled ({rope_type} is ignored)", "rope_scaling", None)]
     base = parameters.get("rope_theta", getattr(config, "rope_theta", None))
     key = "rope_scaling" if hasattr(config, "rope_parameters") else "rope_theta"
     changes: list[tuple[str, str, str, Any]] = [
@@ -396,7 +446,7 @@ def _list_rope_changes(config: Any) -> list[tuple[str, str, str, Any]]:
 
 
 def _iter_other_values(model: Any, config: Any) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield the keys that the model's code reads, each left out or with its class's default; no shape changes."""
+    """Yield the keys that the model's code reads, each removed or with its class's default; no shape changes."""
     source = inspect.getsource(sys.modules[type(model).__module__])
     defaults = type(config)().to_dict()
     shapes = _list_shapes(config)
@@ -452,7 +502,7 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
 
             yield Variant(
                 f"parameters:{group}={value:g}",
-                "attention sinks are left out" if value == NO_SINK else f"the parameters {group} are {value:g}",
+                "attention sinks are ignored" if value == NO_SINK else f"the parameters {group} are {value:g}",
                 remedy,
                 partial(context.score, change=fill),
             )
@@ -467,7 +517,7 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"layers-shifted:{step}",
             f"each layer has the weights of the layer {text} it",
-            "correct the layers' numbers in the names of the parameters that are sent",
+            "correct the layer numbers in the names of the synchronised parameters",
             partial(context.score, change=move),
         )
     if not getattr(read_config(context.folder), "tie_word_embeddings", False):
@@ -485,6 +535,73 @@ def _name_group(name: str) -> str:
     if own == "bias":
         return own
     return re.sub(r"^[qk]_", "query_key_", f"{module}.{own}") if own == "weight" else own
+
+
+def _iter_modules(context: Context) -> Iterator[Variant]:
+    """Yield variants in which one kind of module adds nothing, or returns its input."""
+    kinds: dict[str, list[Any]] = {}
+    for name, module in context.model.named_modules():
+        inner = re.split(r"\.\d+\.", name, maxsplit=1)[1:]
+        if inner and not isinstance(module, torch.nn.Linear) and any(True for _ in module.parameters()):
+            kinds.setdefault(re.sub(r"\d+", "*", inner[0]), []).append(module)
+
+    def leave_out(module: Any, given: Any, output: Any) -> Any:
+        return torch.zeros_like(output) if torch.is_tensor(output) else (torch.zeros_like(output[0]), *output[1:])
+
+    def pass_on(module: Any, given: Any, output: Any) -> Any:
+        if not given or given[0].shape != output.shape:
+            raise ValueError("its output has another shape than its input")
+        return given[0]
+
+    def register(model: Any, modules: Sequence[Any], hook: Callable[..., Any]) -> list[Any]:
+        return [module.register_forward_hook(hook) for module in modules]
+
+    for kind, modules in kinds.items():
+        for hook, text in ((leave_out, "are left out"), (pass_on, "return their input")):
+            yield Variant(
+                f"modules:{kind}:{hook.__name__}",
+                f"the modules {kind} {text}",
+                f"use a release of the engine that computes {kind}, or let both sides leave it out",
+                partial(context.score, partial(register, modules=modules, hook=hook)),
+            )
+
+
+def _iter_orders(context: Context) -> Iterator[Variant]:
+    """Yield other orders of the rows of queries and keys: of heads, and of the pairs that RoPE rotates."""
+    config = read_config(context.folder)
+    heads, size = config.num_attention_heads, getattr(config, "head_dim", None) or 0
+    size = size or config.hidden_size // heads
+    shared = getattr(config, "num_key_value_heads", None) or heads
+    whole = list(range(size))
+
+    def change(model: Any, order: Sequence[int], inner: Sequence[int]) -> None:
+        for module in [own for own in model.modules() if hasattr(own, "q_proj") and hasattr(own, "k_proj")]:
+            for name in ("q_proj", "k_proj", "q_norm", "k_norm"):
+                for own in getattr(module, name, torch.nn.Identity()).parameters():
+                    parts = own.view(-1, size, *own.shape[1:])
+                    rows = order if len(parts) == heads and name[0] == "q" else range(len(parts))
+                    own.copy_(parts[list(rows)][:, inner].reshape(own.shape))
+            weight = module.o_proj.weight
+            weight.copy_(weight.view(len(weight), heads, size)[:, list(order)].reshape(weight.shape))
+
+    even = [*whole[::2], *whole[1::2]]
+    heads_order = sorted(range(heads), key=lambda head: (head % shared, head))
+    for name, text, order, inner in (
+        ("heads-shared", "query heads take turns in sharing a key head, instead of neighbours", heads_order, whole),
+        ("rope-pairs", "RoPE rotates neighbours instead of halves of head_dim", range(heads), even),
+        (
+            "rope-pairs",
+            "RoPE rotates halves of head_dim instead of neighbours",
+            range(heads),
+            [even.index(i) for i in whole],
+        ),
+    ):
+        yield Variant(
+            f"{name}:{text[:25]}",
+            text,
+            "write the rows of q_proj and k_proj in the order that the engine's class expects",
+            partial(context.score, partial(change, order=order, inner=inner)),
+        )
 
 
 def _iter_quantised(context: Context) -> Iterator[Variant]:
@@ -508,7 +625,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"fp8-cache:{name}",
             f"keys and values are kept in FP8 ({name})",
-            "let the engine keep its cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
+            "keep the engine's KV cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
             partial(context.score_cached, partial(Fp8Cache, dtype)),
             ("engine",),
             QUANTISED_SHARE,
@@ -538,11 +655,16 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
         yield Variant(
             f"weights-in-{name}",
             f"the weights of linear layers are quantised to {text}, one scale for each row",
-            "let the engine load unquantised weights, or correct for it (truncated importance sampling)",
+            "load unquantised weights in the engine, or correct for it (truncated importance sampling)",
             partial(context.score, change=quantise),
             ("engine",),
             QUANTISED_SHARE,
         )
+
+
+def is_large(context: Context) -> bool:
+    """Whether the model is too large for exact values in float64, and for many hypotheses."""
+    return bool(next(context.model.parameters()).dtype != torch.float64)
 
 
 def _round(tensor: Tensor, dtype: torch.dtype) -> Tensor:

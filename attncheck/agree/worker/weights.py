@@ -28,7 +28,7 @@ class Differences:
 
     @property
     def summary(self) -> str:
-        """Both in one line."""
+        """The differing keys and weights in one line."""
         texts = [f"{key} {other} instead of {own}" for key, own, other in self.keys]
         return "; ".join([*texts, *(text for _, text, _, _ in self.weights)])
 
@@ -58,13 +58,13 @@ def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[st
         "permuted": ("have the same values in another order", "write each row where the engine's class expects it"),
         "adapter": (
             "differ by a matrix of low rank",
-            "merge the LoRA adapter, with its scaling, before weights are sent to the engine",
+            "merge the LoRA adapter, with its scaling, before weights are synchronised with the engine",
         ),
         "padded": ("have more rows, which pad the vocabulary", "mask or remove the rows that pad the vocabulary"),
         "rounded": ("are rounded to 16 bits", "load and sync weights in the same dtype on both sides"),
         "zero": ("are zero", "sync these parameters"),
-        "renamed": ("are another parameter's", "correct the names of the parameters that are sent to the engine"),
-        "tied": ("are the input embedding", "send lm_head too, because the trainer does not tie it"),
+        "renamed": ("are another parameter's", "correct the names of the parameters synchronised with the engine"),
+        "tied": ("are the input embedding", "synchronise lm_head too, because the trainer does not tie it"),
         "missing": ("are missing", "write these parameters into the engine's checkpoint"),
         "stale": ("have other values", "synchronise these parameters after the trainer's step"),
     }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def installed() -> Installed:
-    """Return the version of eager, which is part of torch."""
+    """Return torch's version, because eager attention is part of torch."""
     return Installed()
 
 

@@ -54,7 +54,7 @@ def refuse(case: Case, device: Device, packed: bool) -> str:
         return reason
     major = device.compute_capability[0]
     if major > 12:
-        return f"{TITLE} stops at compute capability 12.x"
+        return f"{TITLE} supports compute capabilities up to 12.x"
     if case.sinks and major in (8, 12):
         return f"{TITLE} has no sinks on sm_{major}x"
     if case.backward and major == 8:

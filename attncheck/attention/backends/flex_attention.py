@@ -23,7 +23,7 @@ SHARED_MEMORY_ERRORS = ("out of resource", "NoValidChoicesError", "No valid trit
 
 
 def installed() -> Installed:
-    """Return the version of flex, which is part of torch."""
+    """Return torch's version, because flex_attention is part of torch."""
     return Installed()
 
 

@@ -66,7 +66,7 @@ def refuse_single_device(device: Device) -> str:
 
 def _refuse_kernels(case: Case, device: Device) -> str:
     if case.dtype == "float32":
-        return "takes 16-bit dtypes only (with float32 its own buffers alias, and gradients are wrong)"
+        return "takes 16-bit dtypes only (with float32 its buffers alias, and gradients are wrong)"
     if device.emulated:
         return ""
     if importlib.util.find_spec("flash_attn") is None:
@@ -80,7 +80,7 @@ def _refuse_shape(case: Case, sharding: Sharding, packed: bool) -> str:
     if case.padded:
         return "supports no padding; unpad first"
     if packed != (case.layout == "packed"):
-        return "takes packed rows only" if packed else "takes rows of one length, not packed documents"
+        return "takes packed rows only" if packed else "takes rows of equal length, not packed documents"
     if case.v_head_dim != case.head_dim:
         return "needs v with q's head_dim"
     if case.operands == "qkvpacked" and case.num_heads != case.num_kv_heads:

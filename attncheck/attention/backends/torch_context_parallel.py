@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def refuse_ring(case: Case, device: Device) -> str:
-    """Return why torch's ring, by its public interface or its templates, cannot run the case, or ""."""
+    """Return why torch's ring, through its public interface or its templates, cannot run the case, or ""."""
     return (
         ring_flash_attn.refuse_single_device(device)
         or _refuse_mask(case)
@@ -42,7 +42,7 @@ def _refuse_mask(case: Case) -> str:
 
 def _refuse_shape(case: Case) -> str:
     if case.operands != "split" or case.heads_k_stride:
-        return "takes q, k and v apart" if case.operands != "split" else "has no heads_k_stride"
+        return "takes separate q, k and v" if case.operands != "split" else "has no heads_k_stride"
     if case.seqlens_q != case.seqlens_k:
         return 'torch: "is_causal requires the same query and context sequence lengths"'
     return "knows no padding" if case.padded else ""

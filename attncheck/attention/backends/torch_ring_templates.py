@@ -24,7 +24,7 @@ MIN_TORCH = (2, 11)
 def refuse(case: Case, device: Device) -> str:
     """Return why the templates cannot run the case on `device`, or ""."""
     if device.kind != "cpu":
-        return "torch_context_parallel runs the same ring by its public interface on CUDA"
+        return "torch_context_parallel runs the same ring through its public interface on CUDA"
     if device.torch < MIN_TORCH:
         return "torch's templates are private; attncheck supports those of torch 2.11 and newer"
     return refuse_ring(case, device) or sdpa_flash.refuse(case, device)

@@ -35,7 +35,7 @@ def refuse_ulysses(case: Case, device: Device) -> str:
 def _refuse_heads(case: Case) -> str:
     n, heads, kv_heads = case.context_parallel_size, case.num_heads, case.num_kv_heads
     if heads % n:
-        return f"spreads heads across ranks: {heads} heads are not divisible by {n} ranks"
+        return f"distributes heads across ranks: {heads} heads are not divisible by {n} ranks"
     if kv_heads % n and n % kv_heads:
         return f"{kv_heads} kv heads are not divisible by {n} ranks, nor {n} ranks by them"
     return ""
@@ -43,7 +43,7 @@ def _refuse_heads(case: Case) -> str:
 
 def _refuse_shape(case: Case) -> str:
     if case.operands != "split" or case.heads_k_stride:
-        return "takes q, k and v apart" if case.operands != "split" else "has no heads_k_stride"
+        return "takes separate q, k and v" if case.operands != "split" else "has no heads_k_stride"
     if case.seqlens_q != case.seqlens_k:
         return "splits queries and keys the same way: seqlens_q and seqlens_k must be equal"
     if case.padded:

@@ -4,6 +4,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,8 +29,29 @@ def backward(inputs: Inputs, out: Tensor, leaves: tuple[Tensor, ...], lse: Tenso
     operators = (out.grad_fn.name(),) if out.grad_fn is not None else ()
     if not inputs.case.backward:
         return Outputs(out.detach(), _detach(lse), operators=operators)
-    dq, dk, dv, *dsinks = torch.autograd.grad(out, leaves, inputs.dout)
+    dq, dk, dv, *dsinks = compute_gradients(out, leaves, inputs.dout)
     return Outputs(out.detach(), _detach(lse), dq, dk, dv, dsinks[0] if dsinks else None, operators)
+
+
+class _Seed(torch.autograd.Function):
+    """A number, never written, whose gradient with respect to `out` is `dout`."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, dout: Tensor) -> Tensor:
+        ctx.dout = dout
+        return out.new_empty(())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.dout, None
+
+
+def compute_gradients(out: Tensor, leaves: tuple[Tensor, ...], dout: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of `leaves`, as `torch.autograd.grad(out, leaves, dout)` does.
+
+    That imports sympy to compare the shapes (torch 2.13, autograd/__init__.py): over a second in each worker.
+    """
+    return torch.autograd.grad(_Seed.apply(out, dout), leaves)
 
 
 def _detach(x: Tensor | None) -> Tensor | None:

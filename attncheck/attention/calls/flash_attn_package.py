@@ -30,5 +30,5 @@ def refuse(case: Case, device: Device) -> str:
         return "takes 16-bit dtypes only"
     is_aligned = case.causal or case.windowed or case.alibi
     if case.alignment == "top_left" and case.seqlens_q != case.seqlens_k and is_aligned:
-        return "aligns the causal mask and ALiBi bottom right since flash-attn 2.1"
+        return "aligns the causal mask and ALiBi to the bottom right since flash-attn 2.1"
     return ""

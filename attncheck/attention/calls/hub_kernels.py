@@ -28,7 +28,7 @@ def find_repository(repository: str) -> Installed:
     if importlib.util.find_spec("kernels") is None:
         return Installed(missing="kernels, which loads Hub kernels, is not installed")
     version, folder = newest_snapshot(repository)
-    return Installed(version=version) if folder else Installed(missing=f"no {repository} in the local Hub cache")
+    return Installed(version=version) if folder else Installed(missing=f"{repository} is not in the local Hub cache")
 
 
 def newest_snapshot(repository: str) -> tuple[str, Path | None]:
@@ -74,7 +74,7 @@ def load(repository: str) -> Any:
     """Return the kernel's module. Raises `Refused` if the cache has no build for this torch, CUDA and platform."""
     _, folder = newest_snapshot(repository)
     if folder is None:
-        raise Refused(f"no {repository} in the local Hub cache")
+        raise Refused(f"{repository} is not in the local Hub cache")
     with hub_offline():
         import kernels
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.calls import ring_package
-from attncheck.attention.calls.common import make_leaves
+from attncheck.attention.calls.common import compute_gradients, make_leaves
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.masks import hand_over
 
@@ -85,7 +85,7 @@ def _call_function(
     )
     if not case.backward:
         return out.detach(), lse.detach(), ()
-    return out.detach(), lse.detach(), _split_gradients(torch.autograd.grad(out, operands, inputs.dout), stack_dim)
+    return out.detach(), lse.detach(), _split_gradients(compute_gradients(out, operands, inputs.dout), stack_dim)
 
 
 def _split_gradients(gradients: tuple[Tensor, ...], stack_dim: int) -> tuple[Tensor, ...]:

@@ -74,7 +74,7 @@ def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, comp
 def _recompute_lse(
     inputs: Inputs, heads: list[Tensor], mask: Tensor | None, out: Tensor, compute_lse: LseFunction
 ) -> Tensor | None:
-    """Return LSE (batch, heads, seqlen_q) of a second forward, None if that fails or has other bits for out."""
+    """Return LSE (batch, heads, seqlen_q) of a second forward, None if that fails or returns different bits for out."""
     q, k, v = (x.detach() for x in heads)
     try:
         second_out, lse = compute_lse(inputs, q, k, v, mask)

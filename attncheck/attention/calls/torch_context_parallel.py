@@ -34,7 +34,7 @@ def run_context_parallel(inputs: Inputs, deterministic: bool) -> Outputs:
 
 
 def check_sharding(inputs: Inputs, positions: Tensor) -> None:
-    """Raise `ValueError` if torch assigned other tokens to this rank than `core.sharding` says."""
+    """Raise `ValueError` if torch assigned different tokens to this rank than `core.sharding` does."""
     if positions.tolist() != list(chain(*shard_ranges("zigzag", inputs.case, inputs.rank))):
         raise ValueError(
             f"this torch does not shard by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"

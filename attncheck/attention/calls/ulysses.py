@@ -1,4 +1,4 @@
-"""Runs Ulysses over a group: an all-to-all from tokens to heads, attention over whole rows, and the way back.
+"""Runs Ulysses over a group: an all-to-all from tokens to heads, attention over whole rows, and the reverse all-to-all.
 
 Outside the all-to-alls, rank r of n has tokens r·S/n … of all heads; between them, it has heads r·H/n … of all tokens.
 The gradient of each all-to-all is the other one. LSE is not returned, because it remains split by heads.
@@ -41,7 +41,7 @@ def scatter_tokens(x: Tensor, group: Any) -> Tensor:
 
 
 def _all_to_all(send_buffer: Tensor, group: Any) -> Tensor:
-    """Return what each rank sent to this one, in the order of ranks; `send_buffer[r]` goes to rank r."""
+    """Return the data that each rank sent to this one, in the order of ranks; `send_buffer[r]` goes to rank r."""
     received = torch.empty_like(send_buffer)
     dist.all_to_all_single(received, send_buffer, group=group)
     return received

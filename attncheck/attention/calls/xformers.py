@@ -28,11 +28,11 @@ def refuse(case: Case) -> str:
     masked = case.causal or case.windowed
     if case.windowed and not case.causal:
         if case.layout != "dense" or left == UNBOUNDED or right == UNBOUNDED:
-            return "xformers has windows around a query for dense cases only, and closed on both sides"
+            return "xformers supports windows around a query only for dense cases, and only if both sides are bounded"
     elif left != UNBOUNDED and _has_unequal_lengths(case) and case.alignment == "top_left":
-        return "xformers has windows of unequal lengths aligned bottom right only"
+        return "xformers aligns windows of unequal lengths only to the bottom right"
     if masked and case.alignment == "bottom_right" and any(k < q for q, k in zip(case.seqlens_q, case.seqlens_k)):
-        return "xformers needs at least as many keys as queries if the mask is aligned bottom right"
+        return "xformers needs at least as many keys as queries if the mask is aligned to the bottom right"
     if case.alibi and (case.layout != "dense" or case.dropout):
         return "xformers takes ALiBi as a bias of dense cases only"
     return ""
@@ -131,7 +131,7 @@ def build_alibi_bias(inputs: Inputs) -> Tensor:
 def _recompute_lse(
     inputs: Inputs, operator: Any, heads: list[Tensor], kwargs: dict[str, Any], out: Tensor
 ) -> Tensor | None:
-    """Return LSE (batch, heads, seqlen_q) of a second forward call, None if that returns other bits for out."""
+    """Return LSE (batch, heads, seqlen_q) of a second forward call, None if that returns different bits for out."""
     from xformers.ops import fmha
 
     detached = [x.detach() for x in heads]

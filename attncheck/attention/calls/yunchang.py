@@ -27,7 +27,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
         softcap=case.softcap,
         deterministic=deterministic,
     )
-    return replace(backward(inputs, out, leaves), operators=())  # the autograd node is the all-to-all's
+    return replace(backward(inputs, out, leaves), operators=())  # the autograd node belongs to the all-to-all
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Describes what the errors of a failing run have in common: places along each axis of a tensor, and what is there.
+"""Describes what the errors of a failing run have in common: their positions along each axis, and their values.
 
 Along heads, elements, batch rows and tokens the errors are compared with sets that a kernel's author has names for. All
 that fit form one line, with what the results are in these places: zero, or a factor times what they should be.
@@ -31,7 +31,7 @@ SHORT_DOCUMENT = 4  # a document with at most this many tokens and no error may 
 def describe_patterns(
     outputs: Outputs, reference: Reference, tensors: tuple[str, ...], sharding: Sharding | None = None
 ) -> tuple[str, ...]:
-    """Return at most six lines about what the errors of the over-budget `tensors` have in common.
+    """Return at most six lines on what the errors of the over-budget `tensors` have in common.
 
     `sharding` is the distribution of tokens across ranks, if several computed the case.
     """
@@ -72,7 +72,7 @@ def _lse_patterns(got: Tensor, reference: Reference) -> Iterator[str]:
 
 
 def _lse_places(got: Tensor, reference: Reference) -> Iterator[str]:
-    """Yield where an LSE is wrong, if out and the gradients, which are more informative, are right."""
+    """Yield where an LSE is wrong, if out and the gradients, which say more, are right."""
     assert reference.judged is not None
     error = (select_rows("lse", got, reference).to(reference.lse.dtype) - reference.lse).abs().transpose(1, 2)
     rows = torch.where(reference.judged[:, :, None], error, 0.0).nan_to_num(HUGE, HUGE, 0.0) / LSE_BUDGET
@@ -92,7 +92,7 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
         return
     if not bool((rows > WRONG_ROW_Z).any()):
         return
-    wrong_rows = rows > 0.5 * BUDGETS[case.dtype].z_row  # more than correct kernels make: the other rows are clean
+    wrong_rows = rows > 0.5 * BUDGETS[case.dtype].z_row  # correct kernels stay below: the other rows are clean
     if sharding is not None:
         yield from _wrong_ranks(name, wrong_rows, reference, sharding)
     for dim, noun in ((2, "head"), (0, "batch row")):
@@ -113,7 +113,7 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
 
 
 def _describe_content(got: Tensor, want: Tensor, case: Case) -> Iterator[str]:
-    """Yield what results are if they are zero, or a multiple of what they should be."""
+    """Yield a description of results that are zero, or a multiple of the right ones."""
     got = got.to(want.dtype)
     if not bool(got.any()):
         yield "zero"
@@ -125,7 +125,7 @@ def _describe_content(got: Tensor, want: Tensor, case: Case) -> Iterator[str]:
 
 
 def _name_factor(factor: float, case: Case) -> Iterator[str]:
-    """Yield what a factor is, unless it is a power of two, which may be anything."""
+    """Yield the meaning of a factor, unless it is a power of two, which has many possible causes."""
     usual, scale = case.head_dim**-0.5, case.softmax_scale
     numbers = {"the softmax scale": scale, "1/sqrt(head_dim)": usual, "the bases' log2(e)": math.log2(math.e)}
     numbers |= {"1/sqrt(head_dim) for the scale": usual / scale, "the bases' ln(2)": math.log(2.0)}
@@ -136,7 +136,7 @@ def _name_factor(factor: float, case: Case) -> Iterator[str]:
 
 
 def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator[str]:
-    """Yield a line naming the heads, or batch rows, that hold another one's result."""
+    """Yield a line naming the heads or batch rows that contain another one's result."""
     count = got.shape[dim]
     if not 1 < count <= MAX_SWAPPED:
         return
@@ -144,13 +144,14 @@ def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator
         torch.nn.functional.normalize(x.float().transpose(0, dim).reshape(count, -1), dim=-1) for x in (got, want)
     )
     best, holder = (got_rows @ want_rows.T).max(-1)
-    pairs = [(i, int(holder[i])) for i in range(count) if int(holder[i]) != i and float(best[i]) > 0.98]
+    own = (want_rows * want_rows[holder]).sum(-1)  # nearly equal results cannot be distinguished
+    pairs = [(i, int(holder[i])) for i in range(count) if float(best[i]) > 0.98 and float(own[i]) < 0.9]
     if pairs:
         yield "; ".join(f"{noun} {i} holds {noun} {other}'s result" for i, other in pairs[:3])
 
 
 def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
-    """Yield the wrong heads, unless their own sinks or slopes may be why errors show in these only."""
+    """Yield the wrong heads, unless their own sinks or slopes may explain why errors show only in these."""
     heads, count = _clearly_wrong(rows.amax((0, 1))), rows.shape[2]
     levels = len(SINK_LEVELS)
     are_alike = min(len(heads), count - len(heads)) >= levels and heads == list(range(count - len(heads), count))

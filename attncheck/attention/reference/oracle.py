@@ -31,6 +31,9 @@ FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
 CHUNK_SCORES = {"cpu": 1 << 17, "cuda": 1 << 24}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
 
 
+ExactChunks = dict[tuple[int, ...], tuple[ExactChunk, Tensor, Tensor]]  # with LSE and D, by batch row and first query
+
+
 @dataclass
 class Reference:
     """The exact results of a case and their rounding noise; rows of q outside the sample are zero and not `judged`."""
@@ -72,14 +75,19 @@ def compute_reference(
     return add_sum_roundings(compute_unrounded_reference(inputs, noise, rounded_bias), inputs.device, roundings)
 
 
-def compute_unrounded_reference(inputs: Inputs, noise: Noise = "fused", rounded_bias: bool = False) -> Reference:
-    """Return the exact results with variances in `sigma`, without those that `add_sum_roundings` adds."""
+def compute_unrounded_reference(
+    inputs: Inputs, noise: Noise = "fused", rounded_bias: bool = False, kept: ExactChunks | None = None
+) -> Reference:
+    """Return the exact results with variances in `sigma`, without those that `add_sum_roundings` adds.
+
+    Exact chunks are looked up in `kept`, and stored there for the noise of another class.
+    """
     case = inputs.case
     model = rounding_model(case, inputs.device, noise, rounded_bias)
     wide = wide_dtype(inputs.device, case.dtype)
     result = _allocate_reference(inputs, wide)
     for segment_run in _group_equal_segments(case, CHUNK_SCORES[torch.device(inputs.device).type]):
-        _add_documents(inputs, segment_run, model, result, wide)
+        _add_documents(inputs, segment_run, model, result, wide, kept)
     result.rounds_alike = model.rounded_bias and case.alibi  # the bias rounds equal distances equally
     return result
 
@@ -124,7 +132,12 @@ def _group_equal_segments(case: Case, chunk_scores: int) -> Iterator[list[Segmen
 
 
 def _add_documents(
-    inputs: Inputs, segment_run: list[Segment], model: RoundingModel, result: Reference, wide: torch.dtype
+    inputs: Inputs,
+    segment_run: list[Segment],
+    model: RoundingModel,
+    result: Reference,
+    wide: torch.dtype,
+    kept: ExactChunks | None,
 ) -> None:
     """Add one document, or the same rows of several sequences, to `result`, in chunks."""
     case, first = inputs.case, segment_run[0]
@@ -141,7 +154,7 @@ def _add_documents(
         if begin >= end:
             continue
         chunk = _Chunk(inputs, model, batches, rows + first.q_start, rows, result_rows, begin, end, seqlen_q, seqlen_k)
-        chunk.accumulate(k, v, sums, result)
+        chunk.accumulate(k, v, sums, result, kept)
     result.dk[batches, keys] += sums.dk.transpose(1, 2)
     result.dv[batches, keys] += sums.dv.transpose(1, 2)
     result.sigma["dk"][batches, keys] += sums.var_dk.transpose(1, 2)
@@ -195,10 +208,16 @@ class _Chunk:
     seqlen_q: int
     seqlen_k: int
 
-    def accumulate(self, document_k: Tensor, document_v: Tensor, sums: _KeyGradients, result: Reference) -> None:
+    def accumulate(
+        self, document_k: Tensor, document_v: Tensor, sums: _KeyGradients, result: Reference, kept: ExactChunks | None
+    ) -> None:
         """Add this chunk's part to `sums` and `result`."""
         span = slice(self.begin, self.end)
-        exact, lse, delta = self._compute_exact(document_k[..., span], document_v[:, :, span])
+        key = (self.batches.start, int(self.result_rows[0])) if kept is not None else ()
+        found = kept.get(key) if kept is not None else None
+        exact, lse, delta = found or self._compute_exact(document_k[..., span], document_v[:, :, span])
+        if kept is not None:
+            kept[key] = exact, lse, delta
         sums.dk[:, :, span] += torch.matmul(exact.ds.mT, exact.q).mul_(exact.scale)
         sums.dv[:, :, span] += torch.matmul(exact.p.mT, exact.dout)
         variances = Variances(self.model, exact)

@@ -89,6 +89,11 @@ class ExactChunk:
     tanh: Tensor | None = None  # tanh of the product over the soft-cap
     ds_capped: Tensor | None = None  # dS before the soft-cap's derivative
 
+    @functools.cached_property
+    def squares(self) -> tuple[Tensor, ...]:
+        """The squares of q, k (keys first), v, dout, P and dS in float32, which every class of noise needs."""
+        return tuple(x.float().square() for x in (self.q, self.k.mT, self.v, self.dout, self.p, self.ds))
+
 
 class Variances:
     """The variances of one chunk's rounding errors; names as in the module's docstring."""
@@ -98,10 +103,8 @@ class Variances:
         self.model, self.scale = model, exact.scale
         self.k, self.v = exact.k.float(), exact.v.float()
         self.out, self.dq = exact.out.float(), exact.dq.float()
-        self.q2, self.k2 = exact.q.float().square(), self.k.square().mT
-        self.v2, self.dout2 = self.v.square(), exact.dout.float().square()
+        self.q2, self.k2, self.v2, self.dout2, self.p2, self.ds2 = exact.squares
         self.p = exact.p.float()
-        self.p2, self.ds2 = self.p.square(), exact.ds.float().square()
         self.visible = exact.visible.float()
         self.tile_count = max(1.0, self.p.shape[-1] / SUMMED_TILE)
         self.logit_variance = self._logit_variance(exact)

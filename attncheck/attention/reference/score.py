@@ -81,7 +81,7 @@ def _measure_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor 
     return {
         "nonfinite": nonfinite,
         "count": count * want.shape[2] * want.shape[3],
-        "squares": (error / sigma).square().sum(dtype=torch.float64),
+        "squares": (error / sigma).square().sum(-1).sum(dtype=torch.float64),
         "z_row": rows.max(),
         "worst_row": rows.argmax(),
         "max_abs": error.abs().max(),
@@ -102,13 +102,17 @@ def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor, rounds_alike: bo
     round alike, it is the sum over them instead. Noise in the scores also flattens the weights, which shrinks a result
     by about the square of its relative noise: that share is added.
     """
-    size = want.square().sum((0, 1, 3), dtype=torch.float64)
+    size = _sum_by_head(want.square())
     inverse = torch.where(size > 0.0, size.reciprocal(), 0.0)
     spread = (sigma * want.abs()).sum(3)
     spread = spread.sum((0, 1)) if rounds_alike else spread.square().sum((0, 1)).sqrt()
-    shrunk = (sigma * (want != 0.0)).square().sum((0, 1, 3), dtype=torch.float64)  # unjudged rows are 0
-    slope = (error * want).sum((0, 1, 3), dtype=torch.float64) * inverse
-    return {"slope": slope, "slope_sigma": (spread + shrunk) * inverse}
+    shrunk = _sum_by_head((sigma * (want != 0.0)).square())  # unjudged rows are 0
+    return {"slope": _sum_by_head(error * want) * inverse, "slope_sigma": (spread + shrunk) * inverse}
+
+
+def _sum_by_head(x: Tensor) -> Tensor:
+    """Return the sums of `(batch, rows, heads, d)` over all but heads, in float64; a row is summed in its own dtype."""
+    return x.sum(3).sum((0, 1), dtype=torch.float64)
 
 
 def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Reference) -> Score:
@@ -157,14 +161,14 @@ def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> Tensor:
     case = reference.case
     nonfinite = ~torch.isfinite(got)
     if name != "out":
-        return nonfinite.sum()
+        return nonfinite.count_nonzero()
     if case.padded:
         for s in iter_segments(case):
             nonfinite[s.batch, : s.q_start] = False
             nonfinite[s.batch, s.q_stop :] = False
     if reference.rows is None and reference.judged is not None:
         nonfinite &= reference.judged[:, :, None, None]
-    return nonfinite.sum()
+    return nonfinite.count_nonzero()
 
 
 def _locate_row(name: str, index: int, reference: Reference) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
+from attncheck.attention.calls.common import compute_gradients
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.reference.structured_common import (
     BackendCall,
@@ -25,6 +26,8 @@ from attncheck.attention.reference.structured_common import (
 )
 from attncheck.core.cases import Case, iter_segments
 
+MAX_Z, MIN_VARIANCE = 7.0, 9.0  # of the number kept of a key, or by a query
+MEDIAN_CHI_SQUARE = 0.455  # one degree of freedom
 DROPOUT_STEP = 1.0 / 256.0
 # As a share of a gradient's norm. An eager kernel in bfloat16 has 7e-3; a gradient without its mask is off by sqrt(p /
 # (1 - p)).
@@ -83,15 +86,19 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
     total = float(visible.sum()) * kept.shape[0] * kept.shape[1]
     share = float(kept.sum()) / total
     chance = math.sqrt(case.dropout * (1.0 - case.dropout) / total)
+    outliers = list(_list_outliers(kept, visible, 1.0 - case.dropout))
     if not abs(share - (1.0 - case.dropout)) < 6.0 * chance + DROPOUT_STEP:
-        return [f"dropout {case.dropout:g} keeps {share:.4g} of the weights, not {1.0 - case.dropout:g}"], []
-    violations, warnings = [], []
+        return [f"dropout {case.dropout:g} keeps {share:.4g} of the weights, not {1.0 - case.dropout:g}", *outliers], []
+    violations: list[str] = []
+    warnings: list[str] = []
     mean_weight = float(weights[kept].double().mean())
     if not abs(mean_weight / kept_weight - 1.0) < 0.01:
         violations.append(
             f"the weights that dropout {case.dropout:g} keeps are multiplied by {mean_weight:.4g}, "
             f"not {kept_weight:.4g}"
         )
+    if outliers:
+        return violations + outliers, warnings
     # With independent keys, the number kept in a row, a column, or at one position in all heads has a binomial
     # variance.
     for name, dims in (("rows", (3,)), ("columns", (2,)), ("heads", (1,)), ("batch rows", (0,))):
@@ -115,6 +122,22 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
     return violations, warnings
 
 
+def _list_outliers(kept: Tensor, visible: Tensor, share: float) -> Iterator[str]:
+    """Yield the key, and the query, whose share of kept weights differs most from the others', if none may by chance.
+
+    Draws that weights share widen all of these shares, which is judged elsewhere.
+    """
+    for name, dims in (("key", (0, 1, 2)), ("query", (0, 1, 3))):
+        size = visible.double().expand(kept.shape).sum(dims)
+        shares = kept.sum(dims) / size.clamp_min(1.0)
+        variance = share * (1.0 - share) * size
+        z2 = ((shares - share) * size).square() / variance.clamp_min(MIN_VARIANCE)
+        judged = z2[variance >= MIN_VARIANCE]
+        if judged.numel() and float(judged.max()) > MAX_Z**2 * max(1.0, float(judged.median()) / MEDIAN_CHI_SQUARE):
+            worst = int(torch.where(variance >= MIN_VARIANCE, z2, 0.0).argmax())
+            yield f"dropout keeps {float(shares[worst]):.3g} of the weights of {name} {worst}, not {share:.3g}"
+
+
 def _name_copies(kept: Tensor, dim: int, name: str) -> Iterator[str]:
     """Yield the first two heads, or batch rows, that drop the same keys."""
     if dim > 1:
@@ -134,7 +157,7 @@ def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor) -> Iterat
     scores = torch.matmul(q, k.repeat_interleave(group, 1).transpose(2, 3)) * case.softmax_scale
     p = torch.softmax(scores.masked_fill(~masks.build_mask(case, inputs.device), -math.inf), -1)
     out = torch.matmul(p * kept / (1.0 - case.dropout), v.repeat_interleave(group, 1)).transpose(1, 2)
-    gradients = torch.autograd.grad(out, leaves, inputs.dout.double()) if case.backward else ()
+    gradients = compute_gradients(out, tuple(leaves), inputs.dout.double()) if case.backward else ()
     for name, want in zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients)):
         got = getattr(outputs, name)
         if got is None:

@@ -21,7 +21,7 @@ from attncheck.core.cases import Case, Segment, visible_bounds
 
 
 def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Multiply the keys of the second half: rows that attend to none of them must keep every bit."""
+    """Multiply the keys of the second half; rows that attend to none of them must keep every bit."""
     inputs = make_inputs(case, device)
     split = prefix_split(case)
     k, v = inputs.k.clone(), inputs.v.clone()
@@ -48,7 +48,7 @@ def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
 
 
 def find_state(inputs: Inputs, before: Outputs, call: BackendCall) -> tuple[str, ...]:
-    """Return what changes when the same call is repeated, twice: then the edit is not the cause."""
+    """Return what changes if the same call is repeated twice, because then the edit is not the cause."""
     case, all_keys = inputs.case, torch.ones(inputs.k.shape[:2], dtype=torch.bool, device=inputs.device)
     why = "when the same call is made again: it keeps state or reads unwritten memory"
     for after in (call(inputs) for _ in range(2)):
@@ -78,7 +78,7 @@ def probe_poison(case: Case, device: str, call: BackendCall) -> ProbeResult:
         return ProbeResult(before, leaks)
     finite = _find_all_leaks(case, inputs, before, (kv_poison_factor(case), q_poison_factor(case)), call)
     return ProbeResult(
-        before, finite, () if finite else tuple(f"{leak} by NaN, but by no finite value" for leak in leaks)
+        before, finite, () if finite else tuple(f"{leak} by NaN, but not by finite values" for leak in leaks)
     )
 
 
@@ -138,7 +138,7 @@ def _list_changes(
 
 
 def _is_nearly_equal(before: Tensor, after: Tensor, dtype: str) -> bool:
-    """Return whether two gradients differ by at most what a different order of summation explains."""
+    """Return whether a different order of summation can explain the difference of two gradients."""
     unit = {"bfloat16": 2.0**-6, "float16": 2.0**-9, "float32": 2.0**-16}[dtype]
     largest = float(before.float().abs().max())
     return (

@@ -108,8 +108,8 @@ def _head_violations(
         wrong = ~((got - sums).abs() <= 0.25 + sums / 64)
         for key, head in _first_of_each_head(wrong):
             yield (
-                f"dv of kv head {head} gathers {float(got[key, head]):.4g} from its group of query heads, "
-                f"not {float(sums[head]):.4g}"
+                f"dv of kv head {head}, key {first_key + key} gathers {float(got[key, head]):.4g} "
+                f"from its group of query heads, not {float(sums[head]):.4g}"
             )
 
 

@@ -33,7 +33,7 @@ Target = Annotated[
     typer.Argument(
         metavar="MODEL|LAUNCH",
         show_default=False,
-        help="Compare for this model's architecture, scaled down, or for this launch of reinforcement learning. "
+        help="Compare on a scaled-down model of this architecture, or on this RL launch. "
         "Default: the command after --.",
     ),
 ]
@@ -43,7 +43,7 @@ EngineOption = Annotated[
         TRAIN,
         "--engine",
         metavar="ENGINE",
-        help=f"Let this engine generate: {', '.join(ENGINES)}. Default: the launch's own if installed, otherwise "
+        help=f"Generate with this engine: {', '.join(ENGINES)}. Default: the launch's own if installed, otherwise "
         "transformers.",
     ),
 ]
@@ -53,7 +53,7 @@ EngineModel = Annotated[
         TRAIN,
         "--engine-model",
         metavar="FOLDER",
-        help="Let the engine load this folder or cached model, such as an export. Default: the trainer's model.",
+        help="Load this folder or cached model, such as an export, in the engine. Default: the trainer's model.",
     ),
 ]
 FullModel = Annotated[

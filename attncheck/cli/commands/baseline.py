@@ -66,7 +66,7 @@ def baseline(
     if code == Interrupted.exit_code:
         raise Interrupted(f"interrupted; {path} was not written")
     if code != CLEAN:
-        raise Unanswered(f"{path} was not written: a check gave no answer, so its findings are unknown")
+        raise Unanswered(f"{path} was not written: a check gave no result, so its findings are unknown")
     change = record_baseline(report, path, today())
     count = f"{change.entries} finding{'s' * (change.entries != 1)}"
     print_message(f"{path}: {count}, {change.new} of them new; {change.gone} removed")

@@ -57,7 +57,7 @@ Sweep = Annotated[
         RANKS,
         "--sweep",
         metavar="WHAT",
-        help="Time a range of this, with --ring-size: heads-k-stride or seqlen. Default: no range.",
+        help="With --ring-size: time a range of heads-k-stride or seqlen. Default: no range.",
         autocompletion=complete_from(SWEEPS),
     ),
 ]
@@ -67,7 +67,7 @@ Predict = Annotated[
         RANKS,
         "--predict",
         help=(
-            "With --ring-size: time blocks on one device and predict the ring from them; --seqlen is then that of the "
+            "With --ring-size: time blocks on one device and predict the ring from them; --seqlen then counts the "
             "whole row. Default: time the ring itself."
         ),
     ),
@@ -152,7 +152,7 @@ def bench(
     if sweep is not None:
         check_choice("--sweep", sweep, SWEEPS)
     if min_efficiency == 0:
-        raise BadUsage("--min-efficiency 0 is not more than 0")
+        raise BadUsage("--min-efficiency must be above 0")
     dtype = parse_dtypes([shape.dtype])[0] if shape.dtype is not None else None
     if ring is None:
         require_ring(
@@ -232,7 +232,7 @@ def read_published_shape(request: Request, model: str | None, uses_gpu: bool) ->
     shape = published_shape()
     given = [f"--{name.removeprefix('num_').replace('_', '-')}" for name in shape if getattr(request, name) is not None]
     if model is not None or given or request.packed or request.window or request.batch:
-        raise BadUsage("--published takes the published shape: leave MODEL and the options of shapes out")
+        raise BadUsage("--published uses the published shape: remove MODEL and the shape options")
     if not uses_gpu:
         raise Unanswered("no GPU here, and speeds are published for GPUs only")
     return replace(request, **shape)
@@ -247,7 +247,7 @@ def read_prediction_request(
     min_efficiency: float | None,
     uses_gpu: bool,
 ) -> PredictionRequest | None:
-    """Return the request of --predict, None without it. Raises `BadUsage` for options that do not fit together."""
+    """Return the request of --predict, None without it. Raises `BadUsage` for incompatible options."""
     if not predict:
         for name, value in {"--link": link, "--gpus-per-node": gpus_per_node}.items():
             if value is not None:
@@ -270,7 +270,7 @@ def read_prediction_request(
 
 @contextlib.contextmanager
 def offer_prediction(ring_size: int) -> Iterator[None]:
-    """Add to the error about missing GPUs what can be done without them."""
+    """Add the commands that work without GPUs to the error about missing GPUs."""
     try:
         yield
     except Unanswered as error:

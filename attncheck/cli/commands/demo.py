@@ -50,7 +50,7 @@ def list_steps(has_trl: bool) -> tuple[Step, ...]:
     parity = "parity --suite quick --backend eager --backend sdpa_flash --budget 90"
     return (
         Step("examine this environment", "doctor --output json=doctor.json"),
-        Step("read a launch that would train wrongly", lint),
+        Step("lint a launch that would train wrongly", lint),
         Step(
             "run that launch, scaled down, as written and corrected",
             "smoke train.sh --output json=smoke.json",
@@ -83,11 +83,11 @@ def demo(context: typer.Context, folder: Folder = "attncheck-demo") -> None:
     unanswered = [step.line for number, step in enumerate(steps, 1) if not _show_step(run, number, step, snapshot)]
     kept = " ".join(f"{name}.json" for name in REPORTS if os.path.exists(f"{name}.json"))
     line = f"report {kept} --format html"
-    _print_heading(f"{len(steps) + 1}: write these reports as one page", f"{line} > report.html")
+    _print_heading(f"{len(steps) + 1}: combine these reports into one page", f"{line} > report.html")
     with open("report.html", "w", encoding="utf-8") as page, contextlib.redirect_stdout(page):
         unanswered += [line] * (_run_command(run, line) not in (CLEAN, FOUND))
     for line in unanswered:
-        print(f"\nThis step got no answer: attncheck {line}")
+        print(f"\nThis step gave no result: attncheck {line}")
     print(NEXT_STEPS.format(folder=folder), end="", flush=True)
     sys.exit(UNANSWERED if unanswered else CLEAN)
 
@@ -107,7 +107,7 @@ def _write_inputs(folder: Path) -> None:
 
 
 def _show_step(run: Any, number: int, step: Step, snapshot: "Snapshot") -> bool:
-    """Run one step, or print why it is skipped. Return False if it got no answer."""
+    """Run one step, or print why it is skipped. Return False if it gave no result."""
     _print_heading(f"{number}: {step.title}", step.line)
     missing = [name for name in step.needs if not snapshot.has(name)]
     if missing:

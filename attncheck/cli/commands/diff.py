@@ -65,7 +65,7 @@ def diff(
     if len(paths) + len(interpreters) != 2:
         raise BadUsage(
             f"diff compares two sides, and {len(paths) + len(interpreters)} were named: "
-            "`attncheck diff a.json b.json`, or --python PATH in the place of a file"
+            "`attncheck diff a.json b.json`, or --python PATH instead of a file"
         )
     if paths == ["-", "-"]:
         raise BadUsage("only one side can be standard input")

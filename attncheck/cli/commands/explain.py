@@ -23,7 +23,7 @@ def explain(code: Code) -> None:
     """Print a rule's page: what it checks, why it matters, what to do."""
     from attncheck.doctor import engine
 
-    write_text(engine.render_rule_page(code))
+    write_text(engine.render_rule_page(code), "text")
 
 
 COMMAND = Command(explain, ABOUT, 20, examples=("explain ATN140", "explain ATN444"))

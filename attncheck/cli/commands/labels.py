@@ -51,7 +51,7 @@ RunSubstitutions = Annotated[
     option(
         TRAIN,
         "--run-substitutions",
-        help="Let LAUNCH run the commands in its options and exports, $(…). Default: no.",
+        help="Allow LAUNCH to run the commands $(…) in its options and exports. Default: no.",
     ),
 ]
 

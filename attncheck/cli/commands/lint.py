@@ -43,7 +43,7 @@ Framework = Annotated[
         EXAMINE,
         "--framework",
         metavar="NAME",
-        help="Read only launches of this framework. Default: whichever is recognised.",
+        help="Read only launches of this framework. Default: all known frameworks.",
         autocompletion=complete_frameworks,
     ),
 ]

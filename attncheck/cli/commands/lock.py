@@ -80,11 +80,11 @@ def lock(
     from attncheck.stacks.lock.make import make_lock
 
     if not file or file == "-":
-        raise BadUsage("a lock is a file of a project: name one, or none for " + LOCK_FILE)
+        raise BadUsage("a lock is a project file: name one, or omit it to use " + LOCK_FILE)
     policy = resolve_policy(output, rules, timeout=timeout)
     engine.check_codes((*policy.select, *policy.ignore))
     if not check and (output != OutputOptions() or rules != RuleOptions()):
-        raise BadUsage("options of the report belong to `attncheck lock --check`; the lock itself is JSON")
+        raise BadUsage("report options apply to `attncheck lock --check`; the lock itself is JSON")
     writer = make_report_writer(output)
     locked = load_lock(file) if check else None
     reports = tuple(read_report(path) for path in report or ())

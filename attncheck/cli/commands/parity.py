@@ -179,7 +179,7 @@ def parity(
     if last_failed:
         request = replace(request, only=memory.read())
         if not request.only:
-            print_message("attncheck: --last-failed found no recorded failure, so every case runs")
+            print_message("attncheck: --last-failed found no recorded failure, so all cases run")
     if coverage:
         if not list_cases or model or ring is not None:
             raise BadUsage("--coverage needs --list and a suite of one device")

@@ -16,8 +16,7 @@ Document = Annotated[
     typer.Argument(
         metavar="DOCUMENT",
         show_default=False,
-        help="Print the schema of this document: report, which `--format json` writes, or policy, which attncheck.toml "
-        "is. Default: report.",
+        help="Print the schema of this document: report (`--format json`) or policy (attncheck.toml). Default: report.",
         autocompletion=complete_from(DOCUMENTS),
     ),
 ]

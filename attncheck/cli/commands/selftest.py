@@ -69,4 +69,4 @@ def selftest(
     sys.exit(result.exit_code)
 
 
-COMMAND = Command(selftest, ABOUT, 19, examples=("selftest --list", "selftest --inject ATN140"))
+COMMAND = Command(selftest, ABOUT, 19, examples=("selftest --list", "selftest --inject ATN102"))

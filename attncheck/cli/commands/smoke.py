@@ -80,7 +80,7 @@ TrustRemoteCode = Annotated[
     option(
         TRAIN,
         "--trust-remote-code",
-        help="Let a rehearsed LAUNCH that sets trust_remote_code run its model's own code. Default: no.",
+        help="Allow a rehearsed LAUNCH that sets trust_remote_code to run its model's own code. Default: no.",
     ),
 ]
 RunSubstitutions = Annotated[
@@ -88,7 +88,7 @@ RunSubstitutions = Annotated[
     option(
         TRAIN,
         "--run-substitutions",
-        help="Let a rehearsed LAUNCH run the commands in its options and exports, $(…). Default: no.",
+        help="Allow a rehearsed LAUNCH to run the commands $(…) in its options and exports. Default: no.",
     ),
 ]
 Only = Annotated[
@@ -211,10 +211,10 @@ def choose_model(name: str) -> str:
     if "/" not in name or os.path.exists(name) or not isinstance(read_model(name), Unreadable):
         return name
     if not REPOSITORY.fullmatch(name):
-        raise Unanswered(f"there is no folder {name}; to train a shape: attncheck smoke llama")
+        raise Unanswered(f"folder {name} does not exist; to train a small model: attncheck smoke llama")
     download = f"hf download {name} config.json"
     if not (shape := find_shape(name)):
-        raise Unanswered(f"{name} is not cached: {download}; or train a shape: attncheck smoke llama")
+        raise Unanswered(f"{name} is not cached: {download}; or train a small model: attncheck smoke llama")
     print_message(f"attncheck: {name} is not cached: training a small {shape} instead ({download})")
     return shape
 

@@ -51,7 +51,7 @@ Words = Annotated[
     typer.Argument(
         metavar="REQUIREMENT… [MODEL]",
         show_default=False,
-        help="Judge these releases, each NAME==VERSION or a wheel file, and for this model.",
+        help="Judge these releases, each NAME==VERSION or a wheel file; add a model to judge them for it.",
     ),
 ]
 Try = Annotated[
@@ -81,7 +81,7 @@ FindLinks = Annotated[
         EXAMINE,
         "--find-links",
         metavar="FOLDER",
-        help="Use wheels from this folder, and none from an index. Repeat for several. Default: the index, for --try.",
+        help="Use only wheels from this folder, not from an index. Repeat for several. Default: the index, with --try.",
     ),
 ]
 Budget = Annotated[

@@ -17,7 +17,7 @@ class BadUsage(AttncheckError):
 
 
 class Unanswered(AttncheckError):
-    """The question could not be answered: no interpreter, a required GPU is missing, a deadline passed."""
+    """The question could not be answered: an interpreter or a required GPU is missing, or a deadline passed."""
 
     exit_code = UNANSWERED
 

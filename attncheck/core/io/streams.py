@@ -59,7 +59,7 @@ def fit_text(text: str, encoding: str | None = "utf-8", syntax: Syntax = "text")
 
 
 def replace_signs(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace characters that an encoding lacks: our own signs readably, other characters by escapes.
+    """Replace characters that an encoding lacks: our own symbols by readable ones, other characters by escapes.
 
     This is an error handler of `codecs`, called READABLE. Two names that differ only in such a character stay
     different.
@@ -78,6 +78,7 @@ def replace_signs(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 READABLE = "attncheck.readable"
+printed_messages: list[str] = []
 codecs.register_error(READABLE, replace_signs)
 
 
@@ -88,6 +89,7 @@ def break_workflow_commands(text: str, syntax: Syntax = "text") -> str:
 
 def print_message(text: str) -> None:
     """Print a message, which may contain text from elsewhere, as one line on standard error."""
+    printed_messages.append(text)
     if sys.stderr is not None:
         print(fit_text(show_line_ends(clean_text(text)), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
 

@@ -20,19 +20,19 @@ INVISIBLE = re.compile(
 
 
 def show_control_characters(text: str) -> str:
-    """Return `text` with every control or invisible character escaped; tabs and line ends stay."""
+    """Return `text` with every control or invisible character escaped; tabs and line breaks stay."""
     if text.isascii() and text.isprintable():
         return text
     return INVISIBLE.sub(_escape, text) if INVISIBLE.search(text) else text
 
 
 def show_on_one_line(text: str) -> str:
-    """Return `text` with line ends escaped too: for a cell, a name or a one-line message."""
+    """Return `text` with line breaks escaped too: for a cell, a name or a one-line message."""
     return show_line_ends(show_control_characters(text))
 
 
 def show_line_ends(text: str) -> str:
-    """Return `text` with its line ends written as escapes."""
+    """Return `text` with its line breaks written as escapes."""
     return text.replace("\r\n", "\\n").replace("\n", "\\n") if "\n" in text else text
 
 

@@ -41,7 +41,7 @@ class Cause:
     side: Side
     name: str  # "temperature-not-applied"
     text: str
-    explained: float
+    explained: float  # 0 if the two sides' tokens are not the same, so that their values cannot be compared
     remedy: str = ""
     closes: bool = True  # whether the remaining difference is within the limit
     sets: bool = False  # whether the remedy changes settings of the launch
@@ -85,7 +85,7 @@ class AgreedModel:
     reason: str = ""
 
     def find_distance(self, of: Literal["both", "engine", "trainer"]) -> Distance | None:
-        """Return the distance between the two sides, or of one from itself; None if it was not measured."""
+        """Return the distance between the two sides, or between two runs of one side; None if it was not measured."""
         return next((distance for distance in self.distances if distance.of == of), None)
 
     @property
@@ -95,9 +95,11 @@ class AgreedModel:
 
     @property
     def differs(self) -> bool:
-        """Whether the two sides differ by more than rounding and the floor explain."""
+        """Whether the two sides differ by more than rounding and the noise floor explain, or have other tokens."""
         distance = self.distance
-        return distance is not None and not (distance.rms <= self.limit and abs(distance.bias) <= self.bias_limit)
+        if distance is None or self.causes:
+            return distance is not None
+        return not (distance.rms <= self.limit and abs(distance.bias) <= self.bias_limit)
 
     @property
     def bias_limit(self) -> float:

@@ -53,7 +53,7 @@ class DiffSection(Section):
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What probes could not do; where they failed, agreement of the sides proves nothing."""
+        """What probes could not do; if they failed, agreement of the sides proves nothing."""
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
 

@@ -15,7 +15,7 @@ Outcome = Literal["clean", "found", "unanswered", "left out", "not linted"]
 
 @dataclass(frozen=True)
 class Stage:
-    """One check of a gate: its outcome, its duration, and in one line why, if it gave no answer."""
+    """One check of a gate: its outcome, its duration, and in one line why it gave no result, if so."""
 
     check: Check
     outcome: Outcome
@@ -35,7 +35,7 @@ class GateSection(Section):
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """The checks that gave no answer."""
+        """The checks that gave no result."""
         open_stages = [stage for stage in self.stages if stage.outcome in ("unanswered", "left out")]
         return tuple(OpenQuestion(stage.check, stage.outcome, stage.reason) for stage in open_stages)
 

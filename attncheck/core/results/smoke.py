@@ -39,7 +39,7 @@ class Measure:
 
     @property
     def beyond(self) -> bool:
-        """Whether the value is wrong; a value that is not a number is."""
+        """Whether the value is wrong; NaN counts as wrong."""
         return not self.value <= self.limit
 
 

@@ -72,7 +72,7 @@ class Timing:
 
     @property
     def reproducible(self) -> bool:
-        """Whether its bits are reproducible: none changed, and its backward needs no further switch."""
+        """Whether its bits are reproducible: none changed, and its backward needs no additional switch."""
         held = self.outcome == "ok" and self.repeats > 1 and not self.varied
         return held and (self.mode == "deterministic" or not self.deterministic_switch or self.passes == "forward")
 
@@ -113,7 +113,7 @@ class PublishedShare:
         shape = f"{mask}, {a.seqlen} tokens, {a.num_heads}:{a.num_kv_heads} heads, head_dim {a.head_dim}"
         measured = f", measured at {self.seqlen} tokens" * (self.seqlen != a.seqlen)
         return (
-            f"{self.backend}, {PASSES_TITLES[self.passes]}{measured}: {self.share:.0%} of the best published for "
+            f"{self.backend}, {PASSES_TITLES[self.passes]}{measured}: {self.share:.0%} of the best published speed for "
             f"{a.gpu} ({a.kernel}, {shape}: about {a.tflops:.0f} TFLOP/s; {a.source})"
         )
 

@@ -58,7 +58,7 @@ class UpgradeSection(Section):
 
     @property
     def device(self) -> MeasuredOn:
-        """Only whether the trial was interrupted; its measurements are in its findings."""
+        """The device records only whether the trial was interrupted; its measurements are in its findings."""
         return MeasuredOn(interrupted=self.interrupted)
 
     @property

@@ -20,14 +20,14 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.workers.child import Child, wait_for_children
 
 PACKAGE = "attncheck_experiments"
-PROGRAMS = ("main", "zero", "frameworks")
+PROGRAMS = ("main", "zero", "frameworks", "liger", "ranks")
 EXPERIMENTS = {
-    "gradients": ("gradients", "dividing a batch", ""),
-    "keys": ("batches", "the keys of a batch", ""),
-    "accumulation": ("accumulations", "accumulating under ZeRO", "deepspeed"),
-}  # name: field, title, the package that it needs besides
+    "trainers": ("dividing a batch, the keys of a batch", ""),
+    "deepspeed": ("accumulating under ZeRO", "deepspeed"),
+}  # name: title, the additional package that it needs
 NEEDED = ("torch", "transformers", "accelerate")
 SECONDS = 240.0  # for all experiments: the first import of torch can take a minute on a cold disk
+NO_ANSWER = "no answer in time"  # of ranks that were stopped; not cached
 MAX_BYTES = 1 << 20
 
 
@@ -41,7 +41,7 @@ def add_experiments(
     path = _kept_path(snapshot)
     kept = _read_kept(path)
     if kept is None:
-        report_progress(f"running micro-experiments: {', '.join(title for _, title, _ in EXPERIMENTS.values())}")
+        report_progress(f"running micro-experiments: {', '.join(title for title, _ in EXPERIMENTS.values())}")
         kept = _run(python or sys.executable, snapshot)
         if not kept.lost:
             _keep(path, kept)
@@ -59,16 +59,18 @@ def _run(python: str, snapshot: Snapshot) -> Experiments:
     deadline, sources = time.monotonic() + SECONDS, read_sources()
     measured: dict[str, object] = {}
     lost = []
-    for name, (field, title, package) in EXPERIMENTS.items():  # one after another, because each imports torch
+    for name, (title, package) in EXPERIMENTS.items():  # one after another, because each imports torch
         if package and not snapshot.lists(package):
             continue
         message = {"package": PACKAGE, "sources": sources, "call": name, "request": {}}
         result = wait_for_children([Child(python, name, message)], deadline)[name]
-        answer = result.answer if isinstance(result.answer, dict) else {}
-        measured[field] = answer.get("measurements", [])
-        if "measurements" not in answer:
+        if isinstance(result.answer, dict) and "too_old" not in result.answer:
+            measured.update(result.answer)
+        else:
             lost.append(f"{title}: {result.describe_failure()}")
-    return codec.read(Experiments, {**measured, "lost": lost})
+    experiments = codec.read(Experiments, {**measured, "lost": lost})
+    late = [item for item in experiments.gradients if item.error == NO_ANSWER]
+    return replace(experiments, lost=(*lost, *(f"{item.division}: {item.error}" for item in late)))
 
 
 def read_sources() -> dict[str, str]:

@@ -16,7 +16,7 @@ from attncheck.doctor.fixes.install import install_packages, set_attn_implementa
 from attncheck.doctor.fixes.model import change_transformers, disable_ring_attention, use_other_attention
 from attncheck.doctor.fixes.torch import (
     TRITON_DISTRIBUTIONS,
-    choose_companion_version,
+    install_companion,
     reinstall_from_own_index,
     reinstall_torch,
     required_triton,
@@ -28,10 +28,10 @@ __all__ = [
     "avoid_flash_attn",
     "build_flash_attn",
     "change_transformers",
-    "choose_companion_version",
     "disable_ring_attention",
     "find_published_wheel",
     "flash_attn_fixes",
+    "install_companion",
     "install_flash_attn_package",
     "install_packages",
     "max_compile_jobs",

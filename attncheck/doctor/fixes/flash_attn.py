@@ -65,8 +65,8 @@ def avoid_flash_attn(snapshot: Snapshot) -> tuple[Fix, ...]:
 def install_flash_attn_package(snapshot: Snapshot) -> tuple[Fix, ...]:
     """Return the command that installs flash-attn, for jobs that cannot run without the package."""
     if isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value) and not snapshot.visible_devices():
-        text = f"a machine with a GPU, and a CUDA build of torch (here: {snapshot.torch.value.version})"
-        return (Fix("flash-attn cannot be built or run here", "advice", text),)
+        reason = f"with torch {snapshot.torch.value.version} and no GPU, flash-attn can neither be built nor run"
+        return (Fix(f"use a machine with a GPU, and a CUDA build of torch: {reason}", "advice", ""),)
     commands = tuple(fix for fix in flash_attn_fixes(snapshot) if fix.kind == "command")
     options = ("--no-build-isolation", "--no-deps")
     requirement = f"flash-attn=={choose_source_version(snapshot)}"

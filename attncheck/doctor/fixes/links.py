@@ -48,7 +48,7 @@ def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> 
     if needed := requirements.resolve_transformers(snapshot, bound) if bound else ():
         yield install_packages(snapshot, *needed, title=title)
     elif bound:
-        yield Fix(f"{title}, which an installed package excludes", "manual", f"transformers{bound}")
+        yield Fix(f"{title} (but an installed package excludes it)", "manual", f"transformers{bound}")
 
 
 def _name_successor(link: UnresolvedName) -> str:

@@ -163,6 +163,23 @@ def choose_companion_version(name: str, torch: Version) -> str:
     return torch.base_version if name == "torchaudio" and torch.release < (2, 11) else ""
 
 
+def install_companion(snapshot: Snapshot, name: str, torch: Version) -> Fix:
+    """Return the install of the torchvision, torchaudio or xformers made for `torch`, from the index torch came from.
+
+    The same release built for another torch (for CUDA next to a torch for CPUs) is replaced.
+    """
+    local = torch.local or ""
+    index = ("--index-url", f"{INDEX_URL}/{local}") if local.startswith(("cu", "cpu", "rocm")) else ()
+    version = choose_companion_version(name, torch)
+    if not version:
+        title = f"let the installer choose a {name} for this torch"
+        return install.install_packages(snapshot, name, f"torch=={torch}", options=("--upgrade", *index), title=title)
+    installed = snapshot.version(name)
+    is_same = isinstance(installed, Known) and installed.value.public == version
+    over = ("--force-reinstall",) if is_same else ()
+    return install.install_packages(snapshot, f"{name}=={version}", options=(*over, "--no-deps", *index))
+
+
 def _companion_requirements(snapshot: Snapshot, torch: Version, tag: str) -> list[str]:
     """Return the requirements of torch's compiled companions, such as torchvision, in the CUDA build `tag`."""
     companions = []

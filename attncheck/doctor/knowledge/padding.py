@@ -7,7 +7,7 @@ boundary is the first release read that contains the change; 4.53.0 to 4.53.3 we
 
 from packaging.version import Version
 
-# masking_utils.find_packed_sequence_indices: since this release sdpa, eager and flex keep packed documents apart, if no
+# masking_utils.find_packed_sequence_indices: since this release sdpa, eager and flex separate packed documents, if no
 # attention mask and no KV cache is given.
 PACKED_WITHOUT_FLASH = "4.53.1"
 # Since this release masks are cast to bool, so document numbers in the attention mask (LLaMA-Factory's neat packing)

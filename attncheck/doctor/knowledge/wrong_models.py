@@ -44,7 +44,7 @@ class WrongModel:
 WRONG_MODELS: tuple[WrongModel, ...] = (
     WrongModel(
         ("doge",), ("sdpa",), "any", "4.54.0", "5.18.0",
-        "its attention is not causal: sdpa gets only the dynamic mask, and no causal mask",
+        "its attention is not causal: sdpa gets the dynamic mask, but no causal mask",
         "models/doge/modeling_doge.py: DogeModel.forward, DogeAttention.prepare_dynamic_mask",
         ("eager",), r"create_causal_mask\((?!.*allow_is_causal_skip)",
     ),

@@ -36,7 +36,7 @@ def collect_snapshot(
     requirements: bool = False,
     keeps_imports: bool = False,
 ) -> Snapshot:
-    """Return what `lanes` observe in the environment of the interpreter `python` (None: the one that runs attncheck).
+    """Return the facts that `lanes` collect in the environment of `python` (None: the interpreter of attncheck).
 
     `documents` maps the names of a model's files to their text, if they were already read. `seconds` is the deadline of
     one import, `selection` the reason this interpreter is examined. `packages` are folders whose packages take
@@ -122,6 +122,9 @@ def _collect_document(
         if keeps_imports and "import" in lanes:
             kept_file = keeping.find_kept_file(str(static.pop("stamps")), request, interpreter)
         kept = keeping.read_kept(kept_file)
+        gpus = keeping.count_gpus(kept)
+        if gpus and _run_driver_kernels(interpreter, request, seconds) != gpus:
+            kept = {}  # a GPU has failed since
         children = [Child(interpreter, call, bundle.build_message(call, request)) for call in calls if call not in kept]
         if python is None:
             from attncheck.doctor.probes.payload import main
@@ -140,6 +143,13 @@ def _collect_document(
     if not kept:
         keeping.keep(kept_file, results)
     return _join_lanes(static, {**results, **kept})
+
+
+def _run_driver_kernels(interpreter: str, request: dict[str, object], seconds: float) -> object:
+    """Return on how many GPUs the driver runs a kernel now, None if one fails."""
+    child = Child(interpreter, "driver", bundle.build_message("driver", request))
+    answer = wait_for_children([child], time.monotonic() + seconds)["driver"].answer
+    return answer.get("kernels") if isinstance(answer, dict) else None
 
 
 def _join_lanes(static: dict[str, Any], results: dict[str, ChildResult]) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def _select(program: str, selected_by: str, passed_over: Sequence[str] = ()) -> 
 
 
 def is_own(program: str) -> bool:
-    """Return whether a program is the interpreter that runs attncheck, perhaps under another name in its folder."""
+    """Return whether a program is the interpreter that runs attncheck, possibly under another name in its folder."""
     if not sys.executable or os.path.realpath(program) != os.path.realpath(sys.executable):
         return False
     return os.path.realpath(os.path.dirname(program)) == os.path.realpath(os.path.dirname(sys.executable))

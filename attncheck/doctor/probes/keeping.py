@@ -1,9 +1,9 @@
 """Keeps the import lane's answers for `doctor --deep`, under a digest of everything that an import can depend on.
 
 That is every module of every installed distribution with its folders (path, size and time), start-up files, the
-environment variables, the system's libraries, this machine since its boot, and attncheck's own probe. A machine with a
-GPU keeps nothing, because its driver and devices may change at any time; nor is anything kept of an import that hung or
-died, which may have been the machine's fault.
+environment variables, the system's libraries, this machine since its boot with NVIDIA's driver and GPUs, and
+attncheck's own probe. Nothing is kept of an import that hung or died, or of a kernel that failed, because that may have
+been the machine's fault. A GPU may fail at any time: before kept answers are used, the driver runs a kernel on each.
 """
 
 from __future__ import annotations
@@ -22,22 +22,29 @@ from attncheck.workers.child import ChildResult
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LIBRARIES = ("/etc/ld.so.cache", "/etc/ld.so.conf")  # of the system: installing one updates the first
-GPU_NODES = ("nvidia", "dxg", "kfd")
+OTHER_GPU_NODES = ("dxg", "kfd")  # of WSL and AMD: their drivers are not described
+NVIDIA = Path("/proc/driver/nvidia")
 VARYING = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "TERM", "WINDOWID"})
 CALLS = ("imports", "confirm")
 MAX_BYTES = 8 << 20
 
 
 def describe_machine() -> list[str]:
-    """Return what distinguishes this machine since its boot from others that share a home: its GPU device files."""
+    """Return what distinguishes this machine, its driver and its GPUs since its boot; nothing if that is unknown."""
+    nodes = os.listdir("/dev")
+    has_nvidia = any(name.startswith("nvidia") for name in nodes)
+    if any(name.startswith(OTHER_GPU_NODES) for name in nodes) or (has_nvidia and not NVIDIA.is_dir()):
+        return []
     boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else os.uname().nodename
-    return [boot, *sorted(name for name in os.listdir("/dev") if name.startswith(GPU_NODES))]
+    paths = sorted(NVIDIA.rglob("*")) if has_nvidia else []  # MIG instances are folders there
+    texts = (path.read_text(errors="replace") for path in paths if path.name in ("version", "information"))
+    return [boot, *sorted(name for name in nodes if name.startswith("nvidia")), *map(str, paths), *texts]
 
 
 def find_kept_file(stamps: str, request: Mapping[str, object], interpreter: str) -> Path | None:
-    """Return the file of the answers for what `stamps` digests, None if nothing may be kept."""
+    """Return the file that caches the answers for these `stamps`, None if nothing may be kept."""
     folder, machine = cache_folder(os.environ), describe_machine()
-    if folder is None or len(machine) > 1:
+    if folder is None or not machine:
         return None
     environ = sorted((name, value) for name, value in os.environ.items() if name not in VARYING)
     libraries = [_stamp(path) for path in LIBRARIES]
@@ -47,7 +54,7 @@ def find_kept_file(stamps: str, request: Mapping[str, object], interpreter: str)
 
 
 def read_kept(path: Path | None) -> dict[str, ChildResult]:
-    """Return the kept answers by call, nothing if there are none."""
+    """Return the kept answers by call; empty if there are none."""
     with contextlib.suppress(OSError, ValueError):
         if path is not None:
             with path.open("rb") as stream:
@@ -64,8 +71,22 @@ def keep(path: Path | None, results: Mapping[str, ChildResult]) -> None:
             replace_private_file(path, json.dumps(answers))
 
 
+def count_gpus(results: Mapping[str, ChildResult]) -> int:
+    """Return on how many GPUs torch ran a kernel, according to the answers about imports."""
+    answer = results["imports"].answer if "imports" in results else {}
+    return len(_list_kernels(answer)) if isinstance(answer, dict) else 0
+
+
+def _list_kernels(answer: Mapping[str, Any]) -> list[object]:
+    """Return how the kernel on each GPU ended."""
+    answers = (item for name, item in answer.get("answers", {}).items() if name.startswith("gpu "))
+    return [end for item in answers for end in item.get("known", {"devices": {0: item}})["devices"].values()]
+
+
 def _is_settled(answer: object) -> bool:
     if not isinstance(answer, dict) or answer.get("lost"):
+        return False
+    if any(end != {"known": "ok"} for end in _list_kernels(answer)):
         return False
     outcomes = answer["imports"]["known"] if "imports" in answer else answer.get("outcomes", [])
     return all(outcome["outcome"] in ("ok", "raised", "skipped") for outcome in outcomes)

@@ -43,7 +43,7 @@ def require_import(snapshot: Snapshot, package: str) -> None:
 
 
 def need_torch(snapshot: Snapshot) -> Torch:
-    """Return what is known about torch. Raises `MissingFact` if it is not installed."""
+    """Return the facts about torch. Raises `MissingFact` if it is not installed."""
     if not isinstance(snapshot.torch, Known):
         raise hidden_by("torch")
     return snapshot.torch.value

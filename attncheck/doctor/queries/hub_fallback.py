@@ -67,7 +67,7 @@ def find_hub_fallback(snapshot: Snapshot) -> HubKernel | None:
 
 
 def find_redirect(snapshot: Snapshot, model: Model, implementation: str) -> str:
-    """Return what transformers runs instead of a flash attention that the model's class does not list; "" if nothing.
+    """Return the kernel that replaces a flash attention which the model's class does not list; "" if none does.
 
     The installed class decides if it was queried, otherwise the table of releases.
     """

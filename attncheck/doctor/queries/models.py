@@ -1,4 +1,4 @@
-"""Queries for rules about a model: which implementations its class accepts, and what rules out ring attention."""
+"""Queries for rules about a model: the implementations that its class accepts, and whether it allows ring attention."""
 
 from packaging.version import Version
 

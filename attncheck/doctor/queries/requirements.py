@@ -1,4 +1,4 @@
-"""What the installed distributions require of one another: Requires-Dist for the examined interpreter."""
+"""The requirements of the installed distributions on one another: Requires-Dist for the examined interpreter."""
 
 import re
 from collections.abc import Iterator, Sequence

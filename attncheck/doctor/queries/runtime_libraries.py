@@ -1,4 +1,4 @@
-"""Finds compiled files that need a newer libstdc++ or libgcc than Python loads here, and a copy that would do."""
+"""Finds compiled files that need a newer libstdc++ or libgcc than Python loads here, and a copy that is new enough."""
 
 import re
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ def _with_requirement(snapshot: Snapshot, name: str, specifier: str, with_depend
 
 
 def _choose_version(name: str, specifier: str, present: Distribution | None) -> str:
-    """Return the version that an installer would keep or choose; "" if only an index can tell."""
+    """Return the version that an installer would keep or choose; "" if only a package index decides."""
     allowed = SpecifierSet(specifier)
     if present is not None and present.version:
         from packaging.version import InvalidVersion, Version

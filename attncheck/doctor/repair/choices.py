@@ -29,7 +29,7 @@ class Way:
 
     @cached_property
     def demands(self) -> tuple[tuple[str, str], ...]:
-        """What must hold afterwards: (package, specifier), (package, `REMOVED`) or ("$" + variable, value)."""
+        """The conditions to hold afterwards: (package, specifier), (package, `REMOVED`) or ("$" + variable, value)."""
         return tuple(demand for fix in self.fixes for demand in list_demands(fix))
 
     @property
@@ -180,9 +180,9 @@ def _describe_conflict(snapshot: Snapshot, way: Way, kept: list[Way]) -> str:
     label = name.lstrip("$")
     codes = ", ".join(dict.fromkeys(finding.code for finding in others))
     reason = (
-        "the more severe finding goes first"
+        "the more severe finding takes precedence"
         if any(finding.severity != way.finding.severity for finding in others)
-        else "the one that comes first goes first"
+        else "the earlier finding takes precedence"
     )
     wants = "its removal" if wanted == REMOVED else f"{label}{wanted}" if not name.startswith("$") else wanted
     return f"{way.finding.code} needs {wants}, which {codes} excludes: {reason}"

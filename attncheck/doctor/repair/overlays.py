@@ -1,4 +1,4 @@
-"""A temporary folder with packages and their requirements that the environment lacks, and what is observed with it."""
+"""A temporary folder with packages and the requirements that the environment lacks, and the facts seen with it."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,8 @@ def collect_beside(
     report_progress: Callable[[str], None],
     requirements: bool = True,
 ) -> Snapshot:
-    """Return what the lanes observe with the packages of `folder`; the machine and the launch are those of `before`.
+    """Return the facts that the lanes collect with the packages of `folder`; the machine and the launch are those of
+    `before`.
 
     With `requirements`, the requirements of every package are read, not only those of the attention stack.
     """

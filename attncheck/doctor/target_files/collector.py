@@ -1,4 +1,4 @@
-"""Collects what files say about packages, for every interpreter that the environment may have, and what they share."""
+"""Collects the packages that files name, for every interpreter that the environment may have."""
 
 import os
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ MACHINES = ("x86_64", "aarch64")
 
 @dataclass(frozen=True)
 class PackageList:
-    """What files say about packages; a package that is not listed is neither present nor missing."""
+    """The packages that files name; a package that is not listed is neither present nor missing."""
 
     versions: dict[str, str] = field(default_factory=dict)  # distribution -> its only possible version
     allowed: dict[str, str] = field(default_factory=dict)  # distribution -> its allowed versions: ">=4.51,<5"
@@ -47,7 +47,7 @@ class Entry:
 
 
 class Collector:
-    """What was read so far; a requirement is added once for each line that states it."""
+    """The requirements read so far, one for each line that states it."""
 
     def __init__(self) -> None:
         self.entries: dict[str, list[Entry]] = {}
@@ -136,7 +136,7 @@ class Collector:
 
 
 def shorten(text: str) -> str:
-    """Return a text cut to fit a line of a report."""
+    """Return a text shortened to fit a line of a report."""
     return text if len(text) <= MAX_LENGTH else text[:MAX_LENGTH] + "…"
 
 

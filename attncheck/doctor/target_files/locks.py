@@ -90,5 +90,5 @@ def _packages(table: dict[str, Any], key: str, path: str) -> list[dict[str, Any]
     """Return the packages of a lock file. Raises `BadUsage` if one has no name."""
     packages = [as_table(package) for package in as_list(table.get(key))]
     if not all(as_text(package.get("name")) for package in packages) or not isinstance(table.get(key, []), list):
-        raise BadUsage(f"{os.path.basename(path)}: a package in it has no name")
+        raise BadUsage(f"{os.path.basename(path)}: it contains a package without a name")
     return packages

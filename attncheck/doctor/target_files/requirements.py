@@ -58,7 +58,7 @@ def read_line(
     installs: bool = True,
     open_files: tuple[str, ...] = (),
 ) -> None:
-    """Add what one line of a requirements file names. Raises `BadUsage` for a broken line."""
+    """Add the packages that one line of a requirements file names. Raises `BadUsage` for a broken line."""
     if line.startswith("-"):
         option, value = _split_option(line)
         if option in ("-r", "--requirement", "-c", "--constraint"):
@@ -104,7 +104,7 @@ def _is_location(text: str) -> bool:
 
 
 def _add_location(path: str, number: int, text: str, collector: Collector, installs: bool) -> None:
-    """Add what a path or URL names: a wheel's file name states its version, an egg fragment its name."""
+    """Add the package that a path or URL names: a wheel's file name states its version, an egg fragment its name."""
     named = _parse_wheel(text)
     egg = _EGG.search(text)
     if named:

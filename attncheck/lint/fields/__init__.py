@@ -19,7 +19,6 @@ from attncheck.lint.fields.changes import edit_settings
 from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.fields.edits import Changes, OptionFormatter, changes_to_edits
 from attncheck.lint.fields.effect_cuts import is_folder, names_place
-from attncheck.lint.fields.given import LaunchSettings
 from attncheck.lint.fields.names import Option, ParserOptions, build_parser_options, find_minor_release, read_lifetimes
 from attncheck.lint.fields.plan_writing import (
     SHIM_SCRIPTS,
@@ -39,6 +38,7 @@ from attncheck.lint.fields.preferring import (
     make_objective,
     read_preference,
 )
+from attncheck.lint.fields.reading import DefaultedReading, Reading
 from attncheck.lint.fields.rehearsing import (
     CPU_BFLOAT16,
     GPU_OPTIMIZERS,
@@ -119,6 +119,7 @@ __all__ = [
     "Constraints",
     "CrossEntropy",
     "DataForm",
+    "DefaultedReading",
     "Edit",
     "Fact",
     "Job",
@@ -126,7 +127,6 @@ __all__ = [
     "Key",
     "Known",
     "Launch",
-    "LaunchSettings",
     "Materials",
     "Normalisation",
     "Objective",
@@ -138,6 +138,7 @@ __all__ = [
     "Plan",
     "PolicyGradient",
     "Precision",
+    "Reading",
     "Setting",
     "SettingProblem",
     "Snapshot",

@@ -81,7 +81,7 @@ def _edit_entry(source: Source, entry: Entry, name: str, value: str) -> Iterator
     key = entry.name.rsplit(".", 1)[-1]
     start = entry.span[0] + (source.text[entry.span[0] : entry.span[0] + 1] in ("'", '"'))
     if entry.span == NOWHERE or source.text[start : start + len(key)] != key:
-        raise ValueError(f"{entry.name} is no longer in its place")
+        raise ValueError(f"{entry.name} is no longer where it was")
     new_key = name.rsplit(".", 1)[-1]
     if new_key != key:
         yield Edit(source.name, (start, start + len(key)), new_key)

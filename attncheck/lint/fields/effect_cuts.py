@@ -1,4 +1,4 @@
-"""Removes settings of a scaled-down launch that would write elsewhere, send, delete or load.
+"""Removes settings of a scaled-down launch that would write elsewhere, send data, delete files or load state.
 
 This is the last step of scaling down a launch, for any framework; settings from the framework's own step are kept. A
 place is moved into the temporary folder under its own name. Everything else that `find_effect` names is left out, or
@@ -35,7 +35,7 @@ ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # extension of a file name
 
 @dataclass(frozen=True)
 class CutEffects:
-    """A launch without effects, what was left out of it, and the redirected places: name -> place."""
+    """A launch without effects, the settings removed from it, and the redirected paths: name -> path."""
 
     launch: Launch
     left_out: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Determines from the words in a setting's name what it does besides computing: write, send, delete or load.
+"""Determines from the words in a setting's name whether it also writes, sends, deletes or loads something.
 
 A name is split at `_`, `-`, `.`, at capitals, and before a final "dir" or "path" ("logdir"). The words of its last part
 count. For a bare "dir", "path" or "key" (`hydra.run.dir`), the enclosing tables count too. In this order:

@@ -22,7 +22,8 @@ RECURRENT_KERNELS = ("flash-linear-attention", "causal-conv1d")
 FLASH_IMPLEMENTATION = re.compile(r"flash_attention_[234]\b|kernels-community/.*flash", re.ASCII)
 DATA_PARALLEL_LOSS = (  # read in 4.45.2, 4.46.3, 4.56.2, 4.57.1, 4.57.6, 5.0.0, 5.5.0 and 5.17.0
     Constraint("transformers 4.56.2 trainer.py:4039, 4132", "4.46", "4.57",
-               "each replica divides by num_items_in_batch of all, and loss.mean() divides by the replicas again"),
+               "each replica divides by num_items_in_batch of all replicas, and loss.mean() divides again by their "
+               "number"),
 )  # fmt: skip
 ONE_GPU_EACH = "start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0"
 LEAKS_RAISE_SINCE = "5.20.0"  # integrations/hub_kernels.py: since this release, cu_seqlens without causal-conv1d raise
@@ -204,7 +205,7 @@ def check_recurrent_packing(
         return None
     raises = is_at_least(transformers, LEAKS_RAISE_SINCE)
     text = f"packs {model.model_type} without {' and '.join(missing)}: "
-    text += "transformers raises at the first batch" if raises else "the fallback in torch ignores cu_seqlens"
+    text += "transformers raises at the first batch" if raises else "the torch fallback ignores cu_seqlens"
     source = f"transformers {transformers} integrations/hub_kernels.py, causal_conv1d_fn" if raises else evidence
     return SettingProblem(
         "refuses" if raises else "wrong",
@@ -233,7 +234,7 @@ def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:
 
 
 def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -> Iterator[SettingProblem]:
-    """Yield the problem that a Trainer averages the replicas' losses, each already divided by the batch's tokens."""
+    """Yield the problem of a Trainer that averages the replicas' losses, each already divided by the batch's tokens."""
     gpus = count_data_parallel_gpus(launch, snapshot)
     constraint = find_constraint(DATA_PARALLEL_LOSS, transformers)
     if gpus and constraint is not None:

@@ -49,7 +49,7 @@ def format_bool(value: bool) -> str:
 def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
     """Yield a comment for each part of the plan that a framework has no setting for; `supported` names the others."""
     if plan.packed and plan.positions == "running" and "positions" not in supported:
-        yield "# positions that run through a whole row: no setting; they restart in each document"
+        yield "# positions that continue across documents: no setting; they restart in each document"
     if plan.packed and plan.positions in MULTIMODAL_SHAPES:
         shape = MULTIMODAL_SHAPES[plan.positions]
         yield f"# position_ids of shape {shape}, each restarting in each document: no setting,"

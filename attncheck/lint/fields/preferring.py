@@ -1,4 +1,4 @@
-"""Shared by launches that train on pairs and are scaled down: the loss of a pair, from a job's settings."""
+"""Shared by scaled-down launches that train on preference pairs: the loss of a pair, from a job's settings."""
 
 import re
 from dataclasses import replace
@@ -19,9 +19,7 @@ def read_preference(loss: str, beta: Numbers, label_smoothing: Numbers = (None, 
     names = [name for name in re.split(r"[\s,\[\]'\"]+", loss) if name]
     if len(names) != 1 or names[0] not in PREFERENCE_LOSSES:
         known = ", ".join(PREFERENCE_LOSSES)
-        return (
-            f"the loss {' + '.join(names) or loss} is not rehearsed: only one preference loss at a time is, of {known}"
-        )
+        return f"the loss {' + '.join(names) or loss} is not rehearsed: only a single loss can be, one of {known}"
     try:
         numbers = [float(text) if text else default for text, default in (beta, label_smoothing)]
     except ValueError:
@@ -60,4 +58,7 @@ def list_other_references(job: Job, name: str) -> tuple[str, ...]:
     reference = get_setting(job, name) or ""
     if not reference or reference == job.model:
         return ()
-    return (f"the reference {reference} ({name}) is not {job.model or 'the model'}: here it is the same small model",)
+    return (
+        f"the reference {reference} ({name}) is not {job.model or 'the model'}: the rehearsal uses the same small "
+        f"model",
+    )

@@ -1,4 +1,4 @@
-"""Shared by launches that are scaled down: settings by their names, and transformers' TrainingArguments scaled down."""
+"""Shared by scaled-down launches: looks up settings by name, and scales transformers' TrainingArguments down."""
 
 import os
 import re
@@ -24,7 +24,7 @@ CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # Makes the watcher ignore calls of torch.cuda that only choose a device, and DeepSpeed use its code for CPUs.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
-PICTURE_LENGTH = 256  # tokens that hold a document with its picture
+PICTURE_LENGTH = 256  # tokens that hold a document with its image
 WHOLE_ROWS = "rows that accelerate splits across ranks are not compared with the reference yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not work on a CPU.
 GPU_SETTINGS = (
@@ -59,7 +59,7 @@ def is_on(job: Job, name: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a setting's text is a number; a shell variable may hide one."""
+    """Return whether a setting's text is a number, rather than a shell variable."""
     try:
         float(text)
     except ValueError:
@@ -145,7 +145,7 @@ def edit_word(launch: Launch, word: Word, text: str) -> Edit:
 
 
 def misses_program(launch: Launch) -> bool:
-    """Return whether a launch starts a file that was not found, of a framework's checkout for example."""
+    """Return whether a launch starts a file that was not found, for example one of a framework's checkout."""
     program = launch.words[0].text if launch.words else ""
     places = (launch.folder, os.path.dirname(launch.source.name), "")
     return program.endswith(".py") and not any(os.path.isfile(os.path.join(place, program)) for place in places)
@@ -235,5 +235,5 @@ def cut_attention(job: Job, materials: Materials, requested: str = "") -> Attent
     return AttentionCut(
         {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION},
         True,
-        (f"{name} needs a GPU, and this machine has none: an emulation of flash-attn 2.8.3 in torch replaces it",),
+        (f"{name} needs a GPU, which this machine lacks: replaced by an emulation of flash-attn 2.8.3 in torch",),
     )

@@ -38,7 +38,9 @@ def list_stand_ins(launch: Launch) -> tuple[str, ...]:
         *([] if find_options(launch, MODEL_OPTIONS) else ["model"]),
         *([] if find_data_option(launch) else ["data"]),
     ]
-    return (f"no option names the {' or the '.join(names)}: the program gets the rehearsal's",) if names else ()
+    return (
+        (f"no option names the {' or the '.join(names)}: the program loads the rehearsal's instead",) if names else ()
+    )
 
 
 def find_data_option(launch: Launch) -> str:

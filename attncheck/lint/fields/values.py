@@ -18,7 +18,7 @@ from attncheck.lint.fields.names import ParserOptions, describe_change
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 
 CLOSE_MATCH = 0.8
-# These name what is trained, so no default fixes them.
+# These name the model and the data, so a default does not determine them.
 TRAINED_NAMES = frozenset(
     {"stage", "finetuning_type", "pref_loss", "loss_type", "optim", "lr_scheduler_type", "reward_model_type"}
 )
@@ -46,22 +46,22 @@ class ParsedSettings:
     all_settings: tuple[ParsedSetting, ...] = ()
     by_field: Mapping[str, ParsedSetting] = field(default_factory=dict)
 
-    def get_text(self, name: str) -> str | None:
-        """Return the value of a field: the one that the launch sets, or else the default; None for None."""
+    def get_text(self, name: str) -> str:
+        """Return the value of a field: the one that the launch sets, or else the default; "" for None."""
         setting = self.by_field.get(name)
         if setting is not None and setting.raw.known:
-            return None if setting.value.lower() in NULL_WORDS else setting.value
+            return "" if setting.value.lower() in NULL_WORDS else setting.value
         default = self.options.default_value(name)
-        return None if default is None else str(default)
+        return "" if default is None else str(default)
 
     def is_on(self, name: str) -> bool:
         """Return whether a field's value is true."""
-        return (self.get_text(name) or "").lower() in TRUE_WORDS
+        return self.get_text(name).lower() in TRUE_WORDS
 
     def get_int(self, name: str, fallback: int) -> int:
         """Return a field's value as an int; `fallback` if it is not one."""
         try:
-            return int(float(self.get_text(name) or ""))
+            return int(float(self.get_text(name)))
         except (ValueError, OverflowError):
             return fallback
 

@@ -30,7 +30,7 @@ def remove_key(source: Source, span: Span) -> Edit:
 
 
 def _remove_first_of_item(source: Source, span: Span, line_end: int, indent: int) -> Edit:
-    """Return the edit that removes the first key of `- key: value`; the next key takes its place, or `{}` does."""
+    """Return the edit that removes the first key of `- key: value`; the next key or `{}` replaces it."""
     next_key = re.compile(rf"\n {{{indent}}}(?=[^\s#-])").match(source.text, line_end)
     if next_key:
         return Edit(source.name, (span[0], next_key.end()), "")

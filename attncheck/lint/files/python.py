@@ -1,4 +1,4 @@
-"""Reads the settings that a training script writes out: `SFTConfig(packing=True)`, `….from_pretrained(dtype=…)`.
+"""Reads the literal settings of a training script: `SFTConfig(packing=True)`, `….from_pretrained(dtype=…)`.
 
 The script is parsed, never run. A value is known if it is a literal, or a name that the script binds once, to a
 literal. `**` is followed if it unpacks a dict of such values. All other values are unknown. If several calls of one
@@ -325,7 +325,7 @@ def _takes_settings(trainer: ast.Call) -> bool:
 
 @lru_cache(maxsize=64)
 def read_script(source: Source) -> Script | None:
-    """Return a script that is known to write out its settings; None for any other text."""
+    """Return a script that is known to contain literal settings; None for any other text."""
     if source.kind != "python" or len(source.text) > MAX_CHARACTERS or not any(m in source.text for m in MARKS):
         return None
     try:
@@ -344,7 +344,7 @@ def read_settings_class(source: Source | None) -> str:
 
 
 def parse(source: Source) -> Configuration:
-    """Return the settings that a script writes out."""
+    """Return the literal settings of a script."""
     script = read_script(source)
     entries, notes = script.read_entries() if script is not None else ([], [])
     return Configuration(tuple(entries), tuple(notes))
@@ -366,7 +366,7 @@ def add_argument(source: Source, name: str, value: str) -> Edit:
     elif name in MODEL_ARGUMENTS:
         name, text = "model_init_kwargs", f'{{"{name}": {text}}}'
     if len(calls) != 1 or any(keyword.arg == name for keyword in calls[0].keywords):
-        raise ValueError(f"{name}: no single place for it in {source.name}")
+        raise ValueError(f"{name}: {source.name} has no unique place for it")
     return _insert(script, calls[0], f"{name}={text}")
 
 

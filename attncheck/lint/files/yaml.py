@@ -167,7 +167,7 @@ class _NodeReader:
     def _convert_node(self, node: Any, depth: int) -> Any:
         self.remaining_nodes -= 1
         if self.remaining_nodes < 0 or depth > MAX_DEPTH:
-            raise BadUsage(f"{_format_location(self.source, node.start_mark)}: too much in one setting")
+            raise BadUsage(f"{_format_location(self.source, node.start_mark)}: this setting is too large")
         if isinstance(node, SequenceNode):
             return [self._convert_node(item, depth + 1) for item in node.value]
         if isinstance(node, MappingNode):

@@ -100,13 +100,15 @@ class TreeFramework:
         """Return the environment of a plan, and a remark on each setting that differs from a plan's default."""
         rows = [(item.name, getattr(plan, item.name)) for item in fields(plan) if item.name != "environ"]
         changed = [f"{name} {value}" for name, value in rows if value != getattr(DEFAULTS, name)]
-        return [*format_exports(plan), *(f"# {text}: no setting of {self.name}'s is written" for text in changed)]
+        return [*format_exports(plan), *(f"# {text}: attncheck writes no settings for {self.name}" for text in changed)]
 
     def _count_ranks(self, launch: Launch, settings: Mapping[str, Setting]) -> Fact[int]:
         counts = [to_int(parse_value(_get_text(settings, (name,))), 0) for name in self.cluster if name]
         if not counts:
             return shared.read_world_size(launch)
-        return Known(counts[0] * counts[1]) if all(counts) else Absent("the launch does not write the cluster's size")
+        return (
+            Known(counts[0] * counts[1]) if all(counts) else Absent("the launch does not set the size of the cluster")
+        )
 
 
 def _read_settings(launch: Launch) -> dict[str, Setting]:

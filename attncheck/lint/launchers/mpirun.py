@@ -46,7 +46,9 @@ def _parse_counts(options: LeadingOptions) -> tuple[Fact[int], Fact[int]]:
         return Known(max(total.value // per_node.value, 1)) if isinstance(total, Known) else nodes, per_node
     if find_option("-H", "-host", "-hosts", "-hostfile", "-machinefile", "-f") is None:
         return Known(1), total
-    return Absent("mpirun's hosts set the number of nodes"), Unreadable("-np is over hosts whose slots are not known")
+    return Absent("mpirun's hosts set the number of nodes"), Unreadable(
+        "-np counts all hosts, and their slots are unknown"
+    )
 
 
 LAUNCHER = Launcher("mpirun", parse)

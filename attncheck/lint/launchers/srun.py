@@ -70,7 +70,9 @@ def _parse_tasks_per_node(options: LeadingOptions, nodes: Fact[int]) -> Fact[int
     if isinstance(total_tasks, Known) and isinstance(nodes, Known):
         return Known(max(total_tasks.value // nodes.value, 1))
     return (
-        Absent() if isinstance(total_tasks, Absent) else Unreadable("--ntasks is over nodes whose number is not known")
+        Absent()
+        if isinstance(total_tasks, Absent)
+        else Unreadable("--ntasks counts all nodes, and their number is unknown")
     )
 
 

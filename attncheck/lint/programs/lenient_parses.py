@@ -10,7 +10,7 @@ EXITS = ("error", "exit", "_exit")  # parser.error, sys.exit
 
 
 def is_lenient_parse(module: SourceModule, call: ast.Call) -> bool:
-    """Return whether a call ignores unknown options, and nothing refuses them afterwards.
+    """Return whether a call ignores unknown options, without later code that refuses them.
 
     `return_remaining_strings=True`: transformers 4.51.3 hf_argparser.py:367 raises without it. TRL's scripts drop the
     remaining options (trl 0.19.1 scripts/sft.py:151); LLaMA-Factory raises itself (llamafactory 0.9.3

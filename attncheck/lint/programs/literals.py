@@ -10,7 +10,7 @@ Constants = Mapping[str, Any]  # names in the current block, with their known va
 
 
 def evaluate(expression: ast.expr | None, constants: Constants) -> Any:
-    """Return the value of an expression; `UNKNOWN` if only running it can tell."""
+    """Return the value of an expression; `UNKNOWN` if it is known only at run time."""
     if expression is None:
         return UNKNOWN
     if isinstance(expression, ast.Constant):

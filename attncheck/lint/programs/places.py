@@ -1,14 +1,15 @@
-"""Finds the program that a launch starts, where Python will find it: next to the launch, on PYTHONPATH, or installed.
+"""Finds the program that a launch starts, as Python will: next to the launch, on PYTHONPATH, or installed.
 
 `python x.py` puts the script's folder first, `python -m x` the working folder
 (docs.python.org/3/library/sys_path_init.html). A launch does not state its working folder: a script may be started from
 its own folder or from any above it, up to its repository. The first folder that contains the program is used.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from attncheck.core.launch import COMMAND, Launch
 from attncheck.lint.programs.modules import SourceTree, locate_module
@@ -33,10 +34,10 @@ def find_program(
     if any(character in name for character in "$`{}\n\0") or not name:
         return None
     is_script = name.endswith(".py")
-    for base in _start_folders(launch):
+    for path, base in itertools.product(list_paths(name) if is_script else [name], _start_folders(launch)):
         python_path = tuple(_python_path(launch.environ, base))
         if is_script:
-            script = Path(os.path.normpath(base / name))
+            script = Path(os.path.normpath(base / path))
             if is_file(script):
                 ancestors = tuple(folder for folder in script.parents if folder == base or base in folder.parents)
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
@@ -50,6 +51,19 @@ def find_program(
         if not is_script and name.partition(".")[0] not in closed and locate_module(folder, name) is not None:
             return target, SourceTree((folder, *site_folders), folder, closed=closed)
     return None
+
+
+def list_paths(name: str) -> list[str]:
+    """Return a path, and if it is absolute its ends, longest first: on another machine it led into this tree."""
+    parts = PurePosixPath(name).parts
+    ends = range(1, len(parts)) if name.startswith("/") else ()
+    return [name, *("/".join(parts[start:]) for start in ends)]
+
+
+def describe_moved(name: str, path_read: str) -> tuple[str, ...]:
+    """Return a remark if an absolute path does not exist here and another file was read for it."""
+    is_moved = name.startswith("/") and os.path.normpath(name) != os.path.abspath(path_read)
+    return (f"{name} does not exist here: {os.path.relpath(path_read)} was read instead",) if is_moved else ()
 
 
 def _start_folders(launch: Launch) -> Iterator[Path]:

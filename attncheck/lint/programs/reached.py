@@ -61,12 +61,12 @@ class Follower:
         self.called: set[tuple[str, int, str]] = set()  # functions, with the arguments that distinguish their options
 
     def follow_entry(self) -> Reached:
-        """Return what the module reaches when it is run as a program."""
+        """Return everything that the module reaches when it is run as a program."""
         self._follow_block(self.entry, self.entry.body.body, {}, 0)
         return self.reached
 
     def follow_function(self, definition: Definition) -> Reached:
-        """Return what a function reaches when a console script calls it."""
+        """Return everything that a function reaches when a console script calls it."""
         self._follow_call(definition, None, self.entry, {}, 0)
         return self.reached
 

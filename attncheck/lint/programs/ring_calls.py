@@ -88,7 +88,7 @@ def _lengths_not_padded(calls: Calls) -> Iterator[Problem]:
         return
     multiple = "2 * ring_size" if calls.find(*ZIGZAG) else "ring_size"
     yield _problem(
-        "rows are split across the ranks of a ring, but nothing pads them to a divisible length",
+        "rows are split across the ranks of a ring, but are not padded to a divisible length",
         ("ring_flash_attn 0.1.8 llama3_flash_attn_varlen.py:25: assert total_length % world_size == 0",),
         place,
         Fix(f"pad each row to a multiple of {multiple}", "edit", PAD_CODE.replace("MULTIPLE", f"({multiple})")),
@@ -164,7 +164,7 @@ def _positions_not_given(calls: Calls) -> Iterator[Problem]:
         "DeepSpeed's Ulysses needs position_ids in every forward, and this script does not create them",
         ("deepspeed 0.17 runtime/sequence_parallel/ulysses_sp.py: Ulysses SP requires position_ids",),
         place,
-        Fix("give them, before the rows are divided", "edit", PAD_CODE.replace("MULTIPLE", "sp_size")),
+        Fix("pass them, before the rows are split", "edit", PAD_CODE.replace("MULTIPLE", "sp_size")),
     )
 
 

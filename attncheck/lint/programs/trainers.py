@@ -17,7 +17,7 @@ from attncheck.core.launch import NOWHERE, Launch, Setting, Source, SourceLocati
 from attncheck.lint.files.python import names_devices
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
-from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.sources import read_source
 
@@ -30,6 +30,7 @@ TRAINERS = re.compile(
 ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
 OWN_LOOP = ("its own training loop",)
+OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def attach_trainers(launch: Launch) -> Launch:
     if place is None:
         return launch
     reading = _read_trainers(place[0], place[1].folders, place[1].base)
-    launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself)
+    notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
+    launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     if not reading.settings or launch.file is not None:
         return launch
     return replace(launch, entries=reading.settings, file=reading.source)
@@ -81,7 +83,8 @@ def _find_trainers(entry: Entry, tree: SourceTree) -> TrainerReading:
         trainers = tuple(name for name in names if TRAINERS.fullmatch(name))
         arguments = arguments or tuple(name for name in names if ARGUMENTS.fullmatch(name))
         if trainers:
-            return TrainerReading(trainers, *_read_settings(tree, level))
+            own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
+            return TrainerReading((*trainers, *own_loss), *_read_settings(tree, level))
         if any(_calls(module, "backward") for module in level):
             is_plain = arguments and not any(_calls(module, "generate") for module in level)
             return TrainerReading(arguments if is_plain else OWN_LOOP)
@@ -136,6 +139,8 @@ def _iter_bases(tree: SourceTree, module: SourceModule, expression: ast.expr, de
         yield resolved.name
     elif isinstance(resolved, Definition) and isinstance(resolved.node, (ast.ClassDef, ast.FunctionDef)):
         yield f"{resolved.module.name}.{resolved.node.name}"
+        if any(isinstance(item, ast.FunctionDef) and item.name == "compute_loss" for item in resolved.node.body):
+            yield OWN_LOSS
         for base in resolved.node.bases if isinstance(resolved.node, ast.ClassDef) and depth < MAX_BASES else ():
             if ast.unparse(base) == resolved.node.name:  # class Trainer(Trainer): the imported one
                 yield from _iter_imported_names(resolved.module, resolved.node.name)

@@ -35,7 +35,7 @@ NEWLINE, BLANK = Segment("\n", -1), Segment(" ", -1)
 
 @dataclass(frozen=True)
 class CarriedScript:
-    """A script that a command passes on: its text, the words before the shell, and whether it sees our environment."""
+    """A script that a command passes on: its text, the words before its shell, whether it inherits the environment."""
 
     segments: Segments
     prefix: tuple[Field, ...] = ()

@@ -127,13 +127,13 @@ class _CommandCollector(ScriptInterpreter):
         self._interpret_command(command, assignment_count, assignments)
 
     def _interpret_command(self, command: SimpleCommand, name_index: int, assignments: Mapping[str, Variable]) -> None:
-        first = WHOLE_VARIABLE.fullmatch(self.raw, *command.words[name_index])
-        variable = self.scope.variables.get(first[1]) if first else None
-        if first and variable is not None and variable.choices:  # $LAUNCH, set in several branches: a command each
+        chosen = self._find_chosen(command.words[name_index:])
+        if chosen:  # $LAUNCH or $SCRIPT, set in several branches: a command each
+            variable = self.scope.variables[chosen]
             for choice in _without_longer(variable.choices):
-                self.scope.variables[first[1]] = choice
+                self.scope.variables[chosen] = choice
                 self._interpret_command(command, name_index, assignments)
-            self.scope.variables[first[1]] = variable
+            self.scope.variables[chosen] = variable
             return
         argv = [field for word in command.words[name_index:] for field in expand_fields(self.text, *word, self.scope)]
         if not argv:
@@ -162,6 +162,15 @@ class _CommandCollector(ScriptInterpreter):
             self._parse_carried(carried, assignments)
         else:
             self._collect_command(argv, assignments, command.words[name_index][0], self._find_written(command, argv))
+
+    def _find_chosen(self, words: Sequence[tuple[int, int]]) -> str:
+        """Return the variable of several values that is a command's first word, or its program; "" if none is."""
+        for index, word in enumerate(words):
+            match = WHOLE_VARIABLE.fullmatch(self.raw, *word)
+            choices = self.scope.variables[match[1]].choices if match and match[1] in self.scope.variables else ()
+            if match and choices and (not index or all(map(_is_program, choices))):
+                return match[1]
+        return ""
 
     def _call_function(self, function: ShellFunction, arguments: Sequence[Field]) -> None:
         function.is_called = True
@@ -197,7 +206,7 @@ class _CommandCollector(ScriptInterpreter):
         self._parse_nested(self.text.segments_between(*match.span(1)), scope, self.prefix, shell)
 
     def _source_file(self, arguments: Sequence[Field], offset: int) -> None:
-        """Parse a file that is sourced into this shell; its variables are set from here on, its words have no place."""
+        """Parse a file that is sourced into this shell: its variables stay set, and its words have no location."""
         name = arguments[0].text if arguments else "nothing"
         file = None
         if arguments and self.depth < MAX_NESTING and self.state.scripts_read < MAX_SCRIPTS:
@@ -356,8 +365,12 @@ class _CommandCollector(ScriptInterpreter):
         yield from self.scope.notes
 
 
+def _is_program(choice: Variable) -> bool:
+    return choice.elements is None and join_text(choice.segments).endswith(".py")
+
+
 def _without_longer(choices: Sequence[Variable]) -> list[Variable]:
-    """Return the choices without those that only add words in front of another: `uv run` before `python3`."""
+    """Return the choices, except those that only put words in front of another choice: `uv run` before `python3`."""
     texts = [
         tuple(field.text for field in choice.elements or ()) or tuple(join_text(choice.segments).split())
         for choice in choices

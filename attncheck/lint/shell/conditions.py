@@ -3,10 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 INTEGER = re.compile(r"[+-]?\d{1,18}")
 INTEGER_COMPARISONS = {"-eq": (0,), "-ne": (-1, 1), "-lt": (-1,), "-le": (-1, 0), "-gt": (1,), "-ge": (0, 1)}
 PATTERN_CHARACTERS = frozenset("*?[")
+QUOTED = re.compile(r"'([^']*)'|\"([^\"$`\\\\]*)\"")
+UNREADABLE = re.compile(r"[$`\\\\\"'(]|\[[:^]")  # in a pattern: an expansion, mixed quotes, bash's own classes
 
 
 @dataclass
@@ -20,24 +23,38 @@ class Branches:
     earlier_undecided: bool = False  # whether an earlier branch is taken is known only at run time
     number: int = 0  # number of the current branch
     required_names: list[str] = field(default_factory=list)  # from `if [ -z "$NAME" ]`, until the first `elif`/`else`
+    subject: str | None = None  # the word of a `case`; None: known only at run time
+    patterns: list[str] = field(default_factory=list)  # of the branch of a `case` whose `)` is not reached yet
 
     def enter_branch(self, keyword: str) -> None:
         """Enter the part after `then`, `elif` or `else`."""
         self.number += 1
         if keyword == "then":
-            result = self.test_results[-1] if self.test_results and None not in self.test_results else None
+            self._take(self.test_results[-1] if self.test_results and None not in self.test_results else None)
             self.in_condition = False
-            self.is_taken = False if self.earlier_taken else None if self.earlier_undecided and result else result
-            self.earlier_taken, self.earlier_undecided = (
-                self.earlier_taken or self.is_taken is True,
-                self.earlier_undecided or result is None,
-            )
         elif keyword == "elif":
             self.in_condition, self.test_results, self.is_taken = True, [], not self.earlier_taken
         else:
             self.is_taken = False if self.earlier_taken else None if self.earlier_undecided else True
         if keyword != "then":
             self.required_names = []
+
+    def enter_pattern(self) -> None:
+        """Enter the branch of a `case` whose patterns were read."""
+        results = [matches_pattern(self.subject, pattern) for pattern in self.patterns]
+        self.patterns = []
+        self._take(True if True in results else None if None in results else False)
+
+    def leave_pattern(self, separator: str) -> None:
+        """Leave a branch of a `case`; after `;&` and `;;&` the next one may be taken too."""
+        self.number += 1
+        if separator != ";;":
+            self.earlier_taken, self.earlier_undecided, self.subject = False, True, None
+
+    def _take(self, result: bool | None) -> None:
+        self.is_taken = False if self.earlier_taken else None if self.earlier_undecided and result else result
+        self.earlier_taken = self.earlier_taken or self.is_taken is True
+        self.earlier_undecided = self.earlier_undecided or result is None
 
 
 @dataclass
@@ -59,6 +76,16 @@ class AndOrList:
         elif self.has_test and separator == "||":
             self.is_reached = None if self.is_reached is None else not self.is_reached
         self.last_was_test = False
+
+
+def matches_pattern(subject: str | None, pattern: str) -> bool | None:
+    """Return whether a raw pattern of a `case` matches its word; None if it is known only at run time."""
+    if subject is None:
+        return None
+    quoted = QUOTED.fullmatch(pattern)
+    if quoted:
+        return subject == (quoted[1] or quoted[2] or "")
+    return None if UNREADABLE.search(pattern) else fnmatchcase(subject, pattern)
 
 
 def evaluate_test(fields: Sequence[tuple[str, bool]], negated: bool = False) -> bool | None:

@@ -15,7 +15,7 @@ BRACED_PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[([^\]]*)\])?(.*)"
 ALL_ELEMENTS = re.compile(r"\$(?:@|\{@[^}]*\}|\{\w+\[@\]\})")  # without elements it gives no word, even in quotes
 BLANKS = re.compile(r"[ \t\n]+")
 ANSI_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
-BUDGET_NOTE = "the script assembles more than can be followed, so some of its words are unknown"
+BUDGET_NOTE = "the script builds too many words to follow, so some of them are unknown"
 MAX_DEPTH = 12  # `${A:-${B:-…}}`
 WORD_BREAK = Segment("\0break", -1, splittable=True)  # between the words of "${ARRAY[@]}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from attncheck.core.launch import NOWHERE, Assignment, Setting, Source, SourceLocation, Span, Word
 from attncheck.lint.shell.conditions import evaluate_test
-from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, CompoundCommand, SimpleCommand
+from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, LOOP, CompoundCommand, SimpleCommand
 from attncheck.lint.shell.reader import ShellParser
 from attncheck.lint.shell.scope import Conditions, Field, Scope, Variable
 from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, join_text
@@ -107,6 +107,12 @@ class ScriptInterpreter(ShellParser):
         if is_quoted:
             return self.text.segments_between(start, end)
         return (expand_heredoc if is_heredoc else expand_value)(self.text, start, end, self.scope)
+
+    def expand_case_word(self, start: int, end: int) -> str | None:
+        """Return the word that a `case` compares; None in a loop too: it differs between iterations."""
+        segments = expand_value(self.text, start, end, self.scope)
+        is_repeated = any(compound.kind == LOOP for compound in self.open_compounds)
+        return join_text(segments) if all_known(segments) and not is_repeated else None
 
     def enter_function(self, function: CompoundCommand) -> None:
         """Save the variables: a function's body is read at its definition but changes them when it is called."""

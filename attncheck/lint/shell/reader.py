@@ -44,6 +44,10 @@ class ShellParser:
         """Return the standard input from the here-document or here-string (`<<<`) between `start` and `end`."""
         raise NotImplementedError
 
+    def expand_case_word(self, start: int, end: int) -> str | None:
+        """Return the word that a `case` compares; None if it is known only at run time."""
+        return None
+
     def enter_function(self, function: CompoundCommand) -> None:
         """Process the beginning of a function's body."""
 
@@ -119,18 +123,23 @@ class ShellParser:
             cases = [compound for compound in self.own_compounds() if compound.keyword == "case"]
             self.in_case_pattern = bool(cases)
             if cases and cases[-1].branches is not None:
-                cases[-1].branches.number += 1
+                cases[-1].branches.leave_pattern(separator)
         return end
 
     def _parse_case_pattern(self, offset: int) -> int:
-        """Skip one word of a case's pattern, or its `esac`."""
+        """Read one word of a case's pattern, or its `esac`."""
+        branches = self.own_compounds()[-1].branches if self.own_compounds() else None
         if self.raw[offset] == ")":
             self.in_case_pattern = False
+            if branches is not None:
+                branches.enter_pattern()
             return offset + 1
         end, _ = extents.find_word_end(self.raw, offset, self.limit)
         if self.raw[offset:end] == "esac":
             self.in_case_pattern = False
             self._close_compound(end)
+        elif end > offset and branches is not None:
+            branches.patterns.append(self.raw[offset:end])
         return max(end, offset + 1)
 
     def _parse_redirection(self, operator: re.Match[str]) -> int:
@@ -184,6 +193,9 @@ class ShellParser:
         if not words and raw in KEYWORDS:
             return self._parse_keyword(raw, offset, end)
         if words and raw == "in" and self.raw[slice(*words[0])] == "case":
+            branches = self.own_compounds()[-1].branches if self.own_compounds() else None
+            if len(words) == 2 and branches is not None:
+                branches.subject = self.expand_case_word(*words[1])
             self.command, self.in_case_pattern = SimpleCommand(), True
             return end
         words.append((offset, end))

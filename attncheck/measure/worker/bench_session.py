@@ -73,7 +73,7 @@ class BenchSession:
                     blank, outcome="raised", reason=raised.reason, answer="fail", answer_reason=raised.reason
                 )
             free = memory.format_bytes(memory.free_bytes(self.device.kind))
-            return run, replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} are free")
+            return run, replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} free")
 
     def _run_parity(self, backend: Backend, case: Case, mode: TimedMode) -> Run:
         strict = mode == "deterministic"

@@ -1,4 +1,4 @@
-"""Calls of a backend that must not change what is not its own, in memory that is never zero by chance.
+"""Calls a backend that must not write to foreign tensors, in memory that is never zero by chance.
 
 A kernel that reads uninitialised memory is right by luck on new pages. Blocks as large as its outputs and workspaces
 are therefore filled and freed before each call, alternately with NaN and with large numbers.
@@ -24,7 +24,7 @@ DIRT = (0x7FC0, 0x7700)  # 16-bit patterns that are NaN, or above 2e4, in bfloat
 
 
 class ForeignWrite(Exception):
-    """A backend wrote to what is not its own: an input, an earlier result, torch's seed. The message names it."""
+    """A backend changed something that it must not: an input, an earlier result, torch's seed. The message names it."""
 
 
 def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs | None = None) -> T:
@@ -43,10 +43,12 @@ def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs
             guard(field.name, x)
     if earlier is not None:
         names = ("out", "lse", "dq", "dk", "dv", "dsinks")
-        results = ((f"the {name} of its earlier call", getattr(earlier, name)) for name in names)
+        results = ((f"the {name} of an earlier call", getattr(earlier, name)) for name in names)
         guarded += ((name, x, _remember(x)) for name, x in results if x is not None)
     if not inputs.case.dropout:
-        torch.manual_seed(GUARD_SEED)
+        torch.default_generator.manual_seed(GUARD_SEED)  # torch.manual_seed formats the stack for each other device
+        if inputs.device == "cuda":
+            torch.cuda.manual_seed(GUARD_SEED)
     masks.watchers.append(guard)
     try:
         result = call(inputs)

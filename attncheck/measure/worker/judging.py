@@ -5,7 +5,9 @@ from dataclasses import replace
 from attncheck.attention.backend import Backend, Device, Outputs
 from attncheck.attention.backends.eager import BACKEND as EAGER
 from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.masks import MAX_KEPT_SCORES
 from attncheck.attention.reference.oracle import (
+    ExactChunks,
     Reference,
     add_sum_roundings,
     compute_reference,
@@ -24,17 +26,18 @@ class SharedResults:
         self._case: Case | None = None
         self._inputs: dict[Case, Inputs] = {}
         self._references: dict[tuple[str, bool], Reference] = {}
+        self._chunks: ExactChunks = {}
         self._eager: Outputs | None = None
 
     def begin(self, case: Case) -> None:
-        """Forget what belongs to another case than this one."""
+        """Forget everything that belongs to other cases."""
         if case != self._case:
             self.forget()
             self._case = case
 
     def forget(self) -> None:
         """Forget everything, because a backend wrote to the inputs."""
-        self._case, self._inputs, self._references, self._eager = None, {}, {}, None
+        self._case, self._inputs, self._references, self._chunks, self._eager = None, {}, {}, {}, None
 
     def inputs_of(self, case: Case, device: str) -> Inputs:
         """Return the inputs of a case, or of one that is run alongside it."""
@@ -47,7 +50,8 @@ class SharedResults:
         has_bias = inputs.case.alibi or inputs.case.mask == "additive"
         key = noise, rounded_bias and has_bias
         if key not in self._references:
-            self._references[key] = compute_unrounded_reference(inputs, noise, rounded_bias)
+            kept = self._chunks if inputs.device == "cpu" and inputs.case.scores < MAX_KEPT_SCORES else None
+            self._references[key] = compute_unrounded_reference(inputs, noise, rounded_bias, kept)
         sigma = {name: variance.clone() for name, variance in self._references[key].sigma.items()}
         return replace(self._references[key], sigma=sigma)
 

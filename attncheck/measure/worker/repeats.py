@@ -281,7 +281,7 @@ class _TensorComparison:
     ever_differed: Tensor | None = None
 
     def compare(self, x: Tensor) -> bool:
-        """Return whether x differs from the first result, and far more than any result before."""
+        """Return whether x differs from the first result far more than any earlier result did."""
         self.calls += 1
         if has_same_bits(self.first, x):
             return False
@@ -324,7 +324,7 @@ class _OutputComparison:
         return any(len(comparison.digests) > 1 for comparison in self.tensors.values())
 
     def compare(self, outputs: Outputs) -> bool:
-        """Compare the outputs of one more call; return whether a tensor differs far more than in any call before."""
+        """Compare the outputs of one more call; return whether a tensor differs far more than in any earlier call."""
         pairs = [(comparison, getattr(outputs, name)) for name, comparison in self.tensors.items()]
         return sum(comparison.compare(x) for comparison, x in pairs if x is not None) > 0
 
@@ -362,7 +362,7 @@ class _TimedCall:
 
 @dataclass
 class _StartedRepeats:
-    """Repeats that must still be timed and run on an idle device."""
+    """Repeats that must still be timed, and run on an idle device."""
 
     repeats: Repeats
     comparison: _OutputComparison

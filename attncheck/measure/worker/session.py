@@ -214,17 +214,17 @@ class ParitySession:
         return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
 
     def _call_decoy(self, case: Case, shared: SharedResults) -> None:
-        """Call the backend on a small case's shapes with other contents, so that it must not keep anything by shape."""
+        """Call the backend on a small case's shapes with other contents, to detect results that it caches by shape."""
         decoy = make_decoy(case)
         is_costly = self.backend.compiles or self.backend.plans or self.backend.sharding is not None
         is_same = decoy == replace(case, backward=False)
         if is_same or is_costly or case.cells > MAX_CELLS or refusal(self.backend, decoy, self.device):
             return
-        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+        with contextlib.suppress(Exception):  # the case itself will report the error
             self.backend.run(shared.inputs_of(decoy, self.device.kind), False)
 
     def _is_right(self, case: Case, deterministic: bool) -> bool:
-        """Return whether the backend takes a case and is right on it, in one mode."""
+        """Return whether the backend accepts a case and is right on it, in one mode."""
         if refusal(self.backend, case, self.device):
             return False
         inputs = make_inputs(case, self.device.kind)

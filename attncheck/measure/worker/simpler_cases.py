@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from attncheck.core.cases import UNBOUNDED, Case
 
-MAX_NAMED = 3  # changes that make a wrong case right; of more, none is its cause
+MAX_NAMED = 4  # changes that make a wrong case right; of more, none is its cause
 MAX_CELLS = 1 << 21  # score entries of a case that is run again, once for each of its features
+TILE = 64
 PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
     ("without the window", {"window_size": (UNBOUNDED, UNBOUNDED)}),
     ("without chunks", {"attention_chunk": 0}),
@@ -21,7 +22,7 @@ PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
     ("without the causal mask", {"causal": False}),
     ("aligned bottom right", {"alignment": "bottom_right"}),
     ("with contiguous tensors", {"strides": "contiguous"}),
-    ("with a dout of usual size", {"dout_exponent": 0}),
+    ("with a dout of ordinary size", {"dout_exponent": 0}),
     ("with normal values", {"values": "normal"}),
     ("in bfloat16", {"dtype": "bfloat16"}),
 )
@@ -34,18 +35,22 @@ def simplify(case: Case) -> Iterator[tuple[str, Case]]:
     yield "with as many keys as queries", replace(case, seqlens_k=case.seqlens_q, alignment="bottom_right")
     if case.v_head_dim == case.head_dim:
         yield "with a head_dim of 64", replace(case, head_dim=64, v_head_dim=64)
-    yield "with a v_head_dim like head_dim", replace(case, v_head_dim=case.head_dim)
+    yield "with v_head_dim equal to head_dim", replace(case, v_head_dim=case.head_dim)
     if case.num_kv_heads not in (1, case.num_heads):
         yield "with one kv head", replace(case, num_heads=case.num_heads // case.num_kv_heads, num_kv_heads=1)
     if case.num_heads > case.num_kv_heads:
         yield "with one head for each kv head", replace(case, num_heads=case.num_kv_heads)
+    if case.layout == "left_padded":
+        yield "with padding on the right", replace(case, layout="right_padded")
+    tiled_q, tiled_k = (tuple(-(-n // TILE) * TILE for n in lengths) for lengths in (case.seqlens_q, case.seqlens_k))
+    yield f"with lengths that are multiples of {TILE}", replace(case, seqlens_q=tiled_q, seqlens_k=tiled_k)
     longest = max(range(len(case.seqlens_q)), key=lambda index: case.seqlens_q[index])
     q, k = case.seqlens_q[longest], case.seqlens_k[longest]
     yield "with its longest sequence only", replace(case, layout="dense", seqlens_q=(q,), seqlens_k=(k,))
 
 
 def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, ...]:
-    """Return what makes a wrong case right, in words: () if nothing alone does, or much, or it would take too long.
+    """Return which single changes make a wrong case right; () if none or too many do, or it would take too long.
 
     Other values are tried too, so that the case is not right by chance.
     """
@@ -56,7 +61,7 @@ def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, .
         for words, simpler in simplify(case)
         if simpler != case and is_right(simpler) and is_right(replace(simpler, seed=case.seed + 1))
     ]
-    return (f"the same case is right {', or '.join(changes)}",) if 0 < len(changes) <= MAX_NAMED else ()
+    return (f"the same case is correct {', or '.join(changes)}",) if 0 < len(changes) <= MAX_NAMED else ()
 
 
 def make_decoy(case: Case) -> Case:

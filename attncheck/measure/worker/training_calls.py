@@ -31,7 +31,7 @@ LSE_FUNCTIONS = ((sdpa, "_recompute_lse"), (xformers, "_recompute_lse"))
 
 @contextlib.contextmanager
 def training_step_calls() -> Iterator[None]:
-    """Let backends do in each call only the work of one layer in a training step, for one case's inputs."""
+    """Make backends do in each call only the work of one layer in a training step, for one case's inputs."""
     with contextlib.ExitStack() as stack:
         for module, name in CACHED_BUILDERS:
             stack.enter_context(_patch_attribute(module, name, _memoize(getattr(module, name))))

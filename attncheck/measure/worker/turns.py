@@ -1,4 +1,4 @@
-"""Turns: one worker of a run measures at a time, while no other works, if others would disturb it."""
+"""Turns: one worker of a run measures at a time, while the others pause, if they would disturb it."""
 
 import contextlib
 from collections.abc import Callable, Iterator

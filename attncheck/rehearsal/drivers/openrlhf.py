@@ -30,7 +30,7 @@ from transformers import AutoTokenizer
 
 
 def main(configuration: str) -> None:
-    """Take the steps of a launch with options that OpenRLHF has parsed."""
+    """Run the training steps of a launch, with options that OpenRLHF has parsed."""
     with open(configuration, "rb") as stream:
         args = pickle.load(stream)  # written by the process that started this one
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -35,7 +35,7 @@ def count_steps() -> int:
 
 
 def make_rollout(number: int, document: Mapping[str, Any], tokenizer: Any) -> Rollout:
-    """Return a document as a rollout: its question in the chat template's format, its answer with the end token.
+    """Return a document as a rollout: its question in the chat template's format, its answer with the EOS token.
 
     The answer is the engine's response if there is one. A word of the language is the token with the word's number.
     """

@@ -19,7 +19,7 @@ import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
 
 LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
-WORD = re.compile(r"w(\d+)")  # decoded without blanks by some tokenizer classes
+WORD = re.compile(r"w(\d+)")  # decoded without spaces by some tokenizer classes
 
 
 class Completions:
@@ -36,15 +36,15 @@ class Completions:
             words = (*question, *self.read(response))
             self.numbers[words] = number
             self._answers.setdefault(tuple(question), []).append(response)
-        self.are_whole = "response" in documents[0]  # an engine's, with their end token if they have one
+        self.are_whole = "response" in documents[0]  # an engine's responses, with their EOS token if they have one
         self._given: Counter[tuple[int, ...]] = Counter()
 
     def read(self, tokens: list[int]) -> tuple[int, ...]:
-        """Return the words among tokens: a word is the token with its own number."""
+        """Return the words among tokens; a word's number is its token."""
         return tuple(token for token in tokens if token <= self.largest)
 
     def next(self, prompt: list[int]) -> list[int]:
-        """Return the next completion of a prompt, given as tokens; nothing for a prompt that belongs to no document."""
+        """Return the next completion of a prompt, given as tokens; empty for a prompt that belongs to no document."""
         question = self.read(prompt)
         answers = self._answers.get(question, [[]])
         self._given[question] += 1
@@ -60,7 +60,7 @@ COMPLETIONS = Completions(read_documents())
 
 
 def replace_generation(module: Any) -> None:
-    """Make models generate the synthetic completions, each with its end token, padded on the right."""
+    """Make models generate the synthetic completions, each with its EOS token, padded on the right."""
 
     def generate(model: Any, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
         prompts = options.get("input_ids", inputs)

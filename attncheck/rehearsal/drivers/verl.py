@@ -33,7 +33,7 @@ from verl.workers.utils.padding import left_right_2_no_padding, no_padding_2_pad
 
 
 def main(configuration: str) -> None:
-    """Take the steps of a configuration that verl has composed."""
+    """Run the training steps of a configuration that verl has composed."""
     config: Any = OmegaConf.load(configuration)
     initialize_global_process_group()  # as in verl's SFT; a worker uses an existing process group
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")

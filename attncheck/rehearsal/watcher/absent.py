@@ -73,7 +73,7 @@ def install(folder: str) -> None:
 
 
 def _make_absent(folder: str, name: str, names: Any, error: ModuleNotFoundError) -> Any:
-    """Return what represents a module that does not exist, or its package if no names are taken from it."""
+    """Return the replacement of a missing module, or its package if no names are imported from it."""
     package = name.partition(".")[0]
     if package in IDLE:
         note(folder, "idle", package)
@@ -120,7 +120,7 @@ def _list_attributes(path: str) -> dict[str, list[str]]:
 
 
 def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
-    """Return what has the names of a module and the missing ones, which IMPORT_FROM takes from it."""
+    """Return an object with a module's names and its missing ones, from which IMPORT_FROM reads."""
     values: dict[str, Any] = {}
     if not missing:
         return module
@@ -168,7 +168,7 @@ def _contains(path: str, pattern: re.Pattern[bytes]) -> bool:
 
 @functools.cache  # a training loop may call it at each step
 def note(folder: str, kind: str, name: str) -> None:
-    """Note what is replaced: the report has a line for it, by its kind."""
+    """Note a replacement; the report has a line for each kind."""
     with open(os.path.join(folder, f"absent-{kind}-{name[:MAX_NOTE]}"), "a"):
         pass
 
@@ -184,7 +184,7 @@ class _Completed:
 
 
 class _Idle:
-    """A module, function, object and context that does nothing, whatever it is used as."""
+    """An object that does nothing, used as a module, function, object or context manager."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -217,7 +217,7 @@ class _Idle:
 
 
 class _Unused:
-    """A name that may be imported, named in annotations and derived from: any other use raises its error."""
+    """A name that may be imported, used in annotations and subclassed; any other use raises its error."""
 
     def __init__(self, error: ImportError) -> None:
         self.__dict__["__error__"] = error
@@ -268,7 +268,7 @@ def is_script(scope: Any) -> bool:
 
 
 def is_guarded(errors: tuple[str, ...]) -> bool:
-    """Return whether the script catches one of these errors of what it does now, an import for example."""
+    """Return whether the script catches one of these errors at its current statement, for example an import."""
     frame: Any = sys._getframe(2)
     caught: tuple[str, ...] = (*errors, *ANY_ERROR)
     while frame is not None:

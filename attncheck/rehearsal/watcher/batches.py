@@ -25,7 +25,7 @@ MIN_TOKENS = 4  # a list with at least so many whole numbers is a row of tokens
 
 
 def watch_batches(folder: str) -> Callable[[Any], None]:
-    """Return a patch for torch.utils.data.dataloader: `batches-PID-N.pt` holds a batch's tensors by name."""
+    """Return a patch for torch.utils.data.dataloader: `batches-PID-N.json` holds a batch's rows by name."""
     count = 0
 
     def patch(module: Any) -> None:
@@ -36,7 +36,7 @@ def watch_batches(folder: str) -> Callable[[Any], None]:
             nonlocal count
             batch = take_next(loader)
             if count < MAX_BATCHES:
-                _keep(batch, os.path.join(folder, f"batches-{os.getpid()}-{count}.pt"))
+                _keep(batch, os.path.join(folder, f"batches-{os.getpid()}-{count}.json"))
                 count += 1
             return batch
 
@@ -46,11 +46,17 @@ def watch_batches(folder: str) -> Callable[[Any], None]:
 
 
 def _keep(batch: Any, path: str) -> None:
+    if isinstance(batch, Mapping):
+        with open(path, "w") as stream:
+            json.dump(list_rows(batch), stream)
+
+
+def list_rows(inputs: Mapping[str, Any]) -> dict[str, list[list[int]]]:
+    """Return the inputs with a number for each token of a row, by name, as lists: to read them takes no torch."""
     import torch
 
-    if isinstance(batch, Mapping):
-        tensors = {str(name): value for name, value in batch.items() if isinstance(value, torch.Tensor)}
-        torch.save({name: value.detach().cpu() for name, value in tensors.items() if value.dim() == 2}, path)
+    tensors = {str(name): value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    return {name: value.tolist() for name, value in tensors.items() if value.dim() == 2}
 
 
 def watch_epochs(folder: str) -> Callable[[Any], None]:

@@ -33,7 +33,7 @@ def is_partitioned(parameter: Any) -> bool:
 
 
 def read_gradient(parameter: Any) -> Any:
-    """Return such a parameter's whole gradient, None if DeepSpeed has none; every rank must call it."""
+    """Return a partitioned parameter's whole gradient, None if DeepSpeed has none; every rank must call this."""
     from deepspeed.utils import safe_get_full_grad  # type: ignore[import-not-found]
 
     return safe_get_full_grad(parameter)

@@ -1,4 +1,4 @@
-"""Lets the user's own script run on a CPU: what it places on CUDA stays there, and nothing is quantised.
+"""Lets the user's own script run on a CPU: what it would move to CUDA stays on the CPU, and nothing is quantised.
 
 `torch.cuda.is_available()` still answers no, by which packages choose. Sources: torch 2.13 overrides.py
 (`TorchFunctionMode`, which sees every function and method of tensors, as torch.device's context does),
@@ -16,7 +16,7 @@ from typing import Any
 from .absent import note
 
 QUANTISED = ("load_in_4bit", "load_in_8bit")
-# Of a GPU that many have, for scripts that print its name or choose bfloat16 by it: an A100.
+# The properties of a common GPU, an A100, for scripts that print its name or choose bfloat16 by it.
 NAME, CAPABILITY, MEMORY = "NVIDIA A100-SXM4-80GB", (8, 0), 80 << 30
 IDLE_CALLS = ("set_device", "synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated")
 
@@ -29,7 +29,7 @@ def keep_on_cpu(torch: Any) -> None:
     class OnCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc,name-defined,unused-ignore]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             options = dict(kwargs or {})
-            if function is torch.Tensor.backward:  # ours called it, and would again; parts of it run models
+            if function is torch.Tensor.backward:  # our replacement called it, and would call it again
                 return _go_backward(self, torch, *args, **options)
             if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
                 name_device("cuda")

@@ -42,7 +42,7 @@ def is_flat(model: Any) -> bool:
 
 
 def list_sizes(model: Any) -> Iterator[tuple[str, bool, int]]:
-    """Yield each parameter of such a model by its own name, whether it is trained, and its number of elements."""
+    """Yield the name of each parameter of a flattened model, whether it is trained, and its number of elements."""
     for prefix, handle in _iter_handles(model):
         for name, is_trained, shape in zip(
             _list_names(prefix, handle), _list_trained(handle), handle.flat_param._shapes
@@ -51,7 +51,7 @@ def list_sizes(model: Any) -> Iterator[tuple[str, bool, int]]:
 
 
 def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each trained parameter of such a model by its own name, with its gradient or None.
+    """Yield the name of each trained parameter of a flattened model, with its gradient or None.
 
     Every rank must call it.
     """
@@ -66,14 +66,14 @@ def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each whole parameter of such a model by its own name; every rank must call it."""
+    """Yield the name and the whole values of each parameter of a flattened model; every rank must call this."""
     for prefix, handle in _iter_handles(model):
         part = handle.flat_param._local_shard.detach()  # in the trained dtype, not the one of the forward
         yield from zip(_list_names(prefix, handle), _unflatten(handle, part))
 
 
 def _iter_handles(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each module with flat parameters, with their handle; "" for the model itself."""
+    """Yield the name of each module with flat parameters ("" for the model itself), and their handle."""
     for name, module in model.named_modules():
         handle = _handles.get(id(module))
         if handle is not None:

@@ -1,4 +1,4 @@
-"""Installs the recorder in the functions of a training: loading models, differentiating losses, optimisers' steps.
+"""Installs the recorder in a training's functions: loading models, backward passes, optimiser steps.
 
 Modules are patched right after they are imported, and only if the trainer imports them. Sources: torch 2.13
 `torch/optim/optimizer.py` (`register_optimizer_step_pre_hook`, for all optimisers since 2.1), `torch/_tensor.py`
@@ -128,7 +128,7 @@ class _AfterImport(MetaPathFinder):
 
 
 class _Following(Loader):
-    """A loader that calls a callback with the loaded module; everything else is the original loader's."""
+    """A loader that passes the loaded module to a callback, and otherwise behaves like the original loader."""
 
     def __init__(self, loader: Any, callback: Callable[[Any], None]) -> None:
         self._loader, self._callback = loader, callback
@@ -239,7 +239,7 @@ def _patch_trl_scripts(utils: Any) -> None:
 
 
 def _patch_training_args(training_args: Any) -> None:
-    """Change the settings that a script writes out."""
+    """Change the settings that a script passes as literals."""
     if os.environ.get("ATTNCHECK_SETTINGS"):
         cut_settings(training_args)
     if os.environ.get("ATTNCHECK_ROWS"):
@@ -263,7 +263,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     model_class = modeling_utils.PreTrainedModel
 
     def watch(model: Any) -> None:
-        if os.environ.get("ATTNCHECK_NO_CACHE"):  # changes that are tried to fix a launch
+        if os.environ.get("ATTNCHECK_NO_CACHE"):  # set when a fix without the cache is tried
             model.config.use_cache = False
         recorder.watch(model)
 

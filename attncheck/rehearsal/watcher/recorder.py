@@ -2,7 +2,8 @@
 
 It writes for each rank: `rank-R.pt` for the first step and `later-N-R.pt` for the next ones, with the calls of the
 model (inputs and last hidden states), the differentiated losses, the weights, the gradients and the optimiser; and
-`steps-R.json`, after each step, with the losses and the trainer's logs.
+`steps-R.json`, after each step, with the losses and the trainer's logs. If batches are recorded, `calls-R.json` has the
+rows of the first step's calls.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 from typing import Any
 
 from .attention import AttentionWatch
+from .batches import list_rows
 from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
 from .modules import ModuleWatch, list_patches
@@ -219,7 +221,7 @@ class Recorder:
 
     @_guarded
     def enter_optimizer(self, optimizer: Any) -> None:
-        """Record an optimiser before its step; one that follows another's belongs to the same step."""
+        """Record an optimiser before its step; optimisers that step one after another belong to the same step."""
         self.rates += [float(group.get("lr") or 0.0) for group in optimizer.param_groups]
         if self.trained is not None and (self.losses or self.written):
             updates = self.updates if self.losses else self.written["updates"]
@@ -268,6 +270,9 @@ class Recorder:
             **describe_process(),
         }
         self.written = {**document, "number": len(self.steps) + 1}
+        if os.environ.get("ATTNCHECK_BATCHES") and not self.steps:
+            with open(os.path.join(self.folder, f"calls-{self.written['rank']}.json"), "w") as stream:
+                json.dump([list_rows(call["tensors"]) for call in self.written["calls"]], stream)
         self._save_written()
 
     def _save_written(self) -> None:

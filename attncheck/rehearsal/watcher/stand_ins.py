@@ -24,7 +24,7 @@ from typing import Any
 
 from .absent import is_guarded, is_script, note
 
-# Files that are no data: a script that cannot read them ends as the launch would.
+# Files that are not data: a script that cannot read them ends as the launch would.
 NO_ROWS = re.compile(r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE)
 # Arguments that transformers 5 and TRL 0.20 to 0.27 renamed.
 NEW_NAMES = {
@@ -176,7 +176,7 @@ def _note_data_set(source: str) -> None:
 
 
 def cut_settings(training_args: Any) -> None:
-    """Make TrainingArguments use the values of `ATTNCHECK_SETTINGS` for the script's settings; null is a default.
+    """Make TrainingArguments use the values of `ATTNCHECK_SETTINGS` for the script's settings; null means the default.
 
     Later assignments by transformers or TRL are unchanged.
     """
@@ -193,7 +193,8 @@ def cut_settings(training_args: Any) -> None:
 
 
 def take_known(base: Any) -> None:
-    """Let settings and trainers be made with arguments of other releases: a new name, a setting, or without them."""
+    """Let settings and trainers accept arguments of other releases: rename them, move them into settings, or drop
+    them."""
 
     def make(kind: Any, *arguments: Any, **options: Any) -> Any:
         for owner in kind.__mro__[: kind.__mro__.index(base) + 1]:
@@ -270,7 +271,7 @@ def _pass_known(initialize: Any, kind: str) -> Any:
             note(os.environ["ATTNCHECK_WATCH"], "setting", f"{kind}.{name}")
             if new in parameters:
                 options.setdefault(new, value)
-            elif hasattr(options.get("args"), new):  # settings that trainers took before their configurations did
+            elif hasattr(options.get("args"), new):  # settings that trainers accepted before their configurations did
                 setattr(options["args"], new, value)
         if "report_to" in parameters:
             options["report_to"] = "none"

@@ -145,7 +145,7 @@ def run_ranks(module: str, configuration: str, world_size: int, isolates: bool =
 
 
 def _list_devices(world_size: int) -> list[str]:
-    """Return the GPUs of the ranks in the form of CUDA_VISIBLE_DEVICES; none if the launch has none."""
+    """Return the GPUs of the ranks in the form of CUDA_VISIBLE_DEVICES; empty if the launch has none."""
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")

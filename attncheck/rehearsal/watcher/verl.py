@@ -33,7 +33,7 @@ def _make_device() -> Any:
 
 
 def register_cpu(platform_cuda: Any) -> None:
-    """Register the platform "cpu": verl's own for CUDA, with the CPU as its device."""
+    """Register the platform "cpu": verl's platform for CUDA, with the CPU as its device."""
     import torch
 
     class PlatformCPU(platform_cuda.PlatformCUDA):  # type: ignore[misc]

@@ -67,7 +67,7 @@ def compare(before: Gradients, after: Gradients, held: Collection[str]) -> Chang
 
 
 def judge_change(change: Change, place: str) -> tuple[list[str], list[str]]:
-    """Return a change's faults, and what may be intended; nothing for one factor on all parameters."""
+    """Return a change's faults and its possibly intended effects; neither for one factor on all parameters."""
     total = len(change.factors)
     if change.others:
         text = f"the gradients of {len(change.others)} of {total} parameters are changed {place}"

@@ -29,15 +29,14 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     `message["tokenizer"]` is the model or folder with the tokenizer to use, "" for a synthetic one. With
     `message["has_fields"]` a message's thought and tool calls are its fields, which the chat template renders.
     """
-    from attncheck.smoke.worker.models import build
+    from attncheck.smoke.worker.models.architectures import Unbuildable
 
-    build.stay_offline()
     (item,) = message["items"]
     send({"started": item})
     folder, name = Path(message["stage"]), str(message["tokenizer"])
     try:
         tokenizer, remarks = _make_model(message, folder, name)
-    except build.Unbuildable as error:
+    except Unbuildable as error:
         send({"unanswered": str(error)})
         return
     words = NOUNS.split() if name else list(MADE.texts)
@@ -46,30 +45,22 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     images: dict[str, Any] = {"images": []} if message["pictures"] == "tagged" else {}
     rows = [make_row(conversation, message["form"], "reasoning" in parts) | images for conversation in conversations]
     (folder / FILE).write_text(json.dumps(conversations))
-    with (folder / "data" / "train.jsonl").open("w") as stream:
-        stream.writelines(f"{json.dumps(row)}\n" for row in rows)
-    (folder / "array").mkdir(exist_ok=True)
-    (folder / "array" / "train.json").write_text(json.dumps(rows))
-    materials.write_parquet(rows, folder / "data" / "train.parquet")
+    materials.save_rows(rows, folder, message["as_parquet"])
     send({"item": item, "answer": {"remarks": remarks}})
 
 
 def _make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[Any, list[str]]:
-    """Make the small model; return its tokenizer and remarks. Raises `build.Unbuildable`."""
-    from dataclasses import replace
-
-    from attncheck.rehearsal.worker import own_model
-    from attncheck.smoke.worker.models import build
+    """Make the small model; return its tokenizer and remarks. Raises `Unbuildable`."""
+    from attncheck.rehearsal.worker import light, own_model
 
     if not name:
-        materials.make_small_model({**message, "has_padding_token": True}, folder)
-        return own_model.load_tokenizer("the small model", folder / "model"), []
-    own_model.lay_tokenizer(name, folder / "model")
-    tokenizer = own_model.load_tokenizer(name, folder / "model")
-    architecture = build.load_architecture(message["model"])
-    architecture = replace(architecture, weights="", vocabulary_size=len(tokenizer) + 64, cuts_heads=True)
-    materials.save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model", False)
-    remarks = [] if getattr(tokenizer, "chat_template", None) else [f"the tokenizer of {name} has no chat template"]
+        tokenizer, remarks = light.make_tokenizer(folder / "model"), []
+    else:
+        own_model.lay_tokenizer(name, folder / "model")
+        tokenizer = own_model.load_tokenizer(name, folder / "model", from_file=True)
+        has_template = getattr(tokenizer, "chat_template", None)
+        remarks = [] if has_template else [f"the tokenizer of {name} has no chat template"]
+    light.save_model(tokenizer, message["seed"], folder / "model")
     return tokenizer, remarks
 
 
@@ -81,14 +72,15 @@ def list_parts(tokenizer: Any, form: DataForm, has_fields: bool = False) -> froz
     """
     if form not in ("messages", "conversations"):
         return frozenset()
-    question, answer = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+    question, answer = {"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}
     parts = {
-        "system": [{"role": "system", "content": "c"}, question, answer],
+        "system": [{"role": "system", "content": "three"}, question, answer],
         "turns": [question, answer, question, answer],
     }
     if not getattr(tokenizer, "chat_template", None):
         return frozenset(parts)
-    taken = {part for part, messages in parts.items() if _renders(tokenizer, messages)}
+    written = {"system": ("three",)} if has_fields else {}  # other frameworks have their templates
+    taken = {part for part, messages in parts.items() if _renders(tokenizer, messages, written.get(part, ()))}
     taken |= {"thinking"} if "</think>" in str(tokenizer.chat_template) else set()
     if has_fields:
         called: Conversation = (("user", "one"), ("call", "two"), ("tool", "three"), ("assistant", "four"))

@@ -1,4 +1,4 @@
-"""Describes a loss by its gradients, which are each target's weight, and compares a step's gradients with them.
+"""Describes a loss by its gradients, that is by the weight of each target, and compares a step's gradients with them.
 
 The gradients of every rehearsed loss are those of a weighted sum of −log p over the targets of a step's pieces. For the
 mean of −log p, the weights are those of its normalisation. For a loss of answers' log-probabilities (pairs, rewards),
@@ -52,7 +52,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Fit:
-    """The relation of a step's gradients to a definition's: `scale` times these, except for `error`."""
+    """The relation of a step's gradients to a definition's: `scale` times these, plus a relative `error`."""
 
     error: float  # relative, over all parameters
     scale: float

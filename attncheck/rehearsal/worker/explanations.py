@@ -26,7 +26,7 @@ from attncheck.rehearsal.worker.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_
 from attncheck.rehearsal.worker.policy import MOVED, define_policy_losses, explain_policy_loss
 from attncheck.rehearsal.worker.step import Sliced
 
-KEPT = {  # (first, last) of each answer's targets that count: what that means
+KEPT = {  # (first, last) of each answer's targets that count -> the meaning
     (-1, None): "only the last token of each answer is a target",
     **{(first, None): f"the first {first} tokens of each answer are not targets" for first in (2, 3, 4)},
 }
@@ -92,7 +92,7 @@ def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> D
 
 
 def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
-    """Return the definition with the direction of the step's gradients, for any loss value; None without one."""
+    """Return the definition whose gradients have the step's direction, whatever its loss; None if there is none."""
     simple = [explanation for explanation in _iter_faults(evidence) if explanation.factor == 1.0]
     for explanation in (*(Explanation(definition) for definition in documented(evidence)), *simple):
         definition = explanation.definition
@@ -107,7 +107,7 @@ def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
 
 
 def _explain_value(evidence: Evidence, limit: float) -> Explanation | None:
-    """Return the multiple of a mean with the loss's value, although its gradients are another's; None without one."""
+    """Return the multiple of a mean that has the loss's value, although its gradients differ; None if there is none."""
     for explanation in _iter_faults(evidence):
         value = compute_loss(evidence, explanation.definition) * explanation.factor
         if explanation.factor != 1.0 and is_near(value, evidence.observed_loss, limit):
@@ -180,11 +180,11 @@ def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
         alone = Definition(name, by_rank=True)
         yield Explanation(alone, 1.0, alone.text)
         own = Definition(name, sliced=Sliced("lost"), by_rank=True)
-        yield Explanation(own, 1.0, f"{lost}; and the loss is {own.text}")
+        yield Explanation(own, 1.0, f"{lost}, and the loss is {own.text}")
 
 
 def settle_targets(evidence: Evidence) -> Evidence:
-    """Return the evidence with the targets that its loss and gradients show, if no label decided them."""
+    """Return the evidence with the targets implied by its loss and gradients, if labels did not decide them."""
     readings = [replace(evidence, step=step) for step in evidence.step.list_readings()]
     if len(readings) == 1:
         return evidence

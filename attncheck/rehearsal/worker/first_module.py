@@ -28,7 +28,7 @@ def name_first_module(evidence: Evidence, piece: Piece) -> Iterator[str]:
         yield text
     if record.patches:
         more = " and others" if len(record.patches) > NAMED else ""
-        yield f"replaced by code of no installed package: {'; '.join(record.patches[:NAMED])}{more}"
+        yield f"replaced by code outside the installed packages: {'; '.join(record.patches[:NAMED])}{more}"
 
 
 def _find_first(evidence: Evidence, record: RankRecord, piece: Piece) -> str:

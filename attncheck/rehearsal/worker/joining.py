@@ -71,7 +71,7 @@ def _join_all(ranks: Sequence[Mapping[str, Tensor]], model: Mapping[str, Tensor]
 
 
 def _join_parts(parts: Sequence[Tensor], shape: torch.Size) -> Tensor | None:
-    """Return the tensor of a shape that equal parts form along one dimension, None if they form none."""
+    """Return the tensor of this shape that equal parts form along one dimension, None if they do not fit."""
     for dim, length in enumerate(shape):
         part = torch.Size((*shape[:dim], length // len(parts), *shape[dim + 1 :]))
         if length % len(parts) == 0 and all(own.shape == part for own in parts):

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
-from torch import Tensor
-
 from attncheck.core import codec
 from attncheck.core.rehearsal import Targets
 from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
@@ -45,8 +42,12 @@ class Row:
     turns: list[tuple[int, int, int, Role]] = field(default_factory=list)  # conversation, start, stop, role
     starts: set[int] = field(default_factory=set)  # starts of documents after the row's first
     is_cut: bool = False  # whether it ends inside a turn
+    begins_inside: bool = False  # whether it begins inside a turn
     present: set[int] = field(default_factory=set)  # turns of the data, by number
     absent: set[int] = field(default_factory=set)  # later ones of conversations that begin in the row
+    dropped: set[int] = field(default_factory=set)  # system turns of conversations in the row
+    doubled: set[int] = field(default_factory=set)  # questions that are in the row more often than their answers
+    again: list[int] = field(default_factory=list)  # places of end tokens that repeat the end of an answer
 
     @property
     def learned(self) -> list[bool]:
@@ -56,13 +57,12 @@ class Row:
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Handle a job of one item: read the batches in `message["stage"]`; send rows, counts, problems and notes."""
-    from attncheck.smoke.worker.models import build
+    from attncheck.rehearsal.worker import light
 
-    build.stay_offline()
     (item,) = message["items"]
     send({"started": item})
     folder = Path(message["stage"])
-    tokenizer = _load_tokenizer(folder)
+    tokenizer = light.load_tokenizer(folder / "model")
     rows = list(_iter_rows(folder, tokenizer))
     if not rows:
         send({"unanswered": NO_LABELS})
@@ -74,7 +74,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     if not any(row.turns for row in rows):
         send({"unanswered": "no turn of the conversations was found in the batches, so roles are unknown"})
         return
-    problems, notes = judge_rows(rows, tokenizer, message["targets"])
+    problems, notes = judge_rows(rows, tokenizer, message["targets"], message["renders"])
     answer = {
         "rows": [codec.to_plain(span_row(row, tokenizer)) for row in rows[:MAX_ROWS]],
         "counts": [codec.to_plain(count) for count in count_roles(rows)],
@@ -85,14 +85,8 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     send({"item": item, "answer": answer})
 
 
-def _load_tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder / "model", local_files_only=True, trust_remote_code=False)
-
-
 def read_placeholders(path: Path) -> set[int]:
-    """Return the tokens of a configuration that features of pictures, video or sound replace."""
+    """Return the tokens of a configuration that features of images, video or sound replace."""
     document = json.loads(path.read_text()) if path.exists() else {}
     fields = (f"{kind}_token_{ending}" for kind in PLACED for ending in ("id", "index"))
     return {document[name] for name in fields if isinstance(document.get(name), int)}
@@ -100,8 +94,6 @@ def read_placeholders(path: Path) -> set[int]:
 
 def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
     """Yield the rows of the first step's batches that have labels."""
-    from attncheck.rehearsal.worker import records
-
     texts: dict[int, str] = {}
 
     def decode(token: int) -> str:
@@ -109,34 +101,23 @@ def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
             texts[token] = tokenizer.decode([token], skip_special_tokens=False)
         return texts[token]
 
-    batches = _read_batches(folder / "watch")
-    for record in records.read_ranks(folder / "watch"):
-        for call in record.calls:
-            labels, mask = call.tensors.get("labels"), call.tensors.get("attention_mask")
-            if labels is None or labels.shape != call.input_ids.shape:
-                labels = _find_labels(call.input_ids, batches)
-            if labels is None:
-                continue
-            masked = mask if mask is not None and mask.shape == labels.shape else None
-            for number, tokens in enumerate(call.input_ids.tolist()):
-                row = Row(tokens, labels[number].tolist(), [decode(token) for token in tokens])
-                hidden = (masked[number] == 0).tolist() if masked is not None else [False] * len(tokens)
-                row.roles = ["padding" if is_hidden else "unknown" for is_hidden in hidden]
+    batches = [json.loads(path.read_text()) for path in sorted((folder / "watch").glob("batches-*.json"))]
+    for path in sorted((folder / "watch").glob("calls-*.json")):
+        for call in json.loads(path.read_text()):
+            ids = call.get("input_ids", [])
+            loaded = [batch for batch in batches if batch.get("input_ids") == ids]
+            labels, masks = _find_rows("labels", [call, *loaded], ids), _find_rows("attention_mask", [call], ids)
+            for number, tokens in enumerate(ids if labels else ()):
+                row = Row(tokens, labels[number], [decode(token) for token in tokens])
+                mask = masks[number] if masks else [1] * len(tokens)
+                row.roles = ["unknown" if is_seen else "padding" for is_seen in mask]
                 yield row
 
 
-def _read_batches(watch: Path) -> list[dict[str, Tensor]]:
-    """Return the batches of the launch's data loaders."""
-    return [torch.load(path, map_location="cpu", weights_only=True) for path in sorted(watch.glob("batches-*.pt"))]
-
-
-def _find_labels(tokens: Tensor, batches: Sequence[dict[str, Tensor]]) -> Tensor | None:
-    """Return the labels of the batch with these tokens, (batch, seqlen), None if no batch has them."""
-    for batch in batches:
-        ids, labels = batch.get("input_ids"), batch.get("labels")
-        if ids is not None and labels is not None and labels.shape == ids.shape and torch.equal(ids, tokens):
-            return labels
-    return None
+def _find_rows(name: str, inputs: Sequence[dict[str, list[list[int]]]], ids: list[list[int]]) -> list[list[int]]:
+    """Return the first input of this name with a number for each token, [] if there is none."""
+    lengths = [len(tokens) for tokens in ids]
+    return next((rows[name] for rows in inputs if [len(row) for row in rows.get(name, ())] == lengths), [])
 
 
 class TurnFinder:
@@ -155,7 +136,7 @@ class TurnFinder:
     def find(self, row: Row) -> Iterator[tuple[int, int, int, Role]]:
         """Yield (conversation, first token, last token + 1, role) of each turn in a row, in order.
 
-        A turn that is cut at the end of the row is included.
+        A turn that is cut at the start or the end of the row is included.
         """
         hidden = [role == "padding" for role in row.roles] or [False] * len(row.texts)
         pieces = ["" if is_hidden else strip_blanks(text) for text, is_hidden in zip(row.texts, hidden, strict=True)]
@@ -173,8 +154,11 @@ class TurnFinder:
                 row.is_cut |= place >= 0
             while place >= 0 and place not in at:
                 place = text.find(turn, place + 1)
-            if place >= 0:
-                stop = next((number for number, start in enumerate(starts) if start >= place + len(turn)), last)
+            length = len(turn)
+            if place < 0 and (length := _measure_rest(text, turn)):
+                place, row.begins_inside = 0, True
+            if place >= 0 and place in at:
+                stop = next((number for number, start in enumerate(starts) if start >= place + length), last)
                 spans.append((conversation, at[place], stop, role))
                 row.present.add(turn_number)
         kept = {
@@ -184,10 +168,25 @@ class TurnFinder:
             number
             for number, (conversation, role, turn) in enumerate(self.turns)
             if conversation in kept and role in ("user", "assistant") and turn[:BEGINNING] not in text
-            # What is behind the last turn may have been cut off before rows were packed.
+            # Text after the last turn may have been truncated before rows were packed.
             if min(kept[conversation]) < number and (number < max(kept[conversation]) or len(kept) == 1)
         }
+        row.dropped = {
+            number
+            for number, (_, role, turn) in enumerate(self.turns)
+            if role == "system" and number + 1 in row.present and turn[:BEGINNING] not in text
+        }
+        for numbers in kept.values():
+            times = {number: text.count(self.turns[number][2]) for number in numbers}
+            answers = max((count for number, count in times.items() if self.turns[number][1] in ANSWERS), default=1)
+            questions = (number for number in numbers if self.turns[number][1] == "user")
+            row.doubled |= {number for number in questions if times[number] > max(answers, 1)}
         yield from sorted(spans, key=lambda span: span[1])
+
+
+def _measure_rest(text: str, turn: str) -> int:
+    """Return the length of the end of a turn with which a row's text begins, 0 if it does not."""
+    return next((length for length in range(len(turn) - 1, BEGINNING, -1) if text.startswith(turn[-length:])), 0)
 
 
 def strip_blanks(text: str) -> str:
@@ -198,7 +197,7 @@ def strip_blanks(text: str) -> str:
 def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Collection[int] = ()) -> None:
     """Give each token of a row its role, and record its turns and the starts of later documents.
 
-    `placeholders` are the tokens that features of pictures replace.
+    `placeholders` are the tokens that features of images replace.
     """
     special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
     row.turns = list(finder.find(row))
@@ -208,7 +207,7 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
     for number, (conversation, _, stop, role) in enumerate(row.turns):
         following = row.turns[number + 1] if number + 1 < len(row.turns) else None
         limit = following[1] if following is not None else len(row.tokens)
-        # Markup closes a call within its turn, and text may precede the end token.
+        # Markup closes a call within its turn, and text may precede the EOS token.
         near = special if role != "call" else set()
         end = next(
             (
@@ -218,6 +217,9 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
             ),
             None,
         )
+        if end is not None and role in ANSWERS:
+            repeats = itertools.groupby(row.tokens[end:limit])
+            row.again += range(end + 1, end + len(list(next(repeats)[1])))
         if end is not None and row.roles[end] == "unknown":
             closing: Role = "template" if _continues(role, following, conversation) else "end"
             row.roles[end] = closing if role in ANSWERS else "other_end"
@@ -234,7 +236,7 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
 
 
 def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
-    """Move the label of an answer's end from the next turn's first token to the end token, if there is one.
+    """Move the label of an answer's end from the next turn's first token to the EOS token, if there is one.
 
     LLaMA-Factory's templates with `efficient_eos` have the end predicted where another turn begins (0.9.5
     data/processor/supervised.py).
@@ -245,12 +247,12 @@ def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
 
 
 def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
-    """Return whether the answer continues after this part, which was a thought."""
+    """Return whether the answer continues after this part, because this part was a thought."""
     return role == "thinking" and following is not None and following[0] == conversation
 
 
 def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
-    """Return the start of a packed document: after the end tokens and line ends of the previous one."""
+    """Return the start of a packed document: after the EOS tokens and line breaks of the previous one."""
     ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
     while place < limit and (row.tokens[place] in ends or not row.texts[place].strip()):
         place += 1
@@ -292,8 +294,13 @@ def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
     return [RoleCount(role, tokens[role], learned[role]) for role in ROLE_TEXTS if tokens[role]]
 
 
-def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[list[str], list[str]]:
-    """Return the labels' faults for a launch that should learn `targets`, and what may be intended."""
+def judge_rows(
+    rows: Sequence[Row], tokenizer: Any, targets: Targets, renders_system: bool = False
+) -> tuple[list[str], list[str]]:
+    """Return the labels' faults for a launch that should learn `targets`, and possibly intended effects.
+
+    `renders_system`: the chat template writes system turns, and the framework uses it.
+    """
     counts = {count.role: count for count in count_roles(rows)}
     learned = sum(count.learned for count in counts.values())
     if not learned:
@@ -305,9 +312,14 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
         counts = {count.role: count for count in count_roles(rows)}
     problems += [*_find_beginnings(rows, counts, tokenizer, targets), *_find_padding(counts)]
     notes: list[str] = []
-    # TRL's collator of pictures documents that every token is learned, including placeholders.
+    # TRL's collator of images documents that every token is learned, including placeholders.
     (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
-    problems += _find_absent(rows) if targets != "labelled" else ()
+    if targets != "labelled":
+        problems += [*_find_absent(rows), *_find_again(rows, tokenizer)]
+    present = {number for row in rows for number in row.present}
+    if dropped := {number for row in rows for number in row.dropped} - present:
+        line = f"{len(dropped)} system turns of the data are not in the rows"
+        (problems if renders_system and targets != "labelled" else notes).append(line)
     moved = _find_moved_mask(rows)
     problems += moved
     if targets != "labelled" and not moved:
@@ -320,8 +332,10 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
         problems += _find_ends(rows, counts, tokenizer)
     problems += _find_first_of_packed(rows)
     notes += _note_thoughts(rows)
+    if inside := sum(row.begins_inside for row in rows):
+        notes.append(f"{inside} of {len(rows)} rows begin inside a turn")
     if cut:
-        notes.append(f"{cut} of {len(rows)} rows end inside a turn, cut to the maximum length")
+        notes.append(f"{cut} of {len(rows)} rows end inside a turn, truncated to the maximum length")
     empty = sum(1 for row in rows if row.turns and not any(row.learned))
     if empty:
         notes.append(f"{empty} of {len(rows)} rows have no learned token (truncated before the answer?)")
@@ -354,7 +368,7 @@ def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
     if same == len(places):
         return
     if shift := _find_shift(rows):
-        yield f"labels are off by one: the label of a token is {SHIFTS[shift]}, and the model shifts labels once more"
+        yield f"labels are off by one: the label of a token is {SHIFTS[shift]}, and the model shifts labels again"
         return
     yield f"{len(places) - same} of {len(places)} labels differ from the token at their position"
 
@@ -372,12 +386,21 @@ def _find_beginnings(
     count = counts.get("beginning")
     if targets in ("assistant", "last") and count is not None and count.learned:
         yield f"BOS is learned: {count.learned} of {count.tokens} have a label"
-    if doubled and beginning not in (tokenizer.eos_token_id, tokenizer.pad_token_id):
+    if beginning in (tokenizer.eos_token_id, tokenizer.pad_token_id):
+        return
+    if doubled:
         yield f"{doubled} of {len(rows)} rows contain two consecutive BOS tokens"
+    preceding = Counter(
+        row.roles[start - 1] for row in rows for _, start, _, role in row.turns if role in ANSWERS and start > 1
+    )
+    if (
+        preceding["beginning"] and 2 * preceding["beginning"] >= preceding.total()
+    ):  # a template with BOS before a header may be cut between them
+        yield f"{preceding['beginning']} answers begin with BOS: they were tokenized separately from their prompts"
 
 
 def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that turns of conversations are not in the rows, or follow another conversation's prompt.
+    """Yield a line if turns of conversations are not in the rows, or follow another conversation's prompt.
 
     The end of a row that is cut, or as long as the longest, may be cut off.
     """
@@ -387,9 +410,11 @@ def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
     if absent := set().union(*(row.absent for row in whole)) - present:
         total = len(present | absent)
         yield f"{len(absent)} of {total} turns are not in the rows as the data has them: they are dropped or changed"
+    if doubled := sum(len(row.doubled) for row in rows):
+        yield f"{doubled} user turns are in their row twice, with one answer"
     pairs = [pair for row in rows for pair in itertools.pairwise(row.turns)]
     if alien := sum(first[3] == "user" and second[3] in ANSWERS and first[0] != second[0] for first, second in pairs):
-        yield f"{alien} answers follow the prompt of another conversation"
+        yield f"{alien} answers follow another conversation's prompt"
 
 
 def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
@@ -400,10 +425,10 @@ def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
 
 
 def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
-    """Yield a line if the placeholders of pictures are learned."""
+    """Yield a line if the placeholders of images are learned."""
     picture = counts.get("picture")
     if picture is not None and picture.learned:
-        yield (f"picture placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
+        yield (f"image placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
 
 
 def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:
@@ -424,9 +449,48 @@ def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets:
             if targets != "last":
                 yield f"only the last {ROLE_TEXTS[role]} turn of a conversation is learned"
         elif missing:
-            yield f"{missing} of {count.tokens} tokens of {ROLE_TEXTS[role]} turns are not learned"
+            places = _describe_unlearned(rows, role)
+            yield f"{missing} of {count.tokens} tokens of {ROLE_TEXTS[role]} turns are not learned: {places}"
     if targets == "last" and not _learns_last_alone(rows, "assistant"):
         yield "assistant turns before the last of a conversation are learned"
+
+
+def _describe_unlearned(rows: Sequence[Row], role: Role) -> str:
+    """Return where in turns with a role tokens are not learned: "6 turns entirely, 2 turns at the end"."""
+    places: Counter[str] = Counter()
+    for row in rows:
+        for _, start, stop, kind in row.turns:
+            learned = row.learned[start:stop]
+            if kind == role and not all(learned):
+                edges = {(True, False): "at the end", (False, True): "at the start", (True, True): "in the middle"}
+                places[edges.get((learned[0], learned[-1]), "in part") if any(learned) else "entirely"] += 1
+    return ", ".join(f"{count} turns {place}" for place, count in places.most_common())
+
+
+def _find_again(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
+    """Yield a line if answers end more than once, and one if the start of another answer follows the last turn."""
+    if repeated := sum(row.learned[place] for row in rows for place in row.again):
+        yield f"{repeated} end tokens that follow the end of an answer are learned: they repeat it, or are padding"
+    headed = 0
+    for row in rows:
+        places = range(row.turns[-1][2] if row.turns else 0, len(row.tokens))
+        behind = _join_markup(row, [place for place in places if row.learned[place]], tokenizer)
+        headed += any(head and head in behind for head in _iter_heads(row, tokenizer))
+    if headed:
+        yield f"{headed} rows end with the chat template's start of another answer, and it is learned"
+
+
+def _iter_heads(row: Row, tokenizer: Any) -> Iterator[str]:
+    """Yield the text of the chat template before each answer."""
+    for _, start, _, role in row.turns:
+        if role in ANSWERS:
+            markup = itertools.takewhile(lambda place: row.roles[place] == "template", range(start - 1, -1, -1))
+            yield _join_markup(row, [*markup][::-1], tokenizer)
+
+
+def _join_markup(row: Row, places: Sequence[int], tokenizer: Any) -> str:
+    """Return the text of tokens of the chat template, without blanks and end tokens."""
+    return strip_blanks("".join(row.texts[n] for n in places if row.tokens[n] != tokenizer.eos_token_id))
 
 
 def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
@@ -447,9 +511,11 @@ def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
             early += before and first and not end
             late += (after or place + 1 == len(row.tokens)) and end and not first
     if answers and answers == early:
-        return ["the mask is one token early: the token before each answer is learned, and the one that ends it is not"]
+        return [
+            "the mask is one token early: the token before each answer is learned, and the token that ends it is not"
+        ]
     if answers and answers == late:
-        return ["the mask is one token late: the first token of each answer is not learned, and the one after it is"]
+        return ["the mask is one token late: the first token of each answer is not learned, and the token after it is"]
     return []
 
 
@@ -466,7 +532,7 @@ def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _learns_last_alone(rows: Sequence[Row], role: Role) -> bool:
-    """Return whether only the last of each conversation's turns with a role is learned."""
+    """Return whether only the last turn of a role is learned in each conversation."""
     for row in rows:
         last = {conversation: start for conversation, start, _, kind in row.turns if kind == role}
         for conversation, start, stop, kind in row.turns:
@@ -507,7 +573,7 @@ def _find_ends(rows: Sequence[Row], counts: dict[Role, RoleCount], tokenizer: An
     if ends is None:
         yield "no token ends an assistant turn, so the model does not learn to stop"
     elif not ends.learned:
-        same = " (the padding token is the end token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
+        same = " (the padding token is the EOS token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
         yield f"the token that ends an assistant turn is never learned, so the model does not learn to stop{same}"
     else:  # axolotl's `train_on_eos: last` leaves out all but a row's last
         last = [max((place for place, role in enumerate(row.roles) if role == "end"), default=0) for row in rows]
@@ -528,5 +594,5 @@ def _find_first_of_packed(rows: Sequence[Row]) -> Iterator[str]:
     if wrong:
         yield (
             f"the first token of {wrong} of {len(starts)} packed documents is learned, predicted from the end of the "
-            "document before"
+            f"previous document"
         )

@@ -24,7 +24,7 @@ ORDER_TEXTS: dict[Order, str] = {
     "zigzag": "zigzag slices",
     "striped": "striped slices",
     "whole": "the whole row on each",
-    "cut inside": "the whole row is passed to each rank, and cut into contiguous slices inside",
+    "cut inside": "the whole row is passed to each rank, and split into contiguous slices inside the model",
 }
 CROSSED_SHARE = 0.5  # share of the borders between slices: a document continues at nearly each
 HEADLESS_SHARE = 0.25  # share of rows that begin within a document, among continuing documents: slices, not a stream
@@ -90,8 +90,8 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
         layout, rows = alone, own_rows
     if (ring_size > 1 or shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
         raise Unjoinable(
-            "attention spans several ranks, and documents are broken in every known order of their "
-            f"slices ({', '.join(ORDERS)}): the order is unknown, or documents are truncated"
+            "attention spans several ranks, and documents do not fit together in any known order of their slices "
+            f"({', '.join(ORDERS)}): the order is unknown, or documents are truncated"
         )
     return layout
 

@@ -91,7 +91,7 @@ def describe_epoch(evidence: Evidence, ledger: Ledger) -> str:
     total = len(ledger.words)
     missing = f"; {total - len(held)} are in no row: held out, filtered or lost" if len(held) < total else ""
     missing += f"; words of {len(ledger.lost_words)} are in no row" if ledger.lost_words else ""
-    share = "" if evidence.step.layout.size > 1 else f", an epoch draws {len(drawn)} of these"
+    share = "" if evidence.step.layout.size > 1 else f", of which an epoch draws {len(drawn)}"
     return f"the data set has {len(ledger.held)} rows with {len(held)} of {total} documents{share}{missing}"
 
 
@@ -113,7 +113,7 @@ def _count_beginnings(rows: Iterable[Row]) -> Counter[int]:
 
 
 def _find_lost_words(ledger: Ledger) -> Iterator[str]:
-    """Yield a line if parts of documents are in no row although the rest is: dropped tails of packing."""
+    """Yield a line if only parts of documents are in rows, as if packing drops their tails."""
     lost, held = ledger.lost_words, _list_documents(ledger.held)
     if len(lost) > max(2, CUT_SHARE * len(ledger.words)):
         first = min(lost)
@@ -124,14 +124,14 @@ def _find_lost_words(ledger: Ledger) -> Iterator[str]:
 
 
 def _find_few(ledger: Ledger) -> Iterator[str]:
-    """Yield a line if the data set has few documents, many times."""
+    """Yield a line if the data set repeats few documents many times."""
     counts = _count_beginnings(ledger.held)
     repeated = [count for count in counts.values() if count > 1]
     missing = len(ledger.words) - len(counts)
     if len(repeated) > MOST * len(counts) and missing > MOST * len(ledger.words):
         yield (
             f"the training data set holds {len(counts)} of {len(ledger.words)} documents, each up to {max(repeated)} "
-            "times, and never the others"
+            f"times, and none of the others"
         )
 
 
@@ -145,7 +145,7 @@ def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     if min(len(again), len(missing)) > max(2, LOST_SHARE * len(held)):
         yield (
             f"in one epoch the sampler draws {len(again)} documents more than once and {len(missing)} of {len(held)} "
-            f"never, the first document {min(missing)}"
+            f"never; the first of these is document {min(missing)}"
         )
 
 

@@ -20,7 +20,7 @@ from attncheck.core.rehearsal import ANSWER_COLUMNS, PAIRED_FORMS, PROMPT_COLUMN
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
-# A turn ends with a line end, as in released templates: OpenRLHF strips that from the end of a text, but no blank.
+# A turn ends with a line break, as in released templates: OpenRLHF strips that from the end of a text, but no space.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
     "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ '\\n' }}"
@@ -44,21 +44,21 @@ MARKUP = (
 # Frameworks encode the letter to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425); scripts
 # of judges expect a token for each verdict.
 SINGLE_WORDS = ("a", "Yes", "No")
-PAD, BEGIN, END = "<pad>", "<s>", "</s>"
+UNKNOWN, PAD, BEGIN, END = "<unk>", "<pad>", "<s>", "</s>"
 # Other words are tokens by their first letters, not all one "<unk>", because some launches pad with that.
 INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in "abcdefghijklmnopqrstuvwxyz"}
 INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
 # the remark for a multimodal model
-TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks pictures in the batch"
+TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks images in the batch"
 PICTURES = (
-    "two of three rows have a picture of 32 x 32 pixels, fitted to a small tower; whether max_length cuts pictures of "
+    "two of three rows have an image of 32 x 32 pixels, to suit a small tower; whether max_length truncates images of "
     "your size is not checked"
 )
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
-# Strings in subscripts that are no fields of rows: of what a tokenizer makes, messages, splits and pictures.
+# Strings in subscripts that are not fields of rows: those of tokenizer outputs, messages, splits and images.
 NO_COLUMN = re.compile(
     r"_ids$|token_id$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )
@@ -159,7 +159,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> tuple[int, str]:
     """Save a small model of the job's multimodal class, its processor and tokenizer.
 
-    Return its number of parameters, and why the processor does not accept pictures. Raises `build.Unbuildable` if the
+    Return its number of parameters, and why the processor does not accept images. Raises `build.Unbuildable` if the
     class or its processor cannot be made here.
     """
     import torch
@@ -234,19 +234,36 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
 
 
 def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
-    """Return a tokenizer with a token for each word of the language, of transformers' fast class.
+    """Return a tokenizer of words, of transformers' fast class."""
+    from transformers import PreTrainedTokenizerFast
+
+    padding = {"pad_token": PAD} if has_padding_token else {}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=make_word_tokenizer(markers),
+        unk_token=UNKNOWN,
+        eos_token=END,
+        bos_token=BEGIN,
+        **padding,
+        **({"extra_special_tokens": {name: text for name, (text, _) in markers.items()}} if markers else {}),
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    fast.model_max_length = MAX_TOKENS
+    return fast
+
+
+def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
+    """Return a tokenizer with a token for each word of the language.
 
     `markers` have the text and the number of each token that a processor reads from an attribute.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
     words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
     texts = (*words, *MARKUP, *SINGLE_WORDS, END, BEGIN, PAD, *INITIALS)
     vocabulary = {text: number for number, text in enumerate(texts)} | dict((markers or {}).values())
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     rules = [normalizers.Replace(Regex(pattern), text) for text, pattern in INITIALS.items()]
     tokenizer.normalizer = normalizers.Sequence(rules)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -257,18 +274,7 @@ def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int
     tokenizer.add_tokens([AddedToken(text, **options) for text in SINGLE_WORDS])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text, _ in (markers or {}).values()])
-    padding = {"pad_token": PAD} if has_padding_token else {}
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token="<unk>",
-        eos_token=END,
-        bos_token=BEGIN,
-        **padding,
-        **({"extra_special_tokens": {name: text for name, (text, _) in markers.items()}} if markers else {}),
-    )
-    fast.chat_template = CHAT_TEMPLATE
-    fast.model_max_length = MAX_TOKENS
-    return fast
+    return tokenizer
 
 
 def write_template(marker: str) -> str:
@@ -345,7 +351,7 @@ def make_data(
 
 
 def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return rows with the fields that a script reads: empty ones, if it reads the question and the answer anyway.
+    """Return rows with the fields that a script reads; fields besides the question and the answer stay empty.
 
     Otherwise the first such field has the question's text, and the first that is named like an answer has the answer.
     Classes and identifiers are numbers.

@@ -1,7 +1,7 @@
-"""Makes a small multimodal model of the job's own class, and a processor for it without files of its release.
+"""Makes a small multimodal model of the job's own class, and its processor, without the model's released files.
 
 The processor is transformers' own class for the model's type, with its image processor fitted to the small tower. In
-the synthetic tokenizer, each of the configuration's picture markers is a token. The processor is tested on a picture:
+the synthetic tokenizer, each of the configuration's image markers is a token. The processor is tested on an image:
 it must give as many tokens as the model computes features, otherwise rows contain only text.
 """
 
@@ -22,8 +22,8 @@ from attncheck.smoke.worker.models.towers import image_token, list_markers, patc
 if TYPE_CHECKING:
     from attncheck.rehearsal.worker.segments import DocumentIndex
 
-SIDE = 32  # pixels of a picture; processors resize it for the tower
-PICTURE_EVERY = 3  # one of so many documents has no picture
+SIDE = 32  # pixels of an image; processors resize it for the tower
+PICTURE_EVERY = 3  # one of so many documents has no image
 FOLDER = "pictures"  # next to the model
 TAG = "<image>"  # the tag that LLaMA-Factory and ms-swift replace in a text
 # A turn is text, or parts: TRL's SFT splits every turn into parts if there is a processor.
@@ -35,14 +35,14 @@ TURN_MACRO = (
 
 
 def write_chat_template(template: str, picture: str = "<image_token>") -> str:
-    """Return a text chat template that also accepts turns with parts; `picture` is written for a picture."""
+    """Return a text chat template that also accepts turns with parts; `picture` is written for an image."""
     return TURN_MACRO.replace("PICTURE", picture) + template.replace("message['content']", "turn(message['content'])")
 
 
 def save_processor(model: Any, tokenizer: Any, template: str, folder: Path) -> str:
     """Save a processor for a multimodal model, with its tokenizer and chat template.
 
-    Return why it does not accept pictures, "" if it does. Raises `Unbuildable` if none can be made.
+    Return why it does not accept images, "" if it does. Raises `Unbuildable` if none can be made.
     """
     try:
         known, wanted = _collect_parts(model.config, tokenizer)
@@ -84,12 +84,12 @@ def _make_first(classes: Any) -> Any:
     classes = classes if isinstance(classes, tuple) else (classes,)
     made = next((made for made in classes if made is not None), None)
     if made is None:
-        raise ImportError("a part of it cannot be imported here (torchvision is missing?)")
+        raise ImportError("a part of it cannot be imported (is torchvision installed?)")
     return made()
 
 
 def _fit_pictures(processor: Any, config: Any) -> None:
-    """Set an image processor's picture and patch sizes to those of the small tower."""
+    """Set an image processor's image and patch sizes to those of the small tower."""
     tower = config.vision_config
     for name, value in (
         ("patch_size", patch_side(tower)),
@@ -117,7 +117,7 @@ def _read_size(size: Any, key: str) -> Any:
 
 
 def _fit_processor(known: Mapping[str, Any], make: Callable[..., Any], model: Any, template: str) -> tuple[Any, str]:
-    """Return the first processor whose tokens of a picture match the model's features, otherwise the first one."""
+    """Return the first processor whose tokens of an image match the model's features, otherwise the first one."""
     wanted = inspect.signature(make).parameters
     first, reason = None, ""
     for options in _iter_token_counts(model.config, wanted):
@@ -137,7 +137,7 @@ def _fit_processor(known: Mapping[str, Any], make: Callable[..., Any], model: An
 
 
 def _iter_token_counts(config: Any, wanted: Mapping[str, Any]) -> Iterator[dict[str, int]]:
-    """Yield settings that may give a processor the number of a picture's tokens."""
+    """Yield settings that may give a processor the number of an image's tokens."""
     patches = (picture_side(config.vision_config) // (patch_side(config.vision_config) or 1)) ** 2
     scaled = patches // int(getattr(config, "scale_factor", 1)) ** 2
     yield {}
@@ -152,7 +152,7 @@ def _iter_token_counts(config: Any, wanted: Mapping[str, Any]) -> Iterator[dict[
 
 
 def _run_on_picture(processor: Any, model: Any) -> None:
-    """Run a model on a row with a picture and one without. Raises any error of the processor or the model."""
+    """Run a model on a row with an image and one without. Raises any error of the processor or the model."""
     rows = [[make_picture(0)], []]
     messages = [
         [
@@ -167,19 +167,19 @@ def _run_on_picture(processor: Any, model: Any) -> None:
         inputs = encode_row(processor, processor.apply_chat_template(message, tokenize=False), own)
         marker = image_token(model.config)
         if bool(own) != bool((inputs["input_ids"] == marker).any()):
-            raise ValueError("its tokens do not name the picture")
+            raise ValueError("no token represents the image")
         with torch.no_grad():
             model(**inputs)
 
 
 def encode_row(processor: Any, text: str, pictures: Sequence[Any]) -> dict[str, Tensor]:
-    """Return a processor's tensors for a row's text and pictures."""
+    """Return a processor's tensors for a row's text and images."""
     options = {"images": list(pictures)} if pictures else {}
     return dict(processor(text=[text], return_tensors="pt", add_special_tokens=False, **options))
 
 
 def make_picture(number: int) -> Any:
-    """Return the picture of a document: pixels that no other has."""
+    """Return the image of a document: pixels that no other has."""
     from PIL import Image
 
     pixels = torch.Generator().manual_seed(number)
@@ -211,7 +211,7 @@ def name_markers(config: Any, plain_tokenizer: Any) -> dict[str, tuple[str, int]
 
 
 def lay_pictures(documents: Sequence[dict[str, Any]], folder: Path) -> None:
-    """Give every document except each third a picture, by its number, and write it."""
+    """Give two of three documents an image, chosen by their numbers, and write the images."""
     for number, document in enumerate(documents):
         if number % PICTURE_EVERY != PICTURE_EVERY - 1:
             document["picture"] = number
@@ -225,9 +225,9 @@ def _name_file(folder: Path, number: int) -> Path:
 def add_pictures(
     rows: Sequence[dict[str, Any]], documents: Sequence[Mapping[str, Any]], folder: Path, is_tagged: bool = False
 ) -> list[dict[str, Any]]:
-    """Return rows with the paths of their pictures; write them with pictures that a data set decodes.
+    """Return rows with the paths of their images; write them with images that a data set decodes.
 
-    With `is_tagged` the text says where the picture is.
+    With `is_tagged` the text says where the image is.
     """
     numbers = [document.get("picture") for document in documents]
     paths = [[] if number is None else [str(_name_file(folder, number))] for number in numbers]
@@ -251,7 +251,7 @@ def add_pictures(
 
 
 def read_placeholders(folder: Path) -> frozenset[int]:
-    """Return a rehearsal's picture tokens, including those around a picture; none if its rows contain only text."""
+    """Return a rehearsal's image tokens, including those around an image; none if its rows contain only text."""
     from transformers import AutoConfig
 
     if not (folder / FOLDER).exists():
@@ -260,10 +260,10 @@ def read_placeholders(folder: Path) -> frozenset[int]:
 
 
 class PictureBook:
-    """The pictures of documents, as processed inputs of a model."""
+    """The images of documents, as processed inputs of a model."""
 
     def __init__(self, folder: Path, index: "DocumentIndex", model: Any) -> None:
-        """Read the pictures of a rehearsal's folder, for the model that uses them."""
+        """Read the images of a rehearsal's folder, for the model that uses them."""
         from transformers import AutoProcessor
 
         self.processor = AutoProcessor.from_pretrained(folder / "model", local_files_only=True)
@@ -278,7 +278,7 @@ class PictureBook:
         self._counts: dict[int, int] = {}
 
     def find_documents(self, tokens: Sequence[int]) -> list[int]:
-        """Return the documents in a row that have a picture, by the row's tokens."""
+        """Return the documents in a row that have an image, by the row's tokens."""
         segments = self.index.find_segments(tokens, (), None)
         return [
             segment.document
@@ -289,7 +289,7 @@ class PictureBook:
         ]
 
     def make_inputs(self, tokens: Sequence[int], documents: Sequence[int] | None = None) -> dict[str, Tensor]:
-        """Return a model's inputs for a row besides its tokens: by default with the documents' own pictures."""
+        """Return a model's inputs for a row besides its tokens: by default with the documents' own images."""
         row = torch.tensor([list(tokens)])
         types = {self.types: (row == self.token).long()} if self.types else {}
         pictures = [self.read(number) for number in (self.find_documents(tokens) if documents is None else documents)]
@@ -300,12 +300,12 @@ class PictureBook:
         return {**types, **joined}
 
     def count_tokens(self, document: int) -> int:
-        """Return the number of placeholders that the processor writes for a document's picture."""
+        """Return the number of placeholders that the processor writes for a document's image."""
         self.read(document)
         return self._counts[document]
 
     def read(self, document: int) -> dict[str, Tensor]:
-        """Return the processor's tensors for a document's picture."""
+        """Return the processor's tensors for a document's image."""
         if document not in self._pictures:
             made = encode_row(self.processor, self.placeholder, [make_picture(self.numbers[document])])
             self._counts[document] = int((made["input_ids"] == self.token).sum())

@@ -13,7 +13,6 @@ from typing import Any
 
 from attncheck.rehearsal.worker.vocabulary import Vocabulary, WordsNotFound, find_vocabulary
 from attncheck.smoke.worker.models.architectures import Unbuildable
-from attncheck.smoke.worker.models.randomness import find_rates
 
 WEIGHTS = (".safetensors", ".bin")
 LARGE = (*WEIGHTS, ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ckpt")  # files that are linked
@@ -42,8 +41,8 @@ def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
     document = json.loads((folder / "config.json").read_text())
     if document.get("quantization_config"):
         raise Unbuildable(
-            f"the weights of {name} are quantised, so there is no float32 reference: name the model "
-            "that they were made from, or remove --full-model"
+            f"the weights of {name} are quantised, so there is no float32 reference: name the model from which they "
+            f"were quantised, or remove --full-model"
         )
 
 
@@ -57,7 +56,7 @@ def find_folder(name: str) -> Path:
     if folder is None:
         raise Unbuildable(f"{fact.get('absent') or fact.get('unreadable')}; {repair}")
     if not (Path(folder) / "config.json").is_file():
-        raise Unbuildable(f"there is no config.json in {folder}; {repair}")
+        raise Unbuildable(f"{folder} has no config.json; {repair}")
     names = [path.name for path in Path(folder).iterdir() if path.suffix in WEIGHTS and path.exists()]
     indexes = sorted(Path(folder).glob("*.index.json"))
     missing = sorted({part for path in indexes for part in _list_parts(path) if not (Path(folder) / part).exists()})
@@ -130,14 +129,22 @@ def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
         _forget_code(folder)
 
 
-def load_tokenizer(name: str, folder: Path) -> Any:
-    """Return the tokenizer in a folder. Raises `Unbuildable` if there is none, or if it has no EOS token."""
-    from transformers import AutoTokenizer
+def load_tokenizer(name: str, folder: Path, from_file: bool = False) -> Any:
+    """Return the tokenizer in a folder. Raises `Unbuildable` if there is none, or if it has no EOS token.
 
+    With `from_file` it is of the class that reads `tokenizer.json`, if that knows the EOS token, instead of the class
+    that a job gets. Its import does not import torch.
+    """
+    import transformers
+
+    is_file = from_file and (folder / "tokenizer.json").exists()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        chosen = transformers.PreTrainedTokenizerFast if is_file else transformers.AutoTokenizer
+        tokenizer = chosen.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise Unbuildable(f"the tokenizer of {name} cannot be read: {_first_line(error)}") from None
+    if is_file and tokenizer.eos_token_id is None:
+        return load_tokenizer(name, folder)
     if tokenizer.eos_token_id is None:
         raise Unbuildable(f"the tokenizer of {name} has no eos_token, which documents need")
     return tokenizer
@@ -168,6 +175,8 @@ def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
     """
     from transformers import AutoConfig
 
+    from attncheck.smoke.worker.models.randomness import find_rates
+
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
@@ -181,7 +190,7 @@ def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
             setattr(config if not part else getattr(config, part), rate, 0.0)
         path.write_text(json.dumps(document, indent=2))
     names = ", ".join(f"{rate} {value:g}" for (_, rate), value in rates.items())
-    return config, [f"layers that draw random numbers are switched off: {names}"] if rates else []
+    return config, [f"layers that draw random numbers are turned off: {names}"] if rates else []
 
 
 def check_memory(name: str, config: Any, is_float32: bool) -> int:

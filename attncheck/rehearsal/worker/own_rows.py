@@ -17,8 +17,8 @@ from attncheck.rehearsal.worker.segments import DocumentIndex, Segment, strip_pa
 RUN_TOKENS = 8  # consecutive tokens that only one row has
 MIN_MATCHES = 8  # runs of a row that identify a stretch as its text: at least 15 tokens
 UNTOLD = (
-    "not judged: batch rows contain several data rows without a boundary, and their tokens "
-    "attend neither to only their own document nor to all earlier ones"
+    "not judged: batch rows contain several data rows without a boundary, and their tokens attend neither to their "
+    "own document alone nor to all earlier ones"
 )
 BEGINNING = 2  # tokens into a text at which its first run is expected: the very first may differ in a row
 
@@ -77,7 +77,7 @@ class RowIndex(DocumentIndex):
         return segments
 
     def _split(self, row: Sequence[int], start: int, stop: int) -> list[Segment]:
-        """Return the documents of a stretch without a border."""
+        """Return the documents of a stretch without a boundary inside."""
         runs = self._find_runs(row, start, stop)
         if not runs:
             return [Segment(self.unknown, start, stop, 0, 0)]
@@ -109,7 +109,7 @@ class RowIndex(DocumentIndex):
         return merged
 
     def _find_border(self, row: Sequence[int], start: int, runs: Sequence[Run], number: int) -> int:
-        """Return the start of a run's document: as far before its text as the first one's is before its own."""
+        """Return the start of a run's document: as far before its text as in the row's first document."""
         before, run = runs[number - 1], runs[number]
         if runs[0].offset <= BEGINNING and run.offset <= BEGINNING:
             markup = runs[0].start - runs[0].offset - start

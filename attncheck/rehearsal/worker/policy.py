@@ -23,7 +23,7 @@ from attncheck.rehearsal.worker.evidence import Evidence
 
 WEIGHT_LIMIT = 0.05  # error of a response's weight, relative to the largest advantage
 NAMED = 3  # the most responses in a message
-MOVED = {  # (tokens by which the targets are moved, whether they stay in the response): what that means
+MOVED = {  # (tokens by which the targets are moved, whether they stay in the response) -> the meaning
     (
         1,
         False,
@@ -81,7 +81,7 @@ def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float
         if explanation is not None:
             return explanation
     if _is_of_one_batch(evidence, definitions[0], slack) and _has_value(evidence, definitions[0], 1.0, limit):
-        return Explanation(definitions[0])  # the loss is right, and the gradients lack batches
+        return Explanation(definitions[0])  # the loss is right, but the gradients lack batches
     for reading, definition, fault in _iter_faults(evidence, definitions[0]):
         fit = fit_gradients(reading, definition)
         if fit is not None and fit.error <= slack:
@@ -91,7 +91,7 @@ def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float
 
 
 def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, limit: float) -> Explanation | None:
-    """Return the step's factor on a documented definition, as an explanation; None if it is no multiple of it."""
+    """Return the step's factor on a documented definition, as an explanation; None if it is not a multiple of one."""
     fit = fit_gradients(evidence, definition)
     if fit is None or fit.error > slack:
         return None
@@ -99,7 +99,7 @@ def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, 
     if is_right or not _has_value(evidence, definition, fit.scale, max(limit, slack)):
         expected = compute_loss(evidence, definition)
         factor = 1.0 if _has_value(evidence, definition, 1.0, limit) else evidence.observed_loss / expected
-        return Explanation(definition, factor, scale=fit.scale)  # a factor only on the gradients is theirs
+        return Explanation(definition, factor, scale=fit.scale)  # a factor that only the gradients have
     return Explanation(definition, fit.scale, _name_factor(evidence, fit.scale), fit.scale)
 
 
@@ -132,7 +132,7 @@ def _name_factor(evidence: Evidence, factor: float) -> str:
 
 
 def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[Evidence, Definition, str]]:
-    """Yield the loss with other definitions, the simplest first, each with the step's reading."""
+    """Yield the loss under other definitions, the simplest first, each with the matching targets of the step."""
     for name in NORMALISATIONS:
         if name != documented.normalisation:
             yield evidence, replace(documented, normalisation=name), NORMALISATION_TEXTS[name]

@@ -30,7 +30,7 @@ NEAR_FACTOR = 0.02  # relative: a factor on all gradients is a number of batches
 
 
 def define_loss(evidence: Evidence, preference: Preference) -> Definition:
-    """Return the loss at log-ratios of 0: the mean over pairs is twice that over answers, each with its own sign."""
+    """Return the loss at log-ratios of 0: the mean over pairs is twice the mean over answers, which are signed."""
     if not preference.has_reference:
         return _define_free_loss(evidence, preference)
     slopes = preference.slopes

@@ -39,14 +39,16 @@ def compare_runs(first: Run, second: Run) -> CheckResult:
     """Return whether two runs are identical, and where they first differ: data, weights, forward, loss or gradients."""
     ranks, steps = zip(first[0], second[0]), zip(first[1], second[1])
     if len(first[0]) != len(second[0]) or not first[0]:
-        return CheckResult("repeat", "skipped", f"{len(first[0])} ranks took a step, then {len(second[0])}")
+        return CheckResult(
+            "repeat", "skipped", f"{len(first[0])} ranks took a step in the first run, {len(second[0])} in the second"
+        )
     violation = next((text for own, other in ranks for text in _find_difference(own, other)), "")
     count = min(len(first[1]), len(second[1]))
     if not violation:
         number = next((number for number, (own, other) in enumerate(steps) if own != other), None)
         if number is not None:
             part = _describe_step(first[1][number], second[1][number])
-            violation = f"the first step is identical twice, but step {number + 1} is not: {part}"
+            violation = f"the first step is identical in both runs, but step {number + 1} is not: {part}"
     gradients = sum(len(record.gradients) for record in first[0])
     notes = (
         () if violation else (f"bitwise identical: {gradients} gradients of the first step, losses of {count} steps",)

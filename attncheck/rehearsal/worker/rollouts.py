@@ -51,8 +51,8 @@ def find_shifted_log_probabilities(evidence: Evidence) -> Iterator[str]:
         errors = [_error(evidence, piece, values, shift) for piece, values in pairs]
         if errors and max(errors) <= _limit(evidence):
             yield (
-                "the log-probabilities of the responses before the step are one token off: each token has that of the "
-                f"token {text} it"
+                "the log-probabilities of the responses before the step are one token off: each token has the value "
+                f"of the token {text} it"
             )
 
 

@@ -38,7 +38,7 @@ class DocumentIndex:
     def __init__(
         self, documents: Sequence[Document], vocabulary: Vocabulary = MADE, placeholders: Collection[int] = ()
     ) -> None:
-        """Read the documents; `placeholders` are the tokens of pictures, which not every document has."""
+        """Read the documents; `placeholders` are the tokens of images, which not every document has."""
         self.documents, self.vocabulary, self.placeholders = documents, vocabulary, placeholders
         self.words = [tuple(word for _, words in document for word in words) for document in documents]
         self._places: dict[tuple[int, ...], list[tuple[int, int]]] = {}
@@ -70,7 +70,7 @@ class DocumentIndex:
         return self._find_short_piece(words)
 
     def _find_short_piece(self, words: Sequence[int]) -> tuple[int, int, int]:
-        """Return the end of a document before another one begins, or the beginning of one if the words end."""
+        """Return the end of a document where another begins, or the beginning of a document where the words end."""
         for length in range(min(SEED_WORDS - 1, len(words)), 0, -1):
             following = tuple(words[length : length + SEED_WORDS])
             is_end = not following or len(following) < SEED_WORDS or following in self._places

@@ -24,8 +24,8 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
     here = "its tokens do not attend to the row's parts on other ranks: attention covers each rank"
     yield f"{here}'s slice alone", same_rank & before & same_document
     in_slice = same_rank & (local[:, None] >= local[None, :])
-    yield f"{here}'s slice only, in the order of its tokens", in_slice & same_document
-    yield f"{here}'s slice only, and attends to the earlier documents in that", in_slice
+    yield f"{here}'s slice only, in its token order", in_slice & same_document
+    yield f"{here}'s slice only, including the earlier documents in it", in_slice
     numbers = _number_documents(places, documents)
     text = "tokens attend to other ranks' documents: cu_seqlens describe each rank's slice, not the row"
     yield text, _equal(numbers) & before

@@ -25,7 +25,7 @@ MIN_LEADING = 3  # tokens that end documents at the beginning of a row: no docum
 
 @dataclass(frozen=True)
 class Sliced:
-    """How the targets of a row that is split across ranks are read."""
+    """How to read the targets of a row that is split across ranks."""
 
     # The target of a slice's last token: the next token in the row; none; the slice's first token if it is a target; or
     # the slice's first token if the next one in the row is a target.
@@ -85,7 +85,7 @@ class Piece:
 
     @property
     def place(self) -> str:
-        """Its location in words."""
+        """The location in words."""
         rank = f"rank {self.call.rank}, " if self.call.rank else ""
         return f"{rank}batch {self.call.batch + 1}, row {self.row + 1}"
 
@@ -117,7 +117,7 @@ class FirstStep:
         return tuple(piece for call in self.calls for piece in self._iter_pieces(call))
 
     def count_labels(self) -> dict[int, int]:
-        """Return the number of labels in each rank's inputs, including first tokens; without labels, of targets."""
+        """Return the number of labels in each rank's inputs, first tokens included, or else of targets."""
         counts = dict.fromkeys((call.rank for call in self.calls), 0)
         for call in self.calls if self.labels_enter else ():
             if "labels" in call.tensors:

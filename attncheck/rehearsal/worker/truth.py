@@ -188,7 +188,7 @@ class TruthModel:
         return logits.float()
 
     def _add_pictures(self, tokens: Sequence[int], documents: Sequence[int] | None = None) -> dict[str, Tensor]:
-        """Return the model's inputs for a row's pictures: those of its documents, or of others."""
+        """Return the model's inputs for a row's images: those of its documents, or of others."""
         if self.pictures is None:
             return {}
         dtype = next(self.model.parameters()).dtype
@@ -196,7 +196,7 @@ class TruthModel:
         return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
 
     def hidden_with_pictures(self, tokens: Sequence[int], documents: Sequence[int]) -> Tensor:
-        """Return the hidden states (tokens, hidden size) of a document with the pictures of others."""
+        """Return the hidden states (tokens, hidden size) of a document with the images of others."""
         self._hidden = None
         with torch.no_grad(), self._context():
             self._compute_logits(torch.tensor([list(tokens)]), documents)
@@ -271,7 +271,7 @@ class TruthModel:
 
 
 def read_pictures(folder: Path, model: Any) -> "PictureBook | None":
-    """Return the pictures of a rehearsal's documents, None if they contain only text."""
+    """Return the images of a rehearsal's documents, None if they contain only text."""
     from attncheck.rehearsal.worker import multimodal, segments
 
     if not (folder / multimodal.FOLDER).exists():
@@ -290,7 +290,7 @@ def _iter_tensors(values: Any) -> Iterator[Tensor]:
 
 
 def _find_auto_class(folder: Path) -> Any:
-    """Return transformers' automatic class for a folder's model: of text and pictures if it was saved as that.
+    """Return transformers' automatic class for a folder's model: of text and images if it was saved as that.
 
     Some types have separate classes: mllama's text class does not accept the names of the other's weights.
     """

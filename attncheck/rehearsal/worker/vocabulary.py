@@ -54,7 +54,7 @@ class Vocabulary:
         return [self.numbers[token] for token in tokens if token in self.numbers]
 
     def write(self, words: Iterable[int]) -> str:
-        """Return words as text, separated by blanks."""
+        """Return words as text, separated by spaces."""
         return " ".join(self.texts[word] for word in words)
 
     def save(self, folder: Path) -> None:
@@ -93,9 +93,7 @@ def find_vocabulary(tokenizer: Any) -> Vocabulary:
             vocabulary = Vocabulary(tuple(texts), numbers, tokenizer.pad_token_id)
             _check_sentence(tokenizer, vocabulary)
             return vocabulary
-    raise WordsNotFound(
-        f"its tokenizer has {len(texts)} words that are one token each; documents are made of {LANGUAGE_VOCABULARY}"
-    )
+    raise WordsNotFound(f"its tokenizer has {len(texts)} words of one token each; documents need {LANGUAGE_VOCABULARY}")
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
@@ -113,7 +111,7 @@ def _list_markup(tokenizer: Any) -> Iterator[int]:
 
 
 def _scan_words(tokenizer: Any) -> Iterator[str]:
-    """Yield texts that are tokens of the vocabulary, if the nouns are not enough."""
+    """Yield more words that are single tokens of the vocabulary, for when the nouns are not enough."""
     for token in range(min(SCANNED_TOKENS, len(tokenizer))):
         text = tokenizer.decode([token]).strip()
         if SCANNED_WORD.fullmatch(text):

@@ -11,7 +11,7 @@ from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.markdown_findings import format_finding
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block, format_table
 from attncheck.report.sections import load_views
-from attncheck.report.verdict import describe_verdict
+from attncheck.report.verdict import describe_verdict, write_sentence
 
 MAX_COLUMNS = 16  # maximum columns of a matrix
 
@@ -23,7 +23,7 @@ def render(report: Report, verbose: bool) -> str:
 
 def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
     verdict = describe_verdict(report)
-    sentence = f"{verdict[:1].upper()}{verdict[1:]}."
+    sentence = f"{write_sentence(verdict)}."
     yield from (f"# attncheck {escape_markdown(report.command)}", "", escape_line(sentence), "")
     if interpreter := describe_interpreter(report):
         yield from (f"Python {escape_line(interpreter)}", "")

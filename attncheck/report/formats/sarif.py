@@ -175,7 +175,7 @@ def _describe_finding(finding: Finding) -> str:
     for fix in finding.fixes:
         proven = f" (proven: {fix.proven})" if fix.proven else ""
         title = f"{fix_label(fix).capitalize()}: {fix.title}{proven}"
-        parts.append(f"{indent_continuation(title, INDENT)}:\n{fix.text}")
+        parts.append("\n".join(filter(None, (indent_continuation(title, INDENT) + ":" * bool(fix.text), fix.text))))
     return "\n\n".join(parts)
 
 

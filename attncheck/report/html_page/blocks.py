@@ -16,7 +16,17 @@ from attncheck.report.blocks import (
     Table,
 )
 from attncheck.report.html_page.charts import draw_bar, draw_curve, draw_strip
-from attncheck.report.html_page.elements import Markup, badge, bullet_list, code_block, element, fold, join, mark_style
+from attncheck.report.html_page.elements import (
+    Markup,
+    badge,
+    bullet_list,
+    code_block,
+    element,
+    flow,
+    fold,
+    join,
+    mark_style,
+)
 from attncheck.report.html_page.room import clip
 from attncheck.report.html_page.tables import cell, make_table, row_head
 from attncheck.report.scoreboard import HEAT_MARKS
@@ -37,7 +47,7 @@ def write_blocks(blocks: Iterable[Block]) -> Iterator[Markup]:
 
 def _write_block(block: Block) -> Iterator[Markup]:
     if isinstance(block, Paragraph):
-        yield element("p", clip(block.text), class_="message" if block.strong else None)
+        yield element("p", flow(clip(block.text)), class_="message" if block.strong else None)
     elif isinstance(block, Heading):
         yield element("h3", clip(block.text))
     elif isinstance(block, Bullets):
@@ -65,14 +75,13 @@ def _write_block(block: Block) -> Iterator[Markup]:
 
 
 def _write_items(block: Items) -> Markup:
-    has_marks = any(mark for mark, _, _ in block.rows)
+    has_marks = any(mark.strip("-") for mark, _, _ in block.rows)  # "-" marks a row that has no state
     rows = (
-        [row_head(title), *([cell(badge(mark) if mark else "")] * has_marks), cell(clip(text), "text")]
+        [row_head(title), *([cell(badge(mark) if mark.strip("-") else "")] * has_marks), cell(text, "text")]
         for mark, title, text in block.rows
     )
     mark_title, title, text = block.head
-    caption = title[:1].upper() + title[1:] or "Details"
-    return make_table(caption, (title, *([mark_title] * has_marks), text), rows, class_="items")
+    return make_table(None, (title, *([mark_title or "state"] * has_marks), text), rows, class_="items")
 
 
 def _write_table(block: Table) -> Iterator[Markup]:
@@ -95,15 +104,14 @@ def _write_table(block: Table) -> Iterator[Markup]:
                 cells.append(cell(text, f"heat {_heat_class(text, style)}"))
                 continue
             bar: Sequence[Bar | None] = block.bars.get(column.title, ())
-            drawn = [draw_bar(shape)] if bar and (shape := bar[number]) else []
+            drawn = draw_bar(shape) if bar and (shape := bar[number]) else Markup()
             classes = " ".join(filter(None, ("" if column.left else "number", mark_style(style))))
-            cells.append(element("td", clip(text), *drawn, class_=classes or None))
+            cells.append(cell(text, classes, drawn))
         return cells
 
     rows = (write_row(number) for number in range(min(len(block.rows), block.page_rows)))
     omitted = max(0, len(block.rows) - block.page_rows)
-    caption = block.caption or block.head[:1].upper() + block.head[1:]
-    yield make_table(caption, titles, rows, omitted, numbers, "matrix" if block.matrix else None)
+    yield make_table(block.caption or None, titles, rows, omitted, numbers, "matrix" if block.matrix else None)
 
 
 def _heat_class(text: str, style: str) -> str:
@@ -121,7 +129,8 @@ def _write_marks(block: Marks) -> Markup:
         strip = draw_strip([_mark_class(mark) for mark, _ in marks], f"{name}: {summary}")
         return [row_head(name), cell(summary), cell(strip, "marks")]
 
-    table = make_table(block.caption, ("backend", "answers", "cases"), (write_row(*row) for row in block.rows))
+    caption = block.caption.partition(":")[0]  # the key is below the table, in colours
+    table = make_table(caption, ("backend", "answers", "cases"), (write_row(*row) for row in block.rows))
     keys = [join([element("span", class_=f"key ground-{style}"), f" {text}"]) for style, text in LEGEND]
     return element("div", table, element("p", join(keys, " · "), " · a gap: refused, or not run", class_="dim"))
 

@@ -1,13 +1,18 @@
 """Writes HTML elements. Anything that is not `Markup`, made here, is text and is escaped."""
 
 import html
+import re
 from collections.abc import Iterable
 
 # https://html.spec.whatwg.org/multipage/syntax.html#void-elements; those that the page uses.
-VOID_ELEMENTS = ("input", "link", "meta")
+VOID_ELEMENTS = ("input", "link", "meta", "wbr")
 EMPTY_SHAPES = ("line", "path", "polyline", "rect")  # SVG elements that close themselves if they are empty
 KEEPS_FIRST_LINE_END = ("pre", "textarea")  # a parser drops a line end right after these start tags
 Attribute = str | int | bool | None
+MAX_WORD = 18  # characters; a longer word may break between its parts
+# an option, which does not break after its hyphens; between the parts of a name, where a long one may break
+OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]{,30}(?![\w-])")
+PART = re.compile(r"(?<=[_./-])(?=\w)")
 
 
 class Markup(str):
@@ -21,6 +26,22 @@ def escape(text: str) -> Markup:
     # an HTML parser also treats "\r
     # " as one line end; a lone "\r" was made visible before (`core.io.visible`).
     return text if isinstance(text, Markup) else Markup(html.escape(text.replace("\r\n", "\n"), quote=True))
+
+
+def flow(text: str) -> Markup:
+    """Return a text to read, whose lines break between the parts of long names, and not within an option."""
+    if isinstance(text, Markup):
+        return text
+    written, end = [], 0
+    for option in OPTION.finditer(text):
+        written += [_break_names(text[end : option.start()]), element("span", option.group(), class_="whole")]
+        end = option.end()
+    return join([*written, _break_names(text[end:])])
+
+
+def _break_names(text: str) -> Markup:
+    parts = (PART.split(word) if len(word) > MAX_WORD else [word] for word in re.split(r"(\s+)", text))
+    return join(join(part, element("wbr")) for part in parts)
 
 
 def join(parts: Iterable[str], separator: str = "") -> Markup:
@@ -51,7 +72,7 @@ def _write_attribute(key: str, value: Attribute) -> str:
 
 def bullet_list(items: Iterable[str]) -> Markup:
     """Return a list with an item for each text, "" if there are none."""
-    written = [element("li", item) for item in items]
+    written = [element("li", flow(item)) for item in items]
     return element("ul", *written) if written else Markup()
 
 
@@ -99,7 +120,7 @@ def code_block(text: str, purpose: str, language: str = "") -> Markup:
     lines = [_color_line(line) for line in text.split("\n")] if language == "diff" else [text]
     return element(
         "figure",
-        element("pre", element("code", join(lines, "\n")), tabindex=0),
+        element("pre", element("code", join(lines, "\n")), tabindex=0, class_=language or None),
         copy_button("Copy", f"Copy: {purpose}"),
         class_="code",
     )

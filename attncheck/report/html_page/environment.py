@@ -28,7 +28,7 @@ def _make_overview(report: Report) -> Markup:
     )
     head = ("part", *(("state",) * is_judged), "details")
     remark = Markup() if is_judged else element("p", "It was not judged; run attncheck doctor.", class_="dim")
-    return element("div", make_table("The training stack", head, rows), remark)
+    return element("div", make_table("The training stack", head, rows, class_="items"), remark)
 
 
 def _list_needs(section: DoctorSection | None) -> Iterator[Markup]:

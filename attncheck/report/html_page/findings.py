@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from attncheck.core.report import SEVERITIES, Finding, Fix, Report
 from attncheck.core.results.repair import RepairSection
 from attncheck.report.finding_lines import fix_label, list_evidence, merge_alike, name_step, page_of
-from attncheck.report.html_page.elements import Markup, badge, code_block, element, join
+from attncheck.report.html_page.elements import Markup, badge, code_block, element, flow, join
 from attncheck.report.html_page.room import FINDINGS_BYTES, byte_size, clip
-from attncheck.report.verdict import describe_verdict
+from attncheck.report.verdict import describe_verdict, write_sentence
 
 MAX_PLACES = 20
 MAX_EVIDENCE = 40  # maximum lines
@@ -20,7 +20,7 @@ def findings_section(report: Report) -> Markup:
     heading = element("h2", "Findings", id="findings")
     verdict = describe_verdict(report)
     if not report.findings:
-        return element("section", heading, element("p", f"{verdict[:1].upper()}{verdict[1:]}."))
+        return element("section", heading, element("p", flow(f"{write_sentence(verdict)}.")))
     findings, repair = merge_alike(report.findings), report.section(RepairSection)
     cards, left, omitted = [], FINDINGS_BYTES, 0
     for finding in findings:
@@ -58,7 +58,7 @@ def _make_filters(findings: Sequence[Finding]) -> Markup:
 def _iter_cards(finding: Finding, repair: RepairSection | None) -> Iterator[Markup]:
     """Yield a finding as a card: first complete, then only its headline."""
     yield _make_card(finding, list(_iter_details(finding, repair)))
-    yield _make_card(finding, [element("p", "its evidence and fixes: in the JSON report", class_="dim")])
+    yield _make_card(finding, [element("p", "its evidence and fixes are in the JSON report", class_="dim")])
 
 
 def _make_card(finding: Finding, details: list[Markup]) -> Markup:
@@ -67,7 +67,7 @@ def _make_card(finding: Finding, details: list[Markup]) -> Markup:
     return element(
         "article",
         element("h3", badge(severity), " ", code),
-        element("p", clip(finding.message), class_="message"),
+        element("p", flow(clip(finding.message)), class_="message"),
         *details,
         class_=f"finding {severity}",
         data_severity=severity,
@@ -79,7 +79,7 @@ def _iter_details(finding: Finding, repair: RepairSection | None) -> Iterator[Ma
     if evidence := list_evidence(finding):
         lines = [clip(line) for line in evidence[:MAX_EVIDENCE]]
         lines += [f"… and {len(evidence) - MAX_EVIDENCE} more lines"] * (len(evidence) > MAX_EVIDENCE)
-        items = (element("li", line, class_="more" if line[:1] == " " else None) for line in lines)
+        items = (element("li", flow(line), class_="more" if line[:1] == " " else None) for line in lines)
         yield element("div", element("h4", "Because"), element("ul", *items), class_="evidence")
     if finding.locations:
         places = ", ".join(str(location) for location in finding.locations[:MAX_PLACES])
@@ -95,9 +95,9 @@ def _iter_details(finding: Finding, repair: RepairSection | None) -> Iterator[Ma
 def _make_fix(fix: Fix, step: str) -> Markup:
     label = fix_label(fix).capitalize()
     if step:  # its command is in the repair below the findings
-        return element("div", element("h4", f"{label}: {clip(fix.title)}{step}"), class_="fix")
-    proven = element("p", f"Proven: {clip(fix.proven)}", class_="proven") if fix.proven else Markup()
+        return element("div", element("h4", flow(f"{label}: {clip(fix.title)}{step}")), class_="fix")
+    proven = element("p", flow(f"Proven: {clip(fix.proven)}"), class_="proven") if fix.proven else Markup()
     code = code_block(fix.text, fix.title) if fix.text else Markup()
     if fix.kind == "manual":  # nothing to paste: a driver, a machine
         code = element("p", clip(fix.text))
-    return element("div", element("h4", f"{label}: {clip(fix.title)}"), proven, code, class_="fix")
+    return element("div", element("h4", flow(f"{label}: {clip(fix.title)}")), proven, code, class_="fix")

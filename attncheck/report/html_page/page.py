@@ -13,17 +13,20 @@ from pathlib import Path
 from attncheck import __version__
 from attncheck.core.facts import Known
 from attncheck.core.report import Report
+from attncheck.core.results.diff import DiffSection
+from attncheck.core.results.labels import LabelsSection
 from attncheck.core.results.lint import launches_of
+from attncheck.core.results.rehearsal import RehearsalSection
 from attncheck.report.bug_report import write_bug_report
 from attncheck.report.finding_lines import describe_allowed, list_skips, measured_questions
 from attncheck.report.html_page.blocks import write_blocks
-from attncheck.report.html_page.elements import Markup, bullet_list, copy_button, element, fold, mark_style
+from attncheck.report.html_page.elements import Markup, bullet_list, copy_button, element, flow, fold, mark_style
 from attncheck.report.html_page.environment import environment_section
 from attncheck.report.html_page.findings import findings_section
 from attncheck.report.html_page.room import BUG_REPORT_BYTES, PANELS_BYTES, byte_size, clip, take_blocks
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.sections import load_view
-from attncheck.report.verdict import describe_verdict, judge_report
+from attncheck.report.verdict import describe_verdict, judge_report, write_sentence
 
 SIGNS = {"error": "✕", "warning": "!", "note": "i", "open": "?", "ok": "✓"}
 MAX_REPORTED = 20  # findings in the text for an issue
@@ -84,8 +87,8 @@ def _make_header(report: Report) -> Markup:
     return element(
         "header",
         element("p", f"attncheck {report.command}", class_="command"),
-        element("h1", sign, " ", clip(verdict[:1].upper() + verdict[1:])),
-        element("p", clip(" · ".join(_describe_examined(report)))),
+        element("h1", sign, " ", flow(clip(write_sentence(verdict)))),
+        element("p", flow(clip(" · ".join(_describe_examined(report))))),
         class_=f"verdict {'open' if mark == 'open' else mark_style(mark)}",
     )
 
@@ -93,6 +96,9 @@ def _make_header(report: Report) -> Markup:
 def _describe_examined(report: Report) -> Iterator[str]:
     """Yield what was examined: the interpreter, torch, the GPUs or the device, the launches, and the date."""
     snapshot, device = report.snapshot, report.device
+    if compared := report.section(DiffSection):
+        yield f"A {compared.a.source} · B {compared.b.source} · compared by attncheck {snapshot.attncheck}"
+        return
     yield describe_interpreter(report) or f"Python {snapshot.host.python_version} at {snapshot.host.executable}"
     if isinstance(snapshot.torch, Known):
         yield f"torch {snapshot.torch.value.version}"
@@ -101,7 +107,10 @@ def _describe_examined(report: Report) -> Iterator[str]:
         yield f"measured on {device.name or device.device}"
     elif gpus:
         yield f"{len(gpus)} × {gpus[0]}"
-    sources = dict.fromkeys(launch.job.location.source for launch in launches_of(report))
+    ran = (report.section(RehearsalSection), report.section(LabelsSection))
+    locations = [launch.location for section in ran if section for launch in section.launches]
+    names = [launch.job.location.source for launch in launches_of(report)]
+    sources = dict.fromkeys((*names, *(location.rsplit(":", 2)[0] for location in locations)))
     if sources:
         yield ", ".join(list(sources)[:MAX_SOURCES])
     yield f"created {snapshot.taken} by attncheck {snapshot.attncheck}"

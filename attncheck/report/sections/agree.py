@@ -12,8 +12,8 @@ LAYOUTS = {
 }
 TITLES = {
     "both": "engine and trainer",
-    "engine": "engine, another batch shape",
-    "trainer": "trainer, another batch shape",
+    "engine": "engine, different batch shape",
+    "trainer": "trainer, different batch shape",
 }
 HEAD = ("|Δ log p|", "mean", "p99", "largest", "ratio beyond ±10%", "beyond clip", "bitwise")
 
@@ -73,9 +73,9 @@ def _describe_result(model: AgreedModel) -> Iterator[str]:
         yield f"no layer's hidden states differ beyond rounding, of {model.layers}"
     differing, layers = model.routed_layers
     if layers:
-        yield f"{model.routes_differ:.1%} of the tokens are routed to other experts, in {differing} of {layers} layers"
+        yield f"{model.routes_differ:.1%} of tokens go to different experts, in {differing} of {layers} layers"
     for cause in model.causes:
-        yield f"{cause.side}: {cause.text} (explains {cause.explained:.1%})"
+        yield f"{cause.side}: {cause.text}" + (f" (explains {cause.explained:.1%})" if cause.explained else "")
 
 
 def verdict(report: Report, section: AgreeSection) -> str:

@@ -148,7 +148,7 @@ def describe_groups(fact: NodeFact, verbose: bool) -> str:
 def describe_rest(fact: NodeFact, shown: int) -> str:
     """Return how many nodes have values that are not shown; "" if there are none."""
     left = sum(group.count for group in fact.groups[shown:])
-    return f" · other values on {left} node{'s' * (left > 1)}" if left else ""
+    return f" · different values on {left} node{'s' * (left > 1)}" if left else ""
 
 
 def describe_group(group: NodeGroup) -> str:

@@ -34,14 +34,13 @@ COLUMNS = (
 
 def blocks(report: Report, section: DeterminismSection) -> Iterator[Block]:
     """Yield the table of repeated calls, and why other backends were not repeated."""
-    yield Paragraph(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
+    yield Paragraph(format_heading(section.measured_on, section.backends, section.verdicts))
     shown = [repeats for repeats in section.repeats if repeats.outcome != "refused"]
     slowest = max((repeats.call_ms for repeats in shown), default=0.0)
     bars = [Bar(repeats.call_ms / slowest) if repeats.outcome == "ok" and slowest else None for repeats in shown]
-    caption = (
-        "Different results among the calls, compared bit by bit: 1 means always identical; "
-        "first: the first call that differed"
-    )
+    caption = "Different results among the calls, compared bit by bit: 1 means always identical"
+    if any(difference.first_differing for repeats in shown for difference in repeats.differences):
+        caption += "; first: the first call that differed"
     yield make_table(caption, "backend", COLUMNS, map(make_row, shown), {"ms": bars})
     refused = dict.fromkeys(
         (r.backend, MODES[r.mode] or "default", r.reason) for r in section.repeats if r not in shown

@@ -27,7 +27,7 @@ def verdict(report: Report, section: GateSection) -> str:
     if failed := [f"{check} {count_by_code(made)}" for check, made in errors.items()]:
         return f"gate: failed, {', '.join(failed)}"
     if unanswered := [stage.check for stage in section.stages if stage.outcome == "unanswered"]:
-        return f"gate: no answer from {', '.join(unanswered)}"
+        return f"gate: no result from {', '.join(unanswered)}"
     passed = [stage.check for stage in section.stages if stage.outcome in ("clean", "found")]
     return f"gate: passed ({', '.join(passed)})" if passed else "gate: nothing was checked"
 

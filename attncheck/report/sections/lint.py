@@ -43,7 +43,7 @@ def adds_one_line(diff: str) -> bool:
 
 
 def verdict(report: Report, section: LintSection) -> str:
-    """Return that nothing was linted; "" if a launch was read."""
+    """Return a verdict if nothing was linted; "" if a launch was read."""
     if any(launch.job.settings for launch in section.launches):
         return ""
     return "nothing was linted: no launch of a known trainer was read"
@@ -92,9 +92,11 @@ def _paste_heading(launch: LintedLaunch) -> str:
 
 
 def _collect_severities(report: Report) -> dict[str, set[str]]:
-    """Return the severities of the findings by the source that they are in, "" for those without a location."""
+    """Return the severities of lint's findings by the source that they are in, "" for those without a location."""
     severities: dict[str, set[str]] = defaultdict(set)
     for finding in report.findings:
+        if finding.check not in ("", "lint"):  # in a gate: doctor's are about the environment
+            continue
         for source in {location.source for location in finding.locations} or {""}:
             severities[source].add(finding.severity)
     return severities

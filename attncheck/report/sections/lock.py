@@ -40,7 +40,7 @@ def verdict(report: Report, section: LockSection) -> str:
     if not section.moves:
         return f"nothing changed since {section.date}"
     matter = len({move.code for move in section.moves if move.code})
-    return f"{len(section.moves)} changed since {section.date}" + ("" if matter else ", none of them matters")
+    return f"{len(section.moves)} changed since {section.date}" + ("" if matter else ", none of which matters")
 
 
 def testcases(report: Report, section: LockSection) -> Iterator[TestCase]:

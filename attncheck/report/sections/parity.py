@@ -39,7 +39,7 @@ MAX_CASES = 40  # shown on the page
 
 def blocks(report: Report, section: ParitySection) -> Iterator[Block]:
     """Yield each backend's answer and why others were not measured, then every case as details."""
-    yield Paragraph(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
+    yield Paragraph(format_heading(section.measured_on, section.backends, section.verdicts))
     yield from show_verdicts(section.backends, section.verdicts, section.runs, section.measured_on.ring_size > 0)
 
 
@@ -60,10 +60,15 @@ def show_verdicts(
         yield Fold("Every case", (*details, *_list_refusals(verdicts)), opened=True)
 
 
-def format_heading(measured_on: MeasuredOn, cases: int) -> str:
+def format_heading(measured_on: MeasuredOn, states: Sequence[BackendState], verdicts: Sequence[Verdict]) -> str:
     """Return in one line the measured device, how many cases ran, and how long it took."""
     seconds = f"{measured_on.seconds:.0f} s" if measured_on.seconds >= 10 else f"{measured_on.seconds:.1f} s"
-    emulated = ", flash-attn's kernels emulated in plain torch" * measured_on.emulated
+    cases, judged = (
+        len({verdict.case for verdict in verdicts}),
+        {v.backend for v in verdicts if v.answer not in UNJUDGED},
+    )
+    calls_flash_attn = any(state.name in judged and state.package != "torch" for state in states)
+    emulated = ", flash-attn's kernels emulated in plain torch" * (measured_on.emulated and calls_flash_attn)
     cause = "before the interrupt" if measured_on.interrupted else "within --budget"
     parts = [
         measured_on.name or measured_on.device,

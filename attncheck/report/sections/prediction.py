@@ -23,7 +23,7 @@ LEGEND = (
 )
 
 
-BEYOND_FLASH = f"{BEYOND_POSSIBLE} of flash/n: noise, or a block without a mask is faster than two causal ones"
+BEYOND_FLASH = f"{BEYOND_POSSIBLE} of flash/n: noise, or an unmasked block is faster than two causal blocks"
 
 
 def blocks(report: Report, section: PredictionSection) -> Iterator[Block]:

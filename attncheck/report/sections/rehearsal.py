@@ -68,7 +68,7 @@ def describe_isolation(launch: RehearsedLaunch) -> Iterator[str]:
     if launch.command and isolation.text:  # it was run
         yield isolation.text
     for what, paths in (
-        ("written outside its folder, to a copy of your files", isolation.written),
+        ("written outside its folder, in a copy of your files", isolation.written),
         ("removed outside its folder, from a copy of your files", isolation.removed),
         ("denied writes", isolation.denied),
     ):
@@ -111,7 +111,7 @@ def _judge_launch(launches: Sequence[RehearsedLaunch]) -> str:
         partly = f"; not judged: {', '.join(skipped)}" if skipped else ""
         return f"{name} trains right (run, {first.steps} steps){partly}"
     if all(judge_result(result) != "fail" for result in first.results):
-        return f"{name} was not judged to its end (run, {first.steps} steps)"
+        return f"{name} was not judged completely (run, {first.steps} steps)"
     for launch in others:
         if judge_run(launch.results) == "right":
             tried = " ".join(launch.tried.split())

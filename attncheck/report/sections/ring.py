@@ -56,7 +56,7 @@ EXCHANGE_COLUMNS = (
 )
 BANDWIDTH_NOTES = (
     "GB/s one way, as carried by the link; for the whole group, nccl-tests' bus bandwidth",
-    ("8 MiB by gloo instead of 64 by NCCL: this shows that ranks can communicate, but not the speed of GPUs"),
+    ("8 MiB over gloo instead of 64 over NCCL: this shows that ranks can communicate, not the speed of GPUs"),
 )
 LINK_NAMES = {"": "not known", "host": "host memory", "network": "network"}
 
@@ -69,7 +69,9 @@ def blocks(report: Report, section: RingSection) -> Iterator[Block]:
     if section.timings:
         yield from _show_timings(section)
     if section.growth:
-        yield Heading("Growth of errors with the ring: the same problem, its worst tensor; an ideal kernel has z_rms 1")
+        yield Heading(
+            "Growth of errors with ring size: the worst tensor of the same problem; an ideal kernel has z_rms 1"
+        )
         rows = (("", f"{growth.backend} ({growth.layout})", describe_growth(growth)) for growth in section.growth)
         yield Items(tuple(rows), ("", "backend", "errors"))
     yield from _show_adapter(section)
@@ -111,7 +113,7 @@ def _show_timings(section: RingSection) -> Iterator[Block]:
 
 
 def timing_tables(section: RingSection) -> Iterator[tuple[str, list[RingTiming]]]:
-    """Yield each table's title and its rows: the local call and the schemes, without rows that only the bound needs."""
+    """Yield each table's title and its rows: the local call and the schemes, without rows needed only for the bound."""
     for table in TABLES:
         for passes in PASSES:
             timings = [

@@ -16,7 +16,7 @@ BASIS_WORDS = {
 
 
 def blocks(report: Report, section: UpgradeSection) -> Iterator[Block]:
-    """Yield what would change, how it was judged, the stages of a trial, what is fixed and what is not known."""
+    """Yield what would change, how it was judged, the stages of a trial, what is fixed and what is unknown."""
     rows = [("", package.name, describe_package(package)) for package in section.packages]
     yield Items(tuple(rows), ("", "package", "change"))
     if not any(text.startswith(NOT_KNOWN) for text in section.lost):
@@ -26,7 +26,7 @@ def blocks(report: Report, section: UpgradeSection) -> Iterator[Block]:
         *(("ok", "fixed", describe_effect(effect)) for effect in section.fixes),
         *(("-", "refuted", text) for text in section.refuted),
         *(("-", "unknown", text) for text in section.unknown),
-        *(("lost", "lost", text) for text in section.lost),
+        *(("lost", "lost", text) for text in section.lost if not text.startswith(NOT_KNOWN)),
     ]
     if stages or lines:
         yield Items((*stages, *lines), ("", "part", "outcome"))

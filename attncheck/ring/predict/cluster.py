@@ -44,7 +44,7 @@ def parse_links(text: str) -> tuple[LinkRate, ...]:
         else:
             low, high = rate - float(match[2]), rate + float(match[2])
         if low <= 0:
-            raise BadUsage(f"--link {word.strip()!r}: {match[2]} is as much as the rate itself")
+            raise BadUsage(f"--link {word.strip()!r}: the uncertainty {match[2]} is not below the rate itself")
         links.append(LinkRate(name, rate, low, high))
     for kind in (INNER_LINKS, OUTER_LINKS):
         names = [link.name for link in links if link.name in kind]

@@ -176,7 +176,7 @@ def describe_limit(time: PassTime, ideal_ms: float) -> str:
         "communication that compute cannot hide": time.exposed_ms,
         "communication that slows compute": time.slowed_ms,
         "merging of blocks and copies": time.merge_ms,
-        "launching: the host is slower than the device": time.ms - parts_ms,
+        "kernel launches: the host is slower than the device": time.ms - parts_ms,
     }
     largest = max(losses_ms, key=lambda name: losses_ms[name])
     return largest if losses_ms[largest] > SMALL_LOSS * time.ms else "computing"

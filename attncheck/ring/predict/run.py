@@ -71,7 +71,7 @@ def choose_schemes(names: Iterable[str]) -> tuple[str, ...]:
     requested = tuple(dict.fromkeys(names))
     for name in requested:
         if name not in SCHEMES:
-            raise BadUsage(f"--predict has no schedule for {name}; it has {', '.join(SCHEMES)}")
+            raise BadUsage(f"--predict has no schedule for {name}; it knows {', '.join(SCHEMES)}")
     return requested or SCHEMES
 
 

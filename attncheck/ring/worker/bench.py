@@ -97,7 +97,7 @@ def _make_tensors(context: RankContext, *leading_sizes: int) -> tuple[Tensor, Te
 
 
 def _make_rows(context: RankContext, table: str, backward: bool, seqlen: int) -> list[Inputs]:
-    """Return this rank's share of the rows of a table, as parity hands them to a backend: q, k and v apart."""
+    """Return this rank's share of the rows of a table, as parity hands them to a backend: separate q, k and v."""
     q, kv, dout = (x.detach() for x in _make_tensors(context, 1, seqlen))
     k, v = (x.contiguous() for x in kv.unbind(2))
     shape, n = context.message["shape"], context.world_size

@@ -1,4 +1,4 @@
-"""Data that identify their sender: the pattern that ranks send, and what explains a wrong element.
+"""Data that identify their sender: the pattern that ranks send, and explanations of wrong elements.
 
 Every four bytes of a fill pattern are a mark: the sender, the turn (1 or 2) and the mark's position modulo a prime, so
 that chunks of a round size carry different marks. No mark begins with a byte of all zeros or all ones: this
@@ -68,7 +68,7 @@ def describe_bytes(raw: bytes, position: int, turn: int, world_size: int) -> str
     if not any(raw):
         return "zeros"
     if all(byte == UNWRITTEN_BYTE for byte in raw):
-        return "nothing: it was never written"
+        return "unwritten memory"
     marked = raw[: len(raw) // 4 * 4] or raw
     marks = [(marked[start : start + 4], position + start // 4) for start in range(0, len(marked), 4)]
     descriptions = {_describe_mark(mark, index, turn, world_size) for mark, index in marks}
@@ -85,9 +85,9 @@ def _describe_mark(raw: bytes, position: int, turn: int, world_size: int) -> str
         return ""
     description = f"rank {sender}'s data"
     if mark & 3 != turn:
-        description += " of the exchange before"
+        description += " of the previous exchange"
     moved = abs((mark >> 12) - position % POSITIONS) * 4 if len(raw) == 4 else 0
-    return description + (f" {moved} bytes from where they belong" if moved else "")
+    return description + (f" {moved} bytes from their correct place" if moved else "")
 
 
 def sum_contribution(rank: int, world_size: int, turn: int, length: int, dtype: torch.dtype, device: str) -> Tensor:
@@ -129,7 +129,7 @@ def _contribution_at(index: int, rank: int, world_size: int, turn: int) -> int:
 def _explain_sums(positions: Sequence[int], values: Sequence[float], world_size: int, turn: int) -> str:
     """Return the one mistake that explains all these wrong sums, "" if none does."""
     if all(value in (UNWRITTEN_BYTE, -1) or value != value for value in values):
-        return "nothing: it was never written"
+        return "unwritten memory"
     wrong_sums = list(values)
     mistakes = _iter_mistakes(positions, world_size, turn)
     return next((description for description, sums in mistakes if sums == wrong_sums), "")
@@ -139,7 +139,7 @@ def _iter_mistakes(positions: Sequence[int], world_size: int, turn: int) -> Iter
     """Yield each known kind of mistake, described, and the sums at `positions` that it would give."""
     expected = [_expected_sum(position, turn) for position in positions]
     yield "zeros", [0] * len(positions)
-    yield "the sum of the exchange before", [_expected_sum(position, 3 - turn) for position in positions]
+    yield "the sum of the previous exchange", [_expected_sum(position, 3 - turn) for position in positions]
     for rank in range(world_size):
         contributions = [_contribution_at(position, rank, world_size, turn) for position in positions]
         yield f"the sum without rank {rank}", [total - part for total, part in zip(expected, contributions)]

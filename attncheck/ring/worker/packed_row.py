@@ -1,4 +1,4 @@
-"""One packed row through a model: its documents one by one, their logits, and the gradients of all parameters."""
+"""Runs one packed row through a model, document by document: its logits and the gradients of all parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How ranks meet: which have arrived, their versions and settings, and their process group."""
+"""Lets ranks meet: waits for all, and exchanges their versions, settings and process group."""
 
 import importlib.metadata
 import json

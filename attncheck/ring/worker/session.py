@@ -16,7 +16,7 @@ from attncheck.ring.worker.rank import RankContext
 
 
 def _import_error(backend: Backend) -> str:
-    """Return why the package of a backend cannot be imported, "" if it can; otherwise each case would lose a group."""
+    """Return why the package of a backend cannot be imported, "" if it can; otherwise each case would lose ranks."""
     if backend.package != ring_package.DISTRIBUTION:
         return ""
     try:

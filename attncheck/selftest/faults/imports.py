@@ -36,10 +36,10 @@ def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxA
 
 FAULTS = (
     make_fault("plugin-broken", "ATN902", "an extension of attncheck that raises when it is loaded",
-               "a plugin for another version", add_broken_plugin, "broken_rule"),
+               "a plugin for a different version", add_broken_plugin, "broken_rule"),
     make_fault("import-raises", "ATN102", "a torch whose import misses libcudart.so.13", "a CUDA package removed",
                with_torch(NO_LIBRARY), "libcudart.so.13"),
-    make_fault("import-dies", "ATN102", "a torch that crashes when it is imported", "a library of another build first",
+    make_fault("import-dies", "ATN102", "a torch that crashes when it is imported", "another build of a library",
                with_torch(DIES), "SIGSEGV"),
     make_fault("import-hangs", "ATN102", "a torch whose import never ends", "a network file system that stalls",
                with_torch(HANGS), "had not ended"),

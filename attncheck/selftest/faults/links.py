@@ -73,5 +73,5 @@ FAULTS = (
     make_fault("rank-killed", "ATN521", "a rank killed in a reduce_scatter", "the kernel's out-of-memory killer", DIES,
           "rank 1", "SIGKILL"),
     make_fault("rank-raises", "ATN521", "a rank that raises in an all_gather",
-          "a library of another version on one node", RAISES, "no luck"),
+          "a library of a different version on one node", RAISES, "no luck"),
 )  # fmt: skip

@@ -79,14 +79,14 @@ def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxA
 
 FAULTS = (
     make_fault("script-shifts-labels", "ATN431", "a collator that shifts labels, which the model shifts again",
-               "labels made for a custom loss", change_script(LABELS, LABELS + "    labels = labels.roll(-1)\n"),
+               "labels prepared for a custom loss", change_script(LABELS, LABELS + "    labels = labels.roll(-1)\n"),
                "shifted"),
     make_fault("script-positions-missing", "ATN432", "a collator that packs without position_ids",
                "packing in TRL before 0.23", change_script(POSITIONS, "}"), "earlier documents"),
     make_fault("script-averages-batches", "ATN433", "the mean of each batch's loss, averaged over accumulation",
                "transformers before 4.46", change_script(LOSS, "model(**batch).loss / len(batches)"), "batches"),
     make_fault("script-loses-a-gradient", "ATN434", "a layer whose gradient is halved",
-               "a hook left over from another job",
+               "a leftover hook of another job",
                change_script("optimizer = ", "model.model.layers[0].mlp.up_proj.weight.register_hook("
                              "lambda gradient: gradient / 2)\noptimizer = "), "up_proj"),
 )  # fmt: skip

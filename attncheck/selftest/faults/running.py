@@ -1,4 +1,4 @@
-"""Runs attncheck's own command line in a sandbox, as a child process, as a user would run it."""
+"""Runs attncheck's own command line in a sandbox, as a child process, like a user."""
 
 import contextlib
 import json
@@ -110,5 +110,7 @@ def _parse_report(stdout: bytes, seconds: float, returncode: int, stderr: str) -
         passed = int(report["answers"]["pass"])
         skips = tuple(report["skips"])
     except (ValueError, KeyError, TypeError):
-        return CheckOutcome(seconds, returncode, None, f"the check gave no report: {describe_exit(returncode, stderr)}")
+        return CheckOutcome(
+            seconds, returncode, None, f"the check wrote no report: {describe_exit(returncode, stderr)}"
+        )
     return CheckOutcome(seconds, returncode, findings, passed=passed, skips=skips)

@@ -24,7 +24,7 @@ __all__ = ["Change", "CheckResult", "Measure", "Plan", "SmokeCheck", "deciding_r
 
 
 def no_changes(plan: Plan, result: CheckResult) -> Iterable[Change]:
-    """Return no changes: no change of the plan is known to help."""
+    """Return no changes, because no change of the plan is known to help."""
     return ()
 
 

@@ -10,7 +10,7 @@ from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, decidi
 ALTERNATIVES: tuple[tuple[CrossEntropy, str, str], ...] = (
     (
         "chunked",
-        "compute the loss by log-sum-exp in chunks of rows",
+        "compute the loss with log-sum-exp in chunks of rows",
         "lse = torch.cat([rows.float().logsumexp(-1) for rows in logits.split(256)])\n"
         "losses = lse - logits.gather(-1, labels.clamp(min=0)[:, None])[:, 0].float()\n"
         "loss = losses[labels != -100].sum()",

@@ -15,7 +15,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
         yield plan_changes.propose_multimodal_positions(plan)
     is_flash = plan.attn_implementation.startswith("flash_attention")
     if is_flash and plan.batch > 1:
-        text = "per_device_train_batch_size = 1  # one packed row; more of them by gradient accumulation"
+        text = "per_device_train_batch_size = 1  # one packed row; accumulate gradients for more"
         single_row = replace(plan, batch=1, accumulation=plan.accumulation * plan.batch)
         yield Change("use one packed row per batch", "setting", text, single_row)
     for packing in ("cu_seqlens", "mask_4d") if is_flash else ("mask_4d",):

@@ -22,14 +22,14 @@ def skip_in_worker(testbed: Testbed) -> CheckResult:
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield the changes that the result requires, one by one, then together, and at last a plan without a ring."""
+    """Yield the changes that the result requires, one by one, then together, and finally a plan without a ring."""
     problems = " ".join((result.reason, *result.violations))
     needed = [change for change in _needed_changes(plan, problems) if change.plan != plan]
     yield from needed
     combined = _combine_changes(plan, needed)
     if combined is not None:
         yield combined
-    text = "--ds.ring_attn_size 1  # OpenRLHF; elsewhere the size of sequence parallelism"
+    text = "--ds.ring_attn_size 1  # OpenRLHF; in other frameworks, the sequence-parallel size"
     yield Change("no ring", "setting", text, replace(plan, ring_size=1))
 
 
@@ -81,10 +81,10 @@ def describe_failure(result: CheckResult) -> str:
 
 CHECK = SmokeCheck(
     name="parallel",
-    title="training across ranks equals training on one",
+    title="training across ranks gives the same results as on one",
     code="ATN540",
     order=80,
-    applies=lambda plan: "" if plan.ring_size > 1 else "there is no ring",
+    applies=lambda plan: "" if plan.ring_size > 1 else "the plan has no ring",
     worker=skip_in_worker,
     message=describe_failure,
     changes=propose_changes,

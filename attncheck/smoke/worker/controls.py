@@ -131,7 +131,7 @@ def _measure(
 
 
 def _hold_to_repetition(comparison: Comparison, first: ModelRun, again: ModelRun) -> Comparison:
-    """Return the comparison with limits that allow at least the difference of two runs of the same batch."""
+    """Return the comparison with limits no tighter than the difference between two runs of the same batch."""
     differences = [relative_error(again.logits, first.logits), gradient_error(again.gradients, first.gradients)]
     measures, warnings = [], []
     for measure, difference in zip(comparison.measures, differences):

@@ -97,7 +97,7 @@ def undo_on_exit() -> Iterator[Callable[[], list[Assignment]]]:
 
 
 def _patchable_owners() -> list[Any]:
-    """Return the loaded modelling modules, their classes, and the module in which losses are searched."""
+    """Return the loaded modelling modules, their classes, and the module in which loss functions are looked up."""
     modules = [module for name, module in list(sys.modules.items()) if MODELLING.match(name)]
     classes = [c for m in modules for c in vars(m).values() if isinstance(c, type) and c.__module__ == m.__name__]
     return list(dict.fromkeys([*modules, *classes, torch.nn.functional]))

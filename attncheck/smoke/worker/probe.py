@@ -33,7 +33,7 @@ class Forward:
 
 
 class _SelectionListener(TorchFunctionMode):
-    """Passes the indices of every selection that leaves something out to the current forward."""
+    """Passes the indices of every top-k selection that leaves something out to the current forward."""
 
     def __init__(self, forwards: list[Forward]) -> None:
         super().__init__()

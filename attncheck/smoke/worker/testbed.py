@@ -105,7 +105,7 @@ class Testbed:
 
     @cached_property
     def random_always(self) -> str:
-        """The same in evaluation mode: why this model cannot be compared; "" if it can."""
+        """Why this model cannot be compared: it is random in evaluation mode too; "" if it can."""
         return self._ask_twice(training=False) if self.random_in_training else ""
 
     def _ask_twice(self, training: bool) -> str:

@@ -46,7 +46,7 @@ class Trainer:
         return [self.testbed.make_batch(rows[start : start + size], self.plan) for start in range(0, len(rows), size)]
 
     def _next_rows(self, count: int) -> list[list[Tensor]]:
-        """Return the fullest packed rows; the other documents wait for the next step."""
+        """Return the fullest packed rows; the other documents are kept for the next step."""
         rows: list[list[Tensor]] = []
         while len(rows) <= count:
             self._leftover_documents += self.source.take_documents(count * self.plan.max_length)
@@ -66,7 +66,7 @@ class Trainer:
         return total
 
     def _summed_loss(self, batch: Batch) -> Tensor:
-        """Return the loss summed over a batch's predicted tokens; with liger the model's own, without logits."""
+        """Return the loss summed over a batch's predicted tokens; with liger, the model's own loss, without logits."""
         with self.testbed.autocast_context(self.plan):
             if self.plan.liger:
                 from attncheck.smoke.worker import liger_model

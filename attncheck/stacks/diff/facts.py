@@ -73,7 +73,7 @@ def _package_facts(snapshot: Snapshot) -> Iterator[StackFact]:
         package = snapshot.package(name)
         if not isinstance(package, Known):
             continue
-        yield StackFact("package", name, package.value.version or "of no known version")
+        yield StackFact("package", name, package.value.version or "of unknown version")
         damage = [package.value.problem] if package.value.problem else []
         damage += [f"{len(package.value.files_missing)} files missing"] if package.value.files_missing else []
         damage += [f"{len(package.value.files_altered)} files altered"] if package.value.files_altered else []
@@ -110,7 +110,7 @@ def _machine_facts(snapshot: Snapshot) -> Iterator[StackFact]:
             if len(values) == 1:
                 yield from _fact("gpu", subject, values.pop())
     if isinstance(snapshot.topology, Known):
-        yield StackFact("links", "links of the gpus", _describe_links(snapshot.topology.value), ("nvlink", "peer"))
+        yield StackFact("links", "links between the GPUs", _describe_links(snapshot.topology.value), ("nvlink", "peer"))
 
 
 def _describe_links(topology: Topology) -> str:
@@ -124,7 +124,7 @@ def _host_facts(snapshot: Snapshot) -> Iterator[StackFact]:
     yield StackFact("host", "CPUs", str(host.cpu_count))
     yield from _fact("host", "glibc", host.glibc)
     if isinstance(host.memory_total_bytes, Known):
-        yield StackFact("host", "memory of the host", f"{round(host.memory_total_bytes.value / 2**30)} GiB")
+        yield StackFact("host", "host memory", f"{round(host.memory_total_bytes.value / 2**30)} GiB")
     if isinstance(host.shm_bytes, Known):
         yield StackFact("host", "/dev/shm", f"{host.shm_bytes.value // MIB} MiB", ("shm", "shared memory"))
     yield from _fact("tool", "nvcc", tools.nvcc)

@@ -86,12 +86,12 @@ def judge_side(side: StackSide, needs: frozenset[Need]) -> JudgedSide:
 
 
 def make_key(finding: Finding) -> Key:
-    """Return what identifies a finding, regardless of its subject's version."""
+    """Return a key that identifies a finding, regardless of its subject's version."""
     return finding.code, VERSION.sub("", finding.subject)
 
 
 def _why_not_judged(finding: Finding, here: JudgedSide, there: JudgedSide) -> str:
-    """Return why the other side has no answer about a finding; "" if it was judged and does not have it."""
+    """Return why a finding was not judged on the other side; "" if it was judged and not found there."""
     unseen = there.list_unseen(finding.code) - here.list_unseen(finding.code)
     if unseen:
         return f"not examined on the other side: {', '.join(sorted(unseen))}"

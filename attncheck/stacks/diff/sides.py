@@ -73,8 +73,8 @@ def _make_side(
 
 def blank_snapshot() -> Snapshot:
     """Return the snapshot of an unknown environment, for a report on two locks."""
-    unknown: Fact[str] = Unreadable("a lock does not hold it")
-    number: Fact[int] = Unreadable("a lock does not hold it")
+    unknown: Fact[str] = Unreadable("a lock does not contain it")
+    number: Fact[int] = Unreadable("a lock does not contain it")
     nothing = Absent(NOT_ASKED)
     host = Host("", "", "", "", "", False, False, "", "", unknown, "", 0, number, number, number)
     tools = BuildTools(unknown, unknown, unknown, unknown, unknown, unknown, {}, False)

@@ -52,8 +52,8 @@ def _describe_measured(comparison: numbers.Comparison, is_worse: bool) -> str:
         return "nothing was measured on both sides, so the effect is unknown"
     count = f"{comparison.compared} measured number{'s' * (comparison.compared != 1)}"
     if is_worse:
-        return f"of {count}, some are worse than the lock; see their findings"
-    return f"{count} compared, none is worse than the lock"
+        return f"some of {count} are worse than in the lock; see their findings"
+    return f"{count} compared, none is worse than in the lock"
 
 
 def _list_unreadable(locked: Lock, now: Lock) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _list_suspects(judgements: tuple[JudgedMove, ...]) -> tuple[tuple[str, ...],
 def check_report(report: Report, path: str, snapshot: Snapshot) -> None:
     """Raise `BadUsage` for a report without data for a lock, or from another environment."""
     if not measured.has_measurements(report):
-        raise BadUsage(f"{path} holds nothing that parity, determinism or bench measured")
+        raise BadUsage(f"{path} contains no measurement of parity, determinism or bench")
     here = {package.name: package.version for package in list_packages(snapshot)}
     there = {package.name: package.version for package in list_packages(report.snapshot)}
     for name in sorted(here.keys() | there.keys(), key=lambda name: (name != "torch", name)):

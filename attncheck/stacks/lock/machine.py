@@ -11,7 +11,7 @@ from attncheck.core.snapshot import NOT_ASKED, Absent, Fact, Known
 from attncheck.stacks.lock import judged
 from attncheck.stacks.lock.judged import JudgedMove
 
-ANOTHER_MACHINE = Fix("keep a lock for each kind of machine", "advice", "attncheck lock h200.lock.json")
+ANOTHER_MACHINE = Fix("keep one lock per kind of machine", "advice", "attncheck lock h200.lock.json")
 
 
 def compare_machine(locked: Lock, now: Lock) -> Iterator[JudgedMove]:
@@ -28,7 +28,7 @@ def list_unseen(locked: Lock, now: Lock) -> Iterator[str]:
     """Yield the facts about the machine that the lock has and that were not probed now."""
     for name, before, after in (("GPUs", locked.gpus, now.gpus), ("driver", locked.driver, now.driver)):
         if isinstance(before, Known) and isinstance(after, Absent) and after.reason == NOT_ASKED:
-            yield f"the lock's {name}: the device lane did not run here"
+            yield f"the lock's {name}: the device lane did not run"
 
 
 def _was_probed(fact: Fact[tuple[LockedGpu, ...]]) -> bool:
@@ -41,13 +41,13 @@ def _compare_gpus(before: tuple[LockedGpu, ...], now: tuple[LockedGpu, ...]) -> 
     move = Move("gpus", describe_gpus(before), describe_gpus(now))
     capabilities_before, capabilities_now = _list_capabilities(before), _list_capabilities(now)
     if "" in capabilities_before | capabilities_now:
-        yield judged.harmless(move.subject, move.before, move.now, "a compute capability is not known")
+        yield judged.harmless(move.subject, move.before, move.now, "a compute capability is unknown")
         return
     if capabilities_before == capabilities_now:
         yield judged.harmless(move.subject, move.before, move.now, "the same compute capability")
         return
     shown = (
-        "there is no GPU here"
+        "this machine has no GPU"
         if not now
         else f"the GPU here has compute capability {', '.join(sorted(capabilities_now))}"
     )

@@ -1,4 +1,4 @@
-"""Takes the measurements of parity, determinism and bench from their reports, in a lock's form."""
+"""Extracts the measurements of parity, determinism and bench from reports, in a lock's form."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence

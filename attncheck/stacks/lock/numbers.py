@@ -65,11 +65,11 @@ def _compare_errors(pairs: Iterable[tuple[LockedError, LockedError]]) -> Iterato
         if GRAVITY[now.answer] > GRAVITY[before.answer]:
             message = f"{before.backend} on {before.family} is at {move.now}, but {move.before}"
             evidence = (
-                f"{before.suite or 'the cases of bench'}, on {before.device}: an error beyond 1 is over its budget",
+                f"{before.suite or 'the cases of bench'}, on {before.device}: an error above 1 exceeds its budget",
             )
             yield judged.harmful(judged.ERROR_GREW, move, Problem(message, evidence, (), before.backend))
         elif GRAVITY[now.answer] < GRAVITY[before.answer]:
-            yield judged.harmless(subject, move.before, move.now, "better than the lock")
+            yield judged.harmless(subject, move.before, move.now, "better than in the lock")
 
 
 def _describe_error(error: LockedError) -> str:
@@ -94,7 +94,7 @@ def _find_refusals(
         move = Move(backend, f"computes {', '.join(families)}", "refuses")
         yield judged.harmful(judged.BACKEND_GONE, move, Problem(message, (), (), backend))
     for backend, reason in missing.items():
-        message = f"{backend} is no longer available; the lock has measurements of it"
+        message = f"{backend} is no longer available; the lock contains measurements of it"
         yield judged.harmful(
             judged.BACKEND_GONE, Move(backend, "measured", "cannot be had"), Problem(message, (reason,), (), backend)
         )
@@ -108,7 +108,7 @@ def _compare_repeats(pairs: Iterable[tuple[LockedRepeats, LockedRepeats]]) -> It
             evidence = (f"{before.case}, on {before.device}",)
             yield judged.harmful(judged.BITS_VARY, move, Problem(message, evidence, (), before.backend))
         elif now.answer != before.answer:
-            yield judged.harmless(move.subject, move.before, move.now, "better than the lock")
+            yield judged.harmless(move.subject, move.before, move.now, "better than in the lock")
 
 
 def _compare_speeds(pairs: Iterable[tuple[LockedSpeed, LockedSpeed]]) -> Iterator[JudgedMove]:

@@ -13,7 +13,7 @@ from attncheck.stacks.lock.judged import JudgedMove
 
 
 def restore_package(snapshot: Snapshot, locked: LockedPackage, force: bool = False) -> Fix:
-    """Return how to install the lock's version of a package: a command if an index has it, otherwise words.
+    """Return how to install the lock's version of a package: a command if an index has it, otherwise a description.
 
     `force` reinstalls the same version.
     """
@@ -21,7 +21,7 @@ def restore_package(snapshot: Snapshot, locked: LockedPackage, force: bool = Fal
     if not locked.from_index:
         source = f"with {locked.installer}" if locked.installer and locked.installer not in ("pip", "uv") else ""
         tags = f"; its wheel was {', '.join(locked.wheel_tags)}" if locked.wheel_tags else ""
-        how = source or "from where it came: no index is known to have this build"
+        how = source or "from its original source: no index is known to have this build"
         return Fix(title, "manual", f"install {locked.name} {locked.version} {how}{tags}")
     local = locked.version.partition("+")[2]
     options = ("--index-url", f"{INDEX_URL}/{local}") if local else ()
@@ -37,7 +37,7 @@ GONE = "not installed"
 def compare_packages(
     locked: Lock, now: Lock, snapshot: Snapshot, measured: str, unchanged: bool
 ) -> Iterator[JudgedMove]:
-    """Yield the changes among packages; `measured` says what was measured since, `unchanged` that none is worse."""
+    """Yield the changes among packages; `measured` describes the measurements since, `unchanged` that none is worse."""
     code = judged.STACK_MOVED if unchanged else judged.STACK_MOVED_UNMEASURED
     for package in locked.packages:
         installed = now.package(package.name)

@@ -32,7 +32,7 @@ def resolve_moves(
     options: Sequence[str],
     report_progress: Callable[[str], None],
 ) -> Moves:
-    """Return what an installer would do for the packages. Raises `Unanswered` if it finds no solution."""
+    """Return the changes that an installer would make. Raises `Unanswered` if it finds no solution."""
     requirements = [package.requirement for package in packages if not _is_never_fetched(package)]
     resolved = _resolve(python, requirements, options, report_progress) if requirements else ()
     return sort_moves(packages, before, resolved)
@@ -41,7 +41,7 @@ def resolve_moves(
 def _resolve(
     python: str, requirements: Sequence[str], options: Sequence[str], report_progress: Callable[[str], None]
 ) -> tuple[ResolvedPackage, ...]:
-    """Return what the environment's pip would install, or uv if no suitable pip is available."""
+    """Return what the environment's pip would install, or uv if it has no suitable pip."""
     try:
         return resolve_with_pip(python, requirements, report_progress, options)
     except Unanswered:
@@ -79,9 +79,10 @@ def sort_moves(packages: tuple[RequestedPackage, ...], before: Snapshot, resolve
 
 def _explain_untried(name: str) -> str:
     if name.startswith("flash-attn"):
-        return "it is compiled for one torch, Python and machine; name the wheel's file to try it"
+        return "it is compiled for a specific torch, Python and machine; name the wheel's file to try it"
     return (
-        "it is gigabytes large, and packages here are compiled for the installed one; name the wheel's file to try it"
+        "it takes gigabytes, and the installed packages are compiled for the installed torch; name the wheel's file "
+        "to try it"
     )
 
 
@@ -92,7 +93,7 @@ def list_torch_moves(moves: Moves, packages: tuple[RequestedPackage, ...]) -> tu
         return ()
     subject = " ".join(f"{package.name} {package.version}" for package in packages)
     fix = Fix(
-        "keep the installed version, and see which releases are compatible with it",
+        "keep the installed version, and list the releases that are compatible with it",
         "manual",
         f"pip install --dry-run … torch=={torch.before}",
     )

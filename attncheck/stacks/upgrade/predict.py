@@ -44,7 +44,7 @@ def list_open_questions(
             yield f"{subject}: its requirements and removed names: no wheel was read (name its file, or use --try)"
         elif basis == "predicted":
             yield f"{subject}: {_describe_table(package)}; only the metadata of its wheel was read, not its code"
-    yield "whether it imports, computes correctly and trains: nothing was run (use --try)"
+    yield "whether it can be imported, computes correctly and trains: nothing was run (use --try)"
     if not all_requirements:
         yield "the requirements of packages outside the attention stack: not part of a recorded snapshot"
     if any(package.name == "torch" for package in packages):
@@ -52,7 +52,7 @@ def list_open_questions(
 
 
 def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tuple[str, ...]:
-    """Return a line that nothing is known about these releases, () if a table, a wheel or the environment knows one.
+    """Return a line if nothing is known about these releases; () if a table, a wheel or the environment knows one.
 
     For an installed package without a table, the requirements of the others were judged.
     """
@@ -72,7 +72,7 @@ def _describe_table(package: RequestedPackage) -> str:
     end = TABLE_ENDS.get(package.name)
     if end is None:
         what = "only its builds are listed" if package.name in BUILDS_ALONE else "its releases are in no table"
-        return f"{what}, so changes of its code are not judged"
+        return f"{what}, so changes in its code are not judged"
     if Version(package.version) > Version(end):
         return f"the tables end at {end}; later changes are unknown"
     return f"the tables cover releases up to {end}, and only known breakages"

@@ -48,7 +48,7 @@ def parse_request(words: Sequence[str]) -> UpgradeRequest:
             continue
         package = _parse_package(word)
         if package.name in packages:
-            raise BadUsage(f"{package.name} is named twice; an environment holds one release")
+            raise BadUsage(f"{package.name} is named twice; an environment can have only one release")
         packages[package.name] = package
     if not packages:
         raise BadUsage(f"name what to upgrade: {EXAMPLE}")
@@ -79,8 +79,8 @@ def _locate(package: RequestedPackage, folders: Sequence[str], host_tags: frozen
     if not package.version:
         where = f", and no wheel in {', '.join(folders)} matches" if folders else ""
         raise BadUsage(
-            f"{package.name}{package.specifier} does not fix the release{where}: name one, '{package.name}==…', "
-            "or a folder that has a wheel of one by --find-links"
+            f"{package.name}{package.specifier} does not name one release{where}: write '{package.name}==…', "
+            "or pass --find-links with a folder that has its wheel"
         )
     return package
 
@@ -95,7 +95,7 @@ def _is_model(word: str) -> bool:
 def _parse_package(word: str) -> RequestedPackage:
     if word.endswith(".whl"):
         if "://" in word:
-            raise BadUsage(f"{word} is an address: download it, and name the file")
+            raise BadUsage(f"{word} is a URL: download it, and name the file")
         wheel = read_wheel(word)
         return RequestedPackage(wheel.name, wheel.version, wheel=wheel)
     try:
@@ -110,7 +110,7 @@ def _parse_package(word: str) -> RequestedPackage:
     if requirement.marker is not None:
         raise BadUsage(f"{word}: markers are not needed for one environment; remove the text after the semicolon")
     if requirement.url:
-        raise BadUsage(f"{word} is an address: download the wheel, and name the file")
+        raise BadUsage(f"{word} is a URL: download the wheel, and name the file")
     if not requirement.specifier:
         raise BadUsage(f"{word}: name the release, as in {EXAMPLE}; a model is a folder, or a Hub name with a slash")
     return RequestedPackage(name, _parse_pin(requirement.specifier), str(requirement.specifier))

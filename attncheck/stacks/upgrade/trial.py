@@ -1,4 +1,4 @@
-"""Runs the probes, parity and smoke with the new versions from a temporary folder, and compares with the current."""
+"""Runs the probes, parity and smoke with the new versions from a temporary folder, and compares the results."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,7 +78,7 @@ def run_trial(
         done = {stage.name for stage in outcome.stages}
         for name in ("install", *request.stages):
             if name not in done:
-                outcome.leave_out(name, f"the trial's {request.seconds:.0f} s were over")
+                outcome.leave_out(name, f"the trial's {request.seconds:.0f} s were used up")
     except InterruptedRun:
         raise KeyboardInterrupt from None  # an interrupted comparison is not used
 

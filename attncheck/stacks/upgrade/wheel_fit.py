@@ -59,7 +59,7 @@ def list_misfits(planned: Snapshot, packages: tuple[RequestedPackage, ...]) -> I
         if reason:
             subject = f"{package.name} {package.version}"
             name = package.wheel.file_name if package.wheel is not None else subject
-            fixes = (Fix("use the wheel that is built for this environment", "manual", _describe_host(planned)),)
+            fixes = (Fix("use the wheel built for this environment", "manual", _describe_host(planned)),)
             yield engine.make_finding_by_code(
                 WHEEL_DOES_NOT_FIT, Problem(f"{name} does not fit: {reason}", (), fixes, subject)
             )
@@ -90,10 +90,10 @@ def _describe_other_build(version: str, planned: Snapshot) -> str:
     if minor and minor != built["torch"]:
         return f"it is built for torch {built['torch']}, but torch would be {torch.version}"
     if cuda is not None and not built["cuda"].startswith(str(cuda)):
-        return f"it is built for CUDA {built['cuda']}, and torch {torch.version} is built for CUDA {cuda}"
+        return f"it is built for CUDA {built['cuda']}, but torch {torch.version} is built for CUDA {cuda}"
     abi = built["abi"].lower() == "true"
     if isinstance(torch.cxx11_abi, Known) and torch.cxx11_abi.value != abi:
-        return f"it is built for cxx11abi{str(abi).upper()}, and torch {torch.version} has the other C++ ABI"
+        return f"it is built for cxx11abi{str(abi).upper()}, but torch {torch.version} has the other C++ ABI"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Reads wheels on this machine, their names and METADATA; runs nothing of them.
+"""Reads the names and METADATA of wheels on this machine; runs nothing from them.
 
 Format: https://packaging.python.org/en/latest/specifications/binary-distribution-format/.
 """
@@ -81,7 +81,7 @@ def _parse_file_name(path: str) -> tuple[str, str, frozenset[str]]:
     try:
         name, version, _, tags = parse_wheel_filename(os.path.basename(path))
     except InvalidWheelFilename as error:
-        raise BadUsage(f"{path} is not named as wheels are: {error}") from None
+        raise BadUsage(f"{path} does not have a wheel's file name: {error}") from None
     return str(canonicalize_name(name)), str(version), frozenset(map(str, tags))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
-REQUIRED = ("torch", "packaging", "transformers")  # the first missing one is reported
+REQUIRED = ("torch", "packaging", "transformers", "tokenizers")  # the first missing one is reported
 
 
 def main(out: int) -> None:
@@ -38,7 +38,7 @@ def main(out: int) -> None:
 
 
 def run_task(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Run the task of a message; if a package that it needs is not installed, that is the answer."""
+    """Run the task of a message; a missing package that it needs is reported as its answer."""
     try:
         load_task(message["task"])(message, send)
     except ModuleNotFoundError as error:

@@ -78,7 +78,7 @@ def restrict(truncates: bool, is_in_namespaces: bool) -> None:
     """
     table = TABLES.get(os.uname().machine)
     if table is None:
-        raise OSError(f"the system calls of {os.uname().machine} are not known")
+        raise OSError(f"the system call numbers of {os.uname().machine} are unknown")
     instructions = [_Instruction(*instruction) for instruction in _write_program(table, truncates, is_in_namespaces)]
     program = _Program(len(instructions), (_Instruction * len(instructions))(*instructions))
     calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)

@@ -163,7 +163,7 @@ class _Init:
         self.means = {"files": "none", "network": "environment", "processes": "namespace" if is_init else "subreaper"}
 
     def run(self) -> int:
-        """Return the command's exit status. Raises `OSError` if the namespaces do not isolate as they must."""
+        """Return the command's exit status. Raises `OSError` if the namespaces do not isolate it as required."""
         if not self.is_init:
             with contextlib.suppress(OSError):
                 calls.prctl(calls.PR_SET_CHILD_SUBREAPER, 1)

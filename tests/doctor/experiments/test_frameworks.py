@@ -43,6 +43,9 @@ class FrameworkTrainer:
         is_faulty = self.fault == f"no borders under {self.data_collator.attn_implementation}"
         return [{"input_ids": row, "position_ids": torch.arange(row.shape[1])[None] if is_faulty else restarting}]
 
+    def create_optimizer(self) -> None:
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-2)
+
     def train(self, **_: object) -> None:
         labels = sum(label != -100 for row in self.train_dataset for label in row["labels"])
         for row in self.train_dataset:

@@ -10,6 +10,7 @@ from attncheck.core.experiments import BatchMeasurement, Experiments, GradientMe
 from attncheck.core.facts import Absent, Known
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.experiments import run
+from attncheck.workers.child import ChildResult
 from tests import snapshots as s
 
 MEASURED = Experiments(
@@ -64,7 +65,17 @@ def test_a_trainer_that_could_not_be_made_is_lost_too(monkeypatch: pytest.Monkey
     monkeypatch.setattr(run, "_run", lambda python, snapshot: broken)
     lost = run.add_experiments(with_trainer(), "python").lost
     assert [text for text in lost if "llamafactory" in text] == [
-        "experiment: gradients of llamafactory: TypeError: no",
+        "experiment: gradients of llamafactory, one batch: TypeError: no",
         "experiment: batches of llamafactory: TypeError: no",
     ]
     assert run.add_experiments(with_trainer(), "python").lost == lost, "kept, and still not silent"
+
+
+def test_ranks_that_were_stopped_are_lost_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    late = {"trainer": "transformers", "division": "two ranks", "error": run.NO_ANSWER}
+    answers = {"trainers": ChildResult("ok", {"gradients": [late], "batches": []})}
+    monkeypatch.setattr(run, "Child", lambda python, call, message: None)
+    monkeypatch.setattr(run, "wait_for_children", lambda children, deadline: answers)
+    assert "experiment: two ranks: no answer in time" in run.add_experiments(with_trainer(), "python").lost
+    assert isinstance(run.find_kept_experiments(with_trainer()), Absent)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import os
+import sys
+import time
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from attncheck.doctor.experiments.worker import main
+from attncheck.doctor.experiments.worker import frameworks, liger, main
+from attncheck.doctor.experiments.worker.ranks import fork_ranks
 
 
 class Loop:
@@ -22,20 +26,38 @@ class Loop:
         self.args = SimpleNamespace(_n_gpu=1, train_batch_size=per_device)
         self.state = SimpleNamespace(log_history=[])
 
+    def create_optimizer(self) -> None:
+        parameters = list(self.model.parameters())
+        self.optimizer = torch.optim.SGD(parameters[:-1] if self.fault == "leaves one out" else parameters, lr=1e-2)
+
     def train(self) -> None:
-        self.optimizer.zero_grad()
+        for _ in range(frameworks.STEPS):
+            if self.fault != "clears nothing":
+                self.optimizer.zero_grad()
+            self._take_step()
+
+    def _take_step(self) -> None:
         tokens = sum(len(row["input_ids"]) for row in self.rows)
         if self.args._n_gpu > 1:
             self._train_replicas(tokens)
         else:
-            for row in self.rows:
-                ids = torch.tensor([row["input_ids"]])
-                loss = self._sum_loss(self.model, ids) / tokens
-                if self.fault == "mean of means" and self.steps > 1:
-                    loss = loss * tokens / ids.shape[1] / len(self.rows)
-                (loss / (self.steps if self.fault == "divides twice" else 1)).backward()
+            self._train_rows(tokens)
         self.state.log_history.append({"grad_norm": float(main.flatten_gradients(self.model.parameters()).norm())})
         self.optimizer.step()
+
+    def _train_rows(self, tokens: int) -> None:
+        rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        for row in self.rows[rank::ranks]:
+            ids = torch.tensor([row["input_ids"]])
+            loss = self._sum_loss(self.model, ids) / tokens
+            if self.fault == "mean of means" and self.steps > 1:
+                loss = loss * tokens / ids.shape[1] / len(self.rows)
+            (loss / (self.steps if self.fault == "divides twice" else 1)).backward()
+        if ranks > 1 and self.fault != "not averaged":
+            if not torch.distributed.is_initialized():
+                torch.distributed.init_process_group("gloo")
+            for parameter in self.model.parameters():
+                torch.distributed.all_reduce(parameter.grad)
 
     def _train_replicas(self, tokens: int) -> None:
         longest = max(len(row["input_ids"]) for row in self.rows)
@@ -68,18 +90,57 @@ class Halves(torch.nn.Module):
         return Output(loss=self.loop._sum_loss(self.loop.model, ids) / self.tokens, logits=ids)
 
 
-def measure(fault: str, steps: int = 1, replicas: int = 1) -> dict[str, Any]:
+def measure(fault: str, steps: int = 1, replicas: int = 1, ranks: int = 1) -> dict[str, Any]:
     def make(folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int) -> Loop:
         return Loop(fault, documents, per_device, steps)
 
-    return main.measure_step(make, "", steps, replicas)
+    if ranks == 1:
+        return main.measure_step(make, "", steps, replicas)
+    answer: dict[str, Any] = fork_ranks(ranks, lambda: main.measure_step(make, "", steps, 1, ranks), 60)()
+    return answer
 
 
-@pytest.mark.parametrize(("steps", "replicas"), [(1, 1), (2, 1), (1, 2)])
-def test_a_right_trainer_has_the_right_gradient(steps: int, replicas: int) -> None:
-    measured = measure("", steps, replicas)
+@pytest.mark.parametrize(("steps", "replicas", "ranks"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2)])
+def test_a_right_trainer_has_the_right_gradient(steps: int, replicas: int, ranks: int) -> None:
+    measured = measure("", steps, replicas, ranks)
     assert measured["ratio"] == pytest.approx(1, abs=1e-4) and measured["cosine"] == pytest.approx(1, abs=1e-4)
     assert measured["logged"] == pytest.approx(1, abs=1e-4)
+    assert measured["later"] == pytest.approx(1, abs=0.01) and measured["moved"] == 1
+
+
+def test_gradients_that_are_not_cleared_add_up() -> None:
+    assert measure("clears nothing")["later"] == pytest.approx(2, abs=0.01)
+
+
+def test_a_parameter_that_the_optimiser_does_not_hold_is_not_moved() -> None:
+    assert 0 < measure("leaves one out")["moved"] < 1
+
+
+def test_ranks_that_are_not_averaged_step_with_their_own_documents() -> None:
+    assert measure("not averaged", 2, ranks=2)["cosine"] < 0.98
+
+
+def test_a_rank_that_waits_for_ever_is_stopped_and_has_no_answer() -> None:
+    assert fork_ranks(2, lambda: time.sleep(60), 1)() == []
+
+
+def test_liger_on_a_cpu_is_its_own_code_around_torchs_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Function:
+        @staticmethod
+        def forward(ctx: Any, _input: Any, weight: Any, target: Any, bias: Any = None, reduction: str = "mean") -> Any:
+            raise AssertionError("the kernel is not run")
+
+        @staticmethod
+        def backward(ctx: Any, grad_output: Any, grad_output2: Any) -> Any:
+            raise AssertionError("the kernel is not run")
+
+    module: Any = ModuleType("fused_linear_cross_entropy")
+    module.LigerFusedLinearCrossEntropyFunction = Function
+    monkeypatch.setitem(sys.modules, "liger_kernel.ops.fused_linear_cross_entropy", module)
+    liger.imitate_liger()
+    hidden, weight, target = torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 4, -100])
+    loss, other = Function.apply(hidden, weight, target, None, "sum")  # type: ignore[attr-defined]
+    assert loss == torch.nn.functional.cross_entropy(hidden @ weight.T, target, reduction="sum") and other == 0
 
 
 def test_a_loss_that_is_divided_twice_halves_the_gradient() -> None:

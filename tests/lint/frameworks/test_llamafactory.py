@@ -129,7 +129,7 @@ NO_FLASH = without_packages(FLASH, "flash-attn")
         ("stage: dpo\nneat_packing: true", FLASH, "neat_packing in stage dpo", "", ""),
         (f"{NEAT}fa2\nper_device_train_batch_size: 4", FLASH, "with 4 rows", "0.9.5", ""),
         (f"{NEAT}fa2", with_model(FLASH, model_type="gemma4"), "is refused for gemma4", "0.9.5", ""),
-        (f"{NEAT}fa2", make_snapshot("4.53.3"), "mixes documents", "", "0.9.4"),
+        (f"{NEAT}fa2", make_snapshot("4.53.3"), "lets documents attend", "", "0.9.4"),
         (f"{NEAT}sdpa", make_snapshot("4.53.3"), "raises ValueError", "0.9.4", "0.9.5"),
         (f"{NEAT}sdpa", FLASH, "a dense mask", "", ""),
         ("enable_liger_kernel: true", with_model(FLASH, model_type="gpt2"), "does nothing for gpt2", "0.9.5", ""),

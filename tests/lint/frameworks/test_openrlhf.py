@@ -312,7 +312,7 @@ def test_what_is_installed_decides() -> None:
     sleeping = f"{GRPO} --train.colocate_all --ds.enable_sleep --actor.optim muon"
     for text, part in (
         (f"{SFT} --ds.tensor_parallel_size 2", "2 with deepspeed 0.16.3"),
-        (corrected, "importance sampling with vllm 0.10.0"),
+        (corrected, "importance-sampling correction with vllm 0.10.0"),
         (sleeping, "with ZeRO stage 2 and deepspeed 0.16.3"),
         (sleeping, "--actor.optim muon with deepspeed 0.16.3"),
     ):

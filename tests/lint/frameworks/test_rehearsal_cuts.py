@@ -175,7 +175,7 @@ def test_other_losses_of_pairs_are_not_judged(option: str) -> None:
     """A loss whose gradients at the first step hang on more than beta: batches, documents and updates are judged."""
     cut, _ = cut_text(TRL_DPO.replace("--beta 0.05", option))
     assert cut.form == "preference" and not cut.objective.is_documented
-    assert "the loss of TRL's dpo is not known here" in cut.remarks
+    assert "the loss of TRL's dpo is unknown" in cut.remarks
 
 
 def test_trl_took_label_smoothing_from_sigmoid() -> None:

@@ -76,7 +76,7 @@ def test_it_is_told_from_other_programs(text: str, name: str) -> None:
         ("--kl-coef 0.1 --kl-loss-coef 0.01", "0.1.0", "above 0"),
         ("--advantage-estimator reinforce_plus_plus", "0.3.1", "--normalize-advantages"),
         ("--num-steps-per-rollout 2", "0.3.1", "is not 32 prompts x 8 samples / 2 steps = 128"),
-        ("--global-batch-size 255", "0.3.1", "does not divide over 4"),
+        ("--global-batch-size 255", "0.3.1", "is not divisible by 4"),
         ("--use-rollout-logprobs --use-tis", "0.2.0", "--use-tis"),
         ("--eval-interval 20", "0.3.1", "--eval-prompt-data"),
         ("--save-interval 20", "0.3.1", "--save"),

@@ -8,11 +8,12 @@ import pytest
 
 from attncheck.core.launch import Launch
 from attncheck.lint import frameworks, launches
-from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
 from attncheck.lint.sources import read_source
 from tests.lint.programs.trees import write_tree
 
 HF_PARSER = "HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()\n"
+OWN_LOSS = "class Mine(Trainer):\n    def compute_loss(self):\n        pass\nMine()"
 OPTIONS = "--output_dir o --per_device_train_batch_size 1"
 TRL_MAIN = (
     "from trl import ModelConfig, {0}Config, {0}Trainer, TrlParser\n"
@@ -45,6 +46,15 @@ def name_trainers(launch: Launch) -> str:
             {"src/train.py": TRAINER + HF_PARSER + "class Mine(Trainer):\n    pass\nMine()"},
             f"torchrun src/train.py --lora_rank 64 --lora_alpha 128 {OPTIONS}",
             "transformers trainer",
+        ),
+        (
+            {
+                "train.py": TRAINER
+                + HF_PARSER
+                + "class Mine(Trainer):\n    def compute_loss(self):\n        pass\nMine()"
+            },
+            f"torchrun train.py {OPTIONS}",
+            "transformers trainer with its own loss",
         ),
         ({"train.py": TRL_MAIN.format("SFT")}, f"accelerate launch train.py {OPTIONS} --packing", "trl sft"),
         ({"src/train.py": TRL_MAIN.format("GRPO")}, "torchrun src/train.py --model m", "trl grpo"),
@@ -117,3 +127,19 @@ def test_a_configuration_in_the_program_is_read_and_never_written(tmp_path: Path
         ("max_length", "n", False),
     ]
     assert launch.file is not None and not launch.file.editable
+
+
+def test_an_absolute_path_of_another_machine_leads_into_the_tree(tmp_path: Path) -> None:
+    files = {"sub/train.py": TRL_MAIN.format("SFT"), "c.yaml": "bf16: true\n", "sub/c.yaml": "fp16: true\n"}
+    command = "bash /home/me/job/scripts/go.sh"
+    go = "cd /home/me/job; accelerate launch /home/me/job/sub/train.py --config /home/me/job/{}c.yaml"
+    for folder in ("", "sub/"):
+        write_tree(tmp_path, {**files, "scripts/go.sh": go.format(folder), "run.sh": command, ".git/HEAD": ""})
+        source = read_source(str(tmp_path / "run.sh"))
+        read_file = make_readers(Inputs((source,)))(source)
+        launch = launches.find_launches(source, read_file, lambda launch: bool(launch.trainers))[-1]
+        assert name_trainers(launch) == "trl sft" and launch.file is not None
+        assert launch.file.name == str(tmp_path / folder / "c.yaml"), "the longest end that exists is read"
+        assert sum("does not exist here" in note for note in launch.notes) == 2
+    [launch] = read_tree(tmp_path / "other", {}, f"python {tmp_path}/sub/train.py --bf16")
+    assert name_trainers(launch) == "trl sft" and launch.notes == (), "a path of this machine is read as it is"

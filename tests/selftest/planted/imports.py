@@ -20,7 +20,7 @@ def with_edited_torch(old: str, new: str) -> SandboxAction:
 FAULTS = (
     make_fault("torch-raises", "ATN102", "a torch whose import misses libcudart.so.13", "a CUDA package removed",
           with_module("torch/__init__.py", NO_LIBRARY), "libcudart.so.13"),
-    make_fault("torch-dies", "ATN102", "a torch that crashes when it is imported", "a library of another build first",
+    make_fault("torch-dies", "ATN102", "a torch that crashes when it is imported", "another build of a library",
           with_module("torch/__init__.py", DIES), "SIGSEGV"),
     make_fault("torch-hangs", "ATN102", "a torch whose import never ends", "a network file system that stalls",
           with_module("torch/__init__.py", HANGS), "had not ended"),

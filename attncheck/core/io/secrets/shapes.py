@@ -175,7 +175,7 @@ def _mask_urls(text: str) -> str:
 
 
 def _mask_userinfo(match: re.Match[str]) -> str:
-    """Return a URL's user and password masked; a port, a variable, or a user without a password stays."""
+    """Return a URL's user and password masked; a port, a variable, or a user without a password is kept."""
     user, colon, password = match[2][:-1].partition(":")
     if colon and compile_once(_PORT).match(colon + password):
         return match[0]

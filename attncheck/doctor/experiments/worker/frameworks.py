@@ -15,21 +15,33 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-Maker = Callable[[str, "list[list[int]]", str, str, int, int], Any]
+Maker = Callable[..., Any]  # of folder, documents, layout, attention, rows of a micro-batch, micro-batches of a step
 MAX_LENGTH = 64
+STEPS = 2  # the second step shows whether gradients are cleared
+MODULES = (
+    "transformers.trainer", "trl", "llamafactory.train.tuner", "llamafactory.train.sft.workflow", "swift.pipelines",
+    "swift.llm", "liger_kernel.transformers",
+)  # fmt: skip
 PROMPT = "w1 w2"
 
 
 def list_makers() -> dict[str, Maker]:
-    """Return what makes a trainer of each installed framework, by the name of its distribution."""
+    """Return a function that makes a trainer for each installed framework, by the name of its distribution."""
     makers = {"llamafactory": make_llamafactory_trainer, "ms-swift": make_swift_trainer}
     return {name: make for name, make in makers.items() if _is_installed(name)}
+
+
+def import_frameworks() -> None:
+    """Import what the makers import, so that forks of this process share it."""
+    for module in MODULES:
+        with contextlib.suppress(Exception):  # not installed, or broken: making its trainer says so
+            importlib.import_module(module)
 
 
 def make_llamafactory_trainer(
     folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int
 ) -> Any:
-    """Return LLaMA-Factory's trainer; its collator alone is given flash attention: nothing is computed with it."""
+    """Return LLaMA-Factory's trainer; only its collator is set to flash attention, so nothing is computed with it."""
     if layout == "padding_free" or attention not in ("sdpa", "flash_attention_2"):
         raise ValueError(f"LLaMA-Factory has no {layout} rows under {attention}")
     workflow = importlib.import_module("llamafactory.train.sft.workflow")
@@ -93,10 +105,10 @@ def make_swift_trainer(
 
 
 def _list_arguments(folder: str, per_device: int, steps: int) -> dict[str, Any]:
-    """Return what both take under the names of transformers' arguments."""
+    """Return the arguments that both frameworks share with transformers, under transformers' names."""
     return {
         "output_dir": f"{folder}/out", "per_device_train_batch_size": per_device, "gradient_accumulation_steps": steps,
-        "max_steps": 1, "logging_steps": 1, "report_to": "none", "use_cpu": True, "save_strategy": "no",
+        "max_steps": STEPS, "logging_steps": 1, "report_to": "none", "use_cpu": True, "save_strategy": "no",
         "max_grad_norm": 1e9,
     }  # fmt: skip
 

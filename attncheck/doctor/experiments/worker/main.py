@@ -1,16 +1,22 @@
 """Measures what the installed trainers do with two tiny documents: gradients per division of a batch, and batch keys.
 
 It runs in a child of the examined interpreter, knows nothing of attncheck, and writes only to a temporary folder.
+Ranks are forks of that child, so that the packages are imported once.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .frameworks import Maker, list_makers
+from .frameworks import STEPS, Maker, import_frameworks, list_makers
+from .liger import SETTINGS, imitate_liger
+from .ranks import fork_ranks
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
@@ -19,6 +25,9 @@ LENGTHS = (5, 17)  # unequal lengths: the mean over micro-batches differs from t
 ATTENTIONS = ("sdpa", "flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3")
 LAYOUTS = ("padded", "packing", "padding_free")
 DIVISIONS = (("one batch", 1, 1), ("two micro-batches", 2, 1), ("two replicas", 1, 2))
+RANKS = 2  # of two micro-batches each
+RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
+OBJECTIVES = {"dpo": "DPO", "reward": "Reward", "orpo": "ORPO", "cpo": "CPO"}  # of TRL: means over the rows of a batch
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "WANDB_DISABLED": "1",
     "DISABLE_VERSION_CHECK": "1",
@@ -26,57 +35,89 @@ ENVIRONMENT = {
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return {"measurements": […]} of the experiment `name`: "gradients", "keys" or "accumulation"."""
+    """Return the measurements of the experiments `name`, "trainers" or "deepspeed", by their field."""
     import logging
     import warnings
 
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    experiments: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = {
-        "gradients": measure_gradients,
-        "keys": measure_keys,
-        "accumulation": measure_accumulation,
-    }
+    fields: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = (
+        {"gradients": measure_gradients, "batches": measure_keys}
+        if name == "trainers"
+        else {"accumulations": measure_accumulation}
+    )
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=f"{folder}/datasets", MODELSCOPE_CACHE=f"{folder}/modelscope")
-        return {"measurements": list(experiments[name](folder))}
+        return {field: list(measure(folder)) for field, measure in fields.items()}
 
 
 # Gradients: what the loss is divided by ------------------------------------------------------------------------------
 def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield, for each trainer and division of two documents, its gradient relative to that of their mean loss."""
+    """Yield, for each trainer, variant and division of documents, its gradient relative to that of their mean loss."""
+    import torch
+
+    torch.set_num_threads(1)  # a pool of threads would not survive a fork
     save_model(folder)
-    makers = {"transformers": make_plain_trainer, **find_makers()}
+    import_frameworks()
+    makers = find_variants()
+    read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
-    for name, make in makers.items():
+    for (name, variant), make in makers.items():
         for division, steps, replicas in DIVISIONS:
-            if replicas == 1 or name not in without_replicas:
-                question = {"trainer": name, "division": division}
+            if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES):
+                question = {"trainer": name, "variant": variant, "division": division}
                 yield _answer(question, measure_step, make, folder, steps, replicas)
+    yield from read_ranks() or [{"trainer": "transformers", "division": "two ranks", "error": "no answer in time"}]
 
 
-def find_makers() -> dict[str, Maker]:
-    """Return what makes a trainer of each framework that is installed."""
-    return {**({"trl": make_sft_trainer} if _has("trl") else {}), **list_makers()}
+def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterator[dict[str, Any]]:
+    """Yield the measurements of one rank; all ranks make the same trainers in the same order."""
+    folder = f"{folder}/rank{os.environ['RANK']}"
+    save_model(folder)
+    for (name, variant), make in makers.items():
+        question = {"trainer": name, "variant": variant, "division": "two ranks"}
+        yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
+
+
+def find_variants() -> dict[tuple[str, str], Maker]:
+    """Return a function that makes each installed trainer, by name and variant: "liger", or an objective of TRL."""
+    makers: dict[tuple[str, str], Maker] = {("transformers", ""): make_plain_trainer}
+    if _has("trl"):
+        makers["trl", ""] = make_sft_trainer
+    if _has("liger_kernel") and _has("triton"):
+        makers.update({(name, "liger"): functools.partial(make_with_liger, make) for (name, _), make in makers.items()})
+    for objective in OBJECTIVES if _has("trl") else ():
+        if _find_trl_class(objective, "Trainer") is not None:
+            makers["trl", objective] = functools.partial(make_objective_trainer, objective)
+    makers.update({(name, ""): make for name, make in list_makers().items()})  # last, because they patch Trainer
+    return makers
 
 
 def _answer(question: dict[str, Any], measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """Return the question with what was measured, or with the error: a package may refuse, and that is an answer."""
+    """Return the question with the measurement, or with the error, because a package's refusal is an answer too."""
     try:
         return {**question, **measure(*arguments)}
     except Exception as error:
         return {**question, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
 
-def measure_step(make: Maker, folder: str, steps: int, replicas: int) -> dict[str, Any]:
-    """Return ratio of norms, cosine, and the ratio of the logged norm, each against the right gradient."""
+def measure_step(make: Maker, folder: str, steps: int, replicas: int = 1, ranks: int = 1) -> dict[str, Any]:
+    """Return how the gradient of a trainer's first step compares with the right one, and what its steps leave.
+
+    `ratio` of norms, `cosine`, `logged`: the norm that the trainer logs, over the right one; `later`: the norm at the
+    second step over that at the first; `moved`: the share of parameters with a gradient that the steps changed.
+    """
     import torch
 
     torch.manual_seed(0)
-    trainer = make(folder, documents(), "padded", "sdpa", 1 if steps > 1 or replicas > 1 else 2, steps)
-    right = right_gradient(trainer.model, [trainer.train_dataset[number] for number in range(len(LENGTHS))])
-    trainer.optimizer = optimizer = Recorder(trainer.model.parameters())
-    trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    divided = max(steps, replicas, ranks) > 1
+    trainer = make(folder, documents(max(2, steps * ranks)), "padded", "sdpa", 1 if divided else 2, steps)
+    parameters = list(trainer.model.parameters())
+    right = right_gradient(trainer)
+    before = [parameter.detach().clone() for parameter in parameters]
+    gradients: list[Any] = []
+    trainer.create_optimizer()
+    trainer.optimizer.register_step_pre_hook(lambda *_: gradients.append(flatten_gradients(parameters)))
     plain = torch.nn.DataParallel
     if replicas > 1:
         torch.nn.DataParallel = make_replicas_class(replicas)  # type: ignore[misc]
@@ -86,26 +127,31 @@ def measure_step(make: Maker, folder: str, steps: int, replicas: int) -> dict[st
         trainer.train()
     finally:
         torch.nn.DataParallel = plain  # type: ignore[misc]
-    if not optimizer.gradients:
+    if not gradients:
         raise RuntimeError("no optimiser step was taken")
-    gradient = optimizer.gradients[0]
+    first, norm = gradients[0], float(right.norm())
     logged = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
-    norm = float(right.norm())
+    trained = [not torch.equal(old, new) for old, new in zip(before, parameters) if new.requires_grad]
     return {
-        "ratio": float(gradient.norm()) / norm,
-        "cosine": float(torch.dot(gradient, right)) / (float(gradient.norm()) * norm or 1.0),
+        "ratio": float(first.norm()) / norm,
+        "cosine": float(torch.dot(first, right)) / (float(first.norm()) * norm or 1.0),
         "logged": float(logged[0]) / norm if logged else 0.0,
+        "later": float(gradients[-1].norm()) / (float(first.norm()) or 1.0) if len(gradients) == STEPS else 0.0,
+        "moved": sum(trained) / len(trained),
     }
 
 
 def save_model(folder: str) -> None:
     """Write the model and its tokenizer to `model` in the folder."""
+    import torch
+
+    torch.manual_seed(0)
     make_model().save_pretrained(f"{folder}/model")
     _make_tokenizer().save_pretrained(f"{folder}/model")
 
 
 def make_model() -> Any:
-    """Return a tiny causal model in float32 without dropout, of a type that any tokenizer goes with."""
+    """Return a tiny causal model in float32 without dropout, of a type that works with any tokenizer."""
     from transformers import MistralConfig, MistralForCausalLM
 
     sizes: dict[str, Any] = {
@@ -116,24 +162,32 @@ def make_model() -> Any:
     return MistralForCausalLM(MistralConfig(**sizes, **tokens, sliding_window=None))
 
 
-def documents() -> list[list[int]]:
-    """Return the token ids of two documents."""
+def documents(count: int = 2) -> list[list[int]]:
+    """Return the token ids of documents of two lengths."""
     return [
-        [(7 * number + 3 * position) % (VOCABULARY - 4) for position in range(length)]
-        for number, length in enumerate(LENGTHS)
+        [(7 * number + 3 * position) % (VOCABULARY - 4) for position in range(LENGTHS[number % 2])]
+        for number in range(count)
     ]
 
 
-def right_gradient(model: Any, rows: list[Any]) -> Any:
-    """Return the gradient of the summed loss of the rows over the number of their labels, as one vector."""
+def right_gradient(trainer: Any) -> Any:
+    """Return the gradient that a step should have, as one vector.
+
+    It is that of the summed loss of all rows over the number of their labels, or, if the rows are not documents with
+    labels, that of the trainer's own loss of all rows in one batch.
+    """
     import torch
 
-    pairs = [(row["input_ids"], row.get("labels") or row["input_ids"]) for row in rows]
-    total = sum(label != -100 for _, labels in pairs for label in labels)  # transformers counts a row's first one too
-    for ids, labels in pairs:
-        logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].float()
-        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(labels[1:]), reduction="sum")
-        (loss / total).backward()
+    model, rows = trainer.model, [trainer.train_dataset[number] for number in range(len(trainer.train_dataset))]
+    if "input_ids" not in rows[0]:
+        trainer.compute_loss(model, trainer.data_collator(rows)).backward()
+    else:
+        pairs = [(row["input_ids"], row.get("labels") or row["input_ids"]) for row in rows]
+        total = sum(label != -100 for _, labels in pairs for label in labels)  # a row's first label counts too
+        for ids, labels in pairs:
+            logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].float()
+            loss = torch.nn.functional.cross_entropy(logits, torch.tensor(labels[1:]), reduction="sum")
+            (loss / total).backward()
     gradient = flatten_gradients(model.parameters())
     model.zero_grad()
     return gradient
@@ -145,23 +199,6 @@ def flatten_gradients(parameters: Any) -> Any:
 
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     return torch.cat([gradient.detach().float().flatten() for gradient in gradients])
-
-
-def Recorder(parameters: Any) -> Any:  # noqa: N802 (a class that needs torch to be imported)
-    """Return an optimiser with learning rate 0 that records the gradients of each step."""
-    import torch
-
-    class _Recorder(torch.optim.SGD):
-        def __init__(self, parameters: Any) -> None:
-            self.recorded = list(parameters)
-            self.gradients: list[Any] = []
-            super().__init__(self.recorded, lr=0.0)
-
-        def step(self, closure: Any = None) -> Any:
-            self.gradients.append(flatten_gradients(self.recorded))
-            return super().step(closure)
-
-    return _Recorder(parameters)
 
 
 def make_replicas_class(replicas: int) -> Any:
@@ -202,16 +239,16 @@ def _training_arguments(config: Any, folder: str, per_device: int, steps: int, *
 
     wanted = {
         "output_dir": folder, "per_device_train_batch_size": per_device, "gradient_accumulation_steps": steps,
-        "max_steps": 1, "logging_steps": 1, "report_to": [], "use_cpu": True, "bf16": False, "fp16": False,
+        "max_steps": STEPS, "logging_steps": 1, "report_to": [], "use_cpu": True, "bf16": False, "fp16": False,
         "save_strategy": "no", "max_grad_norm": 1e9, "disable_tqdm": True, "remove_unused_columns": False,
-        "gradient_checkpointing": False, **more,
+        "gradient_checkpointing": False, "ddp_backend": "gloo" if "RANK" in os.environ else None, **more,
     }  # fmt: skip
     known = inspect.signature(config).parameters
     return config(**{name: value for name, value in wanted.items() if name in known})
 
 
 def make_plain_trainer(
-    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int
+    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int, **more: Any
 ) -> Any:
     """Return transformers' own Trainer on the documents, in the given order."""
     import torch
@@ -226,25 +263,67 @@ def make_plain_trainer(
         ids = fill("input_ids", PAD)
         return {"input_ids": ids, "labels": fill("labels", -100), "attention_mask": (ids != PAD).long()}
 
-    arguments = _training_arguments(TrainingArguments, folder, per_device, steps)
+    arguments = _training_arguments(TrainingArguments, folder, per_device, steps, **more)
     rows = [{"input_ids": document, "labels": document} for document in documents]
     return Trainer(make_model(), arguments, collate, rows)
 
 
 def make_sft_trainer(
-    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int
+    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int, **more: Any
 ) -> Any:
     """Return TRL's SFTTrainer on the documents."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    options: dict[str, Any] = {layout: True} if layout != "padded" else {}
+    options: dict[str, Any] = {**more, **({layout: True} if layout != "padded" else {})}
     options["max_length"] = 64 if layout == "packing" else None
     arguments = _training_arguments(SFTConfig, folder, per_device, steps, **options)
     model, tokenizer = make_model(), _make_tokenizer()
     model.config._attn_implementation = attention
     dataset = Dataset.from_list([{"input_ids": document} for document in documents])
     return SFTTrainer(model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
+
+
+def make_with_liger(make: Maker, *arguments: Any) -> Any:
+    """Return a trainer whose loss is liger's."""
+    imitate_liger()
+    return make(*arguments, **SETTINGS)
+
+
+def make_objective_trainer(
+    objective: str,
+    folder: str,
+    documents: list[list[int]],
+    layout: str,
+    attention: str,
+    per_device: int,
+    steps: int,
+) -> Any:
+    """Return TRL's trainer for pairs of answers of one length: the mean over rows is then also that over tokens."""
+    from datasets import Dataset
+    from transformers import MistralForCausalLM, MistralForSequenceClassification
+
+    def write(number: int) -> str:
+        return " ".join(f"w{(5 * number + step) % (VOCABULARY - 4)}" for step in range(1, LENGTHS[0]))
+
+    config = _find_trl_class(objective, "Config")
+    arguments = _training_arguments(config, folder, per_device, steps, disable_dropout=False)
+    source = f"{folder}/model"  # DPO loads its reference model from there
+    model: Any = MistralForCausalLM.from_pretrained(source)
+    if objective == "reward":
+        model = MistralForSequenceClassification.from_pretrained(source, num_labels=1)
+    numbers = range(len(documents))
+    rows = [{"prompt": "w1 w2 ", "chosen": write(number), "rejected": write(number + 50)} for number in numbers]
+    options = {"model": model, "args": arguments, "train_dataset": Dataset.from_list(rows)}
+    return _find_trl_class(objective, "Trainer")(**options, processing_class=_make_tokenizer())
+
+
+def _find_trl_class(objective: str, kind: str) -> Any:
+    """Return TRL's trainer or configuration for an objective, None if this release has none."""
+    for module in ("trl", f"trl.experimental.{objective}"):
+        with contextlib.suppress(Exception):  # a name may be there, and fail at its import
+            return getattr(importlib.import_module(module), f"{OBJECTIVES[objective]}{kind}")
+    return None
 
 
 def _make_tokenizer() -> Any:
@@ -260,8 +339,8 @@ def _make_tokenizer() -> Any:
 # Keys: which keys of a batch reach the model --------------------------------------------------------------------------
 def measure_keys(folder: str) -> Iterator[dict[str, Any]]:
     """Yield which keys a batch of each framework has, by layout and attention, and whether they separate documents."""
-    save_model(folder)
-    for name, make in find_makers().items():
+    makers = {**({"trl": make_sft_trainer} if _has("trl") else {}), **list_makers()}
+    for name, make in makers.items():
         for layout in LAYOUTS:
             for attention in ATTENTIONS:
                 question = {"trainer": name, "layout": layout, "attention": attention}
@@ -275,7 +354,7 @@ def measure_batch(make: Maker, folder: str, layout: str, attention: str) -> dict
 
 
 def separates_documents(batch: dict[str, Any]) -> bool:
-    """Return whether a batch with several documents in a row says where they begin: by positions, lengths or a mask."""
+    """Return whether a batch marks where the documents of a row begin, by positions, lengths or a mask."""
     positions, mask = batch.get("position_ids"), batch.get("attention_mask")
     if positions is not None:
         starts = (positions[..., :-1] == 0) & (positions[..., 1:] == 1)  # padding is all zeros

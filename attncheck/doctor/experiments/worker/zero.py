@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import socket
 import sys
 from typing import Any
+
+from .ranks import find_port
 
 MICRO_BATCHES = 4  # two in the middle; a quarter is exact in bfloat16
 WIDTH = 4
@@ -20,7 +21,7 @@ def start_deepspeed(folder: str) -> Any:
     """Return the installed DeepSpeed, ready for one rank on a CPU; what it builds goes into `folder`."""
     os.environ.update(
         DS_ACCELERATOR="cpu", TORCH_EXTENSIONS_DIR=folder, RANK="0", LOCAL_RANK="0", WORLD_SIZE="1",
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_find_port()),
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(find_port()),
     )  # fmt: skip
     deepspeed = importlib.import_module("deepspeed")
     # It would compile C++ that several ranks of a host need.
@@ -53,9 +54,3 @@ def measure_weights(deepspeed: Any, stage: int, offload: str) -> dict[str, list[
         engine.step()
     weight = deepspeed.utils.safe_get_full_fp32_param(next(iter(engine.module.parameters())))
     return {"weights": [round(float(value), 4) for value in weight.float().mean(0)]}
-
-
-def _find_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

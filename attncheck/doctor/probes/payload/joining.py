@@ -44,7 +44,7 @@ def _merge_lane(
         document.update({fact: {"absent": NOT_ASKED} for fact in facts})
     else:
         document["lost"].append("%s: %s" % (name, answer))
-        document.update({fact: {"unreadable": "the %s gave no answer" % name} for fact in facts})
+        document.update({fact: {"unreadable": "the %s did not answer" % name} for fact in facts})
     return {}
 
 

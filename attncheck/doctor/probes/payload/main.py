@@ -11,7 +11,7 @@ from .facts import absent, describe_error, known, unreadable
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, object]:
-    """Return the answer to `name` ("static", "imports", "confirm" or "device") without private names."""
+    """Return the answer to `name` ("static", "imports", "confirm", "device" or "driver") without private names."""
     from .privacy import scrub
 
     sys.path[0:0] = [str(folder) for folder in request.get("packages", ())]  # in a child: to try other versions
@@ -20,6 +20,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, object]:
         "imports": collect_import_facts,
         "confirm": confirm_breaks,
         "device": collect_device_facts,
+        "driver": run_driver_kernels,
     }
     answer: dict[str, object] = collectors[name](request)
     cleaned: dict[str, object] = scrub(answer)
@@ -123,6 +124,13 @@ def collect_device_facts(request: dict[str, Any]) -> dict[str, object]:
     from .gpus import nvidia_smi
 
     return nvidia_smi.collect_gpus(_deadline_seconds(request))
+
+
+def run_driver_kernels(request: dict[str, Any]) -> dict[str, object]:
+    """Return on how many GPUs, which are all visible ones, the driver runs a kernel. Raises `OSError` if one fails."""
+    from .gpus import driver
+
+    return {"kernels": driver.run_kernels()}
 
 
 def site_directories() -> list[str]:

@@ -47,7 +47,7 @@ def main(plan: Plan, mask: Mask) -> int:
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
     if isinstance(document, str):
-        sys.stderr.write("attncheck: the interpreter %s gave no answer: %s\n" % (sys.executable, document))
+        sys.stderr.write("attncheck: the interpreter %s did not answer: %s\n" % (sys.executable, document))
         return 3
     text = json.dumps(mask_texts(document, mask), indent=2, ensure_ascii=False) + "\n"
     sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))

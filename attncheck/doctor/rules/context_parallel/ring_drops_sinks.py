@@ -1,4 +1,4 @@
-"""Ring attention leaves out the model's attention sinks.
+"""Ring attention drops the model's attention sinks.
 
 What it checks: ring-flash-attn on a model with attention sinks (gpt_oss and similar models).
 

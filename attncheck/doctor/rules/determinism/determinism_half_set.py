@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
     )
     source = "cuBLAS's matrix products" if isinstance(cublas, Absent) else "flash attention's backward"
     yield Problem(
-        message=f"determinism is half set: without {missing}, {source} can still differ from run to run",
+        message=f"determinism is only partly enabled: without {missing}, {source} can still differ from run to run",
         subject=missing,
         evidence=(f"environment: {missing} is not set, although its companion is",),
         fixes=(install.export_variable(missing, value),),

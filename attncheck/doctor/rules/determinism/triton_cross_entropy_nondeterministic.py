@@ -1,4 +1,4 @@
-"""verl computes log-probabilities with a Triton kernel that the determinism flags do not reach.
+"""verl computes log-probabilities with a Triton kernel that the determinism flags do not affect.
 
 What it checks: verl with flash-attn and triton, determinism requested, and VERL_DISABLE_FLASH_ATTN_CE not 1. verl
 then uses flash-attn's Triton cross-entropy. verl sets the variable itself only if the engine's `full_determinism` is

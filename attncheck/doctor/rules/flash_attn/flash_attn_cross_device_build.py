@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Problems:
         ),
         fixes=(
             *flash_attn_fixes(snapshot),
-            install.export_variable("PIP_NO_CACHE_DIR", "1", "or install by name without pip's cache"),
+            install.export_variable("PIP_NO_CACHE_DIR", "1", "or install it by name, without pip's cache"),
         ),
     )
 

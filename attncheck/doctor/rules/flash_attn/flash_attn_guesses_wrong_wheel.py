@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Problems:
         subject=f"flash-attn {version}",
         evidence=(
             f"{owners} pins flash-attn to {version}",
-            f"its setup.py requests {cuda_12_wheels[0].url.rpartition('/')[2]}",
+            f"its setup.py downloads {cuda_12_wheels[0].url.rpartition('/')[2]}",
         ),
         fixes=flash_attn_fixes(snapshot),
     )

@@ -1,6 +1,6 @@
 """LLaMA-Factory silently runs sdpa if `flash_attn: fa2` is requested.
 
-What it checks: whether LLaMA-Factory is installed without flash-attn.
+What it checks: whether LLaMA-Factory is installed without flash-attn, and the launch, if there is one, requests it.
 
 Why it matters: it logs "FlashAttention-2 is not installed." and continues with sdpa, which is slower and needs more
 memory, and packed samples may attend to one another. It never uses the Hub's kernel instead of flash-attn.
@@ -19,6 +19,8 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not snapshot.has("llamafactory") or snapshot.has("flash-attn") or not may_import(snapshot, "llamafactory"):
+        return
+    if isinstance(snapshot.job, Known) and snapshot.job.value.plan.attn_implementation != "flash_attention_2":
         return
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
     if answers.get("is_flash_attn_2_available", False):

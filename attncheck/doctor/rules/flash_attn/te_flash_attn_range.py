@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"TransformerEngine {engine} supports flash-attn {specifier}, but {flash} is installed",
         subject=f"flash-attn {flash}",
-        evidence=("static lane: the range written into TransformerEngine", *_import_evidence(snapshot)),
+        evidence=("static lane: the range in TransformerEngine's source", *_import_evidence(snapshot)),
         fixes=(
             install.install_packages(
                 snapshot,

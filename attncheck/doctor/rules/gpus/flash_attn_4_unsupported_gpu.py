@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Problems:
                 *(
                     ()
                     if version == FLASH_ATTN_4_VERSION
-                    else (f"read in the source of {FLASH_ATTN_4_VERSION}, not in this release",)
+                    else (f"according to the source of {FLASH_ATTN_4_VERSION}; this release was not read",)
                 ),
             ),
             fixes=(install.set_attn_implementation(snapshot, alternative),),

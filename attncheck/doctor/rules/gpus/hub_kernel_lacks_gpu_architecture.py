@@ -52,7 +52,7 @@ def check(snapshot: Snapshot) -> Problems:
             message=f"{kernel} is built for {', '.join(targets)}, but not for {gpus.describe_gpus(group)}",
             subject=kernel.repository,
             evidence=(
-                "according to its build.toml: no kernel image is available at the first call",
+                "according to its build.toml; its first call fails because no kernel image is available",
                 *gpus.list_gpu_kinds(group),
             ),
             fixes=(*others, *((_use(snapshot, BROADEST),) if is_served and kernel.repository != BROADEST else ())),

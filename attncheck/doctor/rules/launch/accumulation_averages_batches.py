@@ -1,7 +1,7 @@
 """The loss depends on how a batch is divided, because this Trainer averages the micro-batches' means.
 
 What it checks: transformers before 4.46 in a launch that accumulates gradients with transformers' Trainer or a
-trainer based on it.
+trainer based on it. A program whose own class replaces `compute_loss` is not judged: its mean may not be over tokens.
 
 Why it matters: the error is silent. Each micro-batch's loss is the mean over its own tokens, and the means are
 averaged, so tokens of short micro-batches get more weight. Accumulating 16 × 1 trains a different objective from 1 ×
@@ -25,7 +25,8 @@ OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "re
 def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
     version = snapshot.version("transformers")
-    if job.framework not in TRAINER_FRAMEWORKS or job.trainer in OWN_LOSS or not is_older(version, COUNTS_TOKENS):
+    has_own_loss = job.trainer in OWN_LOSS or job.trainer.endswith("own loss")
+    if job.framework not in TRAINER_FRAMEWORKS or has_own_loss or not is_older(version, COUNTS_TOKENS):
         return
     if job.plan.accumulation < 2 or "global_batch" not in job.locations:
         return

@@ -1,4 +1,4 @@
-"""Padded batches under flash attention: every layer removes the padding and restores it.
+"""Under flash attention, every layer removes and restores the padding of padded batches.
 
 What it checks: an SFT launch with several rows per device that pads them and uses flash attention. Models with a
 vision tower are not judged, because TRL refuses to pack them.
@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
     if job.trainer != "sft" or job.plan.packed or job.plan.batch < 2 or not may_use_flash(snapshot):
         return
-    if "batch" not in job.locations or has_vision_tower(snapshot):  # nobody chose a default batch size
+    if "batch" not in job.locations or has_vision_tower(snapshot):  # a default batch size is not the user's choice
         return
     yield Problem(
         message=f"{job.plan.batch} padded rows per device: flash attention unpads and re-pads them in every layer",

@@ -40,7 +40,8 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=("the two are normalised over different tokens, so ratios are biased from the first step",),
         fixes=(
             change_settings(
-                "sample from the distribution that is trained", {_own_name(s): _whole_value(s, job) for s in truncating}
+                "sample from the whole distribution, as training does",
+                {_own_name(s): _whole_value(s, job) for s in truncating},
             ),
         ),
         subject=describe_job(job),

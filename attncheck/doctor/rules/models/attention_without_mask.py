@@ -38,7 +38,9 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"attn_implementation {name!r} has no mask function: its layers get attention_mask=None",
             evidence=(f"{where}; ALL_MASK_ATTENTION_FUNCTIONS does not",),
-            fixes=(Fix(f"register the masks of {find_template(name)} for it", "edit", write_registration(name)),),
+            fixes=(
+                Fix(f"register the mask function of {find_template(name)} for it", "edit", write_registration(name)),
+            ),
             subject=name,
             predicted=not _is_requested(snapshot, name),
         )

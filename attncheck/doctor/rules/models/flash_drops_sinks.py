@@ -1,4 +1,4 @@
-"""flash_attention_2 silently leaves out the model's attention sinks.
+"""flash_attention_2 silently drops the model's attention sinks.
 
 What it checks: whether the model has attention sinks and this transformers accepts plain flash_attention_2 for it
 (4.55.0 until the redirection in 5.3.0).

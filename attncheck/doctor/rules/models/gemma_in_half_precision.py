@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
         cause = f"cuda:{gpus_without_bf16[0].index} is {gpus_without_bf16[0].sm}, without bfloat16"
     dtype = "float32" if lacking_bf16 else "bfloat16"
     yield Problem(
-        message=f"{model.model_type} overflows in float16: expect loss 0 and NaN gradients",
+        message=f"{model.model_type} overflows in float16: expect a loss of 0 and NaN gradients",
         evidence=(cause,),
         fixes=(_change_dtype(snapshot, dtype),),
         subject=model.model_type,

@@ -58,7 +58,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _skip_unless_answered(model: Model) -> None:
-    """Raise `MissingFact` if the class was queried and gave no answer, which no other rule reports."""
+    """Raise `MissingFact` if querying the class gave no result, which no other rule reports."""
     if not isinstance(model.accepts, Unreadable) or not model.accepts.reason:
         return
     if not any(phrase in model.accepts.reason for phrase in REPORTED_ELSEWHERE):

@@ -40,13 +40,13 @@ def _list_fixes(snapshot: Snapshot, model_type: str) -> Iterator[Fix]:
     installed = snapshot.version("transformers")
     wanted = f"<{gone}" if gone and is_at_least(installed, gone) else f">={first}" if first else ""
     if wanted and not (first and is_at_least(installed, first)):
-        unfit = Fix("this one, which an installed package excludes", "manual", f"transformers{wanted}")
+        unfit = Fix("this release, although an installed package excludes it", "manual", f"transformers{wanted}")
         yield from change_transformers(snapshot, wanted) or (unfit,)
     elif similar := model_types.find_similar_type(model_type):
         yield Fix("if this is the right type", "edit", f'config.json: "model_type": "{similar}"')
     else:
         text = f"look for a release after {model_types.LAST_READ}, or for the model's own code (auto_map)"
-        yield Fix("no known release has it", "advice", text)
+        yield Fix(f"no known release has it: {text}", "advice", "")
 
 
 RULE = Rule("ATN302", "error", check)

@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=("static lane: bnb_4bit_compute_dtype in config.json; float32 by default",),
         fixes=(
             Fix("compute in bfloat16", "edit", f"quantization_config={CALL}"),
-            Fix("or in the file", "edit", 'config.json: "bnb_4bit_compute_dtype": "bfloat16"'),
+            Fix("or in config.json", "edit", 'config.json: "bnb_4bit_compute_dtype": "bfloat16"'),
         ),
         subject=model.source,
         predicted=True,

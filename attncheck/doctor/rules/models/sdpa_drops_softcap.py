@@ -1,4 +1,4 @@
-"""sdpa silently leaves out the model's logit soft-capping.
+"""sdpa silently drops the model's logit soft-capping.
 
 What it checks: attn_logit_softcapping of the model, and whether this transformers accepts sdpa for it. Before 5.21.0
 it does, and silently drops the softcap.
@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     if version >= Version(SDPA_REFUSES_SOFTCAP):
         return
     yield Problem(
-        message=f"sdpa of transformers {version} leaves out the softcap of {model.model_type}",
+        message=f"sdpa of transformers {version} drops the softcap of {model.model_type}",
         evidence=(
             f"attn_logit_softcapping is {model.softcap.value:g}",
             f"sdpa refuses a softcap since transformers {SDPA_REFUSES_SOFTCAP}; {version} drops it",

@@ -22,7 +22,7 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"the tokenizer of {model.source} pads on the left; train with right padding",
             evidence=("static lane: padding_side in tokenizer_config.json",),
-            fixes=(Fix("pad right in training", "setting", 'tokenizer.padding_side = "right"'),),
+            fixes=(Fix("pad on the right in training", "setting", 'tokenizer.padding_side = "right"'),),
             subject=model.source,
         )
 

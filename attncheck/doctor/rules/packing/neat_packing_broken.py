@@ -25,7 +25,11 @@ def check(snapshot: Snapshot) -> Problems:
         return
     installed = need(factory, "the version of llamafactory")
     raises = is_at_least(factory, NEAT_PACKING_REFUSES)
-    effect = "refuses neat packing" if raises else "mixes up documents in neat packing under flash attention"
+    effect = (
+        "refuses neat packing"
+        if raises
+        else "lets documents attend to each other in neat packing under flash attention"
+    )
     yield Problem(
         message=f"llamafactory {installed} {effect} with transformers {need(transformers, 'transformers')}",
         evidence=(f"transformers casts masks to bool since {MASKS_ARE_BOOL}",),

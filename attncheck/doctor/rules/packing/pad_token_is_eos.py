@@ -1,4 +1,4 @@
-"""The tokenizer's padding token is its end token.
+"""The tokenizer's padding token is its EOS token.
 
 What it checks: whether pad_token and eos_token of the tokenizer's files are the same.
 
@@ -22,9 +22,9 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(tokenizer.pad_token, Known) and tokenizer.pad_token == tokenizer.eos_token:
         yield Problem(
             message=(
-                f"the padding token of the tokenizer of {model.source} is its end token {tokenizer.pad_token.value}"
+                f"the padding token of the tokenizer of {model.source} is its EOS token {tokenizer.pad_token.value}"
             ),
-            evidence=("masking labels by the padding id also drops the real end tokens",),
+            evidence=("masking labels by the padding id also drops the real EOS tokens",),
             fixes=(Fix("mask by the attention mask", "edit", "labels[attention_mask == 0] = -100"),),
             subject=model.source,
         )

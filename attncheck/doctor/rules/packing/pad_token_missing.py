@@ -23,9 +23,9 @@ def check(snapshot: Snapshot) -> Problems:
     if not isinstance(tokenizer.pad_token, Absent) or not isinstance(tokenizer.eos_token, Known):
         return
     if snapshot.has("openrlhf"):
-        consequence = "OpenRLHF will pad with the end token"
+        consequence = "OpenRLHF will pad with the EOS token"
     else:
-        consequence = "padding raises, or uses the end token"
+        consequence = "padding raises, or uses the EOS token"
     yield Problem(
         message=f"the tokenizer of {model.source} has no pad_token: {consequence}",
         evidence=(f"eos_token is {tokenizer.eos_token.value}", tokenizer.pad_token.reason or "no pad_token"),

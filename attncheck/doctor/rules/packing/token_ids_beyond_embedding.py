@@ -29,7 +29,7 @@ from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Sna
 RESIZING_FRAMEWORKS = ("axolotl",)
 # These add rows to vocab_size (transformers 5.23.0, models/*/modeling_*.py).
 ROWS_BESIDE_VOCABULARY = ("mllama", "mllama_text_model", "molmo2", "molmo2_text", "moshi")
-# If this is the end token, labels have to be masked by attention_mask and not by id (ATN406).
+# If this is the EOS token, labels have to be masked by attention_mask and not by id (ATN406).
 PAD_WITH_KNOWN_TOKEN = "tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token"
 SPECIAL = ("pad_token", "eos_token", "bos_token")
 

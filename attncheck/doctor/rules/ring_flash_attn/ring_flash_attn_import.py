@@ -49,7 +49,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_telling_attempt(snapshot: Snapshot) -> ImportOutcome | None:
-    """Return how the import ended, if it reached the name: it worked or failed there."""
+    """Return how the import ended, if it reached the name: it succeeded or failed there."""
     outcome = import_outcome(snapshot, "ring_flash_attn")
     if outcome is None or outcome.outcome == "ok":
         return outcome

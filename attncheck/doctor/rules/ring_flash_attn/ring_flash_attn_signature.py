@@ -81,7 +81,7 @@ def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
             snapshot,
             *shimmed,
             *ring_requirements,
-            title="use a transformers that OpenRLHF adapts itself",
+            title="use a transformers that OpenRLHF adapts to",
             allows=with_shim,
         )
     if compatible:

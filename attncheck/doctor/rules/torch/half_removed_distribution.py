@@ -43,7 +43,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _watched_project(name: str) -> str:
-    """Return the watched project that `name` is, or ""; pip renames what it removes to begin with "~"."""
+    """Return the watched project that `name` is a renamed directory of, or "": pip renames what it removes to "~…"."""
     rest = name.lstrip("~")
     hidden_length = len(name) - len(rest)
     return next(

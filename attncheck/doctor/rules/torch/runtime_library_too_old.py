@@ -85,7 +85,7 @@ def _list_fixes(snapshot: Snapshot, distribution: str, gap: RuntimeGap) -> Itera
         yield _upgrade_conda_library(snapshot, gap)
     elif newer is None and distribution != "flash-attn":
         text = f"an older release of {distribution}, or a build of it made on this machine or in a newer container"
-        yield Fix("use a build that works with this library (not tried here)", "advice", text)
+        yield Fix(f"use a build that works with this library (not tried here): {text}", "advice", "")
 
 
 def _upgrade_conda_library(snapshot: Snapshot, gap: RuntimeGap) -> Fix:

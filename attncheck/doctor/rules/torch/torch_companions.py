@@ -16,8 +16,7 @@ torchaudio 2.8.0 (2.8.0), 2.10.0 (2.10.0), 2.11.0 (no torch named); xformers 0.0
 from collections.abc import Iterator
 
 from attncheck.core.environment import Binary, Distribution
-from attncheck.doctor.fixes import choose_companion_version, install
-from attncheck.doctor.knowledge.torch_builds import INDEX_URL
+from attncheck.doctor.fixes import install_companion
 from attncheck.doctor.queries import (
     can_import,
     demangle_hint,
@@ -28,7 +27,7 @@ from attncheck.doctor.queries import (
     knows_torch_symbols,
     requirements,
 )
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version
 
 COMPANIONS = ("torchvision", "torchaudio", "xformers")
 
@@ -47,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
                 message=f"{name} {package.value.version} was not built for torch {torch.value}",
                 subject=f"{name} {package.value.version}",
                 evidence=evidence,
-                fixes=(_install_matching_version(snapshot, name, torch.value),),
+                fixes=(install_companion(snapshot, name, torch.value),),
             )
 
 
@@ -76,17 +75,6 @@ def _missing_symbols_evidence(snapshot: Snapshot, extensions: list[Binary]) -> I
             symbol = demangle_hint(extension.missing_symbols[0])
             static = f"static lane: {extension.path} needs {symbol}, which torch lacks"
             yield describe_failed_import(failure) if failure else static
-
-
-def _install_matching_version(snapshot: Snapshot, name: str, torch: Version) -> Fix:
-    """Return the install of the companion that was released with `torch`, from the index that torch came from."""
-    local = torch.local or ""
-    index = ("--index-url", f"{INDEX_URL}/{local}") if local.startswith(("cu", "cpu", "rocm")) else ()
-    version = choose_companion_version(name, torch)
-    if not version:
-        title = f"let the installer choose a {name} for this torch"
-        return install.install_packages(snapshot, name, f"torch=={torch}", options=("--upgrade", *index), title=title)
-    return install.install_packages(snapshot, f"{name}=={version}", options=("--no-deps", *index))
 
 
 RULE = Rule("ATN123", "warning", check)

@@ -62,7 +62,7 @@ def _fails_at_import(snapshot: Snapshot, distribution: Distribution) -> bool:
 
 
 def _install_options(unmet: list[tuple[Requirement, str]]) -> tuple[str, ...]:
-    """Return pip's options: flash-attn's build needs the installed torch."""
+    """Return options for pip, because flash-attn's build needs the installed torch."""
     return ("--no-build-isolation",) if any(requirement.name.startswith("flash") for requirement, _ in unmet) else ()
 
 

@@ -1,12 +1,15 @@
 """The installed trainer's gradients depend on how a batch is divided.
 
-What it checks: `doctor --deep` trains one step on two documents of unequal length with the installed Trainer, and with
-the trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-batches, and (the first two) as two
-imitated replicas of nn.DataParallel. Norm and direction of the gradient before the optimiser are compared with the
-gradient of the same loss over the same tokens.
+What it checks: `doctor --deep` trains two steps on documents of two lengths with the installed Trainer, and with the
+trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-batches, on two ranks (gloo), and (the
+first two) as two imitated replicas of nn.DataParallel. If liger-kernel is installed, its loss is run too, with torch
+instead of its triton kernel. TRL's trainers for DPO, ORPO, CPO and rewards are run on pairs of answers. Norm and
+direction of the gradient at the optimiser's first step are compared with the gradient of the same loss over the same
+tokens. The second step on the same documents must have about the same gradient, and both must change every parameter.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
-different objective. Clipping, weight decay and optimisers that depend on scale then behave differently.
+different objective. Clipping, weight decay and optimisers that depend on scale then behave differently. Gradients that
+are not cleared add up, and parameters that the optimiser does not hold are never trained.
 
 What to do: use a release of transformers, accelerate or the framework in which the ratio is 1, or do not divide the
 batch that way: one process per GPU, no accumulation.
@@ -24,48 +27,53 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 DIVIDES_TWICE = "ATN457"  # reports gradients that are divided by the accumulation steps twice, with its releases
 SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas": "torchrun --nproc-per-node N"}
+ADDED_UP = 1.5  # the second step's gradient over the first's: 2 if it was not cleared, about 1 if it was
 
 
 def check(snapshot: Snapshot) -> Problems:
     experiments = snapshot.measurements
     for measurement in experiments.gradients:
-        if not _is_wrong(experiments, measurement) or not _may_happen(snapshot, experiments, measurement):
+        fault = _describe_fault(experiments, measurement)
+        if not fault or not _may_happen(snapshot, experiments, measurement):
             continue
         is_shared = _is_wrong_in_transformers(experiments, measurement)
         if is_shared and measurement.trainer != "transformers" and not isinstance(snapshot.job, Known):
             continue  # reported of transformers itself
-        baseline = experiments.baseline(measurement.trainer)
-        against = measurement.ratio / baseline.ratio if baseline is not None else measurement.ratio
-        direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
+        baseline = experiments.baseline(measurement.trainer, measurement.variant)
+        undivided = f", {baseline.ratio:.4f} undivided" if baseline is not None else ""
         yield Problem(
-            message=(
-                f"{measurement.trainer}'s gradients with {measurement.division} are {against:.3g} times "
-                f"those of one batch{direction}"
-            ),
+            message=f"{measurement.name}'s {fault}",
             evidence=(
-                f"measured: norm {measurement.ratio:.4f} of the right one, {baseline.ratio:.4f} undivided"
-                if baseline is not None
-                else f"measured: norm {measurement.ratio:.4f} of the right one",
+                f"measured: norm {measurement.ratio:.4f} of the right one{undivided}",
                 f"the trainer logs a norm of {measurement.logged:.4f} of the right one",
             ),
             fixes=tuple(_iter_fixes(snapshot, measurement, is_shared)),
             subject=_name_package(snapshot, measurement.trainer),
-            predicted=measurement.division != "one batch",
+            predicted=measurement.division != "one batch" or bool(measurement.variant),
         )
 
 
-def _is_wrong(experiments: Experiments, measurement: GradientMeasurement) -> bool:
-    baseline = experiments.baseline(measurement.trainer)
+def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) -> str:
+    """Return what is wrong with a measurement, "" if nothing is or its undivided batch is unknown."""
+    baseline = experiments.baseline(measurement.trainer, measurement.variant)
     if measurement.error or baseline is None:
-        return False
-    is_scaled = abs(measurement.ratio / baseline.ratio - 1) > TOLERANCE
-    return measurement.points_elsewhere or is_scaled
+        return ""
+    against = measurement.ratio / baseline.ratio
+    if measurement.points_elsewhere or abs(against - 1) > TOLERANCE:
+        direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
+        return f"gradients with {measurement.division} are {against:.3g} times those of one batch{direction}"
+    if measurement.later > ADDED_UP:
+        return f"gradients are not cleared after a step: the second step's are {measurement.later:.3g} times as large"
+    if measurement.moved < 1:
+        return f"optimiser leaves {1 - measurement.moved:.0%} of the parameters unchanged"
+    return ""
 
 
 def _is_wrong_in_transformers(experiments: Experiments, measurement: GradientMeasurement) -> bool:
     """Return whether transformers' own Trainer has a fault with the same division."""
     return any(
-        other.trainer == "transformers" and other.division == measurement.division and _is_wrong(experiments, other)
+        (other.trainer, other.variant, other.division) == ("transformers", "", measurement.division)
+        and _describe_fault(experiments, other)
         for other in experiments.gradients
     )
 
@@ -82,14 +90,22 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
     has_own = job.framework == "trl" or experiments.baseline(job.framework) is not None
     if job.framework not in TRAINER_FRAMEWORKS or measurement.trainer != (job.framework if has_own else "transformers"):
         return False
+    if measurement.variant not in ("", "liger" if job.plan.liger else "", job.trainer):
+        return False
+    if not measurement.variant and job.trainer in {item.variant for item in experiments.gradients}:
+        return False  # this objective was measured itself
     if measurement.division == "two replicas":
         return job.world_size == Known(1) and len(snapshot.visible_devices()) > 1
+    if measurement.division == "two ranks":
+        return isinstance(job.world_size, Known) and job.world_size.value > 1
     return measurement.division == "one batch" or job.plan.accumulation > 1
 
 
 def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared: bool) -> Iterator[Fix]:
     if measurement.division in SETTINGS:
         yield Fix("do not divide the batch this way", "setting", SETTINGS[measurement.division])
+    if measurement.variant == "liger":
+        yield Fix("train without liger", "setting", "use_liger_kernel: false")
     if is_shared:
         yield install_packages(snapshot, "transformers>=5.5.4")
 

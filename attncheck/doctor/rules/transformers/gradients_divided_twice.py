@@ -74,7 +74,7 @@ def _check_job(snapshot: Snapshot, job: Job) -> Problems:
 
 
 def _is_set_back(job: Job) -> bool:
-    """Return whether the framework takes the steps away from accelerate again."""
+    """Return whether the framework resets accelerate's number of accumulation steps."""
     try:
         return job.framework == "ms-swift" and Version(job.version) >= Version(MS_SWIFT_SETS_BACK)
     except InvalidVersion:

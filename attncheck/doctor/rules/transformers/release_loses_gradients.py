@@ -1,4 +1,4 @@
-"""An installed release loses gradients or precision under common settings, silently.
+"""An installed release silently loses gradients or precision under common settings.
 
 What it checks: the installed releases against a table of settings that fail together. `doctor --deep` also lets the
 installed DeepSpeed accumulate four micro-batches on a CPU under ZeRO-1, 2 and 3, and measures how much of each the

@@ -8,8 +8,9 @@ Why it matters: nothing can be trained. The usual cause is a related package (hu
 numpy …) outside the range that transformers checks when it is imported.
 
 What to do: if the message names a requirement, install it. If a module is missing, or a package lacks a name, install
-it in the range that transformers requires. Reinstall a package only if its files were changed; otherwise the same
-files would raise the same error.
+it in the range that transformers requires. Replace a torchvision built for another torch; remove it only if no
+installed package requires it. Reinstall a package only if its files were changed; otherwise the same files would raise
+the same error.
 
 Source: transformers 4.43.0-5.23.0, `dependency_versions_check.py` and `utils/versions.py` ("X is required for a normal
 functioning of this module, but found Y"); the import lane's own observation.
@@ -17,7 +18,7 @@ functioning of this module, but found Y"); the import lane's own observation.
 
 import re
 
-from attncheck.doctor.fixes import install, reinstall_from_own_index
+from attncheck.doctor.fixes import install, install_companion, reinstall_from_own_index
 from attncheck.doctor.knowledge.transformers import COMPATIBLE_KERNELS, KERNELS_ERROR, entry_for_version
 from attncheck.doctor.queries import (
     can_import,
@@ -108,6 +109,9 @@ def _has_damaged_package(snapshot: Snapshot) -> bool:
 
 def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distribution) -> Fix:
     if culprit.name in ("torchvision", "torchaudio"):
+        torch = snapshot.version("torch")
+        if isinstance(torch, Known) and requirements.version_constraints(snapshot, culprit.name):
+            return install_companion(snapshot, culprit.name, torch.value)
         title = f"remove {culprit.name}, built for another torch: transformers imports without it"
         return install.uninstall_packages(snapshot, culprit.name, title=title)
     requirement = _REQUIRED.search(outcome.message)

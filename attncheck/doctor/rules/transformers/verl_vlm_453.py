@@ -1,6 +1,7 @@
 """verl refuses Qwen2-VL under transformers 4.53.
 
-What it checks: verl with transformers 4.53.x, if the named model is Qwen2-VL or Qwen2.5-VL, or no model is named.
+What it checks: verl with transformers 4.53.x, if the named model is Qwen2-VL or Qwen2.5-VL, or no model is named. The
+model of a launch that is not available counts by its name.
 
 Why it matters: verl's patch stops with "Transformers 4.53.* is bugged. Use transformers 4.54.0 or later."
 
@@ -9,17 +10,25 @@ What to do: install a transformers other than 4.53 that verl's own pin allows.
 Source: verl 0.9.1, `verl/models/transformers/monkey_patch.py` lines 396-400.
 """
 
+import re
+
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VERL_VLM_BUGGED
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
+
+QWEN_VISION = re.compile(r"qwen-?2(?:\.5)?-?vl", re.IGNORECASE)
 
 
 def check(snapshot: Snapshot) -> Problems:
     if not snapshot.has("verl") or not snapshot.has("transformers"):
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")
-    model = snapshot.model.value.model_type if isinstance(snapshot.model, Known) else "qwen2_vl"
+    if isinstance(snapshot.model, Known):
+        model = snapshot.model.value.model_type
+    else:
+        is_other = isinstance(snapshot.job, Known) and not QWEN_VISION.search(snapshot.job.value.model)
+        model = "" if is_other else "qwen2_vl"
     if not requirements.is_version_allowed(VERL_VLM_BUGGED, transformers) or model not in ("qwen2_vl", "qwen2_5_vl"):
         return
     transformers_requirements = requirements.resolve_transformers(snapshot, ">=4.54")

@@ -47,7 +47,7 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(outcome, Known) and outcome.value.outcome == "raised":
         evidence = f"import lane: {outcome.value.message}"
     others = [name for name in COMPILED_PACKAGES if snapshot.has(name)]
-    afterwards = (f"afterwards {', '.join(others)} must fit that torch too",) if others else ()
+    afterwards = (f"afterwards {', '.join(others)} must be compatible with that torch too",) if others else ()
     yield Problem(
         message=f"vllm {vllm.version} is built for torch{unmet[0].specifier}, but {torch} is installed",
         subject=f"vllm {vllm.version}",

@@ -39,7 +39,7 @@ from attncheck.lint.frameworks.axolotl.behaviour import find_problems, uses_flas
 from attncheck.lint.frameworks.axolotl.changes import make_edits
 from attncheck.lint.frameworks.axolotl.plan import format_plan
 from attncheck.lint.frameworks.axolotl.rehearsal import cut
-from attncheck.lint.frameworks.axolotl.values import AxolotlSettings, read_settings
+from attncheck.lint.frameworks.axolotl.values import AxolotlReading, read_settings
 
 TRAIN_MODULES = ("axolotl.cli.train", "axolotl/cli/train.py")
 OWN_KEYS = frozenset(  # a file with `base_model` and one of these keys is axolotl's
@@ -142,7 +142,7 @@ def _read_world_size(launch: Launch) -> Fact[int]:
     return launch.nodes if not isinstance(launch.nodes, Known) else launch.processes
 
 
-def _build_plan(settings: AxolotlSettings, launch: Launch) -> Plan:
+def _build_plan(settings: AxolotlReading, launch: Launch) -> Plan:
     rows, max_length = settings.get_int("micro_batch_size"), settings.get_int("sequence_len", 512)
     if settings.packed and not settings.real_batches:
         rows, max_length = 1, rows * max_length
@@ -166,12 +166,12 @@ def _build_plan(settings: AxolotlSettings, launch: Launch) -> Plan:
     )
 
 
-def _is_named_flash_4(settings: AxolotlSettings) -> bool:
+def _is_named_flash_4(settings: AxolotlReading) -> bool:
     return uses_flash_4(settings) and settings.is_at_least(axolotl.FLASH_4_NAMED_SINCE)
 
 
-def _resolve_packing(settings: AxolotlSettings) -> Packing:
-    """Return how a row's documents are separated; if the mask is kept, transformers ignores their bounds."""
+def _resolve_packing(settings: AxolotlReading) -> Packing:
+    """Return how a row's documents are separated; if the mask is kept, transformers ignores their boundaries."""
     if not settings.packed:
         return "padding"
     if not settings.isolates_documents:
@@ -180,7 +180,7 @@ def _resolve_packing(settings: AxolotlSettings) -> Packing:
     return "mask_4d" if settings.implementation == "flex_attention" and keeps_mask else "position_ids"
 
 
-def _pads_left(settings: AxolotlSettings) -> bool:
+def _pads_left(settings: AxolotlReading) -> bool:
     """Return whether rows are padded on the left: unpacked Mistral with flash attention (loaders/tokenizer.py:207)."""
     model = settings.snapshot.model if settings.snapshot is not None else None
     is_mistral = "mistral" in str(settings.get("base_model")).lower().rsplit("/", 1)[-1]
@@ -189,7 +189,7 @@ def _pads_left(settings: AxolotlSettings) -> bool:
     return is_mistral and settings.implementation == "flash_attention_2" and not settings.packed
 
 
-def _resolve_precision(settings: AxolotlSettings) -> Precision:
+def _resolve_precision(settings: AxolotlReading) -> Precision:
     """Return the precision of the weights; "auto" selects bfloat16 wherever torch supports it, even if emulated."""
     if settings.get("bf16") == "auto" and not settings.is_on("fp16"):
         return "bf16"
@@ -198,18 +198,18 @@ def _resolve_precision(settings: AxolotlSettings) -> Precision:
     return "fp16" if settings.is_on("fp16") or settings.is_on("float16") or settings.is_on("load_in_8bit") else "fp32"
 
 
-def _count_accumulation_steps(settings: AxolotlSettings) -> int:
+def _count_accumulation_steps(settings: AxolotlReading) -> int:
     steps = settings.get_int("gradient_accumulation_steps", 0)
     return steps or max(1, settings.get_int("batch_size") // settings.get_int("micro_batch_size"))
 
 
-def _resolve_cross_entropy(settings: AxolotlSettings) -> CrossEntropy:
+def _resolve_cross_entropy(settings: AxolotlReading) -> CrossEntropy:
     if settings.is_on("flash_attn_cross_entropy"):
         return "flash_attn"
     return "chunked" if settings.is_on("chunked_cross_entropy") else "torch"
 
 
-def _find_unknown_settings(settings: AxolotlSettings) -> tuple[UnknownSetting, ...]:
+def _find_unknown_settings(settings: AxolotlReading) -> tuple[UnknownSetting, ...]:
     """Return the settings that the release does not know; keys of the file with a value are dropped silently."""
     known_names = read_fields("axolotl", "names", settings.version)
     has_foreign_plugin = any(not plugin.startswith("axolotl.integrations.") for plugin in settings.plugins)
@@ -231,7 +231,7 @@ def _find_unknown_settings(settings: AxolotlSettings) -> tuple[UnknownSetting, .
     return tuple(unknown)
 
 
-def _format_remarks(settings: AxolotlSettings, launch: Launch) -> tuple[str, ...]:
+def _format_remarks(settings: AxolotlReading, launch: Launch) -> tuple[str, ...]:
     unresolved = [setting for setting in settings.by_field.values() if not setting.known]
     remarks = [
         f"{setting.name} {setting.value}".strip() + ": its value is known only at run time" for setting in unresolved

@@ -10,7 +10,7 @@ from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.lint.fields import DROP, SettingProblem, get_nested, is_true, read_requirements
 from attncheck.lint.frameworks.axolotl import constraints, naming
 from attncheck.lint.frameworks.axolotl import tables as axolotl
-from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
+from attncheck.lint.frameworks.axolotl.values import AxolotlReading
 
 TRAINER_REFUSES_FLASH_SINCE = "4.56.0"  # transformers trainer.py:3882-3889; 4.55.4 has no such check
 EIGHT_BIT_OPTIMIZERS = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
@@ -18,19 +18,21 @@ EIGHT_BIT_OPTIMIZERS = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
 PATCHED_SINCE = {"qwen3_next": "0.13.1", "qwen3_5": "0.15.0", "qwen3_5_moe": "0.15.0"}
 
 
-def find_problems(settings: AxolotlSettings) -> tuple[SettingProblem, ...]:
+def find_problems(settings: AxolotlReading) -> tuple[SettingProblem, ...]:
     """Return the problems that the release has with the settings."""
     return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(settings))
 
 
-def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def packing_leaks(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for packing that keeps the attention mask: transformers then lets documents attend to each other."""
     if not settings.packed or settings.isolates_documents or settings.is_on("rl"):
         return
     implementation = settings.implementation or "no implementation"
     by_flags = not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE)
     is_misnamed = by_flags and get_nested(settings.parsed_values, "attn_implementation")
-    reason = ": before 0.17 axolotl packs by its booleans, and none is on" if is_misnamed else ""
+    reason = (
+        ": before 0.17 axolotl separates documents only for its attention flags, and none is set" if is_misnamed else ""
+    )
     is_isolating = settings.implementation in axolotl.isolating_implementations(settings.version)
     target = settings.implementation if is_misnamed and is_isolating else "flash_attention_2"
     message = f"sample_packing with {implementation} keeps the attention mask: "
@@ -41,7 +43,7 @@ def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     )
 
 
-def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def packing_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check sample packing with preference or reinforcement learning; batch flattening with packing or no varlen."""
     rl = settings.get("rl")
     if settings.packed and rl:
@@ -65,20 +67,20 @@ def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         implementation = settings.implementation or "no implementation"
         yield from settings.setting_problem(
             "refuses",
-            f"batch_flattening with {implementation}: it needs one that supports cu_seqlens",
+            f"batch_flattening with {implementation}: it needs an implementation that supports cu_seqlens",
             constraints.FLATTENING_WITHOUT_FLASH,
             "batch_flattening",
             sets={"attn_implementation": "flash_attention_2"},
         )
 
 
-def _takes_cu_seqlens(settings: AxolotlSettings) -> bool:
+def _takes_cu_seqlens(settings: AxolotlReading) -> bool:
     if not settings.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
         return "flash_attention" in settings.attention_flags
     return settings.implementation.split(":")[0].split("@")[0].strip() in axolotl.ISOLATING_IMPLEMENTATIONS
 
 
-def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def context_parallel_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check the ring with an implementation other than flash_attention_2, or with several packed rows."""
     if settings.ring_size < 2 or settings.is_on("use_glm_dsa_kernels"):
         return
@@ -93,7 +95,7 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
     )
     if not has_flash:
         implementation = settings.implementation or "no implementation"
-        message = f"{name} {settings.ring_size} with {implementation}: only flash_attention_2 has the ring"
+        message = f"{name} {settings.ring_size} with {implementation}: only flash_attention_2 supports the ring"
         if settings.implementation == "flash_attention_2":
             message = f"{name} {settings.ring_size} requires flash_attention: true; attn_implementation is ignored"
         refused, sets = constraints.RING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
@@ -122,14 +124,16 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
     yield from _ring_function_problems(settings)
     if not settings.get("rl"):
         size, advice = settings.ring_size, f"{name}: 1, if a row fits on one GPU"
-        message = f"{name} {size}: gradients are {size} times too small, and no slice learns the token after its end"
+        message = (
+            f"{name} {size}: gradients are {size} times too small, and the token after each slice is never learned"
+        )
         yield from settings.setting_problem(
             "wrong", message, constraints.RING_GRADIENTS, *fields, advice=advice, mild=True
         )
     yield from _ring_refused_by_trainer(settings, name)
 
 
-def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[SettingProblem]:
+def _ring_refused_by_trainer(settings: AxolotlReading, name: str) -> Iterator[SettingProblem]:
     """Check for a transformers newer than the release pins: its trainer accepts only sdpa with context parallelism."""
     if not settings.has_version("transformers", TRAINER_REFUSES_FLASH_SINCE):
         return
@@ -146,7 +150,7 @@ def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[S
     )
 
 
-def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def _ring_function_problems(settings: AxolotlReading) -> Iterator[SettingProblem]:
     if settings.ring_function not in ("varlen_llama3", "batch_ring"):
         yield from settings.setting_problem(
             "refuses",
@@ -158,15 +162,15 @@ def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProble
     elif settings.packed and settings.ring_function == "batch_ring":
         yield from settings.setting_problem(
             "wrong",
-            "ring_attn_func batch_ring with sample_packing: it ignores document borders, so "
-            "documents attend to each other",
+            "ring_attn_func batch_ring with sample_packing: it ignores document boundaries, so documents attend to "
+            "each other",
             constraints.BATCH_RING_PACKED,
             "ring_attn_func",
             sets={"ring_attn_func": "varlen_llama3"},
         )
 
 
-def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def liger_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for Liger kernels that sequence or tensor parallelism refuses."""
     liger_fields = [
         name for name in settings.parsed_values if name.startswith("liger_") and is_true(settings.parsed_values[name])
@@ -188,7 +192,7 @@ def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
                 )
 
 
-def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def cross_entropy_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for cut cross-entropy without half precision, or with another chunked loss."""
     if not settings.has_plugin("cut_cross_entropy") or get_nested(settings.parsed_values, "cut_cross_entropy") is False:
         return
@@ -211,7 +215,7 @@ def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]
         )
 
 
-def tensor_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def tensor_parallel_refused(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for tensor parallelism with an 8-bit optimiser."""
     optimizer, size = settings.get("optimizer"), settings.get_int("tensor_parallel_size")
     if size > 1 and optimizer in EIGHT_BIT_OPTIMIZERS:
@@ -224,7 +228,7 @@ def tensor_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProble
         )
 
 
-def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def unsupported_gpus(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for fp8 and sage attention on GPUs without them, and packed sdpa in bfloat16 below Hopper (a warning)."""
     capabilities = settings.compute_capabilities
     if not capabilities:
@@ -248,7 +252,7 @@ def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     ):
         yield from settings.setting_problem(
             "wrong",
-            f"sample_packing with sdpa in bfloat16 on {text}: axolotl warns of a loss of 0.0",
+            f"sample_packing with sdpa in bfloat16 on {text}: axolotl warns that the loss may be 0.0",
             constraints.PACKED_SDPA_IN_BF16,
             *fields,
             sets=sets,
@@ -256,10 +260,10 @@ def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
 
 
-def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def flash_4_replaces(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check whether FlashAttention 4 replaces flash_attention_2: it does if it is installed and the GPU supports it."""
     if uses_flash_4(settings):
-        message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed, and the GPU has it"
+        message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed and supports this GPU"
         ranges = constraints.FLASH_4_REPLACES
         fields = ("attn_implementation", *settings.attention_flags)
         yield from settings.setting_problem(
@@ -272,7 +276,7 @@ def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
 
 
-def uses_flash_4(settings: AxolotlSettings) -> bool:
+def uses_flash_4(settings: AxolotlReading) -> bool:
     """Return whether FlashAttention 4 replaces the requested implementation (flash_attn_4.py:120, `fa4_usable`)."""
     replaceable = settings.implementation in ("flash_attention_2", "flash_attention_3")
     if not replaceable or not settings.is_at_least(axolotl.FLASH_4_SINCE):
@@ -283,8 +287,8 @@ def uses_flash_4(settings: AxolotlSettings) -> bool:
     return settings.is_installed("flash-attn-4") and bool(majors) and majors <= {9, 10, 11}
 
 
-def recurrent_layers_leak(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Check recurrent layers with packed rows: axolotl patches three families; in the others documents mix."""
+def recurrent_layers_leak(settings: AxolotlReading) -> Iterator[SettingProblem]:
+    """Check recurrent layers with packed rows: axolotl patches three families; in others documents leak."""
     model = settings.model
     if not settings.packed or model is None:
         return
@@ -305,7 +309,7 @@ def recurrent_layers_leak(settings: AxolotlSettings) -> Iterator[SettingProblem]
         )
 
 
-BEHAVIOURS: tuple[Callable[[AxolotlSettings], Iterator[SettingProblem]], ...] = (
+BEHAVIOURS: tuple[Callable[[AxolotlReading], Iterator[SettingProblem]], ...] = (
     naming.implementation_named_twice,
     naming.unknown_implementation,
     naming.several_booleans,

@@ -15,7 +15,7 @@ from attncheck.lint.fields import (
     to_int,
 )
 from attncheck.lint.frameworks.axolotl import tables as axolotl
-from attncheck.lint.frameworks.axolotl.values import AxolotlSettings, read_settings
+from attncheck.lint.frameworks.axolotl.values import AxolotlReading, read_settings
 
 FieldValues = Iterator[tuple[str, str | None]]  # a field and its value; None removes it
 VALUE_FIELDS: Mapping[str, str] = {
@@ -46,7 +46,7 @@ def make_edits(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit,
     return changes_to_edits(launch, changes, _make_option_formatter(launch, job.version))
 
 
-def _rename_settings(changes: Changes, settings: AxolotlSettings, job: Job) -> None:
+def _rename_settings(changes: Changes, settings: AxolotlReading, job: Job) -> None:
     known_names = read_fields("axolotl", "names", job.version)
     renamed = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
     for name, setting in settings.by_field.items():
@@ -58,7 +58,7 @@ def _rename_settings(changes: Changes, settings: AxolotlSettings, job: Job) -> N
             changes.settings[setting] = (field_name, value)
 
 
-def _set_implementation(changes: Changes, settings: AxolotlSettings, value: str) -> None:
+def _set_implementation(changes: Changes, settings: AxolotlReading, value: str) -> None:
     """Set an implementation in the release's form: `attn_implementation`, or a boolean before 0.17."""
     text = None if value == DROP else value
     present = [name for name in ("attn_implementation", *axolotl.FLAG_IMPLEMENTATIONS) if name in settings.by_field]
@@ -75,7 +75,7 @@ def _set_implementation(changes: Changes, settings: AxolotlSettings, value: str)
         changes.added[name] = new_value
 
 
-def _translate_key(settings: AxolotlSettings, job: Job, key: str, value: str) -> FieldValues:
+def _translate_key(settings: AxolotlReading, job: Job, key: str, value: str) -> FieldValues:
     """Yield the fields of the release that a key sets, with their values; None removes a field."""
     text = None if value == DROP else value
     if key in VALUE_FIELDS:
@@ -98,7 +98,7 @@ def _translate_key(settings: AxolotlSettings, job: Job, key: str, value: str) ->
         yield key.removeprefix("--").replace("-", "_"), text
 
 
-def _translate_precision(settings: AxolotlSettings, value: str) -> FieldValues:
+def _translate_precision(settings: AxolotlReading, value: str) -> FieldValues:
     for name, text in PRECISION_FIELDS.get(value, {}).items():
         if text == "true" or name in settings.by_field or name == "bf16":
             yield name, text
@@ -107,7 +107,7 @@ def _translate_precision(settings: AxolotlSettings, value: str) -> FieldValues:
         yield from ((name, None) for name in removed if name in settings.by_field)
 
 
-def _translate_ring_size(settings: AxolotlSettings, text: str | None) -> FieldValues:
+def _translate_ring_size(settings: AxolotlReading, text: str | None) -> FieldValues:
     is_new = settings.is_at_least(axolotl.CONTEXT_PARALLEL_SINCE)
     name, other = ("context_parallel_size", "sequence_parallel_degree")[:: 1 if is_new else -1]
     if name in settings.by_field or other not in settings.by_field:
@@ -118,7 +118,7 @@ def _translate_ring_size(settings: AxolotlSettings, text: str | None) -> FieldVa
         yield name, text
 
 
-def _translate_global_batch(settings: AxolotlSettings, job: Job, value: str) -> FieldValues:
+def _translate_global_batch(settings: AxolotlReading, job: Job, value: str) -> FieldValues:
     """Yield the accumulation that makes a step of `value` rows, if it divides evenly."""
     ranks = getattr(job.world_size, "value", 1) // (settings.ring_size * settings.get_int("tensor_parallel_size"))
     rows = settings.get_int("micro_batch_size") * max(ranks, 1)

@@ -15,10 +15,10 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.frameworks.axolotl import constraints
 from attncheck.lint.frameworks.axolotl import tables as axolotl
-from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
+from attncheck.lint.frameworks.axolotl.values import AxolotlReading
 
 
-def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def implementation_named_twice(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for attn_implementation alongside a boolean: refused since 0.17, even if both name the same one."""
     implementation = get_nested(settings.parsed_values, "attn_implementation")
     if not implementation or not settings.attention_flags:
@@ -34,7 +34,7 @@ def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingPro
         advice="name it once",
     )
     if not _same_family(settings):
-        message = f"{message}: {settings.implementation} is loaded, but the rest of axolotl follows {flags}"
+        message = f"{message}: {settings.implementation} is loaded, but the rest of axolotl uses {flags}"
         yield from settings.setting_problem(
             "replaces",
             message,
@@ -44,13 +44,13 @@ def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingPro
         )
 
 
-def _same_family(settings: AxolotlSettings) -> bool:
+def _same_family(settings: AxolotlReading) -> bool:
     """Return whether a boolean names the loaded implementation; flash_attention names any flash kernel."""
     family = "flash_attention_2" if "flash" in settings.implementation else settings.implementation
     return family in {axolotl.FLAG_IMPLEMENTATIONS[flag] for flag in settings.attention_flags}
 
 
-def unknown_implementation(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def unknown_implementation(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check the implementation's name: since 0.17, only canonical names and Hub kernels are accepted."""
     implementation = get_nested(settings.parsed_values, "attn_implementation")
     setting = settings.by_field.get("attn_implementation")
@@ -72,7 +72,7 @@ def unknown_implementation(settings: AxolotlSettings) -> Iterator[SettingProblem
     )
 
 
-def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def several_booleans(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for several booleans: refused before 0.17; since then, the first in axolotl's order wins."""
     refused_flags = (
         ["s2_attention"]
@@ -98,7 +98,7 @@ def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     )
 
 
-def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def deprecated_names(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for deprecated names: the booleans since 0.17, sequence_parallel_degree since 0.12."""
     if len(settings.attention_flags) == 1 and not get_nested(settings.parsed_values, "attn_implementation"):
         message = (
@@ -126,7 +126,7 @@ def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
 
 
-def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def removed_settings(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for removed settings: since 0.17, shifted-sparse attention and flash-attn's RMS norm raise."""
     for name in ("s2_attention", "flash_attn_rms_norm"):
         if is_true(get_nested(settings.parsed_values, name)):
@@ -143,7 +143,7 @@ def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
 
 
-def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def missing_plugins(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for settings of a plugin that `plugins` does not name: they are dropped."""
     known_names = read_fields("axolotl", "names", settings.version)
     ignored: dict[str, list[str]] = {}
@@ -162,7 +162,7 @@ def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
 
 
-def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
+def underscored_options(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for options with underscores: `axolotl train` accepts only dashes, and passes other options on."""
     words = [word.text for word in settings.launch.words]
     if words[:1] != ["axolotl"]:

@@ -52,7 +52,9 @@ def _implementation_field(plan: Plan, is_at_least: VersionCheck) -> dict[str, st
 
 def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     lines = list(
-        packing_remarks(plan, "position_ids", explanation="axolotl gives position_ids that begin again, and no mask")
+        packing_remarks(
+            plan, "position_ids", explanation="axolotl passes position_ids that restart in each document, and no mask"
+        )
     )
     implementation = plan.attn_implementation
     if implementation and implementation not in IMPLEMENTATION_FLAGS and not is_at_least("0.17"):
@@ -63,7 +65,7 @@ def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
         lines.append("# torch.use_deterministic_algorithms(True): no setting")
     if plan.ring_size > 1 and plan.scheme == "llama3":
         if implementation != "flash_attention_2":
-            lines.append("# context_parallel_size asks for flash_attention_2")
+            lines.append("# context_parallel_size requires flash_attention_2")
         if plan.batch > 1:
-            lines.append("# context_parallel_size with sample_packing asks for micro_batch_size 1")
+            lines.append("# context_parallel_size with sample_packing requires micro_batch_size 1")
     return [*lines, *unsupported_remarks(plan, "compile", "cross_entropy", "llama3", "shims")]

@@ -63,7 +63,7 @@ CORRECTIONS = ({"packing": "off"},)
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `axolotl train`, or of its configuration file; or why it is not rehearsed."""
     if job.trainer != "sft":
-        return f"axolotl's {job.trainer} is not rehearsed yet; sft is"
+        return f"axolotl's {job.trainer} is not rehearsed yet; only sft is"
     attention = cut_attention(job, materials)
     alias = materials.alias(job.model)
     form, dataset, targets = _cut_dataset(job, materials)
@@ -142,8 +142,8 @@ def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
         return {}, ()
     if template not in TURN_ENDS:
         remark = (
-            f"chat_template {template} has tokens that the small tokenizer lacks, so the "
-            "tokenizer's own template replaces it"
+            f"chat_template {template} has tokens that the small tokenizer lacks, so the tokenizer's template "
+            f"replaces it"
         )
         return {"chat_template": "tokenizer_default"}, (remark,)
     remark = f"the model's eos_token is assumed to end a turn of {template}: {TURN_ENDS[template]}"

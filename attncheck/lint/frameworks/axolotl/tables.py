@@ -69,7 +69,7 @@ RENAMES: Mapping[str, str] = {
 
 
 def isolating_implementations(version: str) -> tuple[str, ...]:
-    """Return the attention implementations with which a release keeps packed documents apart."""
+    """Return the attention implementations with which a release separates packed documents."""
     if is_at_least(version, FLAGS_DEPRECATED_SINCE):
         others = ("sdpa", "eager") if is_at_least(version, DROPS_SDPA_MASK_SINCE) else ()
         return (*sorted(ISOLATING_IMPLEMENTATIONS), *others)
@@ -77,7 +77,7 @@ def isolating_implementations(version: str) -> tuple[str, ...]:
 
 
 def isolates_documents(version: str, implementation: str) -> bool:
-    """Return whether a release keeps packed documents apart with an implementation; a revision after "@" is ignored."""
+    """Return whether a release separates packed documents with an implementation; a revision after "@" is ignored."""
     return implementation.split(":")[0].split("@")[0].strip() in isolating_implementations(version)
 
 

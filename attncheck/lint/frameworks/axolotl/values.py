@@ -9,9 +9,9 @@ from packaging.version import Version
 
 from attncheck.lint import arguments
 from attncheck.lint.fields import (
+    DefaultedReading,
     Known,
     Launch,
-    LaunchSettings,
     Setting,
     Snapshot,
     get_nested,
@@ -23,12 +23,12 @@ from attncheck.lint.fields import (
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 
 
-def read_settings(launch: Launch, version: str, snapshot: Snapshot | None = None) -> "AxolotlSettings":
+def read_settings(launch: Launch, version: str, snapshot: Snapshot | None = None) -> "AxolotlReading":
     """Return the settings of a launch as a release reads them; if a name is set twice, the last one takes effect."""
     by_field = {entry.name: entry for entry in launch.entries}
     options = tuple(_parse_options(launch, version))
     by_field.update({field_name(setting.name): setting for setting in options})
-    return AxolotlSettings(launch, version, snapshot, by_field, options)
+    return AxolotlReading(launch, version, snapshot, by_field, options)
 
 
 def _parse_options(launch: Launch, version: str) -> Iterator[Setting]:
@@ -56,7 +56,7 @@ def field_name(option: str) -> str:
 
 
 @dataclass(frozen=True)
-class AxolotlSettings(LaunchSettings):
+class AxolotlReading(DefaultedReading):
     """The settings of a launch by field: the file's keys, overridden by the command's options."""
 
     launch: Launch
@@ -118,7 +118,7 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def isolates_documents(self) -> bool:
-        """Return whether the release keeps packed documents apart; before 0.17 only the booleans decide this."""
+        """Return whether the release separates packed documents; before 0.17 only the booleans decide this."""
         if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
             return axolotl.isolates_documents(self.version, self.implementation)
         return any(

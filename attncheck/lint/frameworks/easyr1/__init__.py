@@ -32,7 +32,7 @@ from attncheck.lint.frameworks.easyr1.problems import find_problems
 from attncheck.lint.frameworks.easyr1.settings import (
     ACTOR,
     MODEL_PATH,
-    EasyR1Settings,
+    EasyR1Reading,
     find_ulysses_key,
     is_own_launch,
     make_edits,
@@ -83,28 +83,28 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         problems=tuple(find_problems(settings, world_size)),
         world_size=world_size,
         gpus=world_size,
-        nodes=settings.get_int("trainer.nnodes") or 1,
+        nodes=settings.get_int("trainer.nnodes", 1),
         scheme="ulysses" if settings.ulysses_size > 1 else "",
         hooked=("flash_attention_2",) if settings.ulysses_size > 1 else (),  # models/monkey_patch.py:45
         packs_with=("flash_attention_2",),
         reinforcement=True,
-        locations={key: settings.locate(*names) for key, names in KEY_NAMES.items() if settings.is_written(*names)},
+        locations={key: settings.find_location(*names) for key, names in KEY_NAMES.items() if settings.has_any(*names)},
         remarks=_format_remarks(settings),
     )
 
 
-def _count_processes(settings: EasyR1Settings) -> Fact[int]:
+def _count_processes(settings: EasyR1Reading) -> Fact[int]:
     """Return the GPUs of the pool that all roles share (trainer/main.py:64-71), if the launch states them."""
     gpus_per_node = settings.get_int("trainer.n_gpus_per_node")
-    nodes = settings.get_int("trainer.nnodes") if settings.is_written("trainer.nnodes") else 1
-    if not gpus_per_node or not nodes or (settings.is_open and not settings.is_written("trainer.nnodes")):
+    nodes = settings.get_int("trainer.nnodes") if settings.has_any("trainer.nnodes") else 1
+    if not gpus_per_node or not nodes or (settings.is_open and not settings.has_any("trainer.nnodes")):
         return Absent("trainer.nnodes or trainer.n_gpus_per_node is not known before the launch runs")
     return Known(nodes * gpus_per_node)
 
 
-def _build_plan(settings: EasyR1Settings, world_size: Fact[int]) -> Plan:
-    batch = settings.get_int(f"{ACTOR}.micro_batch_size_per_device_for_update") or 1
-    lengths = [settings.get_int(f"data.max_{part}_length") or 0 for part in ("prompt", "response")]
+def _build_plan(settings: EasyR1Reading, world_size: Fact[int]) -> Plan:
+    batch = settings.get_int(f"{ACTOR}.micro_batch_size_per_device_for_update", 1)
+    lengths = [settings.get_int(f"data.max_{part}_length") for part in ("prompt", "response")]
     rows = settings.rows_per_device(world_size)
     return Plan(
         attn_implementation="flash_attention_2",
@@ -122,7 +122,7 @@ def _build_plan(settings: EasyR1Settings, world_size: Fact[int]) -> Plan:
     )
 
 
-def _resolve_precision(settings: EasyR1Settings) -> Precision:
+def _resolve_precision(settings: EasyR1Reading) -> Precision:
     """Return the precision: weights in float32 unless torch_dtype is set (workers/fsdp_workers.py:198)."""
     weights = DTYPES.get(settings.get_text(f"{ACTOR}.fsdp.torch_dtype"), "fp32")
     compute = DTYPES.get(settings.get_text(f"{ACTOR}.fsdp.mp_param_dtype"), "bf16")
@@ -131,15 +131,15 @@ def _resolve_precision(settings: EasyR1Settings) -> Precision:
     return compute
 
 
-def _format_remarks(settings: EasyR1Settings) -> tuple[str, ...]:
+def _format_remarks(settings: EasyR1Reading) -> tuple[str, ...]:
     decisive = {name for names in KEY_NAMES.values() for name in names}
     decisive |= {MODEL_PATH, "trainer.nnodes", "trainer.n_gpus_per_node"}
     remarks = [
         f"{name}: its value is known only at run time"
-        for name, setting in settings.by_key.items()
+        for name, setting in settings.by_field.items()
         if name in decisive and not setting.known
     ]
-    if not settings.is_written(f"{ACTOR}.padding_free"):
+    if not settings.has_any(f"{ACTOR}.padding_free"):
         state = "on" if settings.is_packed else "off"
         remarks.append(f"{ACTOR}.padding_free is not set (off in v0.3.0, on since v0.3.1); assumed to be {state}")
     return tuple(remarks)
@@ -147,7 +147,7 @@ def _format_remarks(settings: EasyR1Settings) -> tuple[str, ...]:
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits that set `sets`; none if they include the attention implementation, fixed in the code."""
-    if "attn_implementation" in sets:  # nothing sets it, and half a repair fixes nothing
+    if "attn_implementation" in sets:  # no setting changes it, and a partial fix does not help
         return ()
     settings = parse_launch_settings(launch)
     names: dict[str, str] = {key: names[0] for key, names in KEY_NAMES.items()}

@@ -90,7 +90,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=reading.stage,
         plan=_build_plan(reading),
-        model=settings.get_text("model_name_or_path") or "",
+        model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=tuple(
@@ -195,7 +195,7 @@ TRANSLATED_KEYS = ("attn_implementation", "packing", "gradient_checkpointing", "
 
 
 def _translate_key(key: str, value: str, settings: ParsedSettings) -> dict[str, str]:
-    """Return a setting in LLaMA-Factory's own values; {} if it has no value for this one."""
+    """Return LLaMA-Factory's name and value for a setting; {} if it has none."""
     if key == "attn_implementation":
         return {"flash_attn": tables.FLASH_ATTN_VALUES[value]} if value in tables.FLASH_ATTN_VALUES else {}
     if key == "gradient_checkpointing":

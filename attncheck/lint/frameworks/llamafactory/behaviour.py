@@ -91,7 +91,7 @@ class LaunchReading:
 
     @property
     def neat_packing(self) -> bool:
-        """Whether neat packing keeps the documents of a row apart."""
+        """Whether neat packing separates the documents of a row."""
         return self.stage == "sft" and self.settings.is_on("neat_packing")
 
     @property
@@ -100,7 +100,7 @@ class LaunchReading:
         packing = self.settings.get_text("packing")
         if self.stage not in ("sft", "pt"):
             return False
-        return self.neat_packing or (self.settings.is_on("packing") if packing is not None else self.stage == "pt")
+        return self.neat_packing or (self.settings.is_on("packing") if packing else self.stage == "pt")
 
     @property
     def batch(self) -> int:
@@ -145,7 +145,7 @@ def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
         instead = "eager" if reading.model_type == "gemma2" else "the model's default implementation"
         yield SettingProblem(
             "replaces",
-            f"flash_attn: fa2 without flash-attn: {instead} runs instead, with only a line in the log",
+            f"flash_attn: fa2 without flash-attn: {instead} runs instead, and only the log says so",
             (constraint.evidence,),
             reading.find_location("flash_attn"),
             advice="install flash-attn, or write flash_attn: sdpa",
@@ -172,7 +172,7 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
 def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `packing` alone: its mask is all ones, and only flash attention over one row uses the positions."""
     constraint = reading.find_constraint(constraints.MASK_OF_ONES)
-    if constraint is None or not reading.mixes_documents or reading.stage == "pt":  # joined rows are what pt trains on
+    if constraint is None or not reading.mixes_documents or reading.stage == "pt":  # pt trains on joined rows
         return
     is_neat_broken = not reading.is_at_least(NEAT_PACKING_BY_POSITIONS) and is_at_least(
         reading.transformers, MASKS_ARE_BOOL
@@ -184,7 +184,7 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
         reading.find_location("packing"),
         {"packing": "off"} if is_neat_broken else {"neat_packing": "true"},
         "do not pack" if is_neat_broken else "neat_packing: true",
-        mild=reading.is_one_flash_row,  # a later release keeps these apart, and the recipe may rely on it: a warning
+        mild=reading.is_one_flash_row,  # a later release separates these, and the recipe may rely on it: a warning
     )
 
 
@@ -241,7 +241,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
     refuses = refused is not None
     if not refuses and reading.implementation != "flash_attention_2":
         return
-    effect = "raises ValueError" if refuses else "mixes documents: the mask's numbers become True"
+    effect = "raises ValueError" if refuses else "lets documents attend to each other: the mask's numbers become True"
     consequence: Consequence = "refuses" if refuses else "wrong"
     yield SettingProblem(
         consequence,
@@ -307,7 +307,7 @@ def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
     ):
         yield SettingProblem(
             "ignores",
-            f"enable_liger_kernel does nothing for {reading.model_type}: a warning in the log",
+            f"enable_liger_kernel does nothing for {reading.model_type}; only a warning in the log says so",
             (constraint.evidence,),
             reading.find_location("enable_liger_kernel"),
             {"liger": "off"},
@@ -318,7 +318,7 @@ def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `pure_bf16` with ZeRO-3, according to DeepSpeed's file, or to its name if it could not be read."""
-    file = (reading.settings.get_text("deepspeed") or "").rsplit("/", 1)[-1]
+    file = (reading.settings.get_text("deepspeed")).rsplit("/", 1)[-1]
     stage = read_zero_stage(reading.launch)
     is_zero_3 = stage == 3 if stage is not None else re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file) is not None
     constraint = reading.find_constraint(constraints.PURE_BF16_WITH_ZERO_3)

@@ -39,7 +39,10 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 def _format_remarks(plan: Plan) -> list[str]:
     by_positions = plan.attn_implementation == "flash_attention_2"
-    under_fa2, beside_fa2 = "under fa2 it gives position_ids that begin again", "alongside fa2 it gives a 4-D mask"
+    under_fa2, beside_fa2 = (
+        "under fa2 it passes position_ids that restart in each document",
+        "without fa2 it passes a 4-D mask",
+    )
     explanation = under_fa2 if by_positions else beside_fa2
     lines = list(packing_remarks(plan, "position_ids" if by_positions else "mask_4d", explanation=explanation))
     if plan.attn_implementation not in FLASH_ATTN_VALUES:

@@ -1,7 +1,7 @@
 """Scales down a launch of LLaMA-Factory's SFT or DPO, and determines its objective.
 
 Sources for `stage: sft`, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its
-dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`; a column with paths of pictures, to which
+dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`; a column with paths of images, to which
 "<image>" in the text points), data/processor/supervised.py (`train_on_prompt`, off: only answers are trained, each
 with the template's end token; `mask_history`: only the last answer), hparams/model_args.py. The loss is that of
 transformers' Trainer; if the model has a processor, each batch's mean (train/sft/trainer.py:68).
@@ -72,7 +72,7 @@ PICTURE_COLUMNS = {"messages": "messages", "images": "images"}
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `llamafactory-cli train` or of its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo"):
-        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; sft and dpo are"
+        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; only sft and dpo are"
     is_ranked = job.trainer == "dpo"
     objective = _read_pairs(job) if is_ranked else _read_answers(job, materials.has_tower)
     unknown, objective = (objective, UNDOCUMENTED) if isinstance(objective, str) else ("", objective)
@@ -138,7 +138,7 @@ def _read_pairs(job: Job) -> Objective | str:
     for name in CHANGED_LOSS:
         value = get_setting(job, name) or "0"
         if value.lower() not in (*OFF_VALUES, "0.0"):
-            return f"{name} {value} changes the preference loss into one that is not rehearsed"
+            return f"{name} {value} selects a preference loss that is not rehearsed"
     loss, beta = get_setting(job, "pref_loss") or "sigmoid", get_setting(job, "pref_beta")
     preference = read_preference(loss, (beta, 0.1), (get_setting(job, "dpo_label_smoothing"), 0.0))
     if loss == "simpo":

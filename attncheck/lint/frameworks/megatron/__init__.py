@@ -24,7 +24,7 @@ from attncheck.lint.fields import (
     changes_to_edits,
 )
 from attncheck.lint.frameworks import Framework
-from attncheck.lint.frameworks.megatron.options import MegatronOptions, is_own_launch, parse_launch_options
+from attncheck.lint.frameworks.megatron.options import MegatronReading, is_own_launch, parse_launch_options
 from attncheck.lint.frameworks.megatron.plan import format_plan
 from attncheck.lint.frameworks.megatron.problems import find_problems
 
@@ -76,9 +76,9 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
-        tensor_parallel=options.get_int("tensor-model-parallel-size") or 1,
-        scheme="megatron" if (options.get_int("context-parallel-size") or 1) > 1 else "",
-        locations={key: options.locate(*names) for key, names in KEY_NAMES.items() if options.is_written(*names)},
+        tensor_parallel=options.get_int("tensor-model-parallel-size", 1),
+        scheme="megatron" if (options.get_int("context-parallel-size", 1)) > 1 else "",
+        locations={key: options.find_location(*names) for key, names in KEY_NAMES.items() if options.has_any(*names)},
         remarks=_format_remarks(options),
     )
 
@@ -89,8 +89,8 @@ def _count_processes(launch: Launch) -> Fact[int]:
     return launch.processes if isinstance(launch.nodes, Known) else launch.nodes
 
 
-def _build_plan(options: MegatronOptions, world_size: Fact[int]) -> Plan:
-    batch = options.get_int("micro-batch-size") or 1
+def _build_plan(options: MegatronReading, world_size: Fact[int]) -> Plan:
+    batch = options.get_int("micro-batch-size", 1)
     return Plan(
         attn_implementation="megatron_local" if options.is_local else "transformer_engine",
         packing="cu_seqlens" if options.is_on("sft") else "padding",
@@ -99,29 +99,29 @@ def _build_plan(options: MegatronOptions, world_size: Fact[int]) -> Plan:
         batch=batch,
         accumulation=_count_accumulation_steps(options, world_size, batch),
         max_length=options.get_int("seq-length") or options.get_int("encoder-seq-length") or 1024,
-        gradient_checkpointing=options.is_written("recompute-granularity") or options.is_on("recompute-activations"),
+        gradient_checkpointing=options.has_any("recompute-granularity") or options.is_on("recompute-activations"),
         deterministic=options.is_on("deterministic-mode"),
-        ring_size=options.get_int("context-parallel-size") or 1,
+        ring_size=options.get_int("context-parallel-size", 1),
         environ=tuple(sorted(options.launch.environ.items())),
     )
 
 
-def _resolve_precision(options: MegatronOptions) -> Precision:
+def _resolve_precision(options: MegatronReading) -> Precision:
     return "bf16" if options.is_on("bf16") else "fp16" if options.is_on("fp16") else "fp32"
 
 
-def _count_accumulation_steps(options: MegatronOptions, world_size: Fact[int], batch: int) -> int:
+def _count_accumulation_steps(options: MegatronReading, world_size: Fact[int], batch: int) -> int:
     """Return the number of micro batches in a step of the data-parallel group; 1 if not known."""
-    rows = options.get_int("global-batch-size") or 0
+    rows = options.get_int("global-batch-size")
     groups = world_size.value // options.model_parallel_size if isinstance(world_size, Known) else 0
     return max(rows // (batch * groups), 1) if groups else 1
 
 
-def _format_remarks(options: MegatronOptions) -> tuple[str, ...]:
+def _format_remarks(options: MegatronReading) -> tuple[str, ...]:
     decisive = {name for names in KEY_NAMES.values() for name in names} | {"pipeline-model-parallel-size"}
     remarks = [
         f"--{name} {setting.value}".strip() + ": its value is known only at run time"
-        for name, setting in options.by_name.items()
+        for name, setting in options.by_field.items()
         if name in decisive and not setting.known
     ]
     if options.is_open:
@@ -135,7 +135,7 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
         return ()
     options, changes = parse_launch_options(launch), Changes()
     for key, value in sets.items():
-        changes.set_field(options.by_name, WRITTEN_KEYS[key], value)
+        changes.set_field(options.by_field, WRITTEN_KEYS[key], value)
     return changes_to_edits(launch, changes, lambda name, value: f"--{name} {shlex.quote(value)}")
 
 

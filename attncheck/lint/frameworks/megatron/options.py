@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from attncheck.core.launch import Launch, Setting, SourceLocation, Word
+from attncheck.core.launch import Launch, Setting, Word
 from attncheck.lint.arguments import parse_options
+from attncheck.lint.fields.reading import Reading
 
 SCRIPTS = (  # at the root of the source tree, core_v0.6.0 to core_v0.19.0
     *("pretrain_gpt", "pretrain_bert", "pretrain_t5", "pretrain_mamba", "pretrain_hybrid", "pretrain_vlm"),
@@ -42,18 +43,18 @@ MODEL_PARALLEL_OPTIONS = ("tensor-model-parallel-size", "pipeline-model-parallel
 
 
 @dataclass(frozen=True)
-class MegatronOptions:
-    """The options of a launch; `by_name` maps each name without dashes to the option that takes effect."""
+class MegatronReading(Reading):
+    """The options of a launch by name, without dashes."""
 
     launch: Launch
     all_settings: tuple[Setting, ...]
-    by_name: Mapping[str, Setting]
+    by_field: Mapping[str, Setting]
 
     @cached_property
     def is_open(self) -> bool:
         """Whether more options may come from elsewhere: a shell variable, a file, the checkpoint."""
         has_unread_words = any(not word.known and word.text.startswith("$") for word in self._loose_words())
-        return has_unread_words or self.is_written("yaml-cfg", "use-checkpoint-args")
+        return has_unread_words or self.has_any("yaml-cfg", "use-checkpoint-args")
 
     def _loose_words(self) -> list[Word]:
         """Return the words that are neither options nor their values."""
@@ -62,27 +63,9 @@ class MegatronOptions:
         takes_next = [False, *(_takes_value(word.text) for word in words)]
         return [word for word, is_value in zip(words, takes_next) if not is_value and word.location not in options]
 
-    def is_written(self, *names: str) -> bool:
-        """Return whether the launch sets any of the options."""
-        return any(name in self.by_name for name in names)
-
-    def locate(self, *names: str) -> SourceLocation:
-        """Return the location of the first of the options that the launch sets."""
-        return next((self.by_name[name].location for name in names if name in self.by_name), SourceLocation())
-
     def is_on(self, name: str) -> bool:
         """Return whether a switch is set."""
-        return name in self.by_name
-
-    def get_text(self, name: str) -> str:
-        """Return the value of an option; "" if it is not set, or known only at run time."""
-        setting = self.by_name.get(name)
-        return setting.value if setting is not None and setting.known else ""
-
-    def get_int(self, name: str) -> int | None:
-        """Return the positive integer value of an option; None if it has none."""
-        text = self.get_text(name)
-        return int(text) if text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text) else None
+        return name in self.by_field
 
     @cached_property
     def is_local(self) -> bool:
@@ -94,7 +77,7 @@ class MegatronOptions:
         """Return the number of ranks that hold one copy of the model, according to the options that are set."""
         size = 1
         for name in MODEL_PARALLEL_OPTIONS:
-            size *= self.get_int(name) or 1
+            size *= self.get_int(name, 1)
         return size
 
 
@@ -115,11 +98,11 @@ def is_own_launch(launch: Launch) -> bool:
     return len(written) >= (1 if name in SCRIPTS else 3)
 
 
-def parse_launch_options(launch: Launch) -> MegatronOptions:
+def parse_launch_options(launch: Launch) -> MegatronReading:
     """Return the options of a launch; if one is set twice, the last takes effect."""
     settings = parse_options(launch.words[1:], _count_values, launch.source)
-    by_name = {setting.name.removeprefix("--"): setting for setting in settings if setting.name.startswith("--")}
-    return MegatronOptions(launch, settings, by_name)
+    by_field = {setting.name.removeprefix("--"): setting for setting in settings if setting.name.startswith("--")}
+    return MegatronReading(launch, settings, by_field)
 
 
 def _takes_value(text: str) -> bool:

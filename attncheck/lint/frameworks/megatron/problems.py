@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, Snapshot, is_at_least
-from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
+from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronReading
 
 ARGUMENTS = "megatron/training/arguments.py"
 BACKEND_SINCE = "0.11.0"  # --attention-backend, which sets TE's variables and refuses other values
@@ -25,7 +25,7 @@ BACKEND_SWITCHES = {"auto": "111", "flash": "100", "fused": "010", "unfused": "0
 
 
 def find_problems(
-    options: MegatronOptions, version: str, world_size: Fact[int], snapshot: Snapshot
+    options: MegatronReading, version: str, world_size: Fact[int], snapshot: Snapshot
 ) -> Iterator[SettingProblem]:
     """Yield what the release refuses or ignores, judged by what the launch sets."""
     yield from find_size_problems(options, world_size)
@@ -40,7 +40,7 @@ def find_problems(
     yield from _mask_is_not_read(options)
 
 
-def find_size_problems(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
+def find_size_problems(options: MegatronReading, world_size: Fact[int]) -> Iterator[SettingProblem]:
     """Yield the sizes that every release refuses."""
     yield from _sizes_do_not_divide(options, world_size)
     yield from _heads_do_not_divide(options)
@@ -48,19 +48,21 @@ def find_size_problems(options: MegatronOptions, world_size: Fact[int]) -> Itera
 
 
 def _problem(
-    options: MegatronOptions, consequence: Consequence, message: str, source: str, *names: str, advice: str = ""
+    options: MegatronReading, consequence: Consequence, message: str, source: str, *names: str, advice: str = ""
 ) -> SettingProblem:
-    return SettingProblem(consequence, message, (f"megatron-core {source}",), options.locate(*names), advice=advice)
+    return SettingProblem(
+        consequence, message, (f"megatron-core {source}",), options.find_location(*names), advice=advice
+    )
 
 
-def _sizes_do_not_divide(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
+def _sizes_do_not_divide(options: MegatronReading, world_size: Fact[int]) -> Iterator[SettingProblem]:
     """Check sizes with pipeline stages; without stages, the rule on sequence and tensor parallelism covers them."""
     if not isinstance(world_size, Known) or world_size.value % options.model_parallel_size == 0:
         return
-    stages = options.get_int("pipeline-model-parallel-size") or 1
+    stages = options.get_int("pipeline-model-parallel-size", 1)
     if world_size.value % (options.model_parallel_size // stages):
         return
-    sizes = " x ".join(str(options.get_int(name) or 1) for name in MODEL_PARALLEL_OPTIONS)
+    sizes = " x ".join(str(options.get_int(name, 1)) for name in MODEL_PARALLEL_OPTIONS)
     yield _problem(
         options,
         "refuses",
@@ -70,24 +72,24 @@ def _sizes_do_not_divide(options: MegatronOptions, world_size: Fact[int]) -> Ite
     )
 
 
-def _heads_do_not_divide(options: MegatronOptions) -> Iterator[SettingProblem]:
-    size = options.get_int("tensor-model-parallel-size") or 1
+def _heads_do_not_divide(options: MegatronReading) -> Iterator[SettingProblem]:
+    size = options.get_int("tensor-model-parallel-size", 1)
     heads, groups = options.get_int("num-attention-heads"), options.get_int("num-query-groups")
     source = "0.15.0 megatron/core/transformer/transformer_config.py"
     if heads and heads % size:
         message = f"--num-attention-heads {heads} is not a multiple of --tensor-model-parallel-size {size}"
         text = "num_attention_heads must be a multiple of tensor_model_parallel_size"
         yield _problem(options, "refuses", message, f"{source}: {text}", "tensor-model-parallel-size")
-    is_grouped = groups is not None and options.is_on("group-query-attention")
+    is_grouped = options.is_on("group-query-attention")
     if groups and is_grouped and groups % size and size % groups:  # newer releases also accept a divisor
         message = f"--num-query-groups {groups} and --tensor-model-parallel-size {size}: neither divides the other"
         text = "num_query_groups must be a multiple of tensor_model_parallel_size"
         yield _problem(options, "refuses", message, f"{source}: {text}", "num-query-groups")
 
 
-def _length_does_not_divide(options: MegatronOptions) -> Iterator[SettingProblem]:
-    ranks, length = options.get_int("context-parallel-size") or 1, options.get_int("seq-length")
-    if ranks < 2 or length is None or length % (2 * ranks) == 0:
+def _length_does_not_divide(options: MegatronReading) -> Iterator[SettingProblem]:
+    ranks, length = options.get_int("context-parallel-size", 1), options.get_int("seq-length")
+    if ranks < 2 or not length or length % (2 * ranks) == 0:
         return
     message = f"--seq-length {length} is not a multiple of {2 * ranks}, twice --context-parallel-size {ranks}"
     source = f"0.15.0 {ARGUMENTS}:844: seq-length should be a multiple of 2 * context-parallel-size"
@@ -97,8 +99,8 @@ def _length_does_not_divide(options: MegatronOptions) -> Iterator[SettingProblem
     )
 
 
-def _context_parallel_without_engine(options: MegatronOptions) -> Iterator[SettingProblem]:
-    ranks = options.get_int("context-parallel-size") or 1
+def _context_parallel_without_engine(options: MegatronReading) -> Iterator[SettingProblem]:
+    ranks = options.get_int("context-parallel-size", 1)
     if ranks < 2 or not options.is_local:
         return
     yield _problem(
@@ -112,13 +114,13 @@ def _context_parallel_without_engine(options: MegatronOptions) -> Iterator[Setti
     )
 
 
-def _variables_against_backend(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _variables_against_backend(options: MegatronReading) -> Iterator[SettingProblem]:
     """Check for variables that the launch sets to another value than its backend does."""
     backend = options.get_text("attention-backend") or "auto"
-    is_unresolved = options.is_written("attention-backend") and not options.get_text("attention-backend")
+    is_unresolved = options.has_any("attention-backend") and not options.get_text("attention-backend")
     if backend not in BACKEND_SWITCHES or is_unresolved or options.is_on("use-legacy-models"):
         return
-    if options.is_open and not options.is_written("attention-backend"):
+    if options.is_open and not options.has_any("attention-backend"):
         return
     expected = dict(zip(TE_SWITCHES, BACKEND_SWITCHES[backend]))
     environ = options.launch.environ
@@ -141,7 +143,7 @@ def _variables_against_backend(options: MegatronOptions) -> Iterator[SettingProb
     )
 
 
-def _deterministic_mode(options: MegatronOptions, version: str) -> Iterator[SettingProblem]:
+def _deterministic_mode(options: MegatronReading, version: str) -> Iterator[SettingProblem]:
     is_newer = is_at_least(version, DETERMINISM_MODULE_SINCE)
     if options.is_on("use-flash-attn") and not is_newer:
         yield _problem(
@@ -159,7 +161,7 @@ def _deterministic_mode(options: MegatronOptions, version: str) -> Iterator[Sett
     yield from _deterministic_variables(options, is_newer)
 
 
-def _deterministic_variables(options: MegatronOptions, is_newer: bool) -> Iterator[SettingProblem]:
+def _deterministic_variables(options: MegatronReading, is_newer: bool) -> Iterator[SettingProblem]:
     """Check the variables that deterministic mode requires: set to another value or, before 0.19, not set."""
     environ = options.launch.environ
     accepted = {
@@ -195,10 +197,10 @@ def _deterministic_variables(options: MegatronOptions, is_newer: bool) -> Iterat
         )
 
 
-def _device_connections(options: MegatronOptions, snapshot: Snapshot) -> Iterator[SettingProblem]:
+def _device_connections(options: MegatronReading, snapshot: Snapshot) -> Iterator[SettingProblem]:
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     text = options.launch.environ.get(name, "1")
-    sizes = [options.get_int(option) or 1 for option in ("tensor-model-parallel-size", "context-parallel-size")]
+    sizes = [options.get_int(option, 1) for option in ("tensor-model-parallel-size", "context-parallel-size")]
     is_exempt = (
         options.is_on("use-torch-fsdp2") or options.is_on("use-megatron-fsdp") or options.is_on("use-custom-fsdp")
     )
@@ -217,11 +219,11 @@ def _device_connections(options: MegatronOptions, snapshot: Snapshot) -> Iterato
     )
 
 
-def _mask_is_not_read(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _mask_is_not_read(options: MegatronReading) -> Iterator[SettingProblem]:
     """Check for a mask from the data loader: Transformer Engine makes the causal mask itself and ignores it."""
     if not options.is_on("reset-attention-mask") or options.is_local or options.is_on("use-legacy-models"):
         return
-    if options.is_written("spec", "yaml-cfg"):
+    if options.has_any("spec", "yaml-cfg"):
         return
     yield _problem(
         options,

@@ -38,10 +38,10 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.behaviour import find_problems
 from attncheck.lint.frameworks.ms_swift.changes import make_edits
-from attncheck.lint.frameworks.ms_swift.megatron import build_megatron_job, parse_megatron_settings
+from attncheck.lint.frameworks.ms_swift.megatron import build_megatron_job, read_megatron_settings
 from attncheck.lint.frameworks.ms_swift.plan import format_plan
 from attncheck.lint.frameworks.ms_swift.rehearsal import cut
-from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, count_leading_words, field_name, read_settings
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftReading, count_leading_words, field_name, read_settings
 
 PROGRAMS = ("swift", "megatron")
 OWN_KEYS = frozenset(  # a file with `model` and one of these is ms-swift's
@@ -118,7 +118,7 @@ def list_entries(launch: Launch) -> tuple[str, ...]:
 def _detect_verb_of_file(launch: Launch) -> str:
     names = {entry.name.split(".")[0] for entry in launch.entries}
     if "model" not in names or not names & OWN_KEYS or launch.source.name.endswith("args.json"):
-        return ""  # a run writes its arguments down as args.json
+        return ""  # a run saves its arguments as args.json
     if names & MEGATRON_KEYS:
         return MEGATRON
     return "rlhf" if "rlhf_type" in names else "sft"
@@ -174,17 +174,17 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def _read_megatron_job(launch: Launch, version: str, location: SourceLocation) -> Job:
-    remark = "only the sizes among megatron's arguments are read; its attention is not judged"
+    remark = "of megatron's arguments only the sizes are read; its attention is not judged"
     settings = read_settings(launch, MEGATRON, version)
     nodes = launch.nodes.value if isinstance(launch.nodes, Known) else _read_count(settings, "NNODES")
     model = read_model_name(launch)
     job = Job("ms-swift", version, MEGATRON, model=model, location=location, nodes=nodes, remarks=(remark,))
     is_stated = bool(launch.launchers) or any(name in settings.environ for name in ("NPROC_PER_NODE", "NNODES"))
     world_size = _read_world_size(settings) if is_stated else Absent("the launch does not set NPROC_PER_NODE")
-    return build_megatron_job(job, launch, parse_megatron_settings(launch, count_leading_words(launch)), world_size)
+    return build_megatron_job(job, launch, read_megatron_settings(launch, count_leading_words(launch)), world_size)
 
 
-def _read_world_size(settings: MsSwiftSettings) -> Fact[int]:
+def _read_world_size(settings: MsSwiftReading) -> Fact[int]:
     """Return how many processes train: those of a launcher, or of the torchrun that `swift` starts."""
     launch = settings.launch
     if isinstance(launch.nodes, Known) and isinstance(launch.processes, Known):
@@ -196,15 +196,17 @@ def _read_world_size(settings: MsSwiftSettings) -> Fact[int]:
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
     if any(counts):
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
-    return Absent("the launch does not say how many processes train") if not launch.launchers else launch.processes
+    return (
+        Absent("the launch does not set the number of training processes") if not launch.launchers else launch.processes
+    )
 
 
-def _read_count(settings: MsSwiftSettings, name: str) -> int:
+def _read_count(settings: MsSwiftReading, name: str) -> int:
     text = settings.environ.get(name, "")
     return max(int(text[:6]), 1) if text.isdecimal() else 1
 
 
-def _build_plan(settings: MsSwiftSettings, world_size: Fact[int]) -> Plan:
+def _build_plan(settings: MsSwiftReading, world_size: Fact[int]) -> Plan:
     rows, max_length = settings.rows, _read_max_length(settings)
     if settings.packed:  # the rows of a batch are joined into one (template/base.py:2074)
         rows, max_length = 1, rows * max_length
@@ -228,13 +230,13 @@ def _build_plan(settings: MsSwiftSettings, world_size: Fact[int]) -> Plan:
     )
 
 
-def _read_max_length(settings: MsSwiftSettings) -> int:
+def _read_max_length(settings: MsSwiftReading) -> int:
     default_length = value_or(settings.model.max_position_embeddings, 512) if settings.model is not None else 512
     max_length = settings.get_int("max_length", default_length)
     return settings.get_int("packing_length", max_length) if settings.is_on("packing") else max_length
 
 
-def _resolve_precision(settings: MsSwiftSettings) -> Precision:
+def _resolve_precision(settings: MsSwiftReading) -> Precision:
     """Return the precision of the weights; "autocast" if bfloat16 computes with float32 weights."""
     requested_dtype = str(settings.get("torch_dtype") or settings.get("dtype") or "")
     requested_dtype = "" if requested_dtype == "AUTO" else requested_dtype
@@ -247,14 +249,14 @@ def _resolve_precision(settings: MsSwiftSettings) -> Precision:
     return "fp32" if settings.get("fp16") is False else "fp16"
 
 
-def _count_accumulation_steps(settings: MsSwiftSettings, world_size: Fact[int]) -> int:
+def _count_accumulation_steps(settings: MsSwiftReading, world_size: Fact[int]) -> int:
     """Return gradient_accumulation_steps; the default makes a step of 16 rows (trainers/arguments.py:285)."""
     rows = settings.rows
     ranks = world_size.value if isinstance(world_size, Known) else 1
     return settings.get_int("gradient_accumulation_steps", max(1, math.ceil(16 / rows / ranks)))
 
 
-def _resolve_scheme(settings: MsSwiftSettings) -> str:
+def _resolve_scheme(settings: MsSwiftReading) -> str:
     if settings.sequence_parallel_size < 2:
         return ""
     if settings.uses_xtuner:
@@ -264,13 +266,13 @@ def _resolve_scheme(settings: MsSwiftSettings) -> str:
     return "ring" if settings.zigzag_ring_size > 1 else "ulysses"
 
 
-def _hooked_implementations(settings: MsSwiftSettings) -> tuple[str, ...]:
+def _hooked_implementations(settings: MsSwiftReading) -> tuple[str, ...]:
     if settings.sequence_parallel_size < 2 or settings.uses_xtuner:
         return ()
     return ("flash_attention_2",) if _resolve_scheme(settings) != "ulysses" else ("flash_attention_2", "sdpa")
 
 
-def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, ...]:
+def _find_unknown_settings(settings: MsSwiftReading) -> tuple[UnknownSetting, ...]:
     """Return the settings unknown to the release: argparse returns them, and ms-swift raises (pipelines/base.py:43)."""
     known_names = ms_swift.read_option_rows(settings.version, settings.verb == "rlhf")
     if "output_dir" not in known_names:  # without transformers' names, nothing can be judged
@@ -292,7 +294,7 @@ def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, .
     return tuple(unknown)
 
 
-def _format_new_name(settings: MsSwiftSettings, setting: Setting) -> tuple[str, ...]:
+def _format_new_name(settings: MsSwiftReading, setting: Setting) -> tuple[str, ...]:
     """Return the release's name for a setting, with its value if that changes too; () if it has no such setting."""
     if setting not in settings.renamed:
         return ()
@@ -304,7 +306,7 @@ def _format_new_name(settings: MsSwiftSettings, setting: Setting) -> tuple[str, 
     return (f"{name} {value}" if is_option else f"{name}: {value}",)
 
 
-def _format_remarks(settings: MsSwiftSettings) -> tuple[str, ...]:
+def _format_remarks(settings: MsSwiftReading) -> tuple[str, ...]:
     unresolved = [setting for setting in settings.by_field.values() if not setting.known]
     remarks = [
         f"{setting.name} {setting.value}".strip() + ": its value is known only at run time" for setting in unresolved

@@ -19,23 +19,23 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.frameworks.ms_swift import constraints
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
-from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftReading
 
 FLASH_CHECK_SINCE = "4.52"  # modeling_flash_attention_utils.py: 4.51.3 has no is_flash_attn_available, 4.52.4 has
 FLASH_NAME_GONE_SINCE = "4.53.0"  # models/qwen2_5_vl/modeling_qwen2_5_vl.py: 4.52.4 imports it, 4.53.2 does not
 PATCHED_VISION_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni")
 
 
-def find_problems(settings: MsSwiftSettings) -> tuple[SettingProblem, ...]:
+def find_problems(settings: MsSwiftReading) -> tuple[SettingProblem, ...]:
     """Return the problems that the release has with the settings."""
     return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(settings))
 
 
-def _packing_field(settings: MsSwiftSettings) -> str:
+def _packing_field(settings: MsSwiftReading) -> str:
     return "packing" if settings.is_on("packing") else "padding_free"
 
 
-def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def packing_without_flash(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for packing and padding_free without one of the flash implementations that they require by name."""
     implementation, field = settings.get("attn_impl"), _packing_field(settings)
     if not settings.packed or _is_unresolved(settings, "attn_impl"):
@@ -44,7 +44,7 @@ def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         return
     yield from settings.setting_problem(
         "refuses",
-        f"{field} with attn_impl {implementation or 'not written'}: it requires a flash implementation by name",
+        f"{field} with attn_impl {implementation or 'not written'}: name a flash implementation explicitly",
         constraints.PACKING_WITHOUT_FLASH,
         "attn_impl",
         "packing",
@@ -53,11 +53,11 @@ def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     )
 
 
-def _is_unresolved(settings: MsSwiftSettings, name: str) -> bool:
+def _is_unresolved(settings: MsSwiftReading, name: str) -> bool:
     return name in settings.by_field and not settings.by_field[name].known
 
 
-def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def unsupported_rlhf_types(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for kinds of preference learning without support for packing or for sequence parallelism."""
     if settings.verb != "rlhf":
         return
@@ -91,7 +91,7 @@ def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem
                 )
 
 
-def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def derived_ring_refused(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for sizes that do not divide the key/value heads: the rest becomes a ring, which has more conditions."""
     if settings.zigzag_ring_size < 2 or settings.model is None:
         return
@@ -137,7 +137,7 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
         )
 
 
-def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def indivisible_heads(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check the head count from 3.4.1 to 3.8, which have only Ulysses: the ranks must divide the heads."""
     size = settings.sequence_parallel_size
     if size < 2 or settings.uses_ring_variable or settings.uses_xtuner:
@@ -152,7 +152,7 @@ def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
         )
 
 
-def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def left_padding_refused(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for sequence parallelism with rows padded on the left."""
     is_left = settings.get("padding_side") == "left" and not settings.packed
     if settings.sequence_parallel_size > 1 and is_left:
@@ -165,7 +165,7 @@ def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
         )
 
 
-def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def packing_with_lazy_tokenize(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for packing with lazy_tokenize: packing reads all documents before the first step."""
     if settings.is_on("packing") and settings.is_on("lazy_tokenize"):
         yield from settings.setting_problem(
@@ -177,7 +177,7 @@ def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingPro
         )
 
 
-def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def recurrent_layers_leak(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check recurrent layers: Qwen3.5's are patched, and need flash-linear-attention; Qwen3-Next's are not patched."""
     size = settings.sequence_parallel_size
     if settings.model is None or "linear_attention" not in settings.model.layer_types:
@@ -219,14 +219,14 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     )
 
 
-def _qwen3_5_drops_borders(settings: MsSwiftSettings) -> bool:
-    """Return whether the layers of Qwen3.5 are called without the borders of documents: by ms-swift or transformers."""
+def _qwen3_5_drops_borders(settings: MsSwiftReading) -> bool:
+    """Return whether the layers of Qwen3.5 are called without document boundaries, by ms-swift or by transformers."""
     version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
     is_old = isinstance(version, Known) and version.value < Version(RECURRENT_VARLEN["qwen3_5"])
     return is_old or not settings.is_at_least(ms_swift.QWEN3_5_PACKED_SINCE)
 
 
-def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def vision_packing_needs_old_transformers(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check packing of Qwen's vision models: ms-swift patched them through a name that transformers 4.53 removed."""
     model_type = settings.model.model_type if settings.model is not None else ""
     version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
@@ -246,7 +246,7 @@ def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator
     )
 
 
-def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def sequence_parallel_needs_newer_transformers(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check ms-swift's own Ulysses: it imports a name of transformers 4.52, while METADATA allows older releases."""
     version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
     is_old = isinstance(version, Known) and version.value < Version(FLASH_CHECK_SINCE)
@@ -267,7 +267,7 @@ def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Ite
     )
 
 
-def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def rlhf_without_sequence_parallel(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for preference learning with sequence parallelism before 3.4.1, when xtuner's did not support it."""
     if settings.verb == "rlhf" and settings.sequence_parallel_size > 1:
         yield from settings.setting_problem(
@@ -279,7 +279,7 @@ def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[Settin
         )
 
 
-def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
+def misplaced_config_file(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for `--config file.yaml`: accepted from 3.10 to 4.0; since 4.1 the file is the first argument."""
     setting = next((setting for setting in settings.unknown if setting.name == "--config"), None)
     if setting is None:
@@ -304,7 +304,7 @@ def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         )
 
 
-BEHAVIOURS: tuple[Callable[[MsSwiftSettings], Iterator[SettingProblem]], ...] = (
+BEHAVIOURS: tuple[Callable[[MsSwiftReading], Iterator[SettingProblem]], ...] = (
     packing_without_flash,
     unsupported_rlhf_types,
     derived_ring_refused,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from attncheck.lint.fields import DROP, Changes, Edit, Job, Launch, changes_to_edits, switch_to_bool, to_int
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
-from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, read_settings
+from attncheck.lint.frameworks.ms_swift.values import MsSwiftReading, read_settings
 
 FieldValues = Iterator[tuple[str, str | None]]  # a field and its value; None removes it
 VALUE_FIELDS: Mapping[str, str] = {
@@ -37,7 +37,7 @@ def make_edits(launch: Launch, verb: str, job: Job, sets: Mapping[str, str]) -> 
     return changes_to_edits(launch, changes, lambda name, value: f"--{name} {shlex.quote(value)}")
 
 
-def _rename_settings(changes: Changes, settings: MsSwiftSettings, job: Job) -> None:
+def _rename_settings(changes: Changes, settings: MsSwiftReading, job: Job) -> None:
     """Give each setting its new name; it is left unchanged if the launch also sets the new name."""
     refused = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
     for setting, (name, value) in settings.renamed.items():
@@ -47,7 +47,7 @@ def _rename_settings(changes: Changes, settings: MsSwiftSettings, job: Job) -> N
                 changes.settings[setting] = (name, setting.value if is_same else value)
 
 
-def _translate_key(settings: MsSwiftSettings, job: Job, key: str, value: str) -> FieldValues:
+def _translate_key(settings: MsSwiftReading, job: Job, key: str, value: str) -> FieldValues:
     """Yield the fields of the release that a key sets, with their values; None removes a field."""
     text = None if value == DROP else value
     if key in VALUE_FIELDS:
@@ -67,7 +67,7 @@ def _translate_key(settings: MsSwiftSettings, job: Job, key: str, value: str) ->
         yield key.removeprefix("--").replace("-", "_"), text
 
 
-def _to_release(settings: MsSwiftSettings, name: str, text: str | None) -> FieldValues:
+def _to_release(settings: MsSwiftReading, name: str, text: str | None) -> FieldValues:
     """Yield a field of the newest release under this release's name; nothing if it has none."""
     is_flash = text in ms_swift.FLASH_IMPLEMENTATIONS
     if not settings.is_at_least(ms_swift.HUGGING_FACE_SINCE):
@@ -82,7 +82,7 @@ def _to_release(settings: MsSwiftSettings, name: str, text: str | None) -> Field
         yield name, text
 
 
-def _translate_packing(settings: MsSwiftSettings, value: str) -> FieldValues:
+def _translate_packing(settings: MsSwiftReading, value: str) -> FieldValues:
     """Yield packing; if it is turned off, padding_free, which joins rows too, is turned off with it."""
     if value == "on":
         yield "packing", "true"
@@ -93,7 +93,7 @@ def _translate_packing(settings: MsSwiftSettings, value: str) -> FieldValues:
         yield "packing_length", None
 
 
-def _translate_global_batch(settings: MsSwiftSettings, job: Job, value: str) -> FieldValues:
+def _translate_global_batch(settings: MsSwiftReading, job: Job, value: str) -> FieldValues:
     """Yield the accumulation that makes a step of `value` rows, if it divides evenly."""
     ranks = getattr(job.world_size, "value", 1) // settings.sequence_parallel_size
     rows = settings.rows * max(ranks, 1)

@@ -48,7 +48,9 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 def _format_remarks(plan: Plan) -> list[str]:
     lines = list(
-        packing_remarks(plan, "position_ids", "cu_seqlens", explanation="ms-swift gives position_ids that begin again")
+        packing_remarks(
+            plan, "position_ids", "cu_seqlens", explanation="ms-swift passes position_ids that restart in each document"
+        )
     )
     implementation = plan.attn_implementation
     if plan.packed and implementation not in FLASH_IMPLEMENTATIONS:
@@ -60,6 +62,6 @@ def _format_remarks(plan: Plan) -> list[str]:
         lines.append("# Ulysses over gcd(kv heads, size) ranks, a zigzag ring over the rest")
         if implementation not in ("flash_attention_2", "sdpa", ""):
             lines.append(
-                f"# only flash_attention_2 and sdpa have it: {implementation} attends only to each rank's part"
+                f"# only flash_attention_2 and sdpa support it: {implementation} attends only to each rank's part"
             )
     return [*lines, *unsupported_remarks(plan, "compile", "padding_side", "ulysses")]

@@ -98,7 +98,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
-            *([f"the loss of ms-swift's {job.trainer} is not known here"] if is_rlhf else []),
+            *([f"the loss of ms-swift's {job.trainer} is unknown"] if is_rlhf else []),
             *attention.remarks,
             *list_left_out(job, materials),
         ),

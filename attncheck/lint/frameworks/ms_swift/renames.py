@@ -126,7 +126,7 @@ def translate_name(name: str, known_names: Mapping[str, object]) -> tuple[str, s
 
 
 def _translate_value(name: str, new_name: str, value: str) -> Iterator[str]:
-    """Yield a value of a name as the value of another name; nothing if there is no equivalent."""
+    """Yield the value under another name that is equivalent to a value under this one; nothing if there is none."""
     forward, backward = VALUES.get((name, new_name)), VALUES.get((new_name, name))
     if forward is None and backward is None:
         yield value

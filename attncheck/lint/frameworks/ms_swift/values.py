@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from attncheck.lint import arguments
-from attncheck.lint.fields import Launch, LaunchSettings, Setting, Snapshot, parse_value, value_or
+from attncheck.lint.fields import DefaultedReading, Launch, Setting, Snapshot, parse_value, value_or
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.renames import translate_name, translate_setting
 
 
-def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | None = None) -> "MsSwiftSettings":
+def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | None = None) -> "MsSwiftReading":
     """Return the settings of a launch as a release reads them; the command's options override the file's keys."""
     known_names = ms_swift.read_option_rows(version, verb == "rlhf")
     options = tuple(_parse_options(launch, known_names))
@@ -27,7 +27,7 @@ def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | 
         entry for name, entry in by_field.items() if entry in launch.entries and name.split(".")[0] not in known_names
     ]
     renamed = _rename_unknown(by_field, unknown, known_names)
-    return MsSwiftSettings(launch, verb, version, snapshot, by_field, tuple(unknown), renamed)
+    return MsSwiftReading(launch, verb, version, snapshot, by_field, tuple(unknown), renamed)
 
 
 def _rename_unknown(
@@ -87,7 +87,7 @@ def field_name(option: str, known_names: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class MsSwiftSettings(LaunchSettings):
+class MsSwiftReading(DefaultedReading):
     """The settings of a launch by field; `unknown` lists those that the release does not know."""
 
     launch: Launch
@@ -161,7 +161,7 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def ulysses_size(self) -> int:
-        """Return the number of these ranks that exchange heads; the others pass keys and values round a ring."""
+        """Return the number of ranks in a Ulysses group; the groups pass keys and values around a ring."""
         if self.model is None or not self.is_at_least(ms_swift.DERIVED_RING_SINCE):
             return self.sequence_parallel_size
         heads = value_or(self.model.num_kv_heads, value_or(self.model.num_heads, 0))

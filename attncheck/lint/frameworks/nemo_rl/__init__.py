@@ -30,7 +30,7 @@ from attncheck.lint.fields import (
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.nemo_rl.plan import format_plan
 from attncheck.lint.frameworks.nemo_rl.problems import find_problems
-from attncheck.lint.frameworks.nemo_rl.settings import NemoSettings, parse_launch_settings
+from attncheck.lint.frameworks.nemo_rl.settings import NemoReading, parse_launch_settings
 
 TRAINERS = ("grpo", "sft", "dpo", "rm", "ppo", "distillation")
 BACKENDS = ("policy.dtensor_cfg.", "policy.megatron_cfg.", "cluster.gpus_per_node")
@@ -52,7 +52,7 @@ KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
 
 def detect_trainer(launch: Launch) -> str:
     """Return what a NeMo-RL launch trains ("grpo"); "" for any other launch."""
-    names = parse_launch_settings(launch).by_name.keys()
+    names = parse_launch_settings(launch).by_field.keys()
     script = SCRIPT.search(launch.words[0].text) if launch.words else None
     is_policy = any(name.startswith("policy.") for name in names)
     is_whole = "policy.model_name" in names and any(name.startswith(BACKENDS) for name in names)
@@ -93,21 +93,21 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         tensor_parallel=settings.tensor_parallel,
         scheme=("megatron" if settings.is_megatron else "torch") if plan.ring_size > 1 else "",
         reinforcement=trainer in ("grpo", "ppo", "distillation"),
-        locations={key: settings.locate(*own) for key, own in names.items() if settings.is_written(*own)},
+        locations={key: settings.find_location(*own) for key, own in names.items() if settings.has_any(*own)},
         remarks=settings.describe_unresolved([name for own in names.values() for name in own]),
     )
 
 
-def _count_gpus(settings: NemoSettings) -> Fact[int]:
+def _count_gpus(settings: NemoReading) -> Fact[int]:
     """Return how many GPUs train; the GPUs of separate generation are not counted."""
-    if settings.is_written("policy.generation.colocated.enabled") and not settings.is_on(
+    if settings.has_any("policy.generation.colocated.enabled") and not settings.is_on(
         "policy.generation.colocated.enabled"
     ):
-        return Absent("some of the cluster's GPUs only generate")
+        return Absent("some of the cluster's GPUs are used only for generation")
     return settings.count_cluster()
 
 
-def _build_plan(settings: NemoSettings) -> Plan:
+def _build_plan(settings: NemoReading) -> Plan:
     packs = settings.is_on("policy.sequence_packing.enabled")
     packing: Packing = "cu_seqlens" if packs else "padding"
     ring_size = settings.context_parallel
@@ -128,13 +128,13 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
     """Return the edits that set `sets`; values from a parent's file are overridden in the launch's file or command."""
     settings, changes = parse_launch_settings(launch), Changes()
     own = {launch.source.name, launch.file.name if launch.file is not None else launch.source.name}
-    by_name = {name: setting for name, setting in settings.by_name.items() if setting.location.source in own}
+    by_field = {name: setting for name, setting in settings.by_field.items() if setting.location.source in own}
     for key, value in sets.items():
         names = [name.format(backend=settings.backend) for name in KEY_NAMES.get(key, (key,))]  # type: ignore[call-overload]
-        name = next((name for name in names if name in settings.by_name), names[0])
+        name = next((name for name in names if name in settings.by_field), names[0])
         if "." not in name or key == "precision":
             return ()
-        changes.set_field(by_name, name, switch_to_bool(value))
+        changes.set_field(by_field, name, switch_to_bool(value))
     return changes_to_edits(launch, changes, lambda name, value: shlex.quote(f"{name}={value}"))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from attncheck.lint.fields import Fact, Known, SettingProblem, is_at_least
-from attncheck.lint.frameworks.nemo_rl.settings import NemoSettings
+from attncheck.lint.frameworks.nemo_rl.settings import NemoReading
 
 PACKING, DYNAMIC = "policy.sequence_packing.enabled", "policy.dynamic_batching.enabled"
 BOTH_BACKENDS_SINCE = "0.4.0"
@@ -13,9 +13,7 @@ LARGE_TENSOR_PARALLEL = 4
 POLICY = "nemo_rl/models/policy/lm_policy.py"
 
 
-def find_problems(
-    settings: NemoSettings, trainer: str, version: str, world_size: Fact[int]
-) -> Iterator[SettingProblem]:
+def find_problems(settings: NemoReading, trainer: str, version: str, world_size: Fact[int]) -> Iterator[SettingProblem]:
     """Yield what the release refuses, judged by what the launch sets."""
     if not settings.is_known(PACKING, DYNAMIC, "policy.megatron_cfg.enabled", "policy.dtensor_cfg.enabled"):
         return
@@ -28,11 +26,13 @@ def find_problems(
         yield from _check_tensor_parallel(settings)
 
 
-def _problem(settings: NemoSettings, message: str, source: str, *names: str, advice: str = "") -> SettingProblem:
-    return SettingProblem("refuses", message, (f"nemo-rl 0.7.0 {source}",), settings.locate(*names), advice=advice)
+def _problem(settings: NemoReading, message: str, source: str, *names: str, advice: str = "") -> SettingProblem:
+    return SettingProblem(
+        "refuses", message, (f"nemo-rl 0.7.0 {source}",), settings.find_location(*names), advice=advice
+    )
 
 
-def _check_backends(settings: NemoSettings, version: str) -> Iterator[SettingProblem]:
+def _check_backends(settings: NemoReading, version: str) -> Iterator[SettingProblem]:
     names = ("policy.megatron_cfg.enabled", "policy.dtensor_cfg.enabled")
     on = [settings.is_on(name) for name in names]
     if all(on) and is_at_least(version, BOTH_BACKENDS_SINCE):
@@ -43,7 +43,7 @@ def _check_backends(settings: NemoSettings, version: str) -> Iterator[SettingPro
             *names,
             advice=f"set {names[1]}=false",
         )
-    elif not any(on) and all(settings.is_written(name) for name in names):
+    elif not any(on) and all(settings.has_any(name) for name in names):
         yield _problem(
             settings,
             "neither policy.megatron_cfg nor policy.dtensor_cfg is enabled: ValueError",
@@ -53,7 +53,7 @@ def _check_backends(settings: NemoSettings, version: str) -> Iterator[SettingPro
         )
 
 
-def _check_packing(settings: NemoSettings, trainer: str) -> Iterator[SettingProblem]:
+def _check_packing(settings: NemoReading, trainer: str) -> Iterator[SettingProblem]:
     packs, is_dynamic = settings.is_on(PACKING), settings.is_on(DYNAMIC)
     if packs and is_dynamic:
         yield _problem(
@@ -82,7 +82,7 @@ def _check_packing(settings: NemoSettings, trainer: str) -> Iterator[SettingProb
         )
 
 
-def _check_context_parallel(settings: NemoSettings) -> Iterator[SettingProblem]:
+def _check_context_parallel(settings: NemoReading) -> Iterator[SettingProblem]:
     ranks, name = settings.context_parallel, f"{settings.backend}.context_parallel_size"
     if ranks < 2:
         return
@@ -104,7 +104,7 @@ def _check_context_parallel(settings: NemoSettings) -> Iterator[SettingProblem]:
         )
 
 
-def _check_sizes(settings: NemoSettings, world_size: Fact[int]) -> Iterator[SettingProblem]:
+def _check_sizes(settings: NemoReading, world_size: Fact[int]) -> Iterator[SettingProblem]:
     size = settings.tensor_parallel * settings.context_parallel * settings.pipeline_parallel
     if isinstance(world_size, Known) and world_size.value % size:
         yield _problem(
@@ -116,7 +116,7 @@ def _check_sizes(settings: NemoSettings, world_size: Fact[int]) -> Iterator[Sett
         )
 
 
-def _check_tensor_parallel(settings: NemoSettings) -> Iterator[SettingProblem]:
+def _check_tensor_parallel(settings: NemoReading) -> Iterator[SettingProblem]:
     names = ("policy.train_micro_batch_size", "policy.logprob_batch_size")
     train, scoring = (settings.get_int(name, 0) for name in names)
     # If there is only a configuration, the shell is unknown. grpo.py:437 sets the variable if the ratio is forced.

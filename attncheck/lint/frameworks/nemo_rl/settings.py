@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from attncheck.lint.arguments import parse_overrides
-from attncheck.lint.fields import Absent, Fact, Known, Launch, Setting, SourceLocation, is_true, parse_value, to_int
+from attncheck.lint.fields import Absent, Fact, Known, Launch, Reading, Setting
 
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 MAX_HOPS = 8
 
 
 @dataclass(frozen=True)
-class NemoSettings:
-    """The settings of a launch; `by_name` maps each dotted name to the setting that takes effect."""
+class NemoReading(Reading):
+    """The settings of a launch by dotted name."""
 
     launch: Launch
     written: tuple[Setting, ...]
-    by_name: Mapping[str, Setting]
+    by_field: Mapping[str, Setting]
 
     def get_text(self, name: str) -> str:
         """Return a value, with references to other settings resolved; "" if it is not set or not known."""
         for _ in range(MAX_HOPS):
-            setting = self.by_name.get(name)
+            setting = self.by_field.get(name)
             text = setting.value if setting is not None else ""
             reference = REFERENCE.fullmatch(text)
             if reference is None:
@@ -31,25 +31,9 @@ class NemoSettings:
             name = reference[1]
         return ""
 
-    def get_int(self, name: str, fallback: int) -> int:
-        """Return an integer; `fallback` if it is not known or not above 0."""
-        return max(to_int(parse_value(self.get_text(name)), fallback), 0) or fallback
-
-    def is_on(self, name: str) -> bool:
-        """Return whether a switch is on."""
-        return is_true(parse_value(self.get_text(name)))
-
-    def is_written(self, *names: str) -> bool:
-        """Return whether the launch sets any of the settings."""
-        return any(name in self.by_name for name in names)
-
     def is_known(self, *names: str) -> bool:
         """Return whether none of the settings has a value known only at run time."""
-        return all(bool(self.get_text(name)) or name not in self.by_name for name in names)
-
-    def locate(self, *names: str) -> SourceLocation:
-        """Return the location of the first of the settings that is set."""
-        return next((self.by_name[name].location for name in names if name in self.by_name), SourceLocation())
+        return all(bool(self.get_text(name)) or name not in self.by_field for name in names)
 
     @cached_property
     def is_megatron(self) -> bool:
@@ -81,25 +65,27 @@ class NemoSettings:
         """Return how many GPUs the cluster has."""
         names = ("cluster.num_nodes", "cluster.gpus_per_node")
         if not all(self.get_text(name) for name in names):
-            return Absent("the size of the cluster is not written")
+            return Absent("the launch does not set the size of the cluster")
         return Known(self.get_int(names[0], 1) * self.get_int(names[1], 1))
 
     def describe_unresolved(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return a line for each of the settings with a value known only at run time."""
-        rows = [(name, self.by_name[name]) for name in names if name in self.by_name and not self.by_name[name].known]
+        rows = [
+            (name, self.by_field[name]) for name in names if name in self.by_field and not self.by_field[name].known
+        ]
         unknown = [(name, setting) for name, setting in rows if not self.get_text(name)]
         return tuple(f"{name} {setting.value}: its value is known only at run time" for name, setting in unknown)
 
 
-def parse_launch_settings(launch: Launch) -> NemoSettings:
+def parse_launch_settings(launch: Launch) -> NemoReading:
     """Return the settings of a launch, later ones overriding earlier ones; `~name` removes one."""
     overrides = parse_overrides(launch.words[1:], launch.source)
-    by_name: dict[str, Setting] = {}
+    by_field: dict[str, Setting] = {}
     for setting in (*launch.entries, *overrides):
         name = setting.name.lstrip("+")
         if name.startswith("~"):
-            by_name.pop(name[1:], None)
+            by_field.pop(name[1:], None)
         else:
-            by_name[name] = setting
+            by_field[name] = setting
     own = [entry for entry in launch.entries if launch.file is None or entry.location.source == launch.file.name]
-    return NemoSettings(launch, (*own, *overrides), by_name)
+    return NemoReading(launch, (*own, *overrides), by_field)

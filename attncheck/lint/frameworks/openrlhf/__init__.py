@@ -159,7 +159,7 @@ def _count_gpus(values: Values) -> Fact[int]:
 
 def _count_nodes(launch: Launch, values: Values) -> int:
     if values.trainer == "ppo":
-        return max(1, *(values.number(f"{role}.num_nodes") or 1 for role in values.list_roles()))
+        return max(1, *(values.find_int(f"{role}.num_nodes") or 1 for role in values.list_roles()))
     return launch.nodes.value if isinstance(launch.nodes, Known) else 1
 
 
@@ -172,7 +172,7 @@ def _required_packages(trainer: str, version: str) -> tuple[str, ...]:
 
 
 def _build_plan(launch: Launch, values: Values) -> Plan:
-    micro_batch = 1 if values.has_dynamic_batches else values.number("train.micro_batch_size") or 1
+    micro_batch = 1 if values.has_dynamic_batches else values.find_int("train.micro_batch_size") or 1
     checkpointing = ("actor" if values.trainer == "ppo" else "model") + ".gradient_checkpointing_enable"
     precision = values.precision
     return Plan(
@@ -182,14 +182,14 @@ def _build_plan(launch: Launch, values: Values) -> Plan:
         precision=next((name for name in PRECISIONS if name == precision), "bf16"),
         batch=micro_batch,
         accumulation=_accumulation_steps(values, micro_batch),
-        max_length=values.number("data.max_len") or 0,
+        max_length=values.find_int("data.max_len") or 0,
         gradient_checkpointing=values.is_on(checkpointing),
         liger=values.is_on("ds.use_liger_kernel"),
         cross_entropy=_choose_cross_entropy(values),
         deterministic=values.is_on("train.full_determinism_enable"),
         compile=values.is_on("ds.deepcompile"),
         ring_size=values.ring_size,
-        heads_k_stride=values.number("ds.ring_attn_head_stride") or 1,
+        heads_k_stride=values.find_int("ds.ring_attn_head_stride") or 1,
         environ=tuple(sorted(launch.environ.items())),
         # models/ring_attn_utils.py:9-20 `patch_transformers_for_ring_flash_attn`
         shims=(RING_NAMES,) if values.ring_size > 1 and values.is_at_least("0.10.2") else (),
@@ -198,7 +198,7 @@ def _build_plan(launch: Launch, values: Values) -> Plan:
 
 def _accumulation_steps(values: Values, micro_batch: int) -> int:
     """Return `accumulated_gradient` (utils/deepspeed/deepspeed.py:110), if the number of processes is known."""
-    global_batch = values.number("train.batch_size")
+    global_batch = values.find_int("train.batch_size")
     if values.has_dynamic_batches or not values.world_size or not global_batch:
         return 1
     return max(1, global_batch * values.ring_size * values.tensor_parallel // micro_batch // values.world_size)
@@ -213,7 +213,7 @@ def _choose_cross_entropy(values: Values) -> CrossEntropy:
 def _locate_settings(values: Values) -> dict[str, SourceLocation]:
     role = "actor" if values.trainer == "ppo" else "model"
     option_names = {**NAMES_BY_KEY, "gradient_checkpointing": f"{role}.gradient_checkpointing_enable"}
-    return {key: values.locate(name) for key, name in option_names.items() if values.is_written(name)}
+    return {key: values.find_location(name) for key, name in option_names.items() if values.has_any(name)}
 
 
 def _unknown_settings(

@@ -48,7 +48,7 @@ def _explain_refusal(name: str, spec: names.OptionSpec, values: tuple[str, ...])
             return f"{name} takes {expected}, not {value!r}"
     minimum = spec.nargs if isinstance(spec.nargs, int) else int(spec.nargs == "+")
     if len(values) < minimum:
-        return f"{name} takes {minimum} value{'s' * (minimum > 1)}, and has {len(values)}"
+        return f"{name} takes {minimum} value{'s' * (minimum > 1)}, but has {len(values)}"
     return ""
 
 
@@ -83,7 +83,7 @@ def size_below_one(values: Values) -> Iterator[SettingProblem]:
     ppo_names = ("rollout.micro_batch_size", "rollout.batch_size", "rollout.n_samples_per_prompt")
     common_names = ("ds.ring_attn_size", "ds.tensor_parallel_size", "train.micro_batch_size", "train.batch_size")
     for name in (*common_names, *(ppo_names if values.trainer == "ppo" else ())):
-        size = values.number(name) if values.is_written(name) else None
+        size = values.find_int(name) if values.has_any(name) else None
         if size is not None and size < 1:
             yield from values.setting_problem(
                 "refuses",
@@ -143,12 +143,12 @@ def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
 
 def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProblem]:
     """Check for packing with other implementations: flash_attention_2 replaces names without "flash_attention"."""
-    implementation = values.text("ds.attn_implementation")
+    implementation = values.find_text("ds.attn_implementation")
     if not values.packed or not implementation or "flash_attention" in implementation:
         return
     ranges = constraints.IMPLEMENTATION_REPLACED.get(values.trainer, ())
     message = f"packing replaces attn_implementation {implementation} by {LLAMA3_HOOK}"
-    is_explicit = values.is_written("ds.attn_implementation")
+    is_explicit = values.has_any("ds.attn_implementation")
     yield from values.setting_problem(
         "replaces",
         message,
@@ -168,7 +168,7 @@ def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
         and values.packed
         and not values.has_dynamic_batches
         and values.ring_size == 1
-        and values.number(name) == 1
+        and values.find_int(name) == 1
     ):
         size = f"{values.option(name)} 1"
         yield from values.setting_problem(
@@ -216,7 +216,7 @@ def liger_on_vision_model(values: Values) -> Iterator[SettingProblem]:
 
 def four_bit_weights_without_bf16(values: Values) -> Iterator[SettingProblem]:
     """Check for 4-bit weights with a dtype other than bf16, the only one in which they compute."""
-    dtype = values.text("ds.param_dtype")
+    dtype = values.find_text("ds.param_dtype")
     if values.is_on("ds.load_in_4bit") and dtype is not None and dtype != "bf16":
         yield from values.setting_problem(
             "refuses",
@@ -232,7 +232,7 @@ def tensor_parallel_requirements(values: Values) -> Iterator[SettingProblem]:
     if values.tensor_parallel <= 1:
         return
     option = f"{values.option('ds.tensor_parallel_size')} {values.tensor_parallel}"
-    dtype = values.text("ds.param_dtype")
+    dtype = values.find_text("ds.param_dtype")
     if dtype is not None and dtype != "bf16":
         yield from values.setting_problem(
             "refuses",
@@ -258,7 +258,7 @@ def indivisible_batches(values: Values) -> Iterator[SettingProblem]:
     The equation applies to every model's engine. Dynamic batches exempt the trained models, but not the reference and
     reward models.
     """
-    global_batch, micro_batch = values.number("train.batch_size"), values.number("train.micro_batch_size")
+    global_batch, micro_batch = values.find_int("train.batch_size"), values.find_int("train.micro_batch_size")
     roles = values.list_roles() if values.trainer == "ppo" else ["actor"]
     checked_sizes: set[int] = set()
     for role in roles:
@@ -308,7 +308,7 @@ def _suggest_batch(values: Values, rows: int, micro_batch: int, world_size: int)
 
 def too_few_samples(values: Values) -> Iterator[SettingProblem]:
     """Check for SFT with fewer samples than one step takes: refused since 0.11.2; before, no step ran."""
-    sizes = (values.number(name) for name in ("data.max_samples", "train.batch_size", "train.max_epochs"))
+    sizes = (values.find_int(name) for name in ("data.max_samples", "train.batch_size", "train.max_epochs"))
     samples, global_batch, epochs = sizes
     if values.trainer != "sft" or samples is None or global_batch is None or epochs is None:
         return
@@ -338,7 +338,7 @@ def muon_with_old_deepspeed(values: Values) -> Iterator[SettingProblem]:
     deepspeed = values.installed_version("deepspeed")
     is_old = bool(deepspeed) and not is_known_at_least(deepspeed, "0.18.9")
     for name in ("optim", "actor.optim", "critic.optim"):
-        if values.is_written(name) and values.text(name) == "muon" and is_old:
+        if values.has_any(name) and values.find_text(name) == "muon" and is_old:
             yield from values.setting_problem(
                 "refuses",
                 f"{values.option(name)} muon with deepspeed {deepspeed}",

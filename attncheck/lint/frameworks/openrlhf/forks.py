@@ -41,9 +41,9 @@ def list_own_modules() -> tuple[str, ...]:
 
 
 def describe_fork(module_name: str, trainer: str) -> str:
-    """Return the remark that a module is not a release's."""
+    """Return the remark on a module that is in no release."""
     reading = f"read as {trainer}" if trainer in names.list_trainers() else "only its attention and model are read"
-    return f"no release of openrlhf has cli/train_{module_name}.py: {reading}, and its own names are left open"
+    return f"no release of openrlhf has cli/train_{module_name}.py: {reading}, and names that it may add are not judged"
 
 
 def find_model(launch: Launch) -> str:
@@ -53,7 +53,7 @@ def find_model(launch: Launch) -> str:
 
 
 def read_job(launch: Launch, version: str, module_name: str) -> Job:
-    """Return what is known of a job whose trainer is in no release."""
+    """Return the known parts of a job whose trainer is in no release."""
     settings = _parse_options(launch)
     values = {setting.name.lstrip("-"): setting for setting in settings}
     written = [values[name].value for name in IMPLEMENTATION_OPTIONS if name in values and values[name].known]
@@ -66,7 +66,7 @@ def read_job(launch: Launch, version: str, module_name: str) -> Job:
         model=find_model(launch),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=settings,
-        world_size=Absent("the program's own code says how many processes train"),
+        world_size=Absent("the program's own code sets the number of training processes"),
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
         remarks=(describe_fork(module_name, module_name),),
     )
@@ -74,7 +74,7 @@ def read_job(launch: Launch, version: str, module_name: str) -> Job:
 
 def leave_open(job: Job, module_name: str) -> Job:
     """Return a job without the facts that only a release can state: packages, ring, GPUs."""
-    gpus = Absent(f"cli/train_{module_name}.py says how many GPUs it takes")
+    gpus = Absent(f"cli/train_{module_name}.py sets its number of GPUs")
     remarks = (describe_fork(module_name, job.trainer), *job.remarks)
     plan = replace(job.plan, shims=())
     return replace(

@@ -76,7 +76,9 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
             f"# {implementation}: with packing OpenRLHF replaces it with flash_attention_2 (cli/train_sft.py)"
         )
     if plan.ring_size > 1 and plan.scheme == "llama3" and implementation != HOOKED:
-        comments.append(f"# only {HOOKED} has the ring: any other attn_implementation attends only to each rank's part")
+        comments.append(
+            f"# only {HOOKED} supports the ring: any other attn_implementation attends only to each rank's part"
+        )
     if not implementation and since("0.8.10"):
         comments.append(f"# no attn_implementation in the plan: OpenRLHF's own default is {HOOKED}")
     if not since("0.8.10") and implementation not in (HOOKED, "eager"):

@@ -41,7 +41,7 @@ LEFT_OUT = (
 TERMS = {  # terms of the loss that are switched off, and their descriptions
     "algo.kl.use_loss": "its KL term",
     "actor.entropy_coef": "its entropy",
-    "algo.advantage.is_correction_level": "the correction for what rollouts were made with",
+    "algo.advantage.is_correction_level": "the correction for the rollout policy",
     "algo.advantage.is_correction_mode": "",
     "algo.advantage.is_correction_gating": "",
     "algo.advantage.is_correction_threshold": "",
@@ -63,9 +63,9 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `openrlhf.cli.train_ppo_ray`, or why it is not rehearsed."""
     program = launch.words[0].text if launch.words else ""
     if program != PROGRAM:
-        return f"OpenRLHF's {job.trainer} is not rehearsed yet; sft is, and the actor of {PROGRAM}"
+        return f"OpenRLHF's {job.trainer} is not rehearsed yet; only sft and the actor of {PROGRAM} are"
     if not is_at_least(job.version, SINCE):
-        return f"openrlhf {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
+        return f"openrlhf {job.version}'s actor is not rehearsed; only {SINCE} and later are"
     if not is_number(get_setting(job, "rollout.temperature") or "1"):
         return "rollout.temperature is known only at run time, so the loss cannot be rehearsed"
     aggregation = _read_aggregation(job)

@@ -14,11 +14,11 @@ GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 
 def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
     """Check for a job without vLLM engines: packing asserts them, and since 0.8.0 nothing else generates."""
-    engines = values.text("vllm.num_engines")
-    if engines is None or (engines and values.number("vllm.num_engines") != 0):
+    engines = values.find_text("vllm.num_engines")
+    if engines is None or (engines and values.find_int("vllm.num_engines") != 0):
         return
     option = values.option("vllm.num_engines")
-    sets = {option: str(values.number("actor.num_gpus_per_node") or 1)} if values.is_on("train.colocate_all") else {}
+    sets = {option: str(values.find_int("actor.num_gpus_per_node") or 1)} if values.is_on("train.colocate_all") else {}
     advice = "" if sets else f"give {option}"
     if values.packed:
         yield from values.setting_problem(
@@ -44,7 +44,7 @@ def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
 
 
 def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
-    """Check dynamic batches: they turn packing on, run rows over the budget alone, and may leave no step."""
+    """Check dynamic batches: they turn packing on, run rows over the budget separately, and may leave no step."""
     if not values.has_dynamic_batches:
         return
     option = values.option("train.dynamic_batch_enable")
@@ -55,7 +55,7 @@ def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
             "replaces", message, ranges, "train.dynamic_batch_enable", sets={"packing": "on"}, mild=True
         )
     prompts, answers, global_batch = (
-        values.number(name) for name in ("rollout.batch_size", "rollout.n_samples_per_prompt", GLOBAL_BATCH)
+        values.find_int(name) for name in ("rollout.batch_size", "rollout.n_samples_per_prompt", GLOBAL_BATCH)
     )
     if prompts and answers and global_batch and prompts * answers < global_batch:
         message = f"{values.option('rollout.batch_size')} {prompts} × {answers} answers is less than "
@@ -67,12 +67,12 @@ def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
             GLOBAL_BATCH,
             sets={"global_batch": str(prompts * answers)},
         )
-    budget, max_length = values.number("train.max_tokens_per_gpu"), values.number("data.max_len")
+    budget, max_length = values.find_int("train.max_tokens_per_gpu"), values.find_int("data.max_len")
     ranks_per_row = values.ring_size * values.tensor_parallel
     if budget and max_length and max_length > budget * ranks_per_row:
         budget_option = values.option("train.max_tokens_per_gpu")
         message = f"a row may have {max_length} tokens, over {budget_option} {budget} × {ranks_per_row}: "
-        message += "such a row gets its own micro batch, and no check of memory"
+        message += "such a row gets its own micro batch, and its memory is not checked"
         yield from values.setting_problem(
             "ignores",
             message,
@@ -89,7 +89,7 @@ GLOBAL_BATCH = "train.batch_size"
 def image_problems(values: Values) -> Iterator[SettingProblem]:
     """Check images with a critic or packing: refused, before a ring or dynamic batches can turn it on (0.10.0)."""
     name = "data.max_images_per_prompt"
-    images = values.number(name)
+    images = values.find_int(name)
     if not images or images <= 0:
         return
     if values.has_critic:
@@ -100,7 +100,7 @@ def image_problems(values: Values) -> Iterator[SettingProblem]:
             "algo.advantage.estimator",
             name,
             advice=(
-                f"{values.option('algo.advantage.estimator')} reinforce_baseline, and more than one answer to a prompt"
+                f"{values.option('algo.advantage.estimator')} reinforce_baseline, and more than one response per prompt"
             ),
         )
     without_packing = {**({"ring_size": "1"} if values.ring_size > 1 else {}), **drop_dynamic_batches(values)}
@@ -132,13 +132,13 @@ def drop_dynamic_batches(values: Values) -> dict[str, str]:
 
 
 def unequal_colocated_models(values: Values) -> Iterator[SettingProblem]:
-    """Check for colocated models of different sizes: all with vLLM, actor and reference, critic and reward."""
+    """Check for colocated models of different sizes: all models and vLLM, actor and reference, critic and reward."""
     actor_gpus, vllm_gpus = values.count_role_gpus("actor"), values.vllm_gpus
     colocate_all, is_async = values.is_on("train.colocate_all"), values.is_on("train.async_enable")
     if colocate_all and not is_async and actor_gpus and vllm_gpus and actor_gpus != vllm_gpus:
         message = f"{values.option('train.colocate_all')}: the actor has {actor_gpus} GPUs, vLLM {vllm_gpus}"
         ranges = constraints.COLOCATED_WITH_VLLM
-        tensor_parallel = values.number("vllm.tensor_parallel_size") or 1
+        tensor_parallel = values.find_int("vllm.tensor_parallel_size") or 1
         engines = str(actor_gpus // tensor_parallel)
         sets = {values.option("vllm.num_engines"): engines} if actor_gpus % tensor_parallel == 0 else {}
         yield from values.setting_problem(
@@ -159,7 +159,7 @@ def unequal_colocated_models(values: Values) -> Iterator[SettingProblem]:
 
 def _check_same_size(values: Values, first: str, second: str, ranges: Constraints) -> Iterator[SettingProblem]:
     roles = (first, second)
-    sizes = [(values.number(f"{role}.num_nodes"), values.number(f"{role}.num_gpus_per_node")) for role in roles]
+    sizes = [(values.find_int(f"{role}.num_nodes"), values.find_int(f"{role}.num_gpus_per_node")) for role in roles]
     if None in (*sizes[0], *sizes[1]) or sizes[0] == sizes[1]:
         return
     (nodes, gpus), (second_nodes, second_gpus) = sizes
@@ -177,8 +177,8 @@ def _check_same_size(values: Values, first: str, second: str, ranges: Constraint
 
 
 def baseline_over_one_answer(values: Values) -> Iterator[SettingProblem]:
-    """Check for a baseline over one answer: asserted, for dr_grpo since 0.11.0; before, its advantages were all 0."""
-    estimator, answers = values.text("algo.advantage.estimator"), values.number("rollout.n_samples_per_prompt")
+    """Check for a baseline over one response: refused, for dr_grpo since 0.11.0; before, its advantages were all 0."""
+    estimator, answers = values.find_text("algo.advantage.estimator"), values.find_int("rollout.n_samples_per_prompt")
     if estimator not in GROUPED or answers is None or answers > 1:
         return
     is_asserted = estimator != "dr_grpo" or values.is_at_least("0.11.0")
@@ -195,7 +195,7 @@ def baseline_over_one_answer(values: Values) -> Iterator[SettingProblem]:
 def too_few_sample_batches(values: Values) -> Iterator[SettingProblem]:
     """Check for fewer micro batches of answers than groups of actor processes, each of which needs one (0.7.2)."""
     names = ("rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.micro_batch_size")
-    prompts, answers, micro_batch = (values.number(name) for name in names)
+    prompts, answers, micro_batch = (values.find_int(name) for name in names)
     actor_gpus = values.count_role_gpus("actor")
     if prompts is None or answers is None or not micro_batch or not actor_gpus:
         return
@@ -257,7 +257,7 @@ def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
             "train.partial_rollout_enable",
             sets={async_option: "on"},
         )
-    zero_stage, deepspeed = values.number("ds.zero_stage"), values.installed_version("deepspeed")
+    zero_stage, deepspeed = values.find_int("ds.zero_stage"), values.installed_version("deepspeed")
     is_old = bool(deepspeed) and not is_known_at_least(deepspeed, "0.17.6")
     if values.is_on("ds.enable_sleep") and zero_stage != 3 and is_old and not values.is_on("ds.adam_offload"):
         yield from values.setting_problem(
@@ -270,11 +270,11 @@ def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
 
 
 def precision_unlike_vllm(values: Values) -> Iterator[SettingProblem]:
-    """Check for weights not in bfloat16, vLLM's only dtype: the first transfer of weights refuses them."""
-    is_known = values.text("ds.param_dtype") or (values.model is not None and values.precision != "bf16")
+    """Check for weights not in bfloat16, vLLM's only dtype: the first weight transfer fails."""
+    is_known = values.find_text("ds.param_dtype") or (values.model is not None and values.precision != "bf16")
     if is_known and values.precision != "bf16" and values.vllm_gpus != 0:
         message = f"{values.precision} alongside vLLM, whose weights are always bfloat16: "
-        message += "the first transfer of weights fails"
+        message += "the first weight transfer fails"
         yield from values.setting_problem(
             "refuses", message, constraints.PRECISION_UNLIKE_VLLM, "ds.param_dtype", sets={"precision": "bf16"}
         )
@@ -289,11 +289,11 @@ def vllm_too_old(values: Values) -> Iterator[SettingProblem]:
         yield from values.setting_problem(
             "refuses", f"vllm {vllm}", constraints.VLLM_TOO_OLD, advice='pip install "vllm>0.8.5"'
         )
-    corrects = values.text("algo.advantage.is_correction_level") in ("token", "seq")
+    corrects = values.find_text("algo.advantage.is_correction_level") in ("token", "seq")
     if corrects and not is_known_at_least(vllm, "0.10.0.post1"):
         yield from values.setting_problem(
             "refuses",
-            f"correction of importance sampling with vllm {vllm}",
+            f"importance-sampling correction with vllm {vllm}",
             constraints.VLLM_TOO_OLD_FOR_CORRECTION,
             CORRECTION_LEVEL,
             advice='pip install "vllm>0.10.0"',
@@ -304,9 +304,9 @@ CORRECTION_LEVEL = "algo.advantage.is_correction_level"
 
 
 def invalid_correction(values: Values) -> Iterator[SettingProblem]:
-    """Check for clipping of other ratios than the token's, a divergence's lower bound, and three bounds (0.11.2)."""
+    """Check for clipped ratios other than the token's, a lower bound for a divergence, and three bounds (0.11.2)."""
     fields = ("level", "mode", "gating")
-    level, mode, gating = (values.text(f"algo.advantage.is_correction_{field}") for field in fields)
+    level, mode, gating = (values.find_text(f"algo.advantage.is_correction_{field}") for field in fields)
     if mode == "clip" and (level == "seq" or gating not in ("ratio", None)):
         yield from values.setting_problem(
             "refuses",
@@ -323,7 +323,7 @@ def invalid_correction(values: Values) -> Iterator[SettingProblem]:
             "algo.advantage.is_correction_threshold",
             advice="LOW HIGH",
         )
-    bounds = (values.text("algo.advantage.is_correction_threshold") or "").strip("[]").replace(",", " ").split()
+    bounds = (values.find_text("algo.advantage.is_correction_threshold") or "").strip("[]").replace(",", " ").split()
     lower_bound = bounds[0] if len(bounds) == 2 else "0"
     if gating in ("binary_kl", "tv") and level in ("token", "seq") and lower_bound.strip("0.") != "":
         yield from values.setting_problem(
@@ -338,7 +338,7 @@ def invalid_correction(values: Values) -> Iterator[SettingProblem]:
 
 def critic_without_reward_model(values: Values) -> Iterator[SettingProblem]:
     """Check for a critic without a name if there is no reward model whose name it could use."""
-    has_reward_model = values.is_written("critic.model_name_or_path") or values.is_written("reward.model_name_or_path")
+    has_reward_model = values.has_any("critic.model_name_or_path") or values.has_any("reward.model_name_or_path")
     if values.has_critic and not has_reward_model and not values.has_remote_reward:
         ranges = constraints.CRITIC_WITHOUT_REWARD_MODEL
         reward_model, reward_url = values.option("reward.model_name_or_path"), values.option("reward.remote_url")
@@ -353,7 +353,7 @@ def critic_without_reward_model(values: Values) -> Iterator[SettingProblem]:
 
 def evaluation_and_filtering_problems(values: Values) -> Iterator[SettingProblem]:
     """Check for evaluation or filtering without a remote reward, and for too many prompts without asynchronous mode."""
-    evaluates = values.is_written("eval.dataset") and bool(values.text("eval.dataset"))
+    evaluates = values.has_any("eval.dataset") and bool(values.find_text("eval.dataset"))
     if evaluates and not values.has_remote_reward:
         ranges: Constraints = constraints.EVALUATION_WITHOUT_REWARD
         advice = f"{values.option('reward.remote_url')} or {values.option('train.agent_func_path')}"
@@ -364,11 +364,11 @@ def evaluation_and_filtering_problems(values: Values) -> Iterator[SettingProblem
         ranges = constraints.FILTERING_WITHOUT_REWARD
         message = f"{values.option(filtering)} without a remote reward or an agent"
         yield from values.setting_problem("refuses", message, ranges, filtering, sets={values.option(filtering): DROP})
-    elif values.is_on(filtering) and (values.number("rollout.n_samples_per_prompt") or 2) <= 1:
+    elif values.is_on(filtering) and (values.find_int("rollout.n_samples_per_prompt") or 2) <= 1:
         ranges = constraints.FILTERING_OF_ONE_ANSWER
         message = f"{values.option(filtering)} with {values.option('rollout.n_samples_per_prompt')} 1"
         yield from values.setting_problem("refuses", message, ranges, filtering, sets={values.option(filtering): DROP})
-    generated, prompts = values.number("rollout.vllm_generate_batch_size"), values.number("rollout.batch_size")
+    generated, prompts = values.find_int("rollout.vllm_generate_batch_size"), values.find_int("rollout.batch_size")
     is_async = values.is_on("train.async_enable")
     if generated and prompts and generated > prompts and not is_async:
         option = values.option("rollout.vllm_generate_batch_size")

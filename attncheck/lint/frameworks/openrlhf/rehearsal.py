@@ -38,7 +38,7 @@ CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of `openrlhf.cli.train_sft`, `train_dpo` or `train_ppo_ray`; or why not."""
+    """Return the scaled-down launch of `openrlhf.cli.train_sft`, `train_dpo` or `train_ppo_ray`; or why none."""
     if job.trainer not in ("sft", "dpo"):
         return cut_policy(launch, job, materials)
     reading = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)

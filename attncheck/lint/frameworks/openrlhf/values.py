@@ -61,16 +61,16 @@ class Values:
         """Return whether the release is `boundary` or newer."""
         return is_at_least(self.version, boundary)
 
-    def is_written(self, name: str) -> bool:
+    def has_any(self, name: str) -> bool:
         """Return whether the launch sets this setting."""
         return name in self.settings
 
-    def locate(self, *names: str) -> SourceLocation:
+    def find_location(self, *names: str) -> SourceLocation:
         """Return the location of the first of the settings that is set, or else of the command."""
         locations = (self.settings[name][1].location for name in names if name in self.settings)
         return next(locations, self.command_location)
 
-    def text(self, name: str) -> str | None:
+    def find_text(self, name: str) -> str | None:
         """Return a setting's value; "" if it has none, None if it is known only at run time."""
         if name in self.settings:
             values, setting = self.settings[name]
@@ -81,18 +81,18 @@ class Values:
         """Return whether a switch is on."""
         return name in self.settings or self._default_text(name) == "True"
 
-    def number(self, name: str) -> int | None:
+    def find_int(self, name: str) -> int | None:
         """Return a setting as an int; None if it has none or is known only at run time."""
-        text = self.text(name) or ""
+        text = self.find_text(name) or ""
         try:
             return int(text)
         except ValueError:
             return None
 
-    def fraction(self, name: str) -> float | None:
+    def find_float(self, name: str) -> float | None:
         """Return a setting as a float; None if it has none or is known only at run time."""
         try:
-            return float(self.text(name) or "")
+            return float(self.find_text(name) or "")
         except ValueError:
             return None
 
@@ -123,12 +123,12 @@ class Values:
     @property
     def ring_size(self) -> int:
         """The number of processes that share a row; 1 if known only at run time."""
-        return self.number("ds.ring_attn_size") or 1
+        return self.find_int("ds.ring_attn_size") or 1
 
     @property
     def tensor_parallel(self) -> int:
         """The number of processes that share each weight; 1 if known only at run time."""
-        return self.number("ds.tensor_parallel_size") or 1
+        return self.find_int("ds.tensor_parallel_size") or 1
 
     @property
     def has_dynamic_batches(self) -> bool:
@@ -144,13 +144,13 @@ class Values:
     @property
     def attn_implementation(self) -> str:
         """The implementation that computes attention, after packing's replacement; "" if known only at run time."""
-        requested = self.text("ds.attn_implementation") or ""
+        requested = self.find_text("ds.attn_implementation") or ""
         return LLAMA3_HOOK if self.packed and requested and "flash_attention" not in requested else requested
 
     @property
     def precision(self) -> str:
         """The precision: "bf16", "fp16" or "fp32"; the checkpoint's in old releases without --bf16."""
-        requested = self.text("ds.param_dtype")
+        requested = self.find_text("ds.param_dtype")
         if requested:
             return requested
         checkpoint_dtype = value_or(self.model.dtype, "") if self.model is not None else ""
@@ -159,7 +159,7 @@ class Values:
     @property
     def has_critic(self) -> bool:
         """Whether PPO trains a critic: only if advantages are estimated by "gae"."""
-        return self.text("algo.advantage.estimator") in ("gae", None) if self._has_estimator() else True
+        return self.find_text("algo.advantage.estimator") in ("gae", None) if self._has_estimator() else True
 
     def _has_estimator(self) -> bool:
         return "advantage_estimator" in self._parser_options() or "algo.advantage.estimator" in self._parser_options()
@@ -167,25 +167,25 @@ class Values:
     @property
     def has_remote_reward(self) -> bool:
         """Whether rewards come from outside: a URL, a function, an agent."""
-        return any(self.is_written(name) for name in ("reward.remote_url", "train.agent_func_path"))
+        return any(self.has_any(name) for name in ("reward.remote_url", "train.agent_func_path"))
 
     @property
     def vllm_gpus(self) -> int | None:
         """The number of GPUs for vLLM; None if known only at run time."""
-        if not self.text("vllm.num_engines") and self.text("vllm.num_engines") is not None:
+        if not self.find_text("vllm.num_engines") and self.find_text("vllm.num_engines") is not None:
             return 0
-        engines, gpus_per_engine = self.number("vllm.num_engines"), self.number("vllm.tensor_parallel_size")
+        engines, gpus_per_engine = self.find_int("vllm.num_engines"), self.find_int("vllm.tensor_parallel_size")
         return None if engines is None or gpus_per_engine is None else engines * gpus_per_engine
 
     @property
     def has_reference(self) -> bool:
         """Whether there is a reference model; since 0.6.0 only with a KL penalty."""
-        coefficient = self.fraction("algo.kl.init_coef")
+        coefficient = self.find_float("algo.kl.init_coef")
         return coefficient is None or coefficient > 0 or not self.is_at_least("0.6.0")
 
     def count_role_gpus(self, role: str) -> int | None:
         """Return the number of GPUs of a role; None if known only at run time."""
-        nodes, gpus_per_node = self.number(f"{role}.num_nodes"), self.number(f"{role}.num_gpus_per_node")
+        nodes, gpus_per_node = self.find_int(f"{role}.num_nodes"), self.find_int(f"{role}.num_gpus_per_node")
         return None if nodes is None or gpus_per_node is None else nodes * gpus_per_node
 
     def list_roles(self) -> list[str]:
@@ -199,7 +199,9 @@ class Values:
         """Yield a problem if one of `constraints` applies, located at the first of `located_at` that is set."""
         constraint = find_constraint(constraints, self.version)
         if constraint is not None:
-            yield SettingProblem(consequence, message, (constraint.evidence,), self.locate(*located_at), **fields)
+            yield SettingProblem(
+                consequence, message, (constraint.evidence,), self.find_location(*located_at), **fields
+            )
 
     def installed_version(self, name: str) -> str:
         """Return the installed version of a distribution; "" if it is not known."""

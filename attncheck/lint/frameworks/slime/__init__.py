@@ -26,7 +26,7 @@ from attncheck.lint.fields import (
     changes_to_edits,
 )
 from attncheck.lint.frameworks import Framework
-from attncheck.lint.frameworks.megatron.options import MegatronOptions, parse_launch_options
+from attncheck.lint.frameworks.megatron.options import MegatronReading, parse_launch_options
 from attncheck.lint.frameworks.slime.plan import format_plan
 from attncheck.lint.frameworks.slime.problems import find_problems
 
@@ -93,27 +93,27 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         problems=tuple(find_problems(options, version, world_size)),
         world_size=world_size,
         gpus=world_size if options.is_on("colocate") else Absent("the launch does not state how many nodes Ray has"),
-        nodes=options.get_int("actor-num-nodes") or 1,
-        tensor_parallel=options.get_int("tensor-model-parallel-size") or 1,
-        scheme="megatron" if (options.get_int("context-parallel-size") or 1) > 1 and not is_fsdp else "",
+        nodes=options.get_int("actor-num-nodes", 1),
+        tensor_parallel=options.get_int("tensor-model-parallel-size", 1),
+        scheme="megatron" if (options.get_int("context-parallel-size", 1)) > 1 and not is_fsdp else "",
         reinforcement=trainer != "sft",
-        locations={key: options.locate(*names) for key, names in KEY_NAMES.items() if options.is_written(*names)},
+        locations={key: options.find_location(*names) for key, names in KEY_NAMES.items() if options.has_any(*names)},
         remarks=_format_remarks(options),
     )
 
 
-def _count_gpus(options: MegatronOptions) -> Fact[int]:
+def _count_gpus(options: MegatronReading) -> Fact[int]:
     """Return how many GPUs train."""
     count = 1
     for name, default in DEFAULT_GPUS.items():
-        size = options.get_int(name) or (0 if options.is_written(name) else default)
+        size = options.get_int(name) or (0 if options.has_any(name) else default)
         if not size:
             return Absent(f"--{name} is known only at run time")
         count *= size
     return Known(count)
 
 
-def _build_plan(options: MegatronOptions, is_fsdp: bool) -> Plan:
+def _build_plan(options: MegatronReading, is_fsdp: bool) -> Plan:
     own = "megatron_local" if options.is_local else "transformer_engine"
     is_padded = options.get_text("qkv-format") == "bshd"
     tokens = options.get_int("max-tokens-per-gpu") if options.is_on("use-dynamic-batch-size") else None
@@ -122,23 +122,23 @@ def _build_plan(options: MegatronOptions, is_fsdp: bool) -> Plan:
         packing="position_ids" if is_fsdp else "padding" if is_padded else "cu_seqlens",
         positions="running" if is_padded else "reset",
         precision="fp16" if options.is_on("fp16") else "bf16",
-        batch=1 if tokens else options.get_int("micro-batch-size") or 1,
+        batch=1 if tokens else options.get_int("micro-batch-size", 1),
         max_length=tokens or options.get_int("rollout-max-response-len") or 1024,
-        gradient_checkpointing=options.is_written(*KEY_NAMES["gradient_checkpointing"]),
+        gradient_checkpointing=options.has_any(*KEY_NAMES["gradient_checkpointing"]),
         deterministic=options.is_on("deterministic-mode"),
-        ring_size=1 if is_fsdp else options.get_int("context-parallel-size") or 1,
+        ring_size=1 if is_fsdp else options.get_int("context-parallel-size", 1),
         environ=tuple(sorted(options.launch.environ.items())),
     )
 
 
-def _format_remarks(options: MegatronOptions) -> tuple[str, ...]:
+def _format_remarks(options: MegatronReading) -> tuple[str, ...]:
     decisive = {name for names in KEY_NAMES.values() for name in names}
     remarks = [
         f"--{name} {setting.value}".strip() + ": its value is known only at run time"
-        for name, setting in options.by_name.items()
+        for name, setting in options.by_field.items()
         if name in decisive and not setting.known
     ]
-    if options.is_written("custom-config-path"):
+    if options.has_any("custom-config-path"):
         remarks.append("--custom-config-path: its file replaces options, and was not read")
     return tuple(remarks)
 
@@ -150,7 +150,7 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
         name = key.removeprefix("--") if key.startswith("--") else WRITTEN_KEYS.get(key, "")
         if not name:
             return ()
-        changes.set_field(options.by_name, name, value)
+        changes.set_field(options.by_field, name, value)
     return changes_to_edits(launch, changes, lambda name, value: f"--{name} {shlex.quote(value)}".removesuffix(" ''"))
 
 

@@ -6,7 +6,7 @@ Read in the tags v0.1.0 to v0.3.1; lines of slime/utils/arguments.py are those o
 from collections.abc import Callable, Iterator
 
 from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, is_at_least
-from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
+from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronReading
 from attncheck.lint.frameworks.megatron.problems import find_size_problems
 
 ARGUMENTS = "slime 0.3.1 slime/utils/arguments.py"
@@ -16,7 +16,7 @@ GATHERED_SINCE = "0.3.0"  # --allgather-cp is refused for models without DeepSee
 PADDED = ("0.2.2", "0.3.1")  # --qkv-format, and the first release without it
 
 
-def find_problems(options: MegatronOptions, version: str, world_size: Fact[int]) -> Iterator[SettingProblem]:
+def find_problems(options: MegatronReading, version: str, world_size: Fact[int]) -> Iterator[SettingProblem]:
     """Yield what the release refuses or ignores, judged by what the launch sets."""
     yield from find_size_problems(options, world_size)
     for check in CHECKS:
@@ -31,7 +31,7 @@ def find_problems(options: MegatronOptions, version: str, world_size: Fact[int])
             "--use-rollout-logprobs with --use-tis: AssertionError",
             "1796",
             "use-tis",
-            advice="leave one of the two out",
+            advice="remove one of the two",
         )
     if is_at_least(version, GATHERED_SINCE):
         yield from _check_gathered(options)
@@ -40,12 +40,12 @@ def find_problems(options: MegatronOptions, version: str, world_size: Fact[int])
 
 
 def _problem(
-    options: MegatronOptions, consequence: Consequence, message: str, line: str, *names: str, advice: str = ""
+    options: MegatronReading, consequence: Consequence, message: str, line: str, *names: str, advice: str = ""
 ) -> SettingProblem:
-    return SettingProblem(consequence, message, (f"{ARGUMENTS}:{line}",), options.locate(*names), advice=advice)
+    return SettingProblem(consequence, message, (f"{ARGUMENTS}:{line}",), options.find_location(*names), advice=advice)
 
 
-def _get_number(options: MegatronOptions, name: str) -> float:
+def _get_number(options: MegatronReading, name: str) -> float:
     """Return the number of an option; 0 if it is not set, not a number, or known only at run time."""
     try:
         return float(options.get_text(name) or 0)
@@ -53,10 +53,10 @@ def _get_number(options: MegatronOptions, name: str) -> float:
         return 0.0
 
 
-def _check_dynamic_batch(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _check_dynamic_batch(options: MegatronReading) -> Iterator[SettingProblem]:
     if not options.is_on("use-dynamic-batch-size"):
         return
-    if not options.is_written("max-tokens-per-gpu"):
+    if not options.has_any("max-tokens-per-gpu"):
         yield _problem(
             options,
             "refuses",
@@ -64,7 +64,7 @@ def _check_dynamic_batch(options: MegatronOptions) -> Iterator[SettingProblem]:
             "1809",
             advice="--max-tokens-per-gpu 9216",
         )
-    elif options.is_written("micro-batch-size"):
+    elif options.has_any("micro-batch-size"):
         yield _problem(
             options,
             "ignores",
@@ -75,7 +75,7 @@ def _check_dynamic_batch(options: MegatronOptions) -> Iterator[SettingProblem]:
         )
 
 
-def _check_penalties(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _check_penalties(options: MegatronReading) -> Iterator[SettingProblem]:
     if _get_number(options, "kl-coef") and _get_number(options, "kl-loss-coef"):
         yield _problem(
             options,
@@ -87,7 +87,7 @@ def _check_penalties(options: MegatronOptions) -> Iterator[SettingProblem]:
         )
 
 
-def _check_normalisation(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _check_normalisation(options: MegatronReading) -> Iterator[SettingProblem]:
     estimator = options.get_text("advantage-estimator")
     if estimator.startswith("reinforce_plus_plus") and not options.is_on("normalize-advantages"):
         yield _problem(
@@ -99,10 +99,10 @@ def _check_normalisation(options: MegatronOptions) -> Iterator[SettingProblem]:
         )
 
 
-def _check_steps(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _check_steps(options: MegatronReading) -> Iterator[SettingProblem]:
     steps, written = options.get_int("num-steps-per-rollout"), options.get_int("global-batch-size")
     prompts, samples = options.get_int("rollout-batch-size"), options.get_int("n-samples-per-prompt")
-    if not prompts or (samples is None and options.is_written("n-samples-per-prompt")):
+    if not prompts or (not samples and options.has_any("n-samples-per-prompt")):
         return
     samples = samples or 1
     if steps and written and prompts * samples // steps != written:
@@ -117,9 +117,9 @@ def _check_steps(options: MegatronOptions) -> Iterator[SettingProblem]:
         )
 
 
-def _check_length_of_training(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _check_length_of_training(options: MegatronReading) -> Iterator[SettingProblem]:
     names = ("num-rollout", "num-epoch", "debug-rollout-only", "load-debug-rollout-data", "custom-config-path")
-    if not options.is_written(*names):
+    if not options.has_any(*names):
         yield _problem(
             options,
             "refuses",
@@ -129,8 +129,8 @@ def _check_length_of_training(options: MegatronOptions) -> Iterator[SettingProbl
         )
 
 
-def _check_intervals(options: MegatronOptions) -> Iterator[SettingProblem]:
-    if options.is_written("eval-interval") and not options.is_written("eval-prompt-data", "eval-config"):
+def _check_intervals(options: MegatronReading) -> Iterator[SettingProblem]:
+    if options.has_any("eval-interval") and not options.has_any("eval-prompt-data", "eval-config"):
         yield _problem(
             options,
             "refuses",
@@ -139,7 +139,7 @@ def _check_intervals(options: MegatronOptions) -> Iterator[SettingProblem]:
             "eval-interval",
             advice="--eval-prompt-data NAME FILE",
         )
-    if options.is_written("save-interval") and not options.is_written("save"):
+    if options.has_any("save-interval") and not options.has_any("save"):
         yield _problem(
             options,
             "refuses",
@@ -150,23 +150,25 @@ def _check_intervals(options: MegatronOptions) -> Iterator[SettingProblem]:
         )
 
 
-def _check_gathered(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _check_gathered(options: MegatronReading) -> Iterator[SettingProblem]:
     """Check --allgather-cp: it needs a model with sparse attention, which only its configuration shows."""
-    ranks = options.get_int("context-parallel-size") or 1
+    ranks = options.get_int("context-parallel-size", 1)
     if options.is_on("allgather-cp") and ranks > 1 and not _may_be_sparse(options):
         message = (
             f"--allgather-cp with --context-parallel-size {ranks}: only models with sparse attention (DSA) support it"
         )
         source = "slime 0.3.1 slime/backends/megatron_utils/arguments.py:36: would silently scramble token order"
-        yield SettingProblem("refuses", message, (source,), options.locate("allgather-cp"), advice="leave it out")
+        yield SettingProblem(
+            "refuses", message, (source,), options.find_location("allgather-cp"), advice="leave it out"
+        )
 
 
-def _may_be_sparse(options: MegatronOptions) -> bool:
+def _may_be_sparse(options: MegatronReading) -> bool:
     name = options.get_text("hf-checkpoint").lower()
     return not name or "$" in name or "deepseek" in name or "glm" in name
 
 
-def _check_padded(options: MegatronOptions) -> Iterator[SettingProblem]:
+def _check_padded(options: MegatronReading) -> Iterator[SettingProblem]:
     if options.get_text("qkv-format") == "bshd" and options.is_on("use-dynamic-batch-size"):
         message = "--qkv-format bshd with --use-dynamic-batch-size: AssertionError"
         source = "slime 0.2.2 slime/utils/arguments.py:1709: Please specify --micro-batch-size instead"
@@ -174,23 +176,23 @@ def _check_padded(options: MegatronOptions) -> Iterator[SettingProblem]:
             "refuses",
             message,
             (source,),
-            options.locate("qkv-format"),
-            advice="leave --use-dynamic-batch-size out, or take --qkv-format thd",
+            options.find_location("qkv-format"),
+            advice="remove --use-dynamic-batch-size, or use --qkv-format thd",
         )
 
 
-def _check_batch_over_ranks(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
+def _check_batch_over_ranks(options: MegatronReading, world_size: Fact[int]) -> Iterator[SettingProblem]:
     """Check the batch across ranks: Megatron counts the micro batches of a rank."""
     rows = options.get_int("global-batch-size")
-    is_known = all(options.get_int(name) or not options.is_written(name) for name in MODEL_PARALLEL_OPTIONS)
+    is_known = all(options.get_int(name) or not options.has_any(name) for name in MODEL_PARALLEL_OPTIONS)
     ranks = world_size.value // options.model_parallel_size if isinstance(world_size, Known) and is_known else 0
     if rows and ranks and rows % ranks:
-        message = f"--global-batch-size {rows} does not divide over {ranks} data-parallel ranks"
+        message = f"--global-batch-size {rows} is not divisible by {ranks} data-parallel ranks"
         source = "megatron-core 0.15.0 core/num_microbatches_calculator.py: global batch size is not divisible by"
-        yield SettingProblem("refuses", message, (source,), options.locate("global-batch-size"))
+        yield SettingProblem("refuses", message, (source,), options.find_location("global-batch-size"))
 
 
-CHECKS: tuple[Callable[[MegatronOptions], Iterator[SettingProblem]], ...] = (
+CHECKS: tuple[Callable[[MegatronReading], Iterator[SettingProblem]], ...] = (
     _check_dynamic_batch,
     _check_penalties,
     _check_normalisation,

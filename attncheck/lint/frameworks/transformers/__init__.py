@@ -39,6 +39,7 @@ from attncheck.lint.files.python import TRAINING_ARGUMENTS, read_settings_class
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
 from attncheck.lint.frameworks.transformers.rehearsal import cut
+from attncheck.lint.programs.trainers import OWN_LOSS
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 TELLTALE_FIELDS = frozenset(  # one of these with per_device_train_batch_size identifies transformers' Trainer
@@ -64,14 +65,18 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return "trainer" if a launch sets TrainingArguments, "loop" if the program has its own loop, otherwise ""."""
+    """Return "trainer" if a launch sets TrainingArguments, "loop" if the program has its own loop, otherwise "".
+
+    A Trainer whose `compute_loss` the program replaces is "trainer with its own loss".
+    """
     settings_class = read_settings_class(launch.file)
     if settings_class:
         return "trainer" if settings_class in TRAINING_ARGUMENTS else ""
     program = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
     if launch.trainers is not None:
         names = [name.rpartition(".")[2] for name in launch.trainers if name.startswith("transformers.")]
-        return "trainer" if any(name.endswith("Trainer") for name in names) else "loop" if names else ""
+        trainer = "trainer with its own loss" if OWN_LOSS in launch.trainers else "trainer"
+        return trainer if any(name.endswith("Trainer") for name in names) else "loop" if names else ""
     if "no_trainer" in program:  # a plain loop with accelerate, whose options have the same names
         return ""
     option_names = {
@@ -108,13 +113,13 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=detect_trainer(launch),
         plan=_build_plan(settings, launch, version, snapshot, parallelism),
-        model=settings.get_text("model_name_or_path") or "",
+        model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings if setting.name),
         unknown_settings=tuple(find_unknown_settings(settings, {"transformers": version}, strict=False)),
         problems=(
             *find_refused_settings(settings, version),
-            *(shared.check_data_parallel(launch, snapshot, version) if detect_trainer(launch) == "trainer" else ()),
+            *(shared.check_data_parallel(launch, snapshot, version) if detect_trainer(launch) != "loop" else ()),
         ),
         world_size=world_size,
         gpus=world_size,
@@ -133,7 +138,7 @@ def _build_plan(
     lengths = (settings.get_int(name, 0) for name in KEY_FIELDS["max_length"])
     dtype = shared.read_dtype(launch, settings.get_text("dtype") or settings.get_text("torch_dtype"))
     return Plan(
-        attn_implementation=settings.get_text("attn_implementation") or "",
+        attn_implementation=settings.get_text("attn_implementation"),
         packing="padding",
         precision=shared.resolve_precision(snapshot, version, dtype, settings.is_on("bf16"), settings.is_on("fp16")),
         batch=max(settings.get_int("per_device_train_batch_size", 8), 1),

@@ -62,7 +62,7 @@ def detect_trainer(launch: Launch) -> str:
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
     settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, list_releases("transformers")[-1])
-    return settings.get_text("model_name_or_path") or ""
+    return settings.get_text("model_name_or_path")
 
 
 def _parse_settings(launch: Launch, trainer: str, version: str, transformers: str) -> ParsedSettings:
@@ -113,7 +113,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=reading.trainer,
         plan=_build_plan(reading),
-        model=settings.get_text("model_name_or_path") or "",
+        model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=tuple(find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))),
@@ -162,7 +162,7 @@ def merge_environ(launch: Launch) -> dict[str, str]:
 
 def _resolve_implementation(settings: ParsedSettings) -> str:
     """Return the implementation in the settings; model_init_kwargs overrides the option (scripts/sft.py)."""
-    option = settings.get_text("attn_implementation") or ""
+    option = settings.get_text("attn_implementation")
     nested = settings.by_field.get("model_init_kwargs.attn_implementation")
     try:
         kwargs = json.loads(settings.get_text("model_init_kwargs") or "{}")
@@ -185,9 +185,7 @@ def _resolve_precision(reading: LaunchReading) -> Precision:
     settings = reading.settings
     dtype = shared.read_dtype(reading.launch, settings.get_text("dtype") or settings.get_text("torch_dtype"))
     is_on_by_default = "bf16" in settings.options.current and settings.options.current["bf16"].kind == "bool?"
-    bf16 = (
-        not settings.is_on("fp16") if is_on_by_default and settings.get_text("bf16") is None else settings.is_on("bf16")
-    )
+    bf16 = not settings.is_on("fp16") if is_on_by_default and not settings.get_text("bf16") else settings.is_on("bf16")
     return shared.resolve_precision(reading.snapshot, reading.transformers, dtype, bf16, settings.is_on("fp16"))
 
 

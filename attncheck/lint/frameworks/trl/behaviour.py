@@ -94,7 +94,7 @@ class LaunchReading:
     @property
     def implementation(self) -> str:
         """The implementation in the settings; "" for the model's default."""
-        return self.settings.get_text("attn_implementation") or ""
+        return self.settings.get_text("attn_implementation")
 
     @property
     def isolates_documents(self) -> bool:
@@ -155,7 +155,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
             (joined.evidence,),
             reading.find_location("packing"),
             {"packing": "off"},
-            "do not pack, or take trl 0.20 or newer, which packs whole documents",
+            "do not pack, or use trl 0.20 or newer, which packs whole documents",
         )
 
 
@@ -174,7 +174,7 @@ def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check for packing without flash attention: up to 0.22, the collator gives positions only with it."""
+    """Check for packing without flash attention: up to 0.22, the collator passes positions only with it."""
     constraint = reading.find_constraint(constraints.MISSING_POSITIONS)
     if constraint is None and not is_at_least(reading.transformers, PACKED_WITHOUT_FLASH):
         constraint = reading.find_constraint(constraints.UNREAD_POSITIONS)
@@ -202,7 +202,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
     if reading.parallelism.scheme == "torch":
         return
     rows = max(reading.settings.get_int("per_device_train_batch_size", 8), 1)
-    is_unlimited = reading.settings.has_any("max_length") and reading.settings.get_text("max_length") is None
+    is_unlimited = reading.settings.has_any("max_length") and not reading.settings.get_text("max_length")
     length = reading.settings.get_int("max_length", 1024) * rows
     size = f"all {rows} documents of a batch, squared" if is_unlimited else f"{length} × {length}"
     silent, warned = (
@@ -224,7 +224,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check for padding_free without packing: rows are not cut to max_length, and since 1.0 it is refused with one."""
+    """Check for padding_free without packing: rows are not truncated to max_length, and since 1.0 both are refused."""
     max_length = reading.settings.get_text("max_length")
     constraint = reading.find_constraint(constraints.PADDING_FREE_MAX_LENGTH)
     if (
@@ -251,7 +251,7 @@ def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProble
         constraint
         and reading.packed
         and reading.settings.has_any("max_length")
-        and reading.settings.get_text("max_length") is None
+        and not reading.settings.get_text("max_length")
     ):
         yield SettingProblem(
             "refuses",
@@ -376,7 +376,7 @@ def ulysses_without_positions(reading: LaunchReading) -> Iterator[SettingProblem
 
 
 def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check for a class that requires token types in training: the text collator does not give them."""
+    """Check for a class that requires token types in training: the text collator does not pass them."""
     model = reading.snapshot.model.value if isinstance(reading.snapshot.model, Known) else None
     script = reading.launch.words[0].text.rsplit("/", 1)[-1] if reading.launch.words else ""
     if model is None or reading.trainer != "sft" or "vlm" in script or model.model_type not in TOKEN_TYPES_REQUIRED:
@@ -394,7 +394,7 @@ def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def cut_image_tokens(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Check for rows cut at max_length, 1024 by default: image tokens after it are lost."""
+    """Check for rows truncated at max_length, 1024 by default: image tokens after it are lost."""
     constraint = reading.find_constraint(constraints.CUT_IMAGE_TOKENS)
     script = reading.launch.words[0].text.rsplit("/", 1)[-1] if reading.launch.words else ""
     if not constraint or reading.trainer != "sft" or "vlm" not in script or reading.settings.has_any("max_length"):
@@ -404,11 +404,12 @@ def cut_image_tokens(reading: LaunchReading) -> Iterator[SettingProblem]:
         limit = value_or(reading.snapshot.model.value.max_position_embeddings, limit)
     yield SettingProblem(
         "refuses",
-        "max_length is 1024 by default: a row whose images take more tokens is cut in the middle of one, and raises",
+        "max_length is 1024 by default: a row whose images take more tokens is truncated in the middle of an image, "
+        "which raises an error",
         (constraint.evidence,),
         reading.launch.words[0].location,
         {"max_length": str(limit)},
-        "raise max_length over the longest row; in Python, max_length=None cuts nothing",
+        "raise max_length over the longest row; in Python, max_length=None disables truncation",
         mild=True,
     )
 

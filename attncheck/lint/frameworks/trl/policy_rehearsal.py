@@ -39,15 +39,15 @@ LEFT_OUT = (
     *("reward_model_name_or_path", "num_completions_to_print", "vllm_mode", "vllm_server_host"),
 )
 TERMS = {  # terms that are switched off, and their descriptions
-    "top_entropy_quantile": "its mask of tokens of low entropy",
+    "top_entropy_quantile": "its mask of low-entropy tokens",
     "entropy_coef": "its entropy bonus",
     "use_adaptive_entropy": "its adaptive entropy bonus",
-    "off_policy_mask_threshold": "its mask of what is off the policy",
+    "off_policy_mask_threshold": "its mask of off-policy sequences",
 }
 
 
 def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str, str]:
-    """Return the settings of a GRPO launch for the amount of generation, and those that are removed."""
+    """Return the settings of a GRPO launch that limit generation, and the settings that are removed."""
     names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs",)))  # a script may read its own
     written = [name for name in names if get_setting(job, name) is not None]
     iterations = {"num_iterations": "1"} if get_setting(job, "num_iterations") is not None else {}
@@ -96,7 +96,7 @@ def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | s
 
 
 def _name_default(version: str) -> str:
-    """Return a release's default loss: a mean of rows; later, of a batch's tokens; later, of the step's tokens."""
+    """Return a release's default loss: first the mean over rows, later over a batch's tokens, then over a step's."""
     if is_at_least(version, "0.22"):
         return "dapo"
     return "bnpo" if is_at_least(version, "0.16") else "grpo"

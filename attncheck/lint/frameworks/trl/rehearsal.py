@@ -61,7 +61,7 @@ CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "los
 SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")  # programs in trl/scripts
 CPO_DEFAULTS = {"simpo_gamma": "0.5", "cpo_alpha": "1.0"}
 DPO_CORRECTIONS = ({"padding_free": "false"},)
-# Trainers whose loss is not known here -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
+# Trainers whose loss is unknown -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
 # experimental/.
 OTHER_FORMS: Mapping[str, DataForm] = {
     **dict.fromkeys(("orpo", "cpo", "bco", "reward"), "preference"),
@@ -76,12 +76,12 @@ OTHER_MODELS = (
     "reward_model_name_or_path",
     "ref_model_name_or_path",
 )
-PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for pictures since
+PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for images since
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of TRL's command, such a script or its file; or why it is not rehearsed."""
+    """Return the scaled-down launch of TRL's command, a script on its trainers or its file; or why there is none."""
     if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
         return f"TRL's {job.trainer} is not rehearsed yet"
     job = resolve_options(launch, job)
@@ -143,10 +143,10 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
             *([f"{program} was not found: {own_program} replaces it"] if own_program else []),
-            *([f"the loss of TRL's {job.trainer} is not known here"] if not objective.is_documented else []),
+            *([f"the loss of TRL's {job.trainer} is unknown"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),
-            *([f"left out, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
+            *([f"removed, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
         ),
         corrections={"sft": CORRECTIONS, "dpo": DPO_CORRECTIONS}.get(job.trainer, ()),
         rank_corrections=TRAINER_RANK_CORRECTIONS if job.trainer == "sft" else (),
@@ -155,7 +155,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
-    """Return whether rows may have pictures: TRL's own program or a script that names their column collates them.
+    """Return whether rows may have images: TRL's own program or a script that names their column collates them.
 
     1.16.0 trainer/sft_trainer.py refuses them with these settings.
     """
@@ -247,7 +247,7 @@ def is_weighted(weight: str | None) -> bool:
 
 
 def _read_other(job: Job) -> tuple[DataForm, Objective]:
-    """Return the data's form and objective of a trainer whose loss is not known here."""
+    """Return the data's form and objective of a trainer whose loss is unknown."""
     return OTHER_FORMS[job.trainer], UNDOCUMENTED
 
 

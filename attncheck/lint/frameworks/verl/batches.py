@@ -44,7 +44,7 @@ def _refused_setting(
         "refuses",
         message,
         (constraint.evidence,),
-        config.values.locate(*keys),
+        config.values.find_location(*keys),
         dict(sets) if isinstance(sets, Mapping) else {},
         str(fields.get("advice", "")),
         mild=bool(fields.get("mild", False)),
@@ -81,9 +81,9 @@ def _ambiguous_micro_batches(config: LaunchConfig) -> Iterator[SettingProblem]:
 
 def _mini_batch_over_train_batch(config: LaunchConfig) -> Iterator[SettingProblem]:
     """Check for a mini batch larger than the batch."""
-    train_batch = config.values.number_or_none("data.train_batch_size")
+    train_batch = config.values.find_int("data.train_batch_size")
     for owner in (ACTOR, *(["critic"] if config.has_critic else [])):
-        mini_batch = config.values.number_or_none(f"{owner}.ppo_mini_batch_size")
+        mini_batch = config.values.find_int(f"{owner}.ppo_mini_batch_size")
         if train_batch is None or mini_batch is None or train_batch >= mini_batch:
             continue
         if _has_dynamic_batches(config, owner):
@@ -101,17 +101,17 @@ def _mini_batch_over_train_batch(config: LaunchConfig) -> Iterator[SettingProble
 def _indivisible_rollout_batch(config: LaunchConfig, world_size: int) -> Iterator[SettingProblem]:
     """Check that prompts times answers divide evenly among the GPUs."""
     values = config.values
-    rows = values.number("data.train_batch_size") * values.number(f"{ROLLOUT}.n", default=1)
+    rows = values.get_int("data.train_batch_size") * values.get_int(f"{ROLLOUT}.n", fallback=1)
     divisor = world_size
     if config.strategy == "megatron" and config.find_constraint(constraints.MEGATRON_SIZES):
         product = _megatron_product(config)
         if world_size % product:
             return
-        divisor = world_size // product * max(values.number(*config.batch_keys(), default=1), 1)
+        divisor = world_size // product * max(values.get_int(*config.batch_keys(), fallback=1), 1)
     if rows < 1 or rows % divisor == 0 or (_has_dynamic_batches(config) and config.is_at_least("0.6.0")):
         return
     yield from _refused_setting(
-        f"data.train_batch_size × {ROLLOUT}.n = {rows} does not divide by {divisor}",
+        f"data.train_batch_size × {ROLLOUT}.n = {rows} is not divisible by {divisor}",
         constraints.ROLLOUT_BATCH,
         config,
         "data.train_batch_size",
@@ -132,8 +132,8 @@ def _indivisible_mini_batch(
 ) -> Iterator[SettingProblem]:
     """Check that the mini batch of one trained model (`owner`) divides evenly among ranks and micro batches."""
     values, is_new = config.values, not config.has_legacy_workers
-    mini_batch, answers = values.number_or_none(f"{owner}.ppo_mini_batch_size"), values.number_or_none(f"{ROLLOUT}.n")
-    micro_batch = values.number(f"{owner}.ppo_micro_batch_size_per_gpu")
+    mini_batch, answers = values.find_int(f"{owner}.ppo_mini_batch_size"), values.find_int(f"{ROLLOUT}.n")
+    micro_batch = values.get_int(f"{owner}.ppo_micro_batch_size_per_gpu")
     if not config.is_fsdp or mini_batch is None or answers is None or world_size % ring_size:
         return
     ranks = world_size // ring_size
@@ -151,7 +151,7 @@ def _indivisible_mini_batch(
     elif micro_batch > 0 and rows % micro_batch and not (is_new and _has_dynamic_batches(config, owner)):
         best = largest_divisor(rows, micro_batch)
         yield from _refused_setting(
-            f"{batch}: {rows} rows on each do not divide into micro batches of {micro_batch}",
+            f"{batch}: {rows} rows on each do not divide evenly into micro batches of {micro_batch}",
             constraints.ENGINE_MICRO_BATCHES if is_new else constraints.MICRO_BATCHES,
             config,
             *(keys[1], keys[0]),
@@ -168,13 +168,13 @@ def _token_budgets_too_small(config: LaunchConfig, job: Job) -> Iterator[Setting
     budgets += [
         (owner, f"{owner}.log_prob_max_token_len_per_gpu", ring_size, f"{owner}.log_prob_use_dynamic_bsz")
         for owner in (REF, ROLLOUT)
-        if config.values.is_written(f"{owner}.log_prob_max_token_len_per_gpu")
+        if config.values.has_any(f"{owner}.log_prob_max_token_len_per_gpu")
     ]
     if config.has_critic:
         critic_size = _critic_ring_size(config)
         budgets.append(("critic", "critic.ppo_max_token_len_per_gpu", critic_size, "critic.use_dynamic_bsz"))
     for _, key, ranks, switch in budgets:
-        budget = config.values.number_or_none(key)
+        budget = config.values.find_int(key)
         length = job.plan.max_length
         if budget is None or not config.values.is_on(switch) or budget * ranks >= length:
             continue
@@ -208,7 +208,7 @@ def _indivisible_parallel_sizes(config: LaunchConfig, world_size: int) -> Iterat
     names = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
     rollout_gpus = 1
     for name in names:
-        rollout_gpus *= max(values.number(f"{ROLLOUT}.{name}", default=1), 1)
+        rollout_gpus *= max(values.get_int(f"{ROLLOUT}.{name}", fallback=1), 1)
     if world_size % rollout_gpus and values.get("actor_rollout_ref.hybrid_engine") is not False:
         key = f"{ROLLOUT}.tensor_model_parallel_size"
         divisor = largest_divisor(world_size, rollout_gpus)
@@ -224,7 +224,7 @@ def _indivisible_parallel_sizes(config: LaunchConfig, world_size: int) -> Iterat
 
 
 def _critic_ring_size(config: LaunchConfig) -> int:
-    return max(config.values.number(config.critic_sequence_parallel_key, default=1), 1)
+    return max(config.values.get_int(config.critic_sequence_parallel_key, fallback=1), 1)
 
 
 MEGATRON_SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
@@ -234,15 +234,15 @@ def _megatron_product(config: LaunchConfig) -> int:
     """Return Megatron's tensor × pipeline × context parallel size."""
     product = 1
     for name in MEGATRON_SIZES:
-        product *= max(config.values.number(f"{config.engine_key}.{name}", default=1), 1)
+        product *= max(config.values.get_int(f"{config.engine_key}.{name}", fallback=1), 1)
     return product
 
 
 def _indivisible_sft_batch(config: LaunchConfig, job: Job, world_size: int) -> Iterator[SettingProblem]:
     """Check that the batch of fine-tuning divides evenly among ranks and micro batches."""
     values, ring_size = config.values, job.plan.ring_size
-    train_batch = values.number_or_none("data.train_batch_size")
-    micro_batch = values.number_or_none("data.micro_batch_size_per_gpu")
+    train_batch = values.find_int("data.train_batch_size")
+    micro_batch = values.find_int("data.micro_batch_size_per_gpu")
     if train_batch is None or micro_batch is None or micro_batch < 1 or not config.is_fsdp:
         return
     if world_size < 1 or world_size % ring_size:
@@ -260,7 +260,7 @@ def _indivisible_sft_batch(config: LaunchConfig, job: Job, world_size: int) -> I
     elif rows % micro_batch and (config.is_old_sft or not values.is_on("data.use_dynamic_bsz")):
         best = largest_divisor(rows, micro_batch)
         yield from _refused_setting(
-            f"{batch}: {rows} rows on each do not divide into micro batches of {micro_batch}",
+            f"{batch}: {rows} rows on each do not divide evenly into micro batches of {micro_batch}",
             constraints.OLD_SFT_MICRO_BATCHES if config.is_old_sft else constraints.ENGINE_MICRO_BATCHES,
             config,
             "data.micro_batch_size_per_gpu",

@@ -64,11 +64,11 @@ def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         world_size=world_size,
         gpus=_count_gpus(config, world_size),
         nodes=_count_nodes(config, launch),
-        tensor_parallel=max(config.values.number(*config.find_keys("tensor_parallel"), default=1), 1),
+        tensor_parallel=max(config.values.get_int(*config.find_keys("tensor_parallel"), fallback=1), 1),
         scheme=_sequence_parallel_scheme(config),
         hooked=_hooked_implementations(config),
         reinforcement=config.is_reinforcement,
-        requires=release.required_packages(config.values.text("actor_rollout_ref.rollout.name")),
+        requires=release.required_packages(config.values.get_text("actor_rollout_ref.rollout.name")),
         imports=_required_imports(config),
         locations=_locate_settings(config),
         remarks=(*_collect_remarks(config), *_describe_unread_columns(unknown_settings)),
@@ -106,7 +106,7 @@ def _rename_override(override: Override, new_names: Mapping[tuple[SourceLocation
 def _build_plan(config: LaunchConfig, launch: Launch, snapshot: Snapshot, world_size: Fact[int]) -> Plan:
     values = config.values
     ring_size = config.sequence_parallel_size()
-    micro_batch = max(values.number(*config.batch_keys(), default=1), 1)
+    micro_batch = max(values.get_int(*config.batch_keys(), fallback=1), 1)
     return Plan(
         attn_implementation=_effective_implementation(config),
         packing="position_ids" if _is_packed(config) else "padding",
@@ -140,7 +140,7 @@ def _worker_environ(config: LaunchConfig) -> dict[str, str]:
 
 def _effective_implementation(config: LaunchConfig) -> str:
     """Return the implementation that trains the policy: flash_attention_2, or the requested one if it is read."""
-    requested = config.values.text(config.attn_implementation_key) if config.attn_implementation_key else ""
+    requested = config.values.get_text(config.attn_implementation_key) if config.attn_implementation_key else ""
     if config.strategy == "megatron":
         return "transformer_engine"  # it selects flash-attn, cuDNN or its own kernel, none of them through transformers
     if config.strategy == "torchtitan":
@@ -158,8 +158,8 @@ def _is_packed(config: LaunchConfig) -> bool:
 def _effective_precision(config: LaunchConfig) -> Precision:
     if not config.is_fsdp:
         return "bf16"
-    weight_dtype = DTYPES.get(config.values.text(f"{config.engine_key}.model_dtype"), "fp32")
-    compute_dtype = DTYPES.get(config.values.text(*config.precision_keys()), "bf16")
+    weight_dtype = DTYPES.get(config.values.get_text(f"{config.engine_key}.model_dtype"), "fp32")
+    compute_dtype = DTYPES.get(config.values.get_text(*config.precision_keys()), "bf16")
     if config.is_old_sft:
         compute_dtype = "bf16"
     if compute_dtype == "bf16" and weight_dtype == "fp32":
@@ -169,8 +169,8 @@ def _effective_precision(config: LaunchConfig) -> Precision:
 
 def _max_length(config: LaunchConfig) -> int:
     if not config.is_reinforcement:
-        return config.values.number("data.max_length", default=1024)
-    return config.values.number("data.max_prompt_length") + config.values.number("data.max_response_length")
+        return config.values.get_int("data.max_length", fallback=1024)
+    return config.values.get_int("data.max_prompt_length") + config.values.get_int("data.max_response_length")
 
 
 def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int, ranks: Fact[int]) -> int:
@@ -178,12 +178,12 @@ def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int, 
     values = config.values
     if config.is_old_sft:  # trainer/fsdp_sft_trainer.py 0.4.1:114: each group's part is divided into micro batches
         groups = ranks.value // ring_size if isinstance(ranks, Known) else 0
-        return max(values.number("data.train_batch_size") // (groups * micro_batch), 1) if groups else 1
-    world_size = values.number("trainer.n_gpus_per_node") * values.number("trainer.nnodes", default=1)
+        return max(values.get_int("data.train_batch_size") // (groups * micro_batch), 1) if groups else 1
+    world_size = values.get_int("trainer.n_gpus_per_node") * values.get_int("trainer.nnodes", fallback=1)
     is_dynamic = values.is_on(f"{ACTOR}.use_dynamic_bsz")
     if not config.is_reinforcement or is_dynamic or not world_size or ring_size > world_size:
         return 1
-    rows = values.number(f"{ACTOR}.ppo_mini_batch_size") * values.number("actor_rollout_ref.rollout.n")
+    rows = values.get_int(f"{ACTOR}.ppo_mini_batch_size") * values.get_int("actor_rollout_ref.rollout.n")
     return max(rows // (world_size // ring_size * micro_batch), 1)
 
 
@@ -197,8 +197,8 @@ def _uses_triton_cross_entropy(config: LaunchConfig, launch: Launch, snapshot: S
 
 
 def _count_processes(config: LaunchConfig, launch: Launch) -> Fact[int]:
-    nodes = config.values.number_or_none("trainer.nnodes")
-    gpus_per_node = config.values.number_or_none("trainer.n_gpus_per_node")
+    nodes = config.values.find_int("trainer.nnodes")
+    gpus_per_node = config.values.find_int("trainer.n_gpus_per_node")
     if config.is_reinforcement or config.inputs.module.endswith("_ray"):
         if nodes is None or gpus_per_node is None:
             return Absent("trainer.nnodes or trainer.n_gpus_per_node is not known before the launch runs")
@@ -212,20 +212,20 @@ def _count_gpus(config: LaunchConfig, world_size: Fact[int]) -> Fact[int]:
     if not isinstance(world_size, Known):
         return world_size
     values = config.values
-    if values.text("trainer.device") not in ("", "cuda"):
-        return Absent("trainer.device is no GPU of NVIDIA's")
+    if values.get_text("trainer.device") not in ("", "cuda"):
+        return Absent("trainer.device is not an NVIDIA GPU")
     total = world_size.value
     for switch, nodes, gpus_per_node in RESOURCE_POOLS:
         if values.is_on(switch):
-            total += values.number(nodes) * values.number(gpus_per_node)
+            total += values.get_int(nodes) * values.get_int(gpus_per_node)
     if config.inputs.config_name.startswith(SEPARATE_ROLLOUT_CONFIGS):
-        total += values.number("rollout.nnodes", default=1) * values.number("rollout.n_gpus_per_node")
+        total += values.get_int("rollout.nnodes", fallback=1) * values.get_int("rollout.n_gpus_per_node")
     return Known(total)
 
 
 def _count_nodes(config: LaunchConfig, launch: Launch) -> int:
     if config.is_reinforcement:
-        return max(config.values.number("trainer.nnodes", default=1), 1)
+        return max(config.values.get_int("trainer.nnodes", fallback=1), 1)
     return launch.nodes.value if isinstance(launch.nodes, Known) else 1
 
 
@@ -263,11 +263,11 @@ def _locate_settings(config: LaunchConfig) -> dict[str, SourceLocation]:
     locations: dict[str, SourceLocation] = {}
     for key in KEYS:
         names = config.find_keys(key)
-        if config.values.is_written(*names):
-            locations[key] = config.values.locate(*names)
+        if config.values.has_any(*names):
+            locations[key] = config.values.find_location(*names)
     for name in ("data.max_prompt_length", "data.max_response_length"):
-        if config.values.is_written(name):
-            locations.setdefault("max_length", config.values.locate(name))
+        if config.values.has_any(name):
+            locations.setdefault("max_length", config.values.find_location(name))
     return locations
 
 

@@ -14,7 +14,7 @@ BALANCE, CONVERSATIONS = "data.balance_dp_token", "data.multiturn.enable"
 
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield the problem if the number of ranks or micro-batches changes the loss, or the mask the targets."""
+    """Yield the problem if the loss depends on the number of ranks or micro-batches, or the mask shifts the targets."""
     yield from _find_summed_micro_batches(config, job)
     yield from _find_moved_targets(config)
     size = job.plan.ring_size
@@ -26,7 +26,7 @@ def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProble
             "refuses",
             f"{BALANCE}=True with Ulysses over {size} ranks: the first step raises an error",
             (unbalanced.evidence,),
-            config.values.locate(BALANCE, *config.sequence_parallel_keys()),
+            config.values.find_location(BALANCE, *config.sequence_parallel_keys()),
             {BALANCE: "False"},
         )
     weighted = _find_weighting(config)
@@ -36,14 +36,14 @@ def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProble
             f"Ulysses over {size} ranks: the loss is the mean of the micro-batches' means, "
             f"so it changes with the number of ranks",
             (weighted.evidence, "micro-batches with fewer tokens count as much as full ones"),
-            config.values.locate(*config.sequence_parallel_keys()),
+            config.values.find_location(*config.sequence_parallel_keys()),
             advice=_advise(config),
             mild=True,
         )
 
 
 def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Check whether gradients are those of the sum over a step's micro-batches instead of their mean.
+    """Check whether gradients sum over a step's micro-batches instead of averaging.
 
     Ulysses leaves fewer groups of ranks for a batch, so each group has correspondingly more micro-batches.
     """
@@ -67,8 +67,8 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
     yield SettingProblem(
         "wrong",
         message,
-        (summed.evidence, "the loss that is logged is the mean anyway"),
-        config.values.locate(*keys),
+        (summed.evidence, "the logged loss is still the mean"),
+        config.values.find_location(*keys),
         advice=f"{_advise(config)}; or use one micro-batch per rank and step",
         mild=True,
     )
@@ -76,7 +76,7 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
 
 def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
     """Check whether the mask of the targets is shifted twice, or not at all (verl-project/verl#3287, #3562)."""
-    if not config.is_old_sft or config.values.text("data.custom_cls.path"):
+    if not config.is_old_sft or config.values.get_text("data.custom_cls.path"):
         return
     has_conversations = config.values.is_on(CONVERSATIONS)
     moved = config.find_constraint(constraints.TARGETS_LATE if has_conversations else constraints.TARGETS_EARLY)
@@ -86,7 +86,7 @@ def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
         "conversations (data.multiturn.enable): the loss mask is off by one: the first token of each "
         "answer is not learned, but the token after its end is"
         if has_conversations
-        else "rows of a prompt and a response: the loss mask is off by one: the end of each response is "
+        else "prompt-response rows: the loss mask is off by one: the end of each response is "
         "not learned, but the prompt's last token is"
     )
     advice = "rows of a prompt and a response" if has_conversations else f"{CONVERSATIONS}=True, with data of messages"
@@ -94,7 +94,7 @@ def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
         "wrong",
         f"fsdp_sft_trainer with {what}",
         (moved.evidence,),
-        config.values.locate(CONVERSATIONS, "data.prompt_key", "data.response_key", "data.train_files"),
+        config.values.find_location(CONVERSATIONS, "data.prompt_key", "data.response_key", "data.train_files"),
         advice=f"{advice}; or {_advise(config).partition(',')[0]}",
     )
 
@@ -105,7 +105,7 @@ def _find_weighting(config: LaunchConfig) -> Constraint | None:
         return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES)
     if not config.is_reinforcement:
         return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES_OF_NEW_SFT)
-    mode = config.values.text(f"{ACTOR}.loss_agg_mode") or "token-mean"
+    mode = config.values.get_text(f"{ACTOR}.loss_agg_mode") or "token-mean"
     is_weighted = config.has_legacy_workers and mode == "token-mean"
     return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES_OF_ACTOR) if is_weighted else None
 

@@ -36,7 +36,7 @@ def is_old_sft(launch: Launch, job: Job) -> bool:
 def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `verl.trainer.fsdp_sft_trainer`, or why it is not rehearsed."""
     if not is_at_least(job.version, SINCE):
-        return f"verl {job.version} is not rehearsed; {SINCE} and later are"
+        return f"verl {job.version} is not rehearsed; only {SINCE} and later are"
     attention = cut_attention(job, materials, "flash_attention_2")  # fixed in the trainer's code
     groups = count_groups(job, materials)
     form, columns = _cut_columns(job)

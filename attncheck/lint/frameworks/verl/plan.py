@@ -40,7 +40,9 @@ def plan_settings(plan: Plan, since: VersionCheck) -> list[str]:
 def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     """Return comment lines on settings that the overrides do not express, or express only in part."""
     comments = list(
-        packing_remarks(plan, "position_ids", explanation="verl gives position_ids that begin again, and no mask")
+        packing_remarks(
+            plan, "position_ids", explanation="verl passes position_ids that restart in each document, and no mask"
+        )
     )
     implementation = plan.attn_implementation
     if not since("0.6.1") and implementation != "flash_attention_2":
@@ -54,7 +56,7 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
         comments.append(f"# {ACTOR}.ppo_micro_batch_size_per_gpu: how many samples are packed into one row")
     is_flash = not implementation or "flash" in implementation
     if plan.ring_size > 1 and plan.scheme == "ulysses" and not is_flash and since("0.6.1"):
-        scope = "only the flash implementations have Ulysses"
+        scope = "only the flash implementations support Ulysses"
         comments.append(f"# {scope}: {implementation} attends only to each rank's part")
     if plan.deterministic and not since("0.7.0"):
         comments.append("# torch.use_deterministic_algorithms(True): no setting before verl 0.7.0")

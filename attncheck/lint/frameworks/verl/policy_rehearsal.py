@@ -55,8 +55,8 @@ LEFT_OUT = (
 GPU_SETTINGS = {  # settings that are switched off if there is no GPU, and their descriptions
     f"{MODEL}.use_liger": "liger-kernel",
     f"{MODEL}.use_fused_kernels": "verl's fused kernels",
-    f"{ACTOR}.fsdp_config.param_offload": "FSDP's offload of parameters",
-    f"{ACTOR}.fsdp_config.optimizer_offload": "FSDP's offload of the optimiser",
+    f"{ACTOR}.fsdp_config.param_offload": "FSDP's parameter offload",
+    f"{ACTOR}.fsdp_config.optimizer_offload": "FSDP's optimiser offload",
     f"{ACTOR}.fsdp_config.offload_policy": "FSDP's offload",
 }
 MAIN = "verl.trainer.main_ppo"
@@ -106,10 +106,10 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 def _refuse(job: Job) -> str:
     """Return why the actor's update is not rehearsed; "" if it is."""
     if not is_at_least(job.version, SINCE):
-        return f"verl {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
+        return f"verl {job.version}'s actor is not rehearsed; only {SINCE} and later are"
     strategy = get_setting(job, f"{ACTOR}.strategy") or "fsdp"
     if not strategy.startswith("fsdp") or (get_setting(job, "model_engine") or "dp") != "dp":
-        return f"verl's engine {get_setting(job, 'model_engine') or strategy} is not rehearsed: fsdp is"
+        return f"verl's engine {get_setting(job, 'model_engine') or strategy} is not rehearsed; only fsdp is"
     loss = _get(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
     if loss not in (*RATIO_LOSSES, *LOG_LOSSES):
         return f"verl's policy loss {loss} is not rehearsed yet: {', '.join((*RATIO_LOSSES, *LOG_LOSSES))} are"

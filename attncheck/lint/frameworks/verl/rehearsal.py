@@ -25,16 +25,16 @@ ENGINE_SINCE = "0.7.0"  # the first release with trainer/sft_trainer.py and its 
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of `sft_trainer`, `fsdp_sft_trainer` or `main_ppo`; or why there is none."""
+    """Return the scaled-down launch of `sft_trainer`, `fsdp_sft_trainer` or `main_ppo`; or why it is not rehearsed."""
     if job.trainer != "sft":
         return cut_policy(launch, job, materials)
     if is_old_sft(launch, job):
         return cut_old_sft(job, materials)
     if not is_at_least(job.version, ENGINE_SINCE):
-        return f"verl {job.version}'s sft_trainer is not rehearsed; {ENGINE_SINCE} and later are"
+        return f"verl {job.version}'s sft_trainer is not rehearsed; only {ENGINE_SINCE} and later are"
     engine = get_setting(job, "engine") or "fsdp"
     if engine != "fsdp":
-        return f"verl's engine {engine} is not rehearsed: fsdp is"
+        return f"verl's engine {engine} is not rehearsed; only fsdp is"
     attention = cut_attention(job, materials)
     sets = {
         **attention.sets,

@@ -49,7 +49,7 @@ class LaunchConfig:
     def strategy(self) -> str:
         """Return the training engine: "fsdp", "fsdp2", "megatron", "veomni", "torchtitan", "automodel"."""
         keys = (f"{ACTOR}.strategy",) if self.is_reinforcement else ("engine.strategy", "model.strategy")
-        return self.values.text(*keys) or "fsdp"
+        return self.values.get_text(*keys) or "fsdp"
 
     @property
     def is_fsdp(self) -> bool:
@@ -68,7 +68,7 @@ class LaunchConfig:
     @property
     def has_legacy_workers(self) -> bool:
         """Return whether workers from before 0.8.0 run, which read no size in `fsdp_config` (0.7.1 main_ppo.py:182)."""
-        choice = self.values.text("trainer.use_legacy_worker_impl")
+        choice = self.values.get_text("trainer.use_legacy_worker_impl")
         return self.is_reinforcement and not self.is_at_least("0.8.0") and choice != "disable"
 
     @property
@@ -88,7 +88,7 @@ class LaunchConfig:
         is_enabled = self.values.get("critic.enable")
         if isinstance(is_enabled, bool):
             return self.is_reinforcement and is_enabled
-        return self.is_reinforcement and self.values.text("algorithm.adv_estimator") == "gae"
+        return self.is_reinforcement and self.values.get_text("algorithm.adv_estimator") == "gae"
 
     @property
     def has_reference(self) -> bool:
@@ -116,10 +116,10 @@ class LaunchConfig:
         """
         keys = self.sequence_parallel_keys()
         if self.is_reinforcement and self.is_fsdp:
-            actor_size = self.values.number(keys[0], default=1)
+            actor_size = self.values.get_int(keys[0], fallback=1)
             is_actor = actor_size > 1 or self.has_legacy_workers
-            return max(actor_size if is_actor else self.values.number(keys[1], default=1), 1)
-        return max(self.values.number(*keys, default=1), 1)
+            return max(actor_size if is_actor else self.values.get_int(keys[1], fallback=1), 1)
+        return max(self.values.get_int(*keys, fallback=1), 1)
 
     @property
     def critic_sequence_parallel_key(self) -> str:

@@ -131,7 +131,7 @@ class _Composition:
         if override.prefix == "~":
             return self.apply_removal(override)
         exists = self.is_among(key, self.values_by_key)
-        if override.prefix == "+" and exists and not self.can_add(override):
+        if override.prefix == "+" and exists and not self.inputs.is_foreign and not self.can_add(override):
             return self.unknown_setting(override, (override.format(),), self.find_first_release(key))
         if not exists and override.prefix == "":
             return self.resolve_missing_key(override)

@@ -39,12 +39,12 @@ class Values:
                 return value
         return None
 
-    def number(self, *keys: str, default: int = 0) -> int:
-        """Return an integer; `default` if there is none or it cannot be known."""
+    def get_int(self, *keys: str, fallback: int = 0) -> int:
+        """Return an integer; `fallback` if there is none or it cannot be known."""
         value = _to_whole_number(self.get(*keys))
-        return default if value is None else value
+        return fallback if value is None else value
 
-    def number_or_none(self, key: str) -> int | None:
+    def find_int(self, key: str) -> int | None:
         """Return an integer; None if there is none or it cannot be known."""
         return _to_whole_number(self.get(key))
 
@@ -52,16 +52,16 @@ class Values:
         """Return whether a switch is on."""
         return self.get(*keys) is True
 
-    def text(self, *keys: str) -> str:
+    def get_text(self, *keys: str) -> str:
         """Return a text; "" if there is none or it cannot be known."""
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 
-    def is_written(self, *keys: str) -> bool:
+    def has_any(self, *keys: str) -> bool:
         """Return whether the launch sets any of `keys`."""
         return any(key in self.written_settings for key in keys)
 
-    def locate(self, *keys: str) -> SourceLocation:
+    def find_location(self, *keys: str) -> SourceLocation:
         """Return the location of the first of `keys` that the launch sets."""
         settings = self.written_settings
         return next((settings[key].location for key in keys if key in settings), SourceLocation())

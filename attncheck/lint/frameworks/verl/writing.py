@@ -89,13 +89,13 @@ def _sequence_parallel_settings(config: LaunchConfig, names: tuple[str, ...], va
     """Yield the sequence-parallel size for every key that the launch sets, or else for the deciding one."""
     reference_keys = (f"{REF}.{ULYSSES_SIZE}", f"{REF}.fsdp_config.{ULYSSES_SIZE}")
     keys = (*names, *reference_keys) if config.is_reinforcement and config.is_fsdp else names
-    written_keys = [name for name in keys if config.values.is_written(name)]
+    written_keys = [name for name in keys if config.values.has_any(name)]
     for name in written_keys or names[:1]:
         yield name, value
 
 
 def _response_length(config: LaunchConfig, value: str) -> Iterator[tuple[str, str]]:
-    prompt_length = config.values.number_or_none("data.max_prompt_length")
+    prompt_length = config.values.find_int("data.max_prompt_length")
     if value.isdecimal() and len(value) < 10 and prompt_length is not None and int(value) > prompt_length:
         yield "data.max_response_length", str(int(value) - prompt_length)
 

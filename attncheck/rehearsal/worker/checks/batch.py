@@ -1,4 +1,5 @@
-"""Checks that the batch consists of the documents: nothing lost, doubled or truncated, labels on the right tokens."""
+"""Checks that the batch consists of the documents: none is lost, repeated or truncated, and labels are on the right
+tokens."""
 
 import itertools
 from collections import Counter
@@ -17,7 +18,7 @@ MAX_CUT_SHARE = 0.02  # documents: if a row is cut, a few words may match anothe
 SPLIT_SHARE = 0.5  # the share of pieces without an end to those without a beginning that shows rows cut from a stream
 ORDERED_STEPS = 5  # steps with rising document numbers show data in order
 UNJUDGED = (
-    "not judged with your own data: whether labels are in the right places, and whether rows are dropped or truncated"
+    "not judged with your own data: whether labels are placed correctly, and whether rows are dropped or truncated"
 )
 SAME_ROWS = "not judged: whether documents are used twice, because {} data sets are loaded and have the same rows here"
 WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
@@ -157,7 +158,7 @@ def _list_rows(evidence: Evidence) -> list[list[Segment]]:
 
 
 def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
-    """Yield documents that continue with another one's words; in rows cut from a stream, rows' ends are excepted."""
+    """Yield documents that continue with another one's words; ends of rows cut from a stream do not count."""
     words = evidence.step.index.words
     mixed = [
         (first, second)
@@ -172,8 +173,8 @@ def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
     if len(mixed) > max(2, MAX_CUT_SHARE * len(words)):
         first, second = mixed[0]
         yield (
-            f"{len(mixed)} documents continue with another document's words in the middle of a row, the first document "
-            f"{first.document} with those of {second.document}: documents are mixed"
+            f"{len(mixed)} documents continue with another document's words in the middle of a row, such as words of "
+            f"{second.document} in document {first.document}: documents are mixed"
         )
 
 
@@ -195,8 +196,8 @@ def _find_gaps(evidence: Evidence) -> Iterator[str]:
     lost = [d for d in lost if (d ^ 1) not in seen or documents[d][0] != documents[d ^ 1][0]]
     if len(lost) > max(2, MAX_CUT_SHARE * len(span)):
         yield (
-            f"{len(lost)} of the {len(span)} documents between the first and the last one used were "
-            f"left out, the first document {lost[0]}"
+            f"{len(lost)} of the {len(span)} documents between the first and the last one used were skipped, the "
+            f"first is document {lost[0]}"
         )
 
 
@@ -272,7 +273,7 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
         yield f"{missing} words that should be learned have no label, the first in {where_missing} ({total} have one)"
     if extra:
         who = "the user's words" if evidence.step.objective.targets in ("assistant", "last") else "words"
-        yield f"{extra} labels are on {who}, which should not be learned, the first in {where_extra}"
+        yield f"{extra} labels are on {who}, which should not be learned; the first in {where_extra}"
     yield from _find_unlabelled_ends(evidence)
 
 
@@ -292,7 +293,7 @@ def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
 
 
 def _judge_pictures(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return faults of the placeholders of documents' pictures, and notes."""
+    """Return faults of the placeholders of documents' images, and notes."""
     book = evidence.truth.pictures
     if book is None:
         return [], []
@@ -311,19 +312,20 @@ def _judge_pictures(evidence: Evidence) -> tuple[list[str], list[str]]:
         for piece in with_pictures
     )
     notes = [
-        f"{len(with_pictures)} of {len(evidence.judged_pieces)} documents have a picture, {sum(counts)} placeholders"
+        f"{len(with_pictures)} of {len(evidence.judged_pieces)} documents have an image; {sum(counts)} placeholders "
+        f"in all"
     ]
     if not any(counts):
-        return [], ["the pictures of the data are not used: pictures are not judged"]
+        return [], ["the images of the data are not used, so they are not judged"]
     violations = []
     if whole < len(with_pictures):
         violations.append(
-            f"{len(with_pictures) - whole} of {len(with_pictures)} pictures are cut or have no placeholders"
+            f"{len(with_pictures) - whole} of {len(with_pictures)} images are truncated or have no placeholders"
         )
     if learned and evidence.step.objective.targets in ("assistant", "last"):
-        violations.append(f"{learned} placeholders of pictures have a label, which should not be learned")
+        violations.append(f"{learned} image placeholders have a label, although they should not be learned")
     elif learned:
-        notes.append(f"{learned} placeholders of pictures are learned, as all tokens are")
+        notes.append(f"{learned} image placeholders are learned, as are all tokens")
     return violations, notes
 
 
@@ -350,7 +352,7 @@ def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
 
 
 def _name_kind(piece: Piece, evidence: Evidence) -> str:
-    """Return the origin of a piece: a document, or one of a pair's two answers."""
+    """Return the name of a piece's source: a document, or one of a pair's two answers."""
     if evidence.step.objective.preference is None:
         return "a document"
     return "a chosen answer" if is_chosen(piece.segment.document) else "a rejected answer"

@@ -54,19 +54,19 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _tell_inferred(evidence: Evidence) -> Iterator[str]:
-    """Yield the proof that documents are joined without a boundary: the text of several rows of the user's data."""
+    """Yield evidence that documents are joined without a boundary: several rows of the user's data in one."""
     inferred = [piece for piece in evidence.judged_pieces if piece.segment.inferred]
     if inferred:
         piece = inferred[0]
         name = evidence.step.index.name_document(piece.segment.document)
         yield (
-            f"{len(inferred)} documents begin without a boundary in position_ids, cu_seqlens or a "
-            f"mask: the text of {name} follows that of another row of the data, {piece.place}"
+            f"{len(inferred)} documents begin without a boundary in position_ids, cu_seqlens or a mask: the text of "
+            f"{name} follows another data row's text, {piece.place}"
         )
 
 
 def _tell_whole_rows(evidence: Evidence) -> Iterator[str]:
-    """Yield a line that there is nothing to isolate, if the user's own data may have too long rows."""
+    """Yield a line if there is nothing to isolate, because rows of the user's data may be too long to share one."""
     rows = {(id(piece.call), piece.row) for piece in evidence.judged_pieces}
     if evidence.step.index.is_own and len(rows) == len(evidence.judged_pieces):
         yield "isolation not judged: no row of the batch contains two documents"
@@ -78,19 +78,19 @@ def _tell_weights(evidence: Evidence) -> Iterator[str]:
         count = len(evidence.step.ranks[0].weights)
         yield (
             f"{len(evidence.changed_weights)} of {count} parameters differ from the checkpoint when training starts, "
-            f"the first {evidence.changed_weights[0]}: it starts from different weights"
+            f"first {evidence.changed_weights[0]}: training starts from other weights"
         )
 
 
 def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return which randomness in the forward pass was turned off: intended by the launch, and perhaps not intended."""
+    """Return what randomness was turned off in the forward pass: intended by the launch, and possibly unintended."""
     rates = evidence.step.calls[0].description["random"]
     unmeant = {name: rate for name, rate in rates.items() if not MEANT.search(name) and not evidence.truth.rate(name)}
     texts = []
     for own in ({name: rate for name, rate in rates.items() if name not in unmeant}, unmeant):
         name, rate = next(iter(own.items()), ("", 0.0))
         more = " and others" if len(own) > 1 else ""
-        text = f"random in training: {name} {rate:g}{more}; switched off for the compared steps"
+        text = f"random in training: {name} {rate:g}{more}; turned off in the compared steps"
         texts.append([text] if own else [])
     return texts[0], texts[1]
 
@@ -190,7 +190,7 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
 
 
 def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
-    """Yield the hidden states that a document would have with another document's picture of its batch."""
+    """Yield the hidden states that a document would have with another document's image of its batch."""
     book = evidence.truth.pictures
     if book is None or not book.find_documents(piece.tokens):
         return
@@ -199,11 +199,11 @@ def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tens
             hidden = evidence.truth.hidden_with_pictures(piece.tokens, [other.segment.document])
             row = hidden.new_zeros(len(piece.call.input_ids[piece.row]), hidden.shape[-1])
             row[piece.segment.start : piece.segment.stop] = hidden
-            yield "its picture is that of another document in the batch", row
+            yield "its image belongs to another document in the batch", row
 
 
 def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
-    """Return the positions that a model computes itself if it is given none: in each slice from 0."""
+    """Return the positions that a model computes if it gets none: each slice starts at 0."""
     if call.places is None:
         return running
     positions = torch.zeros(len(running), dtype=torch.long)

@@ -74,7 +74,9 @@ def run(evidence: Evidence) -> CheckResult:
     elif not violations:
         violations = tuple(_find_nearer(evidence, fit))
     if any(measure.beyond for measure in measures) and _are_changed_on_purpose(evidence, definition, limit, fit):
-        reason = "after the last backward the gradients are right; other code changes them, for an unknown reason"
+        reason = (
+            "the gradients are right after the last backward, but other code then changes them, for an unknown reason"
+        )
         return CheckResult("gradients", "skipped", reason)
     unkept = evidence.step.ranks[0].unkept
     left_out = f"; {unkept} others are too large to record" if unkept else ""
@@ -111,8 +113,8 @@ def _explain(
         fit = fit_gradients(evidence, replace(definition, batch=batch))
         if fit is not None and fit.error <= limit:
             yield (
-                f"the gradients are those of batch {batch + 1} of {evidence.batches} only: the others' "
-                "gradients are lost"
+                f"the gradients come only from batch {batch + 1} of {evidence.batches}: the gradients of the others "
+                f"are lost"
             )
             return
     if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:
@@ -126,12 +128,12 @@ def _explain(
             return
     fault, error = _find_nearest_slice_fault(evidence)
     if error <= limit:
-        yield f"the gradients are those of another loss: {fault}"
+        yield f"the gradients belong to a different loss: {fault}"
         return
     for reading, fault in iter_moved_targets(evidence):
         fit = fit_gradients(reading, definition)
         if fit is not None and fit.error <= limit:
-            yield f"the gradients are those of another loss: {fault}"
+            yield f"the gradients belong to a different loss: {fault}"
             return
     yield from _name_parameters(actual, expected, limit)
 
@@ -157,7 +159,7 @@ def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: f
 
 
 def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:
-    """Yield a line if labels shifted in slices match the gradients better: a few targets are within rounding."""
+    """Yield a line if labels shifted within slices match the gradients better; rounding may hide a few targets."""
     fault, error = _find_nearest_slice_fault(evidence)
     if error < NEARER * fit.error:
         yield (
@@ -174,7 +176,7 @@ def _find_nearest_slice_fault(evidence: Evidence) -> tuple[str, float]:
 
 
 def _name_scale(evidence: Evidence, scale: float) -> str:
-    """Return the meaning of a factor on all gradients: all possible ones, if several numbers are equal.
+    """Return the possible meanings of a factor on all gradients: several if several numbers equal it.
 
     Ranks are named before batches, because a right differentiated loss is already the mean over batches.
     """
@@ -202,7 +204,7 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
     least = NEGLIGIBLE * gradient_norm(expected)
     errors = {name: error for name, error in errors.items() if float(expected[name].norm()) > least}
     if errors and all(error > BEGUN * limit for error in errors.values()):
-        yield "no parameter has the gradients of the loss, the head neither: the loss's own backward pass is wrong"
+        yield "no parameter, not even the head, has the right gradients: the backward pass of the loss itself is wrong"
         return
     wrong = [name for name, error in errors.items() if not error <= max(limit, OWN_SHARE * max(errors.values()))]
     if not wrong or len(wrong) > len(errors) / 2:
@@ -211,14 +213,15 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
     factors = [_fit_factor(actual[name], expected[name]) for name in wrong]
     names = f"{', '.join(wrong[:NAMED])}{' and others' if len(wrong) > NAMED else ''}"
     if all(error <= limit for error in (_remainder(actual[n], expected[n], f) for n, f in zip(wrong, factors))):
-        yield f"the gradients of {len(wrong)} of {len(errors)} parameters are {factors[0]:.4g} times the truth: {names}"
+        part = f"{len(wrong)} of {len(errors)} parameters"
+        yield f"the gradients of {part} are {factors[0]:.4g} times the right ones: {names}"
     else:
         yield f"the gradients of {len(wrong)} of {len(errors)} parameters are wrong: {names}"
         yield from _name_last_layer(errors, limit)
 
 
 def _name_last_layer(errors: Mapping[str, float], limit: float) -> Iterator[str]:
-    """Yield the wrong gradients of the last layer that has any; earlier parts of the model get theirs from it."""
+    """Yield the last layer with wrong gradients, because earlier parts of the model get theirs from it."""
     layers = {name: int(match[1]) for name in errors if (match := LAYER.search(name))}
     wrong = [name for name in layers if not errors[name] <= BEGUN * limit]
     last = max((layers[name] for name in wrong), default=-1)
@@ -227,7 +230,7 @@ def _name_last_layer(errors: Mapping[str, float], limit: float) -> Iterator[str]
     if first and right:
         yield (
             f"gradients go wrong in {', '.join(first[:NAMED])}{' and others' if len(first) > NAMED else ''}, and in "
-            f"what comes before them in the model; those of {right[-1]} are right"
+            f"all earlier modules of the model; those of {right[-1]} are right"
         )
 
 

@@ -43,10 +43,10 @@ def run(evidence: Evidence) -> CheckResult:
     failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
     counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
     is_unknown = explanation is None and not evidence.step.objective.is_documented and not is_of_pairs
-    slow = "not known: what the loss is" if is_unknown else _explain_slowness(evidence, losses)
+    slow = "unknown: the definition of the loss" if is_unknown else _explain_slowness(evidence, losses)
     preference = evidence.step.objective.preference
     if preference is not None and not preference.is_paired:
-        slow = "not known: the loss of answers alone depends on how much other tokens change"
+        slow = "not judged: the loss on answers depends on how much other tokens change"
     judged = _find_impossible(losses, floor) if slow else _find_violations(losses, floor, bound, counts, failure)
     violations = tuple(judged)
     if evidence.unstepped:
@@ -60,7 +60,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:
-    """Return why the launch's optimiser and rate may not lower the loss so soon, "" if they must.
+    """Return why the launch's optimiser and learning rate may not lower the loss in so few steps, "" if they must.
 
     To first order a step lowers the loss by its gradients times its update; later steps do so in proportion to their
     rates.
@@ -78,7 +78,7 @@ def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:
         return ""
     return (
         f"not known: at rates up to {max(known):.2g} the first updates suggest that the loss "
-        f"falls by {fall:.2g} in {len(losses)} steps, which is too little to tell"
+        f"falls by {fall:.2g} in {len(losses)} steps, too little to judge"
     )
 
 
@@ -126,7 +126,7 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
 
 
 def _floor(evidence: Evidence) -> float:
-    """Return the lowest possible mean loss on these targets: markup costs nothing, words their entropy."""
+    """Return the lowest possible mean loss on these targets: 0 for markup, the entropy of the language for words."""
     if evidence.step.index.is_own or evidence.step.objective.token_loss.by_probability:
         return 0.0  # without a known entropy
     words = targets = 0

@@ -1,4 +1,4 @@
-"""Compares the differentiated loss with the framework's documented mean, computed from each document's own."""
+"""Compares the differentiated loss with the framework's documented mean, computed from each document's loss."""
 
 import math
 from dataclasses import replace
@@ -15,7 +15,7 @@ SMALL = 0.05  # share of the mean that is added to it, as by a regulariser
 
 
 def run(evidence: Evidence) -> CheckResult:
-    """Compare the step's loss with the documented one; if it is another, name it."""
+    """Compare the step's loss with the documented one; if it differs, name it."""
     result = _compare_loss(evidence)
     if evidence.step.objective.policy is None or result.outcome != "ok":
         return result
@@ -43,7 +43,7 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
             ]
             return CheckResult("loss", notes=tuple(notes))
         if explanation.scale is not None and evidence.has_own_loss and error > loss_limit(evidence):
-            notes += [f"{observed - expected:+.2g} is added to it without any effect on the gradients"]
+            notes += [f"{observed - expected:+.2g} is added to the loss, without any effect on the gradients"]
             return CheckResult("loss", notes=tuple(notes))
         return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
     measure = Measure(name, error, loss_limit(evidence))
@@ -52,8 +52,8 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
     limit = loss_limit(evidence)
     if explanation is None and ranks > 1 and any(is_near(value, observed, limit) for value in above):
         violation = (
-            f"the loss is {observed:.5g}, log {ranks} more than it should be: each logit counts {ranks} times, because "
-            "logits of the whole vocabulary are taken for a rank's part"
+            f"the loss is {observed:.5g}, log {ranks} more than it should be: each logit counts {ranks} times, "
+            f"because each rank's full-vocabulary logits are treated as a part of the vocabulary"
         )
         return CheckResult("loss", measures=(measure,), violations=(violation,))
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
@@ -79,12 +79,12 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
 
 
 def _has_its_targets(definition: Definition) -> bool:
-    """Return whether a definition has each token predict the next one only, so that only its factor is unusual."""
+    """Return whether a definition's targets are the next tokens, so that only its factor is unusual."""
     return definition.shift == 1 and not (definition.every or definition.sliced or definition.by_rank)
 
 
 def _tell_own_loss(observed: float, explanation: Explanation | None) -> CheckResult:
-    """Return a description of an undocumented loss: its author may intend a factor, or another loss."""
+    """Return a description of an undocumented loss, because its author may intend a factor or a different loss."""
     if explanation is None:
         return CheckResult(
             "loss", "skipped", f"the loss, {observed:.5g}, is not a mean over target tokens, but the script's own"

@@ -81,18 +81,18 @@ def _tell_drawn(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield a line if the optimisers' parameters have no gradients: others are trained."""
+    """Yield a line if the optimisers' parameters have no gradients, because other parameters are trained."""
     held = sum(update["held"] for update in taken[0].updates)
     reached = any(update["reached"] for record in taken for update in record.updates)
     if held and not reached and any(bool(gradient.any()) for gradient in taken[0].gradients.values()):
         yield (
-            f"none of the {held} parameters that the optimiser holds has a gradient: it holds those of another model, "
-            "or those from before the model was wrapped"
+            f"none of the {held} parameters that the optimiser holds has a gradient: it holds another model's "
+            f"parameters, or those that existed before the model was wrapped"
         )
 
 
 def _find_unequal_steps(ranks: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield a line if ranks with equal gradients take different steps, in parameters that each has whole."""
+    """Yield a line if ranks with equal gradients take different steps, in parameters that each rank has whole."""
     first, *others = [{n: value for update in record.updates for n, value in update["gradients"].items()}
                       for record in ranks]  # fmt: skip
     for record, own in zip(ranks[1:], others, strict=True):
@@ -136,7 +136,7 @@ def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
         if record.leftover:
             yield (
                 f"{len(record.leftover)} gradients are not zero when step {number} differentiates its first loss: "
-                f"zero_grad is missing, and the gradients of the step before are added; {name(list(record.leftover))}"
+                f"zero_grad is missing, so the previous step's gradients are added; {name(list(record.leftover))}"
             )
             return
 
@@ -155,7 +155,7 @@ def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
-    """Return faults, and what may be intended, of gradients that other code changes before the step."""
+    """Return faults and possibly intended effects of other code that changes gradients before the step."""
     clipped = _clip_again(record)
     at_step = {name: value for update in record.updates for name, value in update["gradients"].items()}
     held = {name for update in record.updates for name in update["weights"]}
@@ -213,7 +213,7 @@ def _find_wrong_updates(record: RankRecord) -> Iterator[str]:
             yield f"{kind} leaves {len(still)} of {len(expected)} parameters unchanged: {name(still)}"
         if wrong:
             count = f"{len(wrong)} of {len(expected)} parameters"
-            yield f"{kind} changes {count} differently from its rule, gradients and state: {name(wrong)}"
+            yield f"{kind} changes {count} differently from what its rule, gradients and state give: {name(wrong)}"
 
 
 def _list_rates(record: RankRecord) -> list[float]:
@@ -259,8 +259,8 @@ def _find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
         ]
         if changed:
             yield (
-                f"{len(changed)} parameters change between the optimiser's step {number} and the next batch, by other "
-                f"code: {name(changed)}"
+                f"{len(changed)} parameters are changed by other code between the optimiser's step {number} and the "
+                f"next batch: {name(changed)}"
             )
             return
 

@@ -1,4 +1,4 @@
-"""Compares a model with a feature on (liger, checkpointing, compilation) with the same model with it off.
+"""Compares a model that uses a feature (liger, checkpointing, compilation) with the same model without it.
 
 Both get the same rows, so that only the feature can differ. In float32 with transformers' eager attention (flash-attn
 does not support float32), they may differ by the error of reordered sums, `testbed.FP32_LIMIT`. In the plan's precision
@@ -47,7 +47,7 @@ def measure_switches(testbed: Testbed, switches: Mapping[str, Callable[[Plan], M
 
 
 def measure_difference(on: ModelRun, off: ModelRun, limits: tuple[float, float], label: str) -> Iterator[Measure]:
-    """Yield the differences of logits, loss and gradients; the loss has the logits' limit, relatively."""
+    """Yield the differences of logits, loss and gradients; the loss may have the relative error of the logits."""
     logits, gradients = limits
     if on.logits:
         yield Measure(f"logits, {label}", relative_error(on.logits, off.logits), logits)

@@ -57,7 +57,7 @@ class LayerPasses:
     def find_violations(self) -> Iterator[str]:
         """Yield the layers that were not run again in backward, and those with different random numbers."""
         if not self.layers:
-            yield "found no decoder layer that checkpointing could recompute"
+            yield "no decoder layer was found that checkpointing could recompute"
         idle = [name for name in self.layers if not self.backward_draws[name]]
         if idle:
             layers = _name_layers(idle, self.layers)

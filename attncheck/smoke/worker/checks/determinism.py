@@ -125,7 +125,7 @@ def describe_first_difference(digests: Sequence[RunDigest]) -> str:
             if any(other.gradients[step].get(name) != digest for other in digests[1:])
         ]
         if differing:
-            return f"at step {step + 1}, first in the gradient of {differing[-1]}, in {len(differing)} in all"
+            return f"at step {step + 1}, first in the gradient of {differing[-1]}, of {len(differing)} that differ"
     return ""
 
 

@@ -1,4 +1,5 @@
-"""Checks whether packed documents attend to each other: packed and unpacked, with replaced or poisoned neighbours.
+"""Checks whether packed documents attend to each other: compares packed with unpacked rows, and replaces or poisons
+neighbours.
 
 Packed rows are compared with each document in isolation. The limit in float32, if the implementation supports it, is
 rounding; in the plan's precision it is twice the rounding error of the unpacked run. Then one document is replaced:
@@ -135,7 +136,7 @@ def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], lis
 
 
 def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
-    """Return why a leak would not show because the model hardly attends; "" if it would show."""
+    """Return a reason if the model attends so little that a leak would not show; otherwise ""."""
     if any(measure.beyond for measure in measures):
         return ""
     joined = torch.cat(list(testbed.documents))

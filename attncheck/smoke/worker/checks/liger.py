@@ -71,7 +71,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def find_idle_patches(testbed: Testbed, mode: str, patches: tuple[str, ...], notes: list[str]) -> Iterator[str]:
-    """Yield the patches that have no effect in this mode; add to `notes` what the others replace."""
+    """Yield the patches that have no effect in this mode; note in `notes` what the other patches replace."""
     plan = agreement.comparison_plans(testbed)[0]
     batch = testbed.make_batch(testbed.make_rows(), plan)
 

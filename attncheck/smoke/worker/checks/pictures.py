@@ -1,9 +1,9 @@
-"""Checks, with the job's own class, whether pictures and text in one batch equal each document in isolation.
+"""Checks, with the job's own class, whether images and text in one batch equal each document in isolation.
 
-The class in the configuration is built with a small tower. Its documents are text and pictures; some have none. Padded
+The class in the configuration is built with a small tower. Its documents are text and images; some have none. Padded
 and packed rows are compared with each document in isolation (float32, eager): logits, loss, gradients, and the
-gradients of the layers that make a picture's features. A bidirectional mask inside a picture is tested by changing one
-of the picture's tokens inside the decoder: its other tokens must change, and none before it.
+gradients of the layers that make an image's features. A bidirectional mask inside an image is tested by changing one
+of the image's tokens inside the decoder: its other tokens must change, and none before it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ UNSEEN = 1e-6  # relative change of logits of a token that does not attend to th
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare batches of text and pictures with each document in isolation.
+    """Compare batches of text and images with each document in isolation.
 
     The result is "skipped" without a reason for a text model.
     """
@@ -85,7 +85,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 class PictureBed:
-    """The job's class with a small tower, documents of text and pictures, and their results in isolation."""
+    """The job's class with a small tower, documents of text and images, and their results in isolation."""
 
     def __init__(self, testbed: Testbed) -> None:
         self.plan, self.device = testbed.plan, testbed.device
@@ -103,7 +103,7 @@ class PictureBed:
             self.reference = self.run_alone(self.build_model("eager", torch.float32), torch.float32)
         except UNSUPPORTED_ERRORS as error:
             name = type(self.maker.model).__name__
-            raise Unbuildable(f"{name} does not run on the synthetic pictures: {describe_exception(error)}") from None
+            raise Unbuildable(f"{name} does not run on the synthetic images: {describe_exception(error)}") from None
 
     def build_model(self, implementation: str | None = None, dtype: torch.dtype | None = None) -> Any:
         """Return a new model of the job's class, by default in the plan's implementation; weights are always equal."""
@@ -222,14 +222,14 @@ class PictureBed:
 
     @cached_property
     def picture_parameters(self) -> tuple[str, ...]:
-        """The names of the parameters that a picture passes through, in the order of the layers."""
+        """The names of the parameters that an image passes through, in the order of the layers."""
         picture = next(document.pictures for document in self.documents if document.pictures)
         with watch_parameters(self.model) as names, torch.no_grad():
             self.maker.run_features(self.move(picture), self.model)
         return tuple(names)
 
     def find_broken_paths(self) -> Iterator[str]:
-        """Yield a line if the first layer of a picture's path gets no gradient from the loss."""
+        """Yield a line if the first layer of an image's path gets no gradient from the loss."""
         gradients = self.run_batch(self.make_padded(self.documents)).gradients
         parameters = dict(self.model.named_parameters())
         trained = [name for name in self.picture_parameters if parameters[name].requires_grad]
@@ -238,31 +238,31 @@ class PictureBed:
             return
         for name in trained[:1]:
             if name not in gradients or not float(gradients[name].abs().sum()):
-                yield f"{name}, the first layer that a picture passes, gets no gradient from the loss"
+                yield f"{name}, the first layer that processes an image, gets no gradient from the loss"
         infinite = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
         if infinite:
-            yield f"the gradient of {infinite[0]} is not finite in a batch of rows with and without pictures"
+            yield f"the gradient of {infinite[0]} is not finite in a batch of rows with and without images"
 
     def find_warnings(self) -> Iterator[str]:
-        """Yield a line if the class refuses a batch without pictures; add a note if the tower then has no gradient."""
+        """Yield a line if the class refuses a batch without images; add a note if the tower then has no gradient."""
         texts = [document for document in self.documents if not document.pictures]
         batch = self.make_padded(texts)
         plain = {name: value for name, value in batch.inputs.items() if name != self.types.name}
         try:
             self.call(self.model, plain)
         except UNSUPPORTED_ERRORS as error:
-            yield f"a batch of text without {self.types.name or 'pictures'} raises {describe_exception(error)}"
+            yield f"a batch of text without {self.types.name or 'images'} raises {describe_exception(error)}"
         gradients = self.run_batch(batch).gradients
         if not any(name in gradients for name in self.picture_parameters):
             self.notes.append(
-                "a batch without pictures gives the tower no gradient: if only some ranks' batches have "
-                "pictures, DDP and ZeRO may wait forever"
+                "a batch without images gives the tower no gradient: if only some ranks' batches have images, DDP and "
+                "ZeRO may wait forever"
             )
 
     # The mask.
 
     def _find_types(self) -> TokenTypes:
-        """Return the token types with which a picture's tokens attend to each other in both directions.
+        """Return the token types with which an image's tokens attend to each other in both directions.
 
         The types are unchanged if the class has no such attention.
         """
@@ -284,7 +284,7 @@ class PictureBed:
         return bool(probe(model, lambda: model(**batch.inputs).logits[0], last)[first] > UNSEEN)
 
     def find_wrong_masks(self) -> Iterator[str]:
-        """Yield a line if a picture's tokens do not attend to each other although their types require it.
+        """Yield a line if an image's tokens do not attend to each other although their types require it.
 
         Also yield a line if they attend to later tokens.
         """
@@ -300,19 +300,19 @@ class PictureBed:
                 return
         if self.types.name == "token_type_ids" and first < last and changes[first] <= UNSEEN:
             yield (
-                "the mask is causal inside a picture: its first token does not attend to its last, "
+                "the mask is causal inside an image: its first token does not attend to its last, "
                 "although the class takes token_type_ids"
             )
         for change, what in (
-            (float(changes[:first].max()), "text attends to the picture after it"),
-            (float(after[: last + 1].max()), "a picture attends to the text after it"),
+            (float(changes[:first].max()), "text attends to a later image"),
+            (float(after[: last + 1].max()), "an image attends to later text"),
         ):
             if change > UNSEEN:
                 yield f"the mask is not causal: {what}; its logits change by {change:.2g}"
 
 
 def _first_and_last(document: Document) -> tuple[int, int]:
-    """Return the first and the last token of a document's first picture."""
+    """Return the first and the last token of a document's first image."""
     places = document.is_picture.long()
     first = int(places.argmax())
     return first, first + int(places[first:].cumprod(0).sum()) - 1

@@ -1,4 +1,4 @@
-"""Checks whether training learns what can be learned, and no more: the first gradient, then a training run.
+"""Checks whether training learns what can be learned, and no more, by the first gradient and a training run.
 
 The gradient of the first step, compared with float32, is the sensitive test: a loss curve shows at most half of the
 faults (numerics §5). The loss must fall below the bound, but not below the entropy of the language, which only a model

@@ -6,9 +6,10 @@ the last; its loss cannot fall below the entropy of the language unless it looks
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # the number of words is read where torch is not needed, whose import takes seconds
+    from torch import Tensor
 
 LANGUAGE_VOCABULARY = 32  # tokens, numbered from 0
 CERTAINTY = 0.8  # probability that a token follows from the one before the last
@@ -40,12 +41,16 @@ class Language:
     """
 
     def __init__(self, seed: int) -> None:
+        import torch
+
         self.loss_bounds = LossBounds(language_entropy(), (math.log(LANGUAGE_VOCABULARY) + language_entropy()) / 2)
         self._permutation = torch.randperm(LANGUAGE_VOCABULARY, generator=torch.Generator().manual_seed(1234))
         self._generator = torch.Generator().manual_seed(seed)
 
-    def next_document(self, length: int = 0) -> Tensor:
+    def next_document(self, length: int = 0) -> "Tensor":
         """Return the tokens of a document, `length` of them or between MIN_LENGTH and MAX_LENGTH: int64, on the CPU."""
+        import torch
+
         if not length:
             length = int(torch.randint(MIN_LENGTH, MAX_LENGTH + 1, (1,), generator=self._generator))
         tokens = torch.randint(LANGUAGE_VOCABULARY, (length,), generator=self._generator)
@@ -55,8 +60,8 @@ class Language:
                 tokens[t] = self._permutation[tokens[t - 2]]
         return tokens
 
-    def take_documents(self, total: int) -> list[Tensor]:
-        """Return documents with `total` tokens together, the last one cut to fit."""
+    def take_documents(self, total: int) -> "list[Tensor]":
+        """Return documents with `total` tokens together, the last one truncated to fit."""
         documents: list[Tensor] = []
         while total > 0:
             documents.append(self.next_document()[:total])

@@ -1,8 +1,8 @@
-"""Documents of text and pictures, and a multimodal model's input tensors for them.
+"""Documents of text and images, and a multimodal model's input tensors for them.
 
-A picture is random pixels, the same for the same seed. Its tensors follow from the parameters of `get_image_features`:
-patches with their grid, or whole pictures, with their sizes if the class needs them. The first of several shapes for
-which the class computes features is used. The number of a picture's tokens is the number of those features.
+An image is random pixels, the same for the same seed. Its tensors follow from the parameters of `get_image_features`:
+patches with their grid, or whole images, with their sizes if the class needs them. The first of several shapes for
+which the class computes features is used. The number of an image's tokens is the number of those features.
 """
 
 import inspect
@@ -21,7 +21,7 @@ from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.models.fitting import describe_error
 from attncheck.smoke.worker.models.towers import PATCHES, image_token, patch_side, picture_side
 
-# Pieces of the checks' documents: numbers are text tokens, P a picture, Q one of another size if the class supports it.
+# Pieces of the checks' documents: numbers are text tokens, P an image, Q one of another size if the class supports it.
 DOCUMENTS: tuple[tuple[int | str, ...], ...] = (
     (5, "P", 9),
     (12,),
@@ -34,7 +34,7 @@ UNSUPPORTED_ERRORS = (ValueError, RuntimeError, NotImplementedError, TypeError, 
 
 @dataclass(frozen=True)
 class Document:
-    """Tokens (seqlen,), a mask of picture tokens (bool), and the tensors of its pictures, one after another."""
+    """Tokens (seqlen,), a mask of image tokens (bool), and the tensors of its images, one after another."""
 
     tokens: Tensor
     is_picture: Tensor
@@ -47,7 +47,7 @@ class Document:
 
 
 class PictureMaker:
-    """Makes pictures and documents for one model, in the form that its class accepts. Raises `Unbuildable`."""
+    """Makes images and documents for one model, in the form that its class accepts. Raises `Unbuildable`."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.config = model, model.config
@@ -55,13 +55,11 @@ class PictureMaker:
         self.forward_names = _parameters(model.forward)
         self._features = find_method(model, "get_image_features")
         if self._features is None:
-            raise Unbuildable(
-                f"{type(model).__name__} has no get_image_features, which attncheck needs to make pictures"
-            )
+            raise Unbuildable(f"{type(model).__name__} has no get_image_features, which attncheck needs to make images")
         self._shapes = self._find_shapes()
 
     def make_picture(self, seed: int, is_wide: bool = False) -> dict[str, Tensor]:
-        """Return the tensors of one picture; a wide one has twice as many patches, if the class accepts any grid."""
+        """Return the tensors of one image; a wide one has twice as many patches, if the class accepts any grid."""
         pixels = torch.Generator().manual_seed(seed)
         picture = self._shapes(1 + is_wide)
         return {
@@ -70,11 +68,11 @@ class PictureMaker:
         }
 
     def count_tokens(self, picture: Mapping[str, Tensor]) -> int:
-        """Return the number of features that the class computes for a picture."""
+        """Return the number of features that the class computes for an image."""
         return int(self.run_features(picture).shape[0])
 
     def run_features(self, picture: Mapping[str, Tensor], model: Any = None) -> Tensor:
-        """Return the features of a picture (tokens, hidden size), from another model of the class if one is given."""
+        """Return the features of an image (tokens, hidden size), from another model of the class if one is given."""
         get_features = find_method(model, "get_image_features") if model is not None else self._features
         inputs: dict[str, Any] = dict(picture)
         for parameter in inspect.signature(self._features).parameters.values():
@@ -111,7 +109,7 @@ class PictureMaker:
             if features.is_floating_point() and len(features):
                 return make
             reasons.append("its features are not numbers")
-        raise Unbuildable(f"no picture could be made that {type(self.model).__name__} accepts: {'; '.join(reasons)}")
+        raise Unbuildable(f"no image could be made that {type(self.model).__name__} accepts: {'; '.join(reasons)}")
 
 
 def _parameters(function: Any) -> list[str]:
@@ -124,7 +122,7 @@ def find_method(model: Any, name: str) -> Any:
 
 
 def _iter_shapes(config: Any, names: set[str]) -> Iterator[Any]:
-    """Yield functions that return a picture's tensors, `times` as wide if the class accepts pictures of any size."""
+    """Yield functions that return an image's tensors, `times` as wide if the class accepts images of any size."""
     tower = config.vision_config
     patch, channels = patch_side(tower) or 14, 3
     side = picture_side(tower) or PATCHES * patch
@@ -166,14 +164,14 @@ def _iter_shapes(config: Any, names: set[str]) -> Iterator[Any]:
 
 
 def join_pictures(pictures: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Return the tensors of several pictures, one after another."""
+    """Return the tensors of several images, one after another."""
     names = pictures[0] if pictures else ()
     return {name: torch.cat([picture[name] for picture in pictures]) for name in names}
 
 
 @dataclass(frozen=True)
 class TokenTypes:
-    """The class's name for token types ("" if it has none), and its types of text and of picture tokens."""
+    """The class's name for token types ("" if it has none), and its types of text and of image tokens."""
 
     name: str
     text: int = 0
@@ -194,7 +192,7 @@ class PictureBatches:
 
     @property
     def has_rope_index(self) -> bool:
-        """Whether the class computes positions of pictures in rows: time, height and width."""
+        """Whether the class computes positions of images in rows: time, height and width."""
         return self._rope_index is not None
 
     def make_padded(self, documents: Sequence[Document], side: str) -> Batch:
@@ -203,7 +201,7 @@ class PictureBatches:
         return self._fill(batch, documents)
 
     def make_packed(self, rows: Sequence[Sequence[Document]], plan: Plan, dtype: torch.dtype) -> Batch:
-        """Return rows of documents as the plan packs them; rows with pictures get positions from the class."""
+        """Return rows of documents as the plan packs them; rows with images get positions from the class."""
         batch = packing.make_batch([[d.tokens for d in row] for row in rows], plan, "cpu", self.pad_token_id, dtype)
         documents = [document for row in rows for document in row]
         if self.has_rope_index and plan.positions != "running":
@@ -212,7 +210,7 @@ class PictureBatches:
         return self._fill(batch, documents)
 
     def _fill(self, batch: Batch, documents: Sequence[Document]) -> Batch:
-        """Return a batch of token rows with the documents' pictures, token types and labels."""
+        """Return a batch of token rows with the documents' images, token types and labels."""
         labels = torch.full_like(batch.labels, IGNORE_INDEX)
         types = torch.full_like(batch.labels, self.types.text)
         for document, span in zip(documents, batch.spans, strict=True):

@@ -163,7 +163,7 @@ def check_cut(source: Architecture, model: nn.Module) -> None:
 
 
 def explain_failure(source: Architecture, error: Exception) -> str:
-    """Return in one line that scaling down is at fault. Raises `Unbuildable` if the configuration is."""
+    """Return a line that blames scaling down. Raises `Unbuildable` if the configuration itself is at fault."""
     _run_uncut(source)
     return _blame_cut(source, error)
 

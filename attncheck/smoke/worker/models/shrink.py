@@ -176,7 +176,7 @@ def select_buildable_config(full_config: Any) -> Any:
 
 
 def _cut_tower(config: Any) -> None:
-    """Keep one layer of a vision or audio tower, which text does not enter."""
+    """Keep one layer of a vision or audio tower, because text does not pass through it."""
     for name in ("depth", "num_hidden_layers", "encoder_layers"):
         set_number(config, name, 1)
     if config is not None and isinstance(getattr(config, "fullatt_block_indexes", None), list):
@@ -270,7 +270,8 @@ def widen_config(config: Any) -> Any:
 
 
 def iter_fewer_heads(config: Any) -> Iterator[Any]:
-    """Yield the configuration with as many heads as fit MAX_HIDDEN_SIZE, each as wide as the model's own, then more.
+    """Yield the configuration with as many heads as fit MAX_HIDDEN_SIZE, each as wide as in the model, then with more
+    heads.
 
     With the full width, such as falcon's 4544, the model is not small, and does not learn at a small model's rate.
     """
@@ -300,7 +301,7 @@ def _cut_heads(config: Any, heads: int, head_dim: int, kept: int) -> Any:
 
 
 def has_configured_heads(model: Any, config: Any) -> bool:
-    """Return whether q's projection is as wide as the configuration's heads × head_dim."""
+    """Return whether the width of q's projection is the configuration's heads × head_dim."""
     config = decoder_config(config)
     if getattr(config, "is_heterogeneous", False):
         return True  # its layers have explicit head sizes

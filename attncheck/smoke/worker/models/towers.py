@@ -22,16 +22,16 @@ from attncheck.smoke.worker.models.shrink import (
 
 TOWER_LAYERS = 2  # `vision_feature_layer` -2 is the one before the last
 TOWER_WIDTH, TOWER_HEADS = 64, 2
-PATCHES = 8  # per side of the largest picture; 4 if it has fewer
-EXTRA_TOKENS = 48  # tokens of the vocabulary for picture markers, before the three special ones
+PATCHES = 8  # per side of the largest image; 4 if it has fewer
+EXTRA_TOKENS = 48  # tokens of the vocabulary for image markers, before the three special ones
 OUTPUT_WIDTH_FIELDS = ("out_hidden_size", "projection_dim")  # as wide as the decoder
-# The number of a picture's tokens: proportional to its area.
+# The number of an image's tokens: proportional to its area.
 TOKEN_COUNT_FIELDS = ("mm_tokens_per_image", "image_seq_length", "num_image_tokens")
 FEATURE_LAYER_FIELDS = ("vision_feature_layer", "vision_feature_layers")
 
 
 def is_multimodal(source: Architecture) -> bool:
-    """Return whether a configuration has a vision tower and transformers has a class for text from pictures."""
+    """Return whether a configuration has a vision tower and transformers has a class for image-to-text models."""
     import transformers
 
     try:
@@ -43,7 +43,7 @@ def is_multimodal(source: Architecture) -> bool:
 
 
 def has_text_class(source: Architecture) -> bool:
-    """Return whether `AutoModelForCausalLM` makes another class from a multimodal configuration, as from mllama's."""
+    """Return whether `AutoModelForCausalLM` turns a multimodal configuration, such as mllama's, into another class."""
     import transformers
 
     classes, config = transformers.models.auto.modeling_auto, read_full_config(source)
@@ -71,7 +71,7 @@ def build_multimodal_model(source: Architecture, implementation: str, max_tokens
 def _fill_zeros(model: Any, seed: int) -> None:
     """Set zero-initialised matrices to nonzero values.
 
-    gemma3's projection of pictures is one, and would hide pictures.
+    gemma3's projection of images is one, and would hide images.
     """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
@@ -120,7 +120,7 @@ def iter_small_configs(source: Architecture, max_tokens: int) -> Iterator[Any]:
 
 
 def cut_tower(config: Any, is_narrow: bool, former_width: int) -> None:
-    """Reduce a configuration's vision tower: its layers, the pictures' size, and its width if `is_narrow`.
+    """Reduce a configuration's vision tower: its layers, the images' size, and its width if `is_narrow`.
 
     `former_width` is the hidden size that the text part had.
     """
@@ -161,7 +161,7 @@ def _fit_layer(layer: int) -> int:
 
 
 def _cut_pictures(config: Any, tower: Any, text: Any) -> None:
-    """Make the largest picture PATCHES patches high and wide, with the fields that follow from its size."""
+    """Make the largest image PATCHES patches high and wide, with the fields that follow from its size."""
     former, patch = picture_side(tower), patch_side(tower)
     if not former or not patch:
         return
@@ -179,7 +179,7 @@ def _cut_pictures(config: Any, tower: Any, text: Any) -> None:
 
 
 def picture_side(tower: Any) -> int:
-    """Return the height of a tower's pictures in pixels, 0 if it accepts any."""
+    """Return the height of a tower's images in pixels, 0 if it accepts any."""
     size = getattr(tower, "image_size", 0) or 0
     return int(size[0]) if isinstance(size, (list, tuple)) else int(size)
 
@@ -191,7 +191,7 @@ def patch_side(tower: Any) -> int:
 
 
 def set_markers(config: Any, source: Architecture) -> None:
-    """Give each marker of pictures, video and sound its token in the small vocabulary."""
+    """Give each marker of images, video and sound its token in the small vocabulary."""
     text = decoder_config(config)
     names: dict[str, int] = {}
     first = source.vocabulary_size - 3 - EXTRA_TOKENS
@@ -203,7 +203,7 @@ def set_markers(config: Any, source: Architecture) -> None:
 
 
 def list_markers(config: Any) -> dict[str, int]:
-    """Return the number of each marker of pictures, video and sound in a configuration, by its field."""
+    """Return the number of each marker of images, video and sound in a configuration, by its field."""
     return {name: getattr(config, name) for name in _list_marker_fields(config)}
 
 
@@ -218,9 +218,9 @@ def _list_marker_fields(config: Any) -> list[str]:
 
 
 def image_token(config: Any) -> int:
-    """Return the token that a picture's features replace. Raises `Unbuildable` if the configuration has none."""
+    """Return the token that an image's features replace. Raises `Unbuildable` if the configuration has none."""
     for name in ("image_token_id", "image_token_index"):
         token = getattr(config, name, None)
         if isinstance(token, int):
             return token
-    raise Unbuildable(f"{type(config).__name__} names no token that a picture's features replace")
+    raise Unbuildable(f"{type(config).__name__} names no token that an image's features replace")

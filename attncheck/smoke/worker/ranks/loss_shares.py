@@ -28,7 +28,7 @@ def measure_loss(step: ShardedStep, rows: Sequence[PackedRow]) -> Iterator[Measu
         squared_error += float((actual_gradient - expected_gradient).double().square().sum())
         squared_norm += float(expected_gradient.double().square().sum())
     where = "compared with the mean over the tokens, computed from the ranks' logits"
-    yield Measure("loss on its own", clamp_error(abs(step.loss / loss - 1)), FP32_LIMIT, where)
+    yield Measure("the loss itself", clamp_error(abs(step.loss / loss - 1)), FP32_LIMIT, where)
     yield Measure(
         "the loss's gradient at the logits", clamp_error((squared_error / max(squared_norm, TINY)) ** 0.5), FP32_LIMIT
     )
@@ -113,7 +113,7 @@ def _find_weight_violations(weights: Sequence[Sequence[float]], ranks: int) -> I
         by_row = "; ".join(
             f"row {number}: {_format_weights(row_weights)}" for number, row_weights in enumerate(weights, 1)
         )
-        yield f"tokens have different weights in the loss, which is not one mean over all of them; by rank, {by_row}"
+        yield f"tokens have different weights in the loss, so it is not the mean over all tokens; by rank, {by_row}"
 
 
 def _format_weights(weights: Sequence[float]) -> str:

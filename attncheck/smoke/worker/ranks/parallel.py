@@ -87,7 +87,7 @@ def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Dri
 
 
 def _as_outcome(outcome: str) -> Outcome:
-    """Return the outcome by its name; "raised" if only another rank has a reason."""
+    """Return the outcome by its name; "raised" if only another rank gives a reason."""
     known: dict[str, Outcome] = {"skipped": "skipped", "refused": "refused"}
     return known.get(outcome, "raised")
 
@@ -151,7 +151,7 @@ def _find_missed_layers(layers: Sequence[Layer], title: str) -> Iterator[str]:
     """Yield a line if layers did not enter the attention across ranks, naming them."""
     recurrent = [layer.name for layer in layers if layer.kind == "linear_attention"]
     if recurrent:
-        yield f"{', '.join(recurrent)}: a state along the row, which {title} does not pass between ranks"
+        yield f"{', '.join(recurrent)}: their state along the row is not passed between ranks by {title}"
     missed = [layer for layer in layers if not layer.ran and layer.name not in recurrent]
     if not missed:
         return

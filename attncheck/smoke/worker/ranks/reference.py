@@ -57,7 +57,7 @@ def run_single_process(testbed: Testbed, rows: Sequence[Sequence[Tensor]]) -> Si
 
 
 def measure_step(step: ShardedStep, rows: Sequence[PackedRow], single: SingleProcessRun) -> Iterator[Measure]:
-    """Yield the errors of logits, loss and gradients across ranks against one process; that of all logits is first."""
+    """Yield the errors of all logits, of the loss and of gradients across ranks, compared with one process."""
     exact, rounded = single.exact, single.rounded
     document_logits = [part for logits, row in zip(step.driver_logits, rows) for part in _split_documents(logits, row)]
     yield Measure("logits", relative_error(document_logits, exact.logits), single.logits_limit()[1])

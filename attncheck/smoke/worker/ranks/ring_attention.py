@@ -98,7 +98,7 @@ class RingAttention(RankAttention):
     _original_attention: Any = None  # transformers' own function, before the first substitution
 
     def prepare(self, plan: Plan) -> None:
-        """Replace transformers' flash attention by the adapter's with the plan's stride, even repeatedly."""
+        """Replace transformers' flash attention by the adapter's with the plan's stride; may be called repeatedly."""
         missing = ring_package.installed().missing
         if missing:
             raise Refused(missing)
@@ -131,7 +131,7 @@ class RingAttention(RankAttention):
 
     @contextmanager
     def autocast_context(self, testbed: Testbed) -> Iterator[None]:
-        """Compute as the plan says; the adapter requires CUDA's autocast, which emulated kernels also replace."""
+        """Compute as the plan says; the adapter requires CUDA's autocast, which emulated kernels replace as well."""
         with testbed.autocast_context():
             emulated = self.emulated and testbed.plan.precision == "autocast"
             if emulated:
@@ -166,7 +166,7 @@ def _import_unshimmed() -> Any:
 
 
 class Ulysses(RankAttention):
-    """All tokens of some heads on each rank: an all-to-all, SDPA with a mask of the documents, and the way back."""
+    """All tokens of some heads on each rank: an all-to-all, SDPA with a document mask, and the reverse all-to-all."""
 
     title = "ulysses sdpa"
 
@@ -177,7 +177,7 @@ class Ulysses(RankAttention):
         registry = getattr(modeling, "ALL_ATTENTION_FUNCTIONS", None)
         if registry is None:
             raise Refused(
-                "this transformers chooses the attention's class only at construction, so none can be registered"
+                "this transformers chooses the attention class only at construction, so no other can be registered"
             )
         registry[ULYSSES_NAME] = self._attend
 
@@ -188,7 +188,7 @@ class Ulysses(RankAttention):
         heads = int(config.num_attention_heads)
         kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
         if heads % n:
-            raise Refused(f"Ulysses spreads heads across ranks: {heads} heads are not divisible by {n} ranks")
+            raise Refused(f"Ulysses distributes heads across ranks: {heads} heads are not divisible by {n} ranks")
         if kv_heads % n and n % kv_heads:
             raise Refused(f"{kv_heads} kv heads are not divisible by {n} ranks, nor {n} ranks by them")
         config._attn_implementation = ULYSSES_NAME

@@ -30,7 +30,7 @@ class PackedRow:
     ids: Tensor
     mask: Tensor
     tokens: Tensor
-    labels: Tensor  # the next token of the padded batch, also for a document's last one, which the loss leaves out
+    labels: Tensor  # the next token of the padded batch, also for a document's last token, which the loss ignores
     positions: Tensor
     cu_seqlens: tuple[int, ...]
 
@@ -61,7 +61,8 @@ def pack_row(documents: Sequence[Tensor], device: Any) -> PackedRow:
 
 
 class Driver:
-    """A framework's steps around the model on one rank; `set_cu_seqlens` passes the boundaries to the attention."""
+    """A framework's operations around the model on one rank; `set_cu_seqlens` passes the boundaries to the
+    attention."""
 
     def __init__(self, group: Any, rank: int, ranks: int, set_cu_seqlens: Callable[[Tensor], None]) -> None:
         self.group, self.rank, self.ranks, self.set_cu_seqlens = group, rank, ranks, set_cu_seqlens

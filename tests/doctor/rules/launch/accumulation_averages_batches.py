@@ -25,6 +25,9 @@ SILENT = {
     "4.46.3 counts tokens": accumulating("4.46.3"),
     "nothing is accumulated": accumulating("4.45.2", 1),
     "a loss per row": accumulating("4.45.2", trainer="dpo"),
+    "a Trainer whose loss the program replaces": accumulating(
+        "4.45.2", framework="transformers", trainer="trainer with its own loss"
+    ),
     "a framework with its own loop": accumulating("4.45.2", framework="openrlhf"),
     "not written: the default is not judged": accumulating("4.45.2", locations={}),
 }

@@ -32,4 +32,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the setting and its whole value."""
-    return "scores over the whole vocabulary" in text and "sample from the distribution that is trained" in text
+    return "scores over the whole vocabulary" in text and "sample from the whole distribution, as training does" in text

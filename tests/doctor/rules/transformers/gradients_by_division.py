@@ -9,18 +9,45 @@ from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
 
-def with_gradients(snapshot: Snapshot, *divisions: tuple[str, float, float], trainer: str = "transformers") -> Snapshot:
-    measured = (GradientMeasurement(trainer, name, ratio, cosine, ratio) for name, ratio, cosine in divisions)
-    return replace(snapshot, experiments=s.Known(Experiments(tuple(measured))))
+def with_gradients(
+    snapshot: Snapshot, *divisions: tuple[str, float, float], trainer: str = "transformers", variant: str = ""
+) -> Snapshot:
+    measured = [
+        GradientMeasurement(trainer, name, ratio, cosine, ratio, variant=variant) for name, ratio, cosine in divisions
+    ]
+    return with_measured(snapshot, *measured)
+
+
+def with_measured(snapshot: Snapshot, *measured: GradientMeasurement) -> Snapshot:
+    earlier = snapshot.measurements.gradients
+    return replace(snapshot, experiments=s.Known(Experiments((*earlier, *measured))))
 
 
 RIGHT = ("one batch", 1.0, 1.0)
+HALVED = ("two micro-batches", 0.5, 1.0)
+ORPO = with_gradients(s.h200(), RIGHT, ("two micro-batches", 2.0, 1.0), trainer="trl", variant="orpo")
+LIGER = with_gradients(
+    with_gradients(s.h200(), RIGHT), ("one batch", 1.0, 1.0), HALVED, trainer="transformers", variant="liger"
+)
+ON_RANKS = with_gradients(s.h200(), RIGHT, ("two ranks", 0.9, 0.9), trainer="trl")
 FIRES = {
     "two micro-batches halve the gradient": with_gradients(s.h200(), RIGHT, ("two micro-batches", 0.5, 1.0)),
     "replicas train the rows of the first alone": with_gradients(s.h200(), RIGHT, ("two replicas", 0.46, 0.46)),
     "the same norm in another direction": with_gradients(s.h200(), RIGHT, ("two micro-batches", 1.0, 0.9)),
     "ms-swift's trainer alone": with_gradients(s.h200(), RIGHT, ("two micro-batches", 2.0, 1.0), trainer="ms-swift"),
     "TRL's trainer alone": with_gradients(s.h200(), RIGHT, ("two micro-batches", 2.0, 1.0), trainer="trl"),
+    "two ranks average their means": ON_RANKS,
+    "a launch on several ranks": s.with_job(ON_RANKS, framework="trl", trainer="sft", world_size=s.Known(8)),
+    "liger's loss alone": LIGER,
+    "a launch with liger": s.with_job(LIGER, {"accumulation": 2, "liger": True}, framework="transformers"),
+    "TRL's ORPO alone": ORPO,
+    "a launch of ORPO": s.with_job(ORPO, {"accumulation": 2}, framework="trl", trainer="orpo"),
+    "gradients are not cleared": with_measured(
+        s.h200(), GradientMeasurement("transformers", "one batch", 1, 1, 1, later=2.0)
+    ),
+    "a parameter is never trained": with_measured(
+        s.h200(), GradientMeasurement("transformers", "one batch", 1, 1, 1, moved=0.9)
+    ),
 }
 SILENT = {
     "nothing was measured": s.h200(),
@@ -43,5 +70,23 @@ SILENT = {
     ),
     "the launch accumulates nothing": s.with_job(
         with_gradients(s.h200(), RIGHT, ("two micro-batches", 0.5, 1.0)), {"accumulation": 1}
+    ),
+    "a launch of DPO, which was not measured": s.with_job(ORPO, {"accumulation": 2}, framework="trl", trainer="dpo"),
+    "a launch without liger": s.with_job(LIGER, {"accumulation": 2}, framework="transformers"),
+    "a launch on one rank": s.with_job(ON_RANKS, framework="trl", trainer="sft", world_size=s.Known(1)),
+    "SFT is wrong, and the launch is ORPO, which was measured right": s.with_job(
+        with_gradients(
+            with_gradients(s.h200(), RIGHT, HALVED, trainer="trl"),
+            RIGHT,
+            ("two micro-batches", 1.0, 1.0),
+            trainer="trl",
+            variant="orpo",
+        ),
+        {"accumulation": 2},
+        framework="trl",
+        trainer="orpo",
+    ),
+    "a faster second step": with_measured(
+        s.h200(), GradientMeasurement("transformers", "one batch", 1, 1, 1, later=0.98)
     ),
 }

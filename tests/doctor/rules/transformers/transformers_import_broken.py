@@ -16,14 +16,22 @@ def with_failed_import(module: str, message: str) -> Snapshot:
     return s.with_import(s.h200(), module, "raised", exception="ImportError", message=message)
 
 
-FIRES = {
-    "torchvision of another torch": s.with_import(
-        s.with_package(s.h200(), "torchvision", "0.28.0"),
+def with_companion_of_another_torch(snapshot: Snapshot, operator: str) -> Snapshot:
+    """Return the machine with a torchvision whose operators torch does not register."""
+    return s.with_import(
+        s.with_package(snapshot, "torchvision", "0.28.0"),
         "transformers.modeling_utils",
         "raised",
         exception="RuntimeError",
-        message="operator torchvision::nms does not exist",
+        message=f"operator torchvision::{operator} does not exist",
         frames=("torchvision/_meta_registrations.py:163 in <module>", "torch/library.py:1063 in register"),
+    )
+
+
+FIRES = {
+    "torchvision of another torch": with_companion_of_another_torch(s.h200(), "nms"),
+    "torchvision of another torch, required": with_companion_of_another_torch(
+        s.with_package(s.h200(), "llamafactory", "0.9.5", requires=("torchvision>=0.19.0",)), "roi_align"
     ),
     "a companion is too old": with_failed_import("transformers", HUB_ERROR),
     "modeling_utils fails": with_failed_import(
@@ -64,6 +72,7 @@ def says(finding: str) -> bool:
         "./tokenizers.py": "rename or delete it",
         "SIGSEGV": "--force-reinstall",
         "torchvision::nms": "pip uninstall",
+        "torchvision::roi_align": "--no-deps --index-url https://download.pytorch.org/whl/cu130 torchvision==0.26.0",
     }
     fixes = finding.split("fixes=")[1]
     return next(fix for told, fix in expected.items() if told in finding) in fixes

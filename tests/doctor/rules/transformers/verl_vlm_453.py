@@ -14,7 +14,9 @@ FIRES = {
     "4.53.0, no model named": with_verl("4.53.0"),
     "4.53.3 and Qwen2.5-VL": s.with_model(with_verl("4.53.3"), model_type="qwen2_5_vl"),
 }
+FIRES |= {"a launch of Qwen2.5-VL that is not here": s.with_job(with_verl("4.53.2"), {}, model="Qwen/Qwen2.5-VL-7B")}
 SILENT = {
+    "a launch of a text model that is not here": s.with_job(with_verl("4.53.2"), {}, model="Qwen/Qwen3-8B-Base"),
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "4.52.4": with_verl("4.52.4"),

@@ -1,4 +1,4 @@
-"""Reads the attention stack's compiled extensions: do they fit this torch, these libraries, this glibc, these GPUs?"""
+"""Checks whether the stack's compiled extensions fit this torch, these libraries, this glibc and these GPUs."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _read_flash_attn_3(site_dirs: list[str]) -> dict[str, object] | None:
 
 
 def _read_flash_attn(site_dirs: list[str]) -> dict[str, object] | None:
-    """Read what a flash-attn 2 build refuses: each omitted part adds a message that a complete build lacks."""
+    """Read which features a flash-attn 2 build lacks: each omitted one adds a message to the binary."""
     paths = [os.path.join(site, name) for site in site_dirs for name in files.list_folder(site)]
     path = next((p for p in paths if os.path.basename(p).startswith("flash_attn_2_cuda") and p.endswith(".so")), "")
     try:

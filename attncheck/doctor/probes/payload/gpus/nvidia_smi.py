@@ -107,7 +107,7 @@ def _driver_fact(version: str, header: dict[str, Any], run: ProgramRun) -> dict[
 
 
 def _facts_without_gpus(run: ProgramRun, header: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts if nvidia-smi lists no GPU, either because there is none or because it does not work."""
+    """Return the facts for when nvidia-smi lists no GPU, because there is none or because it does not work."""
     broken, description = _diagnose_failure(run)
     reason = "nvidia-smi: " + description
     if not broken:

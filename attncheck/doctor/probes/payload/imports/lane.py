@@ -108,7 +108,7 @@ def confirm_imports(
 
 
 def _list_lost(records: Mapping[str, Message]) -> list[str]:
-    """Return the imports that gave no answer through no fault of a package, and the queries whose process was lost."""
+    """Return the imports without a result that no package caused, and the queries whose process was lost."""
     lost = []
     for name, record in records.items():
         if record["end"] == "lost":

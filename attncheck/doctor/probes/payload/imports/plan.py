@@ -1,4 +1,4 @@
-"""Lists the modules to import, the distributions that provide them, and what each needs imported first."""
+"""Lists the modules to import, the distributions that provide them, and the imports that each needs first."""
 
 from __future__ import annotations
 

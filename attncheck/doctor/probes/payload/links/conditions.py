@@ -61,7 +61,7 @@ class Conditions:
         self.is_missing: Callable[[str, str], bool] = lambda module, name: False  # set when packages are linked
 
     def decide(self, test: ast.expr, module: SourceModule, depth: int = 0) -> bool | None:
-        """Return whether `test` holds in `module`; None if only running it can tell."""
+        """Return whether `test` holds in `module`; None if it is known only at run time."""
         if depth > MAX_DEPTH:
             return None
         if isinstance(test, ast.Constant):

@@ -53,7 +53,7 @@ def _required_names(distribution: Distribution) -> list[str]:
 
 
 def _find_missing(names: list[str], finder: ModuleFinder, required: set[str]) -> list[str]:
-    """Return what the packages `names` import from modules that no file provides and no requirement explains."""
+    """Return the modules that the packages `names` import, that no file provides and no requirement explains."""
     conditions = _make_conditions(finder)
     pending = [module for module in map(finder.find, names) if module is not None]
     followed: set[str] = set()

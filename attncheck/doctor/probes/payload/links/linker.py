@@ -60,7 +60,7 @@ class Linker:
         return records[:MAX_RECORDS]
 
     def complete(self, records: list[dict[str, Any]], modules: list[SourceModule]) -> None:
-        """Add to the records of `modules` what they break, where each missing name is now, and what restores it."""
+        """Add to the records of `modules` their consequences, each missing name's new place, and what restores it."""
         self._note_breaks(records, modules)
         wanted: dict[str, Any] = {}
         for record in records:
@@ -129,7 +129,7 @@ class Linker:
 def link_distributions(
     installed: Iterable[dict[str, Any]], site_dirs: list[str], consumers: Iterable[str] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return, by consumer, the records of what the installed packages import and other packages lack.
+    """Return, by consumer, the records of names that installed packages import and other packages lack.
 
     `consumers` are distributions; None means all that are known and installed.
     """

@@ -1,4 +1,4 @@
-"""Determines whether a module has a name: True, False, or None if its source leaves that open.
+"""Determines whether a module has a name: True, False, or None if its source does not decide it.
 
 Covers definitions, assignments, imports, star imports with `__all__`, conditional definitions, submodules, module
 `__getattr__` (open) and two lazy forms of transformers' `_LazyModule`. One is an explicit structure, which TRL and

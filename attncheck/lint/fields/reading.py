@@ -1,4 +1,4 @@
-"""The settings of one launch by field, as one release reads them; shared by axolotl and ms-swift."""
+"""The settings of one launch by field, in the words that the readings of all frameworks share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,41 @@ from attncheck.core.model import Model
 from attncheck.core.snapshot import Known, Snapshot
 from attncheck.lint.fields.constraints import Constraints, find_constraint
 from attncheck.lint.fields.releases import is_at_least
-from attncheck.lint.fields.written import get_nested, is_true, to_int
+from attncheck.lint.fields.written import NULL_WORDS, get_nested, is_true, parse_value, to_int
 
 
-class LaunchSettings(ABC):
-    """The settings that a launch sets, by field; a framework's subclass parses their values and knows the defaults."""
+class Reading:
+    """The settings of one launch as one release reads them; a framework's class adds what its fields mean."""
+
+    by_field: Mapping[str, Setting]  # the settings that take effect, as written
+
+    def has_any(self, *names: str) -> bool:
+        """Return whether the launch sets any of the fields."""
+        return any(name in self.by_field for name in names)
+
+    def find_location(self, *names: str) -> SourceLocation:
+        """Return the location of the first of the fields that the launch sets."""
+        return next((self.by_field[name].location for name in names if name in self.by_field), SourceLocation())
+
+    def get_text(self, name: str) -> str:
+        """Return the value of a field; "" if it is null, not set, or known only at run time."""
+        setting = self.by_field.get(name)
+        return setting.value if setting is not None and setting.known and setting.value not in NULL_WORDS else ""
+
+    def is_on(self, name: str) -> bool:
+        """Return whether a field is true."""
+        return is_true(parse_value(self.get_text(name)))
+
+    def get_int(self, name: str, fallback: int = 0) -> int:
+        """Return a field as a positive int; `fallback` if it is not one."""
+        return max(to_int(parse_value(self.get_text(name)), 0), 0) or fallback
+
+
+class DefaultedReading(Reading, ABC):
+    """A reading whose release has defaults; a framework's subclass parses the values and knows the defaults."""
 
     version: str
     snapshot: Snapshot | None
-    by_field: Mapping[str, Setting]
 
     @cached_property
     @abstractmethod
@@ -46,14 +72,6 @@ class LaunchSettings(ABC):
     def get_int(self, name: str, fallback: int = 1) -> int:
         """Return a setting as an int; `fallback` if it is 0 or not a number."""
         return to_int(self.get(name), fallback) or fallback
-
-    def has_any(self, *names: str) -> bool:
-        """Return whether the launch sets any of the fields."""
-        return any(name in self.by_field for name in names)
-
-    def find_location(self, *names: str) -> SourceLocation:
-        """Return the location of the first of the fields that the launch sets."""
-        return next((self.by_field[name].location for name in names if name in self.by_field), SourceLocation())
 
     def setting_problem(
         self, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any

@@ -1,0 +1,36 @@
+"""Runs liger-kernel's loss on a CPU: its own patches and forward passes, with torch in place of its triton kernel.
+
+It runs in a child of the examined interpreter and knows nothing of attncheck.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+OTHER_PATCHES = ("rope", "rms_norm", "swiglu", "cross_entropy")  # they need triton, and divide nothing
+SETTINGS = {
+    "use_liger_kernel": True,
+    "liger_kernel_config": {**dict.fromkeys(OTHER_PATCHES, False), "fused_linear_cross_entropy": True},
+}
+
+
+def imitate_liger() -> None:
+    """Replace liger's fused linear cross-entropy by torch's, with the installed release's arguments and results."""
+    import torch
+
+    function = importlib.import_module(
+        "liger_kernel.ops.fused_linear_cross_entropy"
+    ).LigerFusedLinearCrossEntropyFunction
+    names = list(inspect.signature(function.forward).parameters)[1:]
+    results = len(inspect.signature(function.backward).parameters) - 1  # one gradient for each result
+
+    def apply(*arguments: Any) -> Any:
+        given = dict(zip(names, arguments))
+        logits = torch.nn.functional.linear(arguments[0], arguments[1], given.get("bias")).float()
+        options = {name: given[name] for name in ("ignore_index", "label_smoothing", "reduction") if name in given}
+        loss = torch.nn.functional.cross_entropy(logits, arguments[2], given.get("ce_weight"), **options)
+        return (loss, *[torch.zeros(())] * (results - 1)) if results > 1 else loss
+
+    function.apply = apply
