@@ -80,7 +80,7 @@ class Experiments:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """Why nothing is known about a trainer: its undivided batch, its ranks or its padded rows could not be measured."""
+        """Why a trainer is not known: its undivided batch, its ranks or its padded rows could not be measured."""
         divisions = ("one batch", "two ranks")
         gradients = (item for item in self.gradients if item.division in divisions and not item.variant)
         batches = (item for item in self.batches if (item.layout, item.attention) == ("padded", "sdpa"))

@@ -64,7 +64,7 @@ def _lse_patterns(got: Tensor, reference: Reference) -> Iterator[str]:
         yield "lse is in base 2"
     elif float((error - error.mean()).abs().max()) < 3e-2 * abs(float(error.mean())):
         yield f"lse is shifted by {float(error.mean()):.4g} everywhere"
-    else:
+    elif not (reference.case.alibi or reference.case.mask == "additive"):  # the scale does not multiply a bias
         slope = float((error * logit).sum() / logit.square().sum().clamp_min(1e-30))
         # The second-order error of a scale that is off by `slope` is about `slope` times the error.
         if float((error - slope * logit).norm()) < (0.05 + abs(slope)) * size and abs(slope) < 0.5:
@@ -144,7 +144,7 @@ def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator
         torch.nn.functional.normalize(x.float().transpose(0, dim).reshape(count, -1), dim=-1) for x in (got, want)
     )
     best, holder = (got_rows @ want_rows.T).max(-1)
-    own = (want_rows * want_rows[holder]).sum(-1)  # results that are nearly equal anyway cannot be told apart
+    own = (want_rows * want_rows[holder]).sum(-1)  # nearly equal results cannot be distinguished
     pairs = [(i, int(holder[i])) for i in range(count) if float(best[i]) > 0.98 and float(own[i]) < 0.9]
     if pairs:
         yield "; ".join(f"{noun} {i} holds {noun} {other}'s result" for i, other in pairs[:3])
