@@ -590,6 +590,20 @@ def test_no_launcher_sets_what_guards_a_launch(before: str) -> None:
     [
         ("", "", True, "tagged"),
         ("", "", False, ""),
+        ("max_length 2048", "max_length 128", True, ""),
+        ("swift sft", "swift pt", True, ""),
+    ],
+)
+def test_ms_swift_takes_pictures_if_the_model_does(former: str, change: str, has_tower: bool, expected: str) -> None:
+    launch = MS_SWIFT.replace("--packing true --attn_impl flash_attn", "").replace(former, change)
+    assert cut_text(launch, has_tower=has_tower)[0].pictures == expected
+
+
+@pytest.mark.parametrize(
+    ("former", "change", "has_tower", "expected"),
+    [
+        ("", "", True, "tagged"),
+        ("", "", False, ""),
         ("cutoff_len: 2048", "cutoff_len: 128", True, ""),
         ("stage: sft", "stage: dpo", True, ""),
     ],
