@@ -82,7 +82,7 @@ def _join_plain(lines: Iterable[Line]) -> str:
 
 
 def _keep_apart(line: Line) -> Line:
-    """Return a line in which no continued text starts like a line of ours: text after a line end is indented."""
+    """Return a line whose continued text is indented, so that it cannot be mistaken for a line of the report."""
     head = tuple((show_line_ends(text), style) for text, style in line.head)
     columns = sum(len(text) for text, _ in head) or CONTINUATION
     return Line(head, indent_continuation(line.text, columns), line.no_wrap)
