@@ -214,8 +214,7 @@ class _Chunk:
         """Add this chunk's part to `sums` and `result`."""
         span = slice(self.begin, self.end)
         key = (self.batches.start, int(self.result_rows[0])) if kept is not None else ()
-        found = kept.get(key) if kept is not None else None
-        exact, lse, delta = found or self._compute_exact(document_k[..., span], document_v[:, :, span])
+        exact, lse, delta = (kept or {}).get(key) or self._compute_exact(document_k[..., span], document_v[:, :, span])
         if kept is not None:
             kept[key] = exact, lse, delta
         sums.dk[:, :, span] += torch.matmul(exact.ds.mT, exact.q).mul_(exact.scale)
