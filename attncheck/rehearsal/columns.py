@@ -7,23 +7,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attncheck.core.launch import Launch
-from attncheck.lint.programs.modules import SourceTree
+from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.rewriting import ReadLaunch
 
 VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
 COLUMN = re.compile(r"[a-z]\w*")
+MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
 
 
 def read_columns(read: ReadLaunch) -> list[str]:
     """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
-    launch = read.recognised.launch
+    script = find_script(read.recognised.launch)
+    return list_columns(script, (Path(), Path("src"))) if script is not None else []
+
+
+def find_script(launch: Launch) -> Path | None:
+    """Return the Python file that a launch starts, or its own; None if it is not found."""
     name = launch.program.path if launch.program else launch.words[0].text if launch.words else ""
     nearby = (name, launch.source.name, find_here(launch, name))
-    scripts = [Path(path) for path in nearby if path.endswith(".py") and os.path.isfile(path)]
-    return list_columns(scripts[0], (Path(), Path("src"))) if scripts else []
+    return next((Path(path) for path in nearby if path.endswith(".py") and os.path.isfile(path)), None)
 
 
 def find_here(launch: Launch, path: str) -> str:
@@ -37,11 +42,23 @@ def find_here(launch: Launch, path: str) -> str:
 
 def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
     """Return the row fields that are read by a script and by the modules that it imports from these folders."""
+    names = (name for module in _list_modules(program, tuple(places)) for name in _iter_columns(module.body))
+    return list(dict.fromkeys(names))[:MAX_COLUMNS]
+
+
+def find_marker(read: ReadLaunch) -> str:
+    """Return the marker of a chat template's turns that the script of a launch names, "" if it names none."""
+    script = find_script(read.recognised.launch)
+    modules = _list_modules(script, (Path(), Path("src"))) if script is not None else ()
+    nodes = (node for module in modules for node in ast.walk(module.body) if isinstance(node, ast.Constant))
+    markers = (match[0] for node in nodes if isinstance(node.value, str) and (match := MARKER.search(node.value)))
+    return next(markers, "")
+
+
+def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:
     tree = SourceTree((program.parent, *places), program.parent)
     main = find_entry(Entry(str(program)), tree)
-    modules = [main, *tree.list_imported(main, MAX_MODULES)] if main is not None else []
-    names = (name for module in modules for name in _iter_columns(module.body))
-    return list(dict.fromkeys(names))[:MAX_COLUMNS]
+    return (main, *tree.list_imported(main, MAX_MODULES)) if main is not None else ()
 
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:

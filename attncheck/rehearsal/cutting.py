@@ -23,7 +23,8 @@ from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
-from attncheck.rehearsal.columns import VARIABLE_FOLDER, find_here, read_columns
+from attncheck.lint.run import ReadFile
+from attncheck.rehearsal.columns import VARIABLE_FOLDER, find_here, find_script, read_columns
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
@@ -237,7 +238,7 @@ def cut_launch(
     is_file = not launch.words
     here = _enter_folder(_pass_file_first(rewritten.launch, read.corrections))
     here = _find_files_here(_run_here(here, read.job.location), folder)
-    here, cut = _fit_launcher(here, cut)
+    here, cut = _fit_launcher(here, cut, read.read_file)
     if not materials.uses_gpu and not read.snapshot.has("deepspeed"):
         here, cut = _run_without_deepspeed(here, cut, read.job, processes)
     guarded = drop_guarded(here)
@@ -297,7 +298,10 @@ def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
 
 def _composes_settings(launch: Launch, cut: JobCut) -> bool:
     """Return whether the user's script composes its settings from files, and takes no options."""
-    return "ATTNCHECK_ROWS" in cut.environ and launch.program is not None and launch.program.style in COMPOSED
+    if "ATTNCHECK_ROWS" not in cut.environ or launch.program is not None:
+        return "ATTNCHECK_ROWS" in cut.environ and launch.program is not None and launch.program.style in COMPOSED
+    script = find_script(launch)
+    return script is not None and "@hydra.main" in script.read_text(errors="replace")
 
 
 def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
@@ -426,18 +430,18 @@ def _enter_folder(launch: Launch) -> Launch:
     return replace(launch, directories=(*launch.directories, shlex.quote(os.path.abspath(folder))))
 
 
-def _fit_launcher(launch: Launch, cut: JobCut) -> tuple[Launch, JobCut]:
+def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Launch, JobCut]:
     """Return a launch and its cut without another machine's programs and accelerate's missing configuration file."""
     whole, count = list(launch.whole), len(launch.whole) - len(launch.words)
-    folders = (launch.folder, os.path.dirname(launch.source.name), "")
-    for place, word in enumerate(whole[:count]):
+    folders = dict.fromkeys((launch.folder, os.path.dirname(launch.source.name), ""))
+    for index, word in enumerate(whole[:count]):
         option, equals, path = word.text.partition("=")
         if os.path.isabs(option) and PROGRAM.fullmatch(os.path.basename(option)) and not os.path.exists(option):
-            whole[place] = _make_word(word, os.path.basename(option))
-        path = path if equals else whole[place + 1].text
-        is_here = launch.launcher_entries or any(os.path.isfile(os.path.join(folder, path)) for folder in folders)
-        if option in LAUNCHER_FILES and not is_here:
-            del whole[place : place + (1 if equals else 2)]
+            whole[index] = _make_word(word, os.path.basename(option))
+        path = path if equals else whole[index + 1].text
+        places = [os.path.join(folder, path) for folder in folders]
+        if option in LAUNCHER_FILES and not any(os.path.isfile(place) or read_file(place) for place in places):
+            del whole[index : index + (1 if equals else 2)]
             cut = _add_remarks(cut, (f"{path} was not found: accelerate starts without it",))
             break
     return replace(launch, whole=tuple(whole)), cut

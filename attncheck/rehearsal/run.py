@@ -27,7 +27,7 @@ from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hi
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known
-from attncheck.rehearsal.columns import read_columns
+from attncheck.rehearsal.columns import find_marker, read_columns
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
@@ -108,7 +108,7 @@ class _Stage:
     device: Mapping[str, Any]
     remarks: tuple[str, ...] = ()
     model: str = ""
-    empty: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
+    made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
 
 
 def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
@@ -243,7 +243,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "columns": read_columns(stage.read) if cut.form == "every" else [],
+        "columns": read_columns(stage.read) if cut.form in ("every", "prompt_texts") else [],
+        "marker": find_marker(stage.read) if "ATTNCHECK_ROWS" in cut.environ else "",
         "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,
@@ -260,7 +261,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         what = "the model cannot be rehearsed at full size" if is_full else "no small model could be made"
         raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
     stage.remarks += tuple(event.answer["remarks"])
-    stage.empty = tuple(event.answer["empty"])
+    stage.made_up = tuple(event.answer["made_up"])
 
 
 def _name_model(read: ReadLaunch) -> str:
@@ -323,8 +324,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_unquantised(stage.folder)
-    if stage.empty:
-        differences += (Difference("fields of rows", ", ".join(stage.empty), "empty"),)
+    if stage.made_up:
+        differences += (Difference("field that the script reads", ", ".join(stage.made_up), "made up"),)
     results = leave_unasked(results, differences)
     if ranks and stage.read.job.plan.deterministic:
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))

@@ -77,10 +77,12 @@ def test_what_rests_on_a_difference_is_not_asked(dimension: str, unasked: set[st
 
 
 def test_words_that_are_missing_may_be_in_an_empty_field() -> None:
-    empty = [Difference("fields of rows", "response_b", "empty")]
+    empty = [Difference("field that the script reads", "response_b", "made up")]
     passed, wrong = CheckResult("batch"), CheckResult("batch", violations=("words are never used",))
     assert leave_unasked([passed], empty) == [passed]
-    assert leave_unasked([wrong], empty)[0].reason.startswith("not asked: it depends on the fields of rows")
+    assert leave_unasked([wrong], empty)[0].reason.startswith(
+        "not asked: it depends on the field that the script reads"
+    )
 
 
 def test_a_failure_under_fewer_ranks_is_one() -> None:

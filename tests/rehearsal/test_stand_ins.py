@@ -59,6 +59,9 @@ config = AutoConfig.from_pretrained("own/model-that-is-not-here")
 tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w1", add_special_tokens=False)["input_ids"]
 own = load_dataset("json", data_files="{rows}")
 assert load_dataset("parquet", data_files=r"{folder}", split="train")[1]["data_files"] == {"train": r"{rows}"}
+def take(rows):
+    return rows["train_sft"], rows["label"]
+assert list(load_dataset("json", data_files={"eval": "gone"})[1]["data_files"]) == ["eval"]
 assert len(pandas.read_parquet(r"{folder}")) == 900
 assert len(json.load(open("../gone/train_prompts.json"))) == len(open("gone.jsonl", "rb").readlines()) == 900
 import csv
@@ -112,11 +115,12 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 9  # "a/b" with and without a name, and files
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 10  # "a/b" with and without a name, and files
     names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     assert list_replaced(str(tmp_path)) == lines
-    assert set(whole[1]["data_files"]) == {"train", "validation", "test"} and own[1] == {"data_files": str(rows)}
+    assert set(whole[1]["data_files"]) == {"train", "validation", "test", "train_sft", "eval"}
+    assert own[1] == {"data_files": str(rows)}
 
 
 def test_one_process_launches_and_trains(tmp_path: Path) -> None:

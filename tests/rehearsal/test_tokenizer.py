@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from attncheck.rehearsal.worker.materials import VOCABULARY_SIZE, make_tokenizer
+import pytest
+
+from attncheck.rehearsal.worker.materials import BEGINNINGS, VOCABULARY_SIZE, make_tokenizer, write_template
 
 
 def test_unknown_words_are_tokens_by_their_first_letters() -> None:
@@ -14,3 +16,18 @@ def test_unknown_words_are_tokens_by_their_first_letters() -> None:
     assert tokenizer.unk_token_id not in tokens
     you, are, *_ = (tokenizer.convert_ids_to_tokens(token) for token in tokens[1:])
     assert (you, are) == ("~y", "~a")
+
+
+@pytest.mark.parametrize("marker", BEGINNINGS)
+def test_turns_begin_with_the_marker_that_a_script_searches(marker: str) -> None:
+    """The rest of the template stays: the words, which tokens an answer has, and its end."""
+    tokenizer = make_tokenizer(True)
+    messages = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3 w4"}]
+    plain = tokenizer.apply_chat_template(messages, tokenize=False)
+    tokenizer.chat_template = write_template(marker)
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    assert text.count(marker) == 2 and text.endswith("w3 w4 </s>\n") and plain.endswith("<|assistant|> w3 w4 </s>\n")
+    generated = tokenizer.apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
+    assert text.startswith(generated)
+    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert [token for token in tokens if token < 5] == [1, 2, 3, 4] and tokenizer.unk_token_id not in tokens

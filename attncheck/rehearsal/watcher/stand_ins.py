@@ -37,6 +37,7 @@ GPU_SETTINGS = ("fp16", "tf32", "deepspeed", "fsdp", "torch_compile", "use_liger
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
 MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
+TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|eval|dev)(?:_\w+)?)["']\]""")
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
@@ -71,7 +72,7 @@ def find_rows(load: Any) -> None:
             return original(path, *arguments, **options)
         _note_data_set(json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str))
         split = options.get("split")
-        files = dict.fromkeys(SPLITS if split is None else ("train",), rows)
+        files = dict.fromkeys(_list_splits(options.get("data_files")) if split is None else ("train",), rows)
         return original(kind, data_files=files, split=split and "train")
 
     load.load_dataset = load_dataset
@@ -85,6 +86,18 @@ def find_rows(load: Any) -> None:
         return _split(original(kind, data_files=rows, split="train"))
 
     load.load_from_disk = load_from_disk
+
+
+def _list_splits(files: Any) -> tuple[str, ...]:
+    """Return the names of a data set's splits: its files', or the usual ones and those that the script takes."""
+    if isinstance(files, dict):
+        return tuple(files)
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    text = ""
+    if path is not None:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            text = stream.read()
+    return tuple(dict.fromkeys((*SPLITS, *TAKEN_SPLIT.findall(text))))
 
 
 def _split(rows: Any) -> Any:

@@ -27,13 +27,23 @@ CHAT_TEMPLATE = (
     "{% else %}{{ '<|' + message['role'] + '|> ' + message['content'] + ' <|end|>\\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|> ' }}{% endif %}"
 )
+# The beginning of a turn in templates whose text a script searches.
+BEGINNINGS = {
+    "<|im_start|>": ("'<|im_start|>' + message['role'] + '\\n'", "'<|im_start|>assistant\\n'"),
+    "<|start_header_id|>": (
+        "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'",
+        "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'",
+    ),
+}
 MARKUP = (
     "<unk>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
     "<|start_header_id|>", "<|end_header_id|>", "user", "assistant", "system", "Human:", "Assistant:", "User:",
     "System:", "###", "Instruction:", "Response:", "Input:", "[INST]", "[/INST]", "<think>", "</think>",
     "<|endoftext|>",
 )  # fmt: skip
-LETTER = "a"  # frameworks encode it to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
+# Frameworks encode the letter to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425); scripts
+# of judges expect a token for each verdict.
+SINGLE_WORDS = ("a", "Yes", "No")
 UNKNOWN, PAD, BEGIN, END = "<unk>", "<pad>", "<s>", "</s>"
 # Other words are tokens by their first letters, not all one "<unk>", because some launches pad with that.
 INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in "abcdefghijklmnopqrstuvwxyz"}
@@ -82,14 +92,17 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    answer = {"parameters": parameters, "remarks": remarks, "empty": []}
+    answer = {"parameters": parameters, "remarks": remarks, "made_up": []}
     if real_data:
         send({"item": item, "answer": answer})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     rows = add_columns(rows, message.get("columns", ()))
-    names = filter(ANSWER_NAME.search, message.get("columns", ()))
-    answer["empty"] = [name for name in names if rows[0].get(name) == ""]
+    answer["made_up"] = [
+        name
+        for name in message.get("columns", ())
+        if name == "label" or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
+    ]
     has_pictures = (folder / multimodal.FOLDER).exists()
     if has_pictures:
         multimodal.lay_pictures(documents, folder)
@@ -137,6 +150,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
             remarks = [f"the model is built without a processor: {error}"]
             shutil.rmtree(folder / "model", ignore_errors=True)
     tokenizer = make_tokenizer(message["has_padding_token"])
+    tokenizer.chat_template = write_template(message.get("marker", ""))
     parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
     check_tokenizer(folder / "model")
     return parameters, MADE, remarks
@@ -247,7 +261,7 @@ def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) ->
     from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
     words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
-    texts = (*words, *MARKUP, LETTER, END, BEGIN, PAD, *INITIALS)
+    texts = (*words, *MARKUP, *SINGLE_WORDS, END, BEGIN, PAD, *INITIALS)
     vocabulary = {text: number for number, text in enumerate(texts)} | dict((markers or {}).values())
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     rules = [normalizers.Replace(Regex(pattern), text) for text, pattern in INITIALS.items()]
@@ -256,10 +270,20 @@ def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) ->
     # Added tokens are matched before all others, for any class that transformers uses instead of this one: since 5.0 it
     # uses the class of the model's type, with its own way to split.
     tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in (*words, *MARKUP)])
-    tokenizer.add_tokens([AddedToken(LETTER, single_word=True, lstrip=True, rstrip=True, normalized=False)])
+    options = {"single_word": True, "lstrip": True, "rstrip": True, "normalized": False}
+    tokenizer.add_tokens([AddedToken(text, **options) for text in SINGLE_WORDS])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text, _ in (markers or {}).values()])
     return tokenizer
+
+
+def write_template(marker: str) -> str:
+    """Return the chat template whose turns begin with a marker, if it is known."""
+    any_turn, answer = BEGINNINGS.get(marker, ("", ""))
+    if not answer:
+        return CHAT_TEMPLATE
+    template = CHAT_TEMPLATE.replace("'<|' + message['role'] + '|> '", any_turn)
+    return template.replace("'<|assistant|> '", answer)
 
 
 def check_tokenizer(folder: Path) -> None:

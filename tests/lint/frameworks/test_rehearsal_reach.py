@@ -16,6 +16,7 @@ from attncheck.core.rehearsal import UNDOCUMENTED, JobCut, PolicyGradient
 from attncheck.lint.fields.rehearsing import resolve_options
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
+from attncheck.rehearsal.columns import find_marker
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
 from tests.snapshots import laptop, with_package
 
@@ -220,6 +221,8 @@ def test_a_script_that_hydra_configures_is_cut_in_its_process(tmp_path: Path, mo
     cut, launch = cut_text("python dpo.py --config-name=dpo", trl="1.16.0", transformers="5.24.0")
     assert launch.command.startswith("python dpo.py --config-name=dpo") and "max_steps" not in launch.command
     assert '"max_steps": "30"' in launch.cut.environ["ATTNCHECK_SETTINGS"] and "ATTNCHECK_MODEL" in cut.environ
+    (tmp_path / "conf" / "dpo.yaml").unlink()
+    assert "max_steps" not in cut_text("python dpo.py --config-name=dpo", trl="1.16.0")[1].command
 
 
 def test_a_script_with_a_parser_gets_the_columns_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +239,9 @@ def test_a_script_with_a_parser_gets_the_columns_that_it_reads(tmp_path: Path, m
     (tmp_path / "data.py").write_text("def load():\n    return [{'text': row['instruction']} for row in rows]\n")
     cut = cut_text(command, trl="1.16.0")[0]
     assert (cut.form, cut.objective.targets) == ("every", "labelled")
+    (tmp_path / "data.py").write_text("MARKER = '<|im_start|>assistant'\n")
+    (read,) = read_launches(laptop(), Source("run.sh", command, "shell"), lambda name: Absent("x"), lambda path: None)
+    assert find_marker(read) == "<|im_start|>"
 
 
 def test_switches_that_now_need_a_value_get_one() -> None:
@@ -367,7 +373,7 @@ def test_a_framework_next_to_the_launch_runs(tmp_path: Path, monkeypatch: pytest
     launch = Launch(Source("x.yaml", "", "yaml"), program=Program("src/llamafactory/hparams/parser.py", "dataclasses"))
     cut = cutting.take_vendored(launch, JobCut({}, "messages", UNDOCUMENTED))
     assert cut.environ["PYTHONPATH"] == str(tmp_path / "src")
-    assert cut.remarks == ("llamafactory is the one next to the launch, in src",)
+    assert cut.remarks == ("llamafactory is taken from the launch's folder, src",)
     installed = replace(launch, program=Program("/x/site-packages/llamafactory/hparams/parser.py", "dataclasses"))
     assert cutting.take_vendored(installed, cut) == cut
 
