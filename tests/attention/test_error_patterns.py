@@ -138,6 +138,15 @@ def test_places_along_the_sequence_are_named(case: Case, wrong: range | tuple[in
     assert any(f"errors only {place}" in line for line in lines) == bool(place), lines
 
 
+@pytest.mark.parametrize(("z", "is_named"), [(19.0, False), (21.0, True)])
+def test_a_place_is_named_if_a_rows_error_is_clear(z: float, is_named: bool) -> None:
+    sigma = float(compute(PLAIN).sigma["out"][0, 17].square().mean(-1).sqrt().min())
+    shift = torch.zeros(96, 8, 32)
+    shift[17, int(compute(PLAIN).sigma["out"][0, 17].square().mean(-1).argmin())] = z * sigma
+    lines = describe(PLAIN, out=lambda x: x + shift)
+    assert any("in query 17" in line for line in lines) == is_named, lines
+
+
 def test_elements_of_head_dim_are_named_unless_the_inputs_have_their_size_in_one() -> None:
     edit = put((..., slice(8, 16)), 0.0)
     assert "in head_dim elements 8 to 15" in describe(PLAIN, out=edit)[0]

@@ -19,6 +19,7 @@ from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import Run, judge_run
 from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
+from attncheck.measure.worker.judging import SharedResults
 from attncheck.measure.worker.repeats import Repeater
 from attncheck.measure.worker.session import ParitySession
 
@@ -191,6 +192,15 @@ def test_the_scale_is_not_named_if_the_scores_have_a_bias(alibi: bool) -> None:
     logit = compute_reference(make_inputs(case, "cpu")).expected_logit  # what the scale would change, without a bias
     run = measure_parity(with_edits(lse=lambda x: x + 0.03 * logit), case, rounded_bias=True)
     assert any("the softmax scale" in line for line in run.pattern) != alibi, run.pattern
+
+
+@pytest.mark.parametrize("bias", [{"alibi": True}, {"mask": "additive"}])
+def test_backends_share_a_reference_unless_their_noise_differs(bias: dict[str, object]) -> None:
+    for changes, is_other in ((bias, True), ({}, False)):
+        inputs, shared = make_inputs(make_case((40,), **changes), "cpu"), SharedResults()
+        exact, rounded = (shared.unrounded_reference(inputs, "fused", rounded_bias) for rounded_bias in (False, True))
+        assert torch.equal(exact.sigma["out"], rounded.sigma["out"]) != is_other
+        assert torch.equal(exact.out, rounded.out)
 
 
 def test_heads_that_are_nearly_equal_are_not_called_swapped() -> None:
