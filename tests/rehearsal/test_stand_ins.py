@@ -20,7 +20,14 @@ import torch
 import attncheck.rehearsal.drivers.rollouts as rollouts
 from attncheck.rehearsal.columns import list_columns
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
-from attncheck.rehearsal.watcher.stand_ins import answer_removed, leave_unknown, leave_unknown_keys, take_known
+from attncheck.rehearsal.watcher.stand_ins import (
+    answer_removed,
+    leave_login,
+    leave_unknown,
+    leave_unknown_keys,
+    load_with_known,
+    take_known,
+)
 from attncheck.rehearsal.worker.materials import add_columns
 from tests.rehearsal.staging import make_materials
 
@@ -211,6 +218,30 @@ def test_a_parser_leaves_out_what_no_dataclass_has(tmp_path: Path, monkeypatch: 
     assert TrlParser().set_defaults_with_config(system_prompt="x") == []
     names = [line.split(" ")[0] for line in list_absent(str(tmp_path))]
     assert names == ["--gone", "--max_prompt_length", "--system_prompt", "tf32"]
+
+
+def test_models_are_loaded_without_arguments_of_other_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model:
+        def __init__(self, config: str, dtype: str = "") -> None:
+            if config == "broken":
+                raise TypeError("__init__() got an unexpected keyword argument 'own'")
+            self.made = (config, dtype)
+
+        @classmethod
+        def from_pretrained(cls, name: str, **options: Any) -> Model:
+            return cls(name, **options)
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    load_with_known(Model)
+    assert Model.from_pretrained("a/b", use_auth_token=True, dtype="x").made == ("a/b", "x")
+    with pytest.raises(TypeError, match="own"):
+        Model.from_pretrained("broken")
+    assert [line.split(" ")[0] for line in list_absent(str(tmp_path))] == ["from_pretrained.use_auth_token"]
+    hub = SimpleNamespace(login=None)
+    leave_login(hub)
+    hub.login(token="secret")
+    assert list_replaced(str(tmp_path)) == ["login is left out, because a rehearsal has no network"]
 
 
 @dataclasses.dataclass

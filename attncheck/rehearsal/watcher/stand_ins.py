@@ -38,6 +38,7 @@ GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
 MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
 TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|eval|dev)(?:_\w+)?)["']\]""")
+UNEXPECTED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
@@ -203,6 +204,30 @@ def take_known(base: Any) -> None:
         return object.__new__(kind)
 
     base.__new__ = make
+
+
+def leave_login(module: Any) -> None:
+    """Do nothing if the script logs in to the hub, because a rehearsal has no network."""
+    module.login = lambda *arguments, **options: note(os.environ["ATTNCHECK_WATCH"], "network", "login")
+
+
+def load_with_known(model_class: Any) -> None:
+    """Let models be loaded without the arguments of other releases, which end in their `__init__`."""
+    original = vars(model_class)["from_pretrained"].__func__
+
+    @functools.wraps(original)
+    def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
+        while True:
+            try:
+                return original(cls, *arguments, **options)
+            except TypeError as error:
+                unknown = UNEXPECTED.search(str(error))
+                if unknown is None or unknown[1] not in options:
+                    raise
+            options.pop(unknown[1])
+            note(os.environ["ATTNCHECK_WATCH"], "setting", f"from_pretrained.{unknown[1]}")
+
+    model_class.from_pretrained = classmethod(from_pretrained)
 
 
 def leave_unknown(module: Any) -> None:
