@@ -68,6 +68,8 @@ own = load_dataset("json", data_files="{rows}")
 assert load_dataset("parquet", data_files=r"{folder}", split="train")[1]["data_files"] == {"train": r"{rows}"}
 def take(rows):
     return rows["train_sft"], rows["label"]
+assert "train_sft" in load_dataset(r"{folder}")[1]["data_files"]
+assert load_dataset(r"{folder}", split="train")[0] == r"{folder}"
 assert list(load_dataset("json", data_files={"eval": "gone"})[1]["data_files"]) == ["eval"]
 assert len(pandas.read_parquet(r"{folder}")) == 900
 assert len(json.load(open("../gone/train_prompts.json"))) == len(open("gone.jsonl", "rb").readlines()) == 900
@@ -122,7 +124,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 10  # "a/b" with and without a name, and files
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 11  # "a/b" with and without a name, and files
     names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     assert list_replaced(str(tmp_path)) == lines

@@ -68,12 +68,12 @@ def find_rows(load: Any) -> None:
     @functools.wraps(original)
     def load_dataset(path: Any, *arguments: Any, **options: Any) -> Any:
         folder = os.path.dirname(rows)
-        is_ours = folder in f"{path} {options.get('data_dir')}" or f"{folder}/" in str(options.get("data_files"))
-        if is_ours:
+        split, files = options.get("split"), options.get("data_files")
+        is_ours = folder in f"{path} {options.get('data_dir')}" or f"{folder}/" in str(files)
+        if is_ours and (path != folder or split is not None or files is not None):
             return original(path, *arguments, **options)
-        _note_data_set(json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str))
-        split = options.get("split")
-        files = dict.fromkeys(_list_splits(options.get("data_files")) if split is None else ("train",), rows)
+        _note_data_set(json.dumps([path, arguments, options.get("name"), files], default=str))
+        files = dict.fromkeys(_list_splits(files) if split is None else ("train",), rows)
         return original(kind, data_files=files, split=split and "train")
 
     load.load_dataset = load_dataset
