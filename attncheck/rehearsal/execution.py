@@ -43,6 +43,7 @@ ABSENT: Mapping[str, str] = {
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
+    "network": "{} is left out, because a rehearsal has no network",
     "gpu": "{} needs a GPU, and this machine has none: left out",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")

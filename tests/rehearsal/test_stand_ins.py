@@ -20,7 +20,14 @@ import torch
 import attncheck.rehearsal.drivers.rollouts as rollouts
 from attncheck.rehearsal.columns import list_columns
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
-from attncheck.rehearsal.watcher.stand_ins import answer_removed, leave_unknown, leave_unknown_keys, take_known
+from attncheck.rehearsal.watcher.stand_ins import (
+    answer_removed,
+    leave_login,
+    leave_unknown,
+    leave_unknown_keys,
+    load_with_known,
+    take_known,
+)
 from attncheck.rehearsal.worker.materials import add_columns
 from tests.rehearsal.staging import make_materials
 
@@ -61,6 +68,8 @@ own = load_dataset("json", data_files="{rows}")
 assert load_dataset("parquet", data_files=r"{folder}", split="train")[1]["data_files"] == {"train": r"{rows}"}
 def take(rows):
     return rows["train_sft"], rows["label"]
+assert "train_sft" in load_dataset(r"{folder}")[1]["data_files"]
+assert load_dataset(r"{folder}", split="train")[0] == r"{folder}"
 assert list(load_dataset("json", data_files={"eval": "gone"})[1]["data_files"]) == ["eval"]
 assert len(pandas.read_parquet(r"{folder}")) == 900
 assert len(json.load(open("../gone/train_prompts.json"))) == len(open("gone.jsonl", "rb").readlines()) == 900
@@ -115,7 +124,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 10  # "a/b" with and without a name, and files
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 11  # "a/b" with and without a name, and files
     names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     assert list_replaced(str(tmp_path)) == lines
@@ -211,6 +220,30 @@ def test_a_parser_leaves_out_what_no_dataclass_has(tmp_path: Path, monkeypatch: 
     assert TrlParser().set_defaults_with_config(system_prompt="x") == []
     names = [line.split(" ")[0] for line in list_absent(str(tmp_path))]
     assert names == ["--gone", "--max_prompt_length", "--system_prompt", "tf32"]
+
+
+def test_models_are_loaded_without_arguments_of_other_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model:
+        def __init__(self, config: str, dtype: str = "") -> None:
+            if config == "broken":
+                raise TypeError("__init__() got an unexpected keyword argument 'own'")
+            self.made = (config, dtype)
+
+        @classmethod
+        def from_pretrained(cls, name: str, **options: Any) -> Model:
+            return cls(name, **options)
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    load_with_known(Model)
+    assert Model.from_pretrained("a/b", use_auth_token=True, dtype="x").made == ("a/b", "x")
+    with pytest.raises(TypeError, match="own"):
+        Model.from_pretrained("broken")
+    assert [line.split(" ")[0] for line in list_absent(str(tmp_path))] == ["from_pretrained.use_auth_token"]
+    hub = SimpleNamespace(login=None)
+    leave_login(hub)
+    hub.login(token="secret")
+    assert list_replaced(str(tmp_path)) == ["login is left out, because a rehearsal has no network"]
 
 
 @dataclasses.dataclass

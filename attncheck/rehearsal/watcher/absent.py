@@ -40,7 +40,10 @@ IDLE = (
     *("IPython", "ipdb", "debugpy", "loguru", "coloredlogs", "icecream", "dotenv", "matplotlib", "seaborn", "plotly"),
     *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil", "tensorboard"),
 )
-RENAMED = {"AutoModelForVision2Seq": "AutoModelForImageTextToText"}  # in transformers 5
+RENAMED = {
+    "AutoModelForVision2Seq": "AutoModelForImageTextToText",  # transformers 5
+    "prepare_model_for_int8_training": "prepare_model_for_kbit_training",  # peft 0.10
+}
 GUARDS = ("ImportError", "ModuleNotFoundError")
 ANY_ERROR = ("Exception", "BaseException", "")
 MAX_NOTE = 120  # characters of a file's name

@@ -32,8 +32,10 @@ from .stand_ins import (
     find_frames,
     find_rows,
     find_small_model,
+    leave_login,
     leave_unknown,
     leave_unknown_keys,
+    load_with_known,
     open_rows,
     take_known,
     use_gloo_without_gpu,
@@ -78,6 +80,7 @@ def install(folder: str) -> None:
         callbacks["transformers.utils.hub"] = find_small_model
         callbacks["datasets.load"] = find_rows
         callbacks["pandas"] = find_frames
+        callbacks["huggingface_hub._login"] = leave_login
         callbacks["trl.trainer.model_config"] = lambda module: answer_removed(module.ModelConfig)
         callbacks["trl.scripts.utils"] = _patch_trl_scripts
         callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown
@@ -261,6 +264,8 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA") or os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_off_absent_devices(modeling_utils)
     model_class = modeling_utils.PreTrainedModel
+    if os.environ.get("ATTNCHECK_ROWS"):
+        load_with_known(model_class)
 
     def watch(model: Any) -> None:
         if os.environ.get("ATTNCHECK_NO_CACHE"):  # set when a fix without the cache is tried

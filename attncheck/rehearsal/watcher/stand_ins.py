@@ -38,6 +38,7 @@ GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
 MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
 TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|eval|dev)(?:_\w+)?)["']\]""")
+UNEXPECTED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
@@ -67,12 +68,12 @@ def find_rows(load: Any) -> None:
     @functools.wraps(original)
     def load_dataset(path: Any, *arguments: Any, **options: Any) -> Any:
         folder = os.path.dirname(rows)
-        is_ours = folder in f"{path} {options.get('data_dir')}" or f"{folder}/" in str(options.get("data_files"))
-        if is_ours:
+        split, files = options.get("split"), options.get("data_files")
+        is_ours = folder in f"{path} {options.get('data_dir')}" or f"{folder}/" in str(files)
+        if is_ours and (path != folder or split is not None or files is not None):
             return original(path, *arguments, **options)
-        _note_data_set(json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str))
-        split = options.get("split")
-        files = dict.fromkeys(_list_splits(options.get("data_files")) if split is None else ("train",), rows)
+        _note_data_set(json.dumps([path, arguments, options.get("name"), files], default=str))
+        files = dict.fromkeys(_list_splits(files) if split is None else ("train",), rows)
         return original(kind, data_files=files, split=split and "train")
 
     load.load_dataset = load_dataset
@@ -203,6 +204,30 @@ def take_known(base: Any) -> None:
         return object.__new__(kind)
 
     base.__new__ = make
+
+
+def leave_login(module: Any) -> None:
+    """Do nothing if the script logs in to the hub, because a rehearsal has no network."""
+    module.login = lambda *arguments, **options: note(os.environ["ATTNCHECK_WATCH"], "network", "login")
+
+
+def load_with_known(model_class: Any) -> None:
+    """Let models be loaded without the arguments of other releases, which end in their `__init__`."""
+    original = vars(model_class)["from_pretrained"].__func__
+
+    @functools.wraps(original)
+    def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
+        while True:
+            try:
+                return original(cls, *arguments, **options)
+            except TypeError as error:
+                unknown = UNEXPECTED.search(str(error))
+                if unknown is None or unknown[1] not in options:
+                    raise
+            options.pop(unknown[1])
+            note(os.environ["ATTNCHECK_WATCH"], "setting", f"from_pretrained.{unknown[1]}")
+
+    model_class.from_pretrained = classmethod(from_pretrained)
 
 
 def leave_unknown(module: Any) -> None:
