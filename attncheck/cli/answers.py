@@ -33,7 +33,7 @@ VARYING = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "WINDOWID"})  # variables
 VARYING_FILES = re.compile(r"/proc/(meminfo$|self/maps$|\d+/)")
 STREAMS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd")
 KERNEL_FOLDERS = ("/proc/", "/sys/")  # their files have no times: their contents count
-UNKEPT = frozenset({"-", "--python", "-p", "--online"})  # arguments
+UNKEPT = ("--python", "--online")  # options, which may have a value after "="
 CHANGES = ("os.fork", "os.exec", "os.posix_spawn", "os.system", "socket.connect", "socket.getaddrinfo", "socket.sendto")
 SETTLED_NS = 20_000_000  # a file's times may lag this far behind the clock
 MAX_KEPT, MAX_BYTES, MAX_CONTENT = 100, 16 << 20, 1 << 16
@@ -172,7 +172,7 @@ def is_unchanged(queried: dict[str, State], listed: dict[str, State]) -> bool:
 def answer(run: Callable[[], int]) -> int:
     """Write the kept answer to this command and return its exit code; or else run it, and keep its answer."""
     folder = cache_folder(os.environ)
-    if folder is None or not UNKEPT.isdisjoint(sys.argv):
+    if folder is None or any(word == "-" or word.startswith(UNKEPT) for word in sys.argv):
         return run()
     nodes = sorted(name for name in os.listdir("/dev") if name.startswith(GPU_NODES)) if os.path.isdir("/dev") else []
     path = folder / f"lint-{_digest_command(nodes)}.zlib"

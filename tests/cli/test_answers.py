@@ -98,7 +98,7 @@ def test_an_answer_is_given_again_until_something_that_it_was_made_of_changes(tm
     assert lint(tmp_path, *target).stdout == MARK
 
 
-@pytest.mark.parametrize("arguments", [("--output", "json=report.json"), ("--python", sys.executable)])
+@pytest.mark.parametrize("arguments", [("--output", "json=report.json"), (f"--python={sys.executable}",)])
 def test_a_run_that_writes_or_that_reads_elsewhere_is_not_kept(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     write(tmp_path / "run.sh", "torchrun train.py\n")
     assert lint(tmp_path, "--target", "h100x8", *arguments).returncode in (0, 1)

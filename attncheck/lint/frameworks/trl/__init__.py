@@ -54,7 +54,9 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 }
 LEFT_PADDED_TRAINERS = ("grpo", "rloo", "ppo", "online_dpo", "distillation")  # prompts are padded on the left
 
-LENIENT_FILES = "trl 0.18.2 scripts/utils.py:311: `TrlParser` drops the keys of the file that no class has, until 0.19"
+LENIENT_FILES = (
+    "trl 0.18.2 scripts/utils.py:203-216: `TrlParser` drops the keys of the file that no class has, until 0.19"
+)
 
 
 def detect_trainer(launch: Launch) -> str:
@@ -110,6 +112,8 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the job as `version` reads it; a setting unknown to it counts under its new name."""
     reading, world_size = _read_launch(launch, version, snapshot)
     settings = reading.settings
+    passes_on = tables.is_trl_command(launch) and reading.trainer == "sft"  # to accelerate, which refuses: cli.py:123
+    is_lenient = not passes_on and not reading.is_at_least("0.19")
     versions_at_hand = {"trl": version, "transformers": reading.transformers}
     return Job(
         framework="trl",
@@ -120,9 +124,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=tuple(
-            replace(unknown, dropped=LENIENT_FILES)
-            if not unknown.name.startswith("-") and not reading.is_at_least("0.19")
-            else unknown
+            replace(unknown, dropped=LENIENT_FILES) if is_lenient and not unknown.name.startswith("-") else unknown
             for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))
         ),
         problems=(*find_refused_settings(settings, reading.transformers), *find_problems(reading)),
