@@ -22,6 +22,7 @@ from attncheck.cli.app import command_names
 from attncheck.cli.commands.demo import INPUTS
 from attncheck.core import codec
 from attncheck.gate.policy import load_policy
+from attncheck.rehearsal.worker.judging import CHECKS
 from attncheck.report import formats
 from tests import snapshots as s
 from tests.conftest import Run
@@ -343,6 +344,9 @@ def test_a_transcript_is_what_the_command_says(snippet: Snippet, attncheck: Run,
             f"{snippet}: say here what replays it"
         )
         assert not find_argument_error(words[1:])
+        if words[1:] == ["smoke", "train.sh"]:
+            rows = re.findall(r"^(\w+) +(?:pass|warn|fail|skipped)\b", output, re.MULTILINE)
+            assert rows == ["run", *CHECKS], "run this launch again, and paste what it prints"
 
 
 def find_findings(text: str) -> set[str]:

@@ -33,6 +33,10 @@ PATTERNS = (
     r"\band (its|their) kin\b",  # and similar
     r"\bof (its|their|the user's|one's|your) own\b(?! accord)",  # its own …
     r"\bshall\b",  # should
+    r"\b(is|are|that is) no multiple of\b",  # is not a multiple of
+    r"\bthat they are of\b",  # its, their
+    r"\b(gives?|gave) no answer\b",  # does not answer, gives no result
+    r"\bonly running (it|the launch)? ?(can |would )?(shows|tells?)\b",  # is known only at run time
 )
 MATCHER = re.compile("|".join(f"(?:{pattern})" for pattern in PATTERNS), re.IGNORECASE | re.MULTILINE)
 

@@ -29,6 +29,8 @@ DTYPES: Mapping[str, Precision] = {
     "float": "fp32",
 }
 PROCESSED = "processed_logprobs"
+VLLM_OPTIONS = ("kv_cache_dtype", "quantization", "enable_prefix_caching", "attention_backend")
+FP8_CACHES = tuple(f"fp8-cache:{name}{end}" for name in ("e4m3", "e5m2") for end in ("", "-cut"))
 MAX_BATCH = 8  # rows of the trainer's batch, out of ten
 TRAINERS = ("grpo", "ppo", "rloo", "reinforce")
 # settings of the launch that are not a model's configuration
@@ -137,6 +139,7 @@ def read_verl(job: Job) -> ReadJob:
         log_probabilities="raw" if mode.startswith("raw") else "processed",
         max_model_len=int(_number(job, 0, f"{own}.max_model_len")),
         overrides=_overrides(job, f"{own}.engine_kwargs.vllm.hf_overrides."),
+        options=tuple(pair for pair in _overrides(job, f"{own}.engine_kwargs.vllm.") if pair[0] in VLLM_OPTIONS),
     )
     both = _number(job, 0.2, f"{actor}.clip_ratio")
     is_packed = job.plan.packing != "padding"
@@ -156,6 +159,9 @@ def read_verl(job: Job) -> ReadJob:
             job, **dict.fromkeys((f"{own}.logprobs_mode", f"{own}.engine_kwargs.vllm.logprobs_mode"), PROCESSED)
         ),
         "truncated-distribution": _undo(job, **{f"{own}.top_p": "1.0", f"{own}.top_k": "-1"}),
+        **dict.fromkeys(
+            FP8_CACHES, dict.fromkeys(_list_written(job, f"{own}.engine_kwargs.vllm.kv_cache_dtype"), DROP)
+        ),
         "engine-overrides": dict.fromkeys(_list_written(job, f"{own}.engine_kwargs.vllm.hf_overrides."), DROP),
         "trainer-overrides": dict.fromkeys(_list_written(job, f"{VERL}.model.override_config."), DROP),
         "packed-documents-leak": {"attn_implementation": "flash_attention_2"},

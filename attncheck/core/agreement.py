@@ -16,8 +16,9 @@ class Rollout:
     """How the engine generates.
 
     `top_k` is 0 if it keeps every token. `log_probabilities` is "processed" if the engine returns those of the
-    distribution that it samples from, "raw" if it returns those of its logits. `max_model_len` is in tokens, 0 if it is
-    not set. `attn_implementation` applies to transformers' engine; "" leaves the choice to transformers.
+    distribution that it samples from, "raw" if it returns those of its logits. `options` are arguments that only this
+    engine has. `max_model_len` is in tokens, 0 if it is not set. `attn_implementation` applies to transformers' engine;
+    "" leaves the choice to transformers.
     """
 
     engine: EngineName = "transformers"
@@ -30,6 +31,7 @@ class Rollout:
     log_probabilities: Literal["processed", "raw"] = "processed"
     continuous_batching: bool = False
     overrides: Overrides = ()
+    options: Overrides = ()
     max_model_len: int = 0
     seed: int = 0
 

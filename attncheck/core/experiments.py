@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+VARIANTS = ("liger", "tensor parallel")  # ways to compute the same step
 TOLERANCE = 0.02  # relative; in float32, two runs of one tiny model differ by 1e-6
 
 
@@ -21,7 +22,7 @@ class GradientMeasurement:
     cosine: float = 0.0
     logged: float = 0.0
     error: str = ""  # why nothing was measured
-    variant: str = ""  # "liger", or an objective of TRL: "dpo", "reward"
+    variant: str = ""  # one of VARIANTS, or an objective of TRL: "dpo", "reward"
     later: float = 1.0
     moved: float = 1.0
 
@@ -89,7 +90,7 @@ class Experiments:
         )
 
     def baseline(self, trainer: str, variant: str = "") -> GradientMeasurement | None:
-        """Return the measurement of the undivided batch, without liger; None if there is none."""
-        wanted = (trainer, "" if variant == "liger" else variant, "one batch")
+        """Return the measurement of the undivided batch, computed the plain way; None if there is none."""
+        wanted = (trainer, "" if variant in VARIANTS else variant, "one batch")
         measured = (item for item in self.gradients if (item.trainer, item.variant, item.division) == wanted)
         return next((item for item in measured if not item.error and item.ratio > 0), None)

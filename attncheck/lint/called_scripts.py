@@ -28,7 +28,7 @@ CHANGED_FOLDER = re.compile(
 )
 FOUND_PROGRAM = re.compile(r"\$\((?:which|command -v|type -P) ([\w.+-]+)\)")
 TOP_FOLDER = re.compile(r"\$\(git (?:-C @[\w./-]* )?rev-parse --show-toplevel(?: 2>/dev/null)?\)")
-WORKING_FOLDER = re.compile(r"(?:\$\(pwd(?: -P)?\)|\$PWD|\$\{PWD\})/+(?=[^/])")
+WORKING_FOLDER = re.compile(r"(?:\$\(pwd(?: -P)?\)|`pwd`|\$PWD|\$\{PWD\})/+(?=[^/])")
 MAX_FOLDERS = 4  # nesting depth: $(dirname "$(cd "$(dirname "$0")" && pwd)")
 ReadFile = Callable[[str], "Source | None"]
 
@@ -68,7 +68,7 @@ def resolve_word(word: Word, script: Source) -> Word:
     if program:  # "$(which swift)": its location does not matter
         return replace(word, text=program[1], known=True)
     option, equals, text = word.text.partition("=") if word.text.startswith("-") else ("", "", word.text)
-    path = resolve_path(text, script, "") if not word.known and text.startswith("$") else ""
+    path = resolve_path(text, script, "") if not word.known and text.startswith(("$", "`")) else ""
     return replace(word, text=option + equals + path, known=True) if path else word
 
 

@@ -115,6 +115,7 @@ def _collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
         "trainer": job.trainer,
         "precision": job.plan.precision,
         "accumulation": str(job.plan.accumulation),
+        "tensor_parallel": str(job.tensor_parallel),
         "ranks": str(job.world_size.value) if isinstance(job.world_size, Known) else "",
         "zero": _find_zero_stage(written),
         "offload": _find_offload(written),

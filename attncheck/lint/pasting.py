@@ -27,7 +27,7 @@ class PastedCommand:
 
 
 def format_command(launch: Launch) -> PastedCommand:
-    """Return a launch as one command; "" for a configuration file and for shells elsewhere or in a container."""
+    """Return a launch as one command; "" for a configuration file, and for shells elsewhere or in containers."""
     if not launch.whole or launch.is_remote:
         return PastedCommand("")
     exports = [assignment for assignment in _last_of_each(launch.exports) if not _is_itself(assignment)]

@@ -7,6 +7,7 @@ framework's own program, and every unknown name was known to some release. A nam
 modified tree.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -14,15 +15,20 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from attncheck.core.io.errors import AttncheckError
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import NOWHERE, Launch, Setting
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 from attncheck.lint.programs.hydra_overrides import find_refused_overrides
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry
 from attncheck.lint.release import ChosenRelease
+from attncheck.lint.sources import read_source
 
 CLOSE_MATCH = 0.8
+QUOTED_CHECK = re.compile(r"(\w+) [\w.]+ ([\w/]+\.py):.*?: (assert .+)")
 CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start users' scripts
 LIBRARIES = ("trl", "transformers", "unsloth")
 
@@ -46,6 +52,25 @@ def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Se
     reason = "trainer of its program" if is_open else f"release of {job.framework}"
     remark = f"conclusions that depend on which {reason} runs were left out: {left_out}"
     return replace(job, problems=kept, remarks=(*job.remarks, remark)) if left_out else job
+
+
+def leave_out_removed_checks(job: Job, launch: Launch) -> Job:
+    """Return the job without refusals by an assertion that the framework's source next to the launch does not have."""
+    quotes = (QUOTED_CHECK.match(" ".join(problem.evidence[:1])) for problem in job.problems)
+    is_removed = [quote is not None and _lacks_line(launch, *quote.groups()) for quote in quotes]
+    kept = tuple(problem for problem, removed in zip(job.problems, is_removed) if not removed)
+    remark = f"left out, because the tree lacks the assertion: {sum(is_removed)}"
+    return replace(job, problems=kept, remarks=(*job.remarks, remark)) if any(is_removed) else job
+
+
+def _lacks_line(launch: Launch, package: str, path: str, line: str) -> bool:
+    place = find_program(launch, Entry(package), ())
+    try:
+        text = read_source(str(place[1].folders[0] / package / path), pipes=False).text if place is not None else line
+    except AttncheckError:
+        return False
+    code = "".join(written.partition("#")[0] for written in text.splitlines())
+    return "".join(line.split()) not in "".join(code.split())
 
 
 def _may_train_otherwise(framework: str, launch: Launch) -> bool:

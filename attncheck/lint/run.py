@@ -312,6 +312,8 @@ def _lint_launch(
     release_remarks = (release.remark,) if release.remark else ()
     entries = found_launch.framework.entries(found_launch.launch)
     program = programs.read(found_launch.launch, entries, distribution, release.version)
+    missing = find_missing_script(found_launch.launch, read_file) if program is None else ""
+    missing_remarks = (f"{missing}: no such file here, so its options were read by their names",) if missing else ()
 
     def judge(launch: Launch) -> tuple[Job, Report]:
         if launch is found_launch.launch and program is None:
@@ -325,7 +327,7 @@ def _lint_launch(
             """Return the job as read by the other releases that may run."""
             return [found_launch.framework.read(launch, version, model_snapshot) for version in release.list_others()]
 
-        job = proof.keep_certain_problems(job, launch, read_others)
+        job = proof.leave_out_removed_checks(proof.keep_certain_problems(job, launch, read_others), launch)
         job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
         job = add_clashes(job, launch, model_snapshot, read_others)
@@ -337,9 +339,8 @@ def _lint_launch(
         job = proof.leave_out_unproven(job, release, knows_transformers, is_listed, is_own)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
-        job = replace(
-            job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
-        )
+        remarks = (*launch.notes, *missing_remarks, *release_remarks, *job.remarks)
+        job = replace(job, remarks=(*remarks, *_unknown_model_remarks(model_snapshot.model)))
         if any(OTHER_DEVICES.search(variable) for variable in launch.environ):
             job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
         job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))

@@ -99,7 +99,9 @@ def list_backends(target: ExecutionTarget) -> list[BackendState]:
     if last_event.kind != "answer":
         raise Unanswered(f"{target.python} could not list its backends: {last_event.reason}")
     if not last_event.answer["torch"]:
-        raise Unanswered(f"torch is not installed in the environment of {target.python}; see `attncheck doctor`")
+        raise Unanswered(
+            f"torch is not installed in the environment of {target.python}; `attncheck doctor` gives details"
+        )
     return [_make_state(name, answer) for name, answer in sorted(last_event.answer["backends"].items(), key=_sort_key)]
 
 

@@ -83,8 +83,9 @@ def describe(read: ReadLaunch, correction: Correction) -> str:
     before = {word for line in lines if line.startswith("-") for word in line[1:].split()}
     added = [line[1:].split() for line in lines if line.startswith("+") and not line.startswith("+++")]
     new = [text for words in added for text in _iter_new_settings(words, before)]
+    written = {word.lstrip("+-").partition("=")[0]: word.partition("=")[0] for word in before}
     names = ", ".join(
-        f"no --{key}" if value == DROP else f"{key}={value}"
+        f"no {written.get(key, f'--{key}')}" if value == DROP else f"{key}={value}"
         for key, value in sets.items()
         if key in KEYS or value == DROP
     )

@@ -339,7 +339,7 @@ def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...
 
 
 def list_refused(read: ReadLaunch) -> dict[str, str]:
-    """Return the values of the options that are written without one, which an installed release refuses: `--bf16`."""
+    """Return values for the options that the launch gives without one and the installed release refuses: `--bf16`."""
     refused = (problem.sets for problem in read.job.problems if problem.consequence == "refuses")
     sets = {name: value for values in refused for name, value in values.items()}
     return {name: value for name, value in sets.items() if get_setting(read.job, name) == ""}

@@ -203,7 +203,7 @@ def describe_data_parallel(folder: str) -> str:
 
 
 def _read_note(path: Path) -> str:
-    """Return a text of the watcher, "" if it is not readable, because the launch can write there too."""
+    """Return the text of a watcher's note; "" if it cannot be read, because the launch can write there too."""
     with contextlib.suppress(CannotRead):
         return read_bounded(path, MAX_NOTE_BYTES).decode("utf-8", "replace")
     return ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.io.visible import indent_continuation
-from attncheck.core.report import SEVERITIES, Allowance, Finding, Fix, MeasuredSection, OpenQuestion, Report, Skip
+from attncheck.core.report import SEVERITIES, Allowance, Finding, Fix, MeasuredSection, OpenQuestion, Report
 from attncheck.core.results.lint import launches_of
 from attncheck.core.results.repair import RepairSection
 
@@ -14,6 +14,7 @@ RULES_URL = "https://github.com/attncheck/attncheck/blob/main/docs/rules.md"
 MAX_PLACES = 5  # places shown for a finding in several launches
 MIN_REPEATED = 20  # a shorter line is shown even if the message contains it
 MAX_CODES = 5  # codes in a line that only counts findings
+MAX_SKIPS = 5  # rules listed for one reason, without -v
 INDENT = 6  # columns by which continued lines are indented, so that they do not start like "because: " or "fix: "
 
 
@@ -147,11 +148,6 @@ def page_of(code: str) -> str:
     return f"{RULES_URL}#{code.lower()}" if re.fullmatch(r"ATN\d{3}", code) else ""
 
 
-def list_skips(report: Report, verbose: bool) -> tuple[Skip, ...]:
-    """Return the inconclusive rules to list: all if `verbose`, otherwise those that a finding of the report blocks."""
-    return tuple(skip for skip in report.skips if verbose or skip.covered_by)
-
-
 def find_allowance(finding: Finding, report: Report) -> Allowance | None:
     """Return the policy's allowance for a finding: the one with the longest matching prefix of its code."""
     matching = [allowance for allowance in report.allowances if finding.code.startswith(allowance.code)]
@@ -176,3 +172,18 @@ def measured_questions(report: Report) -> tuple[OpenQuestion, ...]:
     """Return the questions that measuring commands left open; other sections show theirs themselves."""
     sections = [section for section in report.sections.values() if isinstance(section, MeasuredSection)]
     return tuple(question for section in sections for question in section.unanswered)
+
+
+def describe_skips(report: Report, verbose: bool) -> Iterator[str]:
+    """Yield a line for each reason why rules are inconclusive: all if `verbose`, else those that a finding blocks.
+
+    One missing fact blocks many rules.
+    """
+    rules_by_reason: dict[str, list[str]] = {}
+    for skip in report.skips:
+        if verbose or skip.covered_by:
+            rules_by_reason.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
+    for reason, rules in rules_by_reason.items():
+        hidden = 0 if verbose else max(0, len(rules) - MAX_SKIPS)
+        more = f" and {hidden} more (-v lists them)" if hidden else ""
+        yield f"{reason}: {', '.join(rules[: len(rules) - hidden])}{more}"

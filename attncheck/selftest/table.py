@@ -30,7 +30,8 @@ def as_text(selftest: "SelftestResult") -> str:
     alarms = sum(control.status == "alarm" for control in selftest.controls)
     caught, missed, skipped = (selftest.count_status(status) for status in ("caught", "missed", "skipped"))
     counts = (
-        f"{len(selftest.results)} faults: {caught} caught, {missed} missed, {skipped} skipped · "
+        f"{len(selftest.results)} fault{'s' * (len(selftest.results) != 1)}: "
+        f"{caught} caught, {missed} missed, {skipped} skipped · "
         f"{len(selftest.controls)} control{'s' * (len(selftest.controls) != 1)}: "
         f"{len(selftest.controls) - alarms} silent, {alarms} raised an alarm · {selftest.seconds:.0f} s"
     )

@@ -166,7 +166,7 @@ def resolve_with_pip(
     """Return the packages that the interpreter's pip would install (`pip install --dry-run --report`).
 
     It contacts the package index unless `options` forbid it, builds nothing and changes nothing. Raises `Unanswered` if
-    pip finds no solution, is missing or older than 22.2, or gives no answer in time.
+    pip finds no solution, is missing or older than 22.2, or does not answer in time.
     """
     names = " ".join(map(_describe_package, requirements))
     with scratch_folder() as scratch:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -363,15 +364,21 @@ def test_routes_of_the_two_sides_are_compared(routed: Path) -> None:
     assert rolled.routed_layers == (2, 2)
 
 
+def cut(tensor: torch.Tensor) -> torch.Tensor:
+    """FP8 (e5m2) is the first 8 bits of float16; vllm 0.32.0 drops the others on a CPU."""
+    return (tensor.half().view(torch.int16) & -256).view(torch.float16).to(tensor.dtype)
+
+
 @pytest.mark.nightly
 def test_engines_of_fewer_bits(small: Callable[[str], Path]) -> None:
     cache_class = DynamicCache
 
-    def keep_fp8(model: Any) -> None:
+    def keep_fp8(model: Any, keep: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
         original, generate = cache_class.update, model.generate
 
         def update(self: Any, keys: torch.Tensor, values: torch.Tensor, *rest: Any, **options: Any) -> Any:
-            keys, values = (own.float().to(torch.float8_e4m3fn).to(own.dtype) for own in (keys, values))
+            keep_so = keep or (lambda own: own.float().to(torch.float8_e4m3fn).to(own.dtype))
+            keys, values = map(keep_so, (keys, values))
             return original(self, keys, values, *rest, **options)
 
         def generate_so(*arguments: Any, **options: Any) -> Any:
@@ -383,6 +390,8 @@ def test_engines_of_fewer_bits(small: Callable[[str], Path]) -> None:
 
     cached = compare(small("llama"), Rollout(), Scoring(), change_engine=keep_fp8)
     assert names(cached) == [("engine", "fp8-cache:e4m3")]
+    shorter = compare(small("llama"), Rollout(), Scoring(), change_engine=partial(keep_fp8, keep=cut))
+    assert names(shorter) == [("engine", "fp8-cache:e5m2-cut")]
 
     def quantise(model: Any) -> None:
         for name, parameter in model.named_parameters():

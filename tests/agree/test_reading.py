@@ -47,6 +47,7 @@ def test_verl(tmp_path: Path) -> None:
         f"{VERL}{rollout}.name=vllm {rollout}.temperature=0.8 {rollout}.top_k=-1 {rollout}.top_p=0.9 "
         f"{rollout}.dtype=float16 {rollout}.logprobs_mode=raw_logprobs actor_rollout_ref.actor.clip_ratio_high=0.28 "
         f"+{rollout}.engine_kwargs.vllm.hf_overrides.rope_scaling.factor=2.0 "
+        f"+{rollout}.engine_kwargs.vllm.kv_cache_dtype=fp8 +{rollout}.engine_kwargs.vllm.max_num_seqs=64 "
         "+actor_rollout_ref.model.override_config.sliding_window=512",
     )
     assert job.engine == "vllm"
@@ -56,6 +57,7 @@ def test_verl(tmp_path: Path) -> None:
         top_p=0.9,
         log_probabilities="raw",
         overrides=(("rope_scaling", '{"factor": 2.0}'),),
+        options=(("kv_cache_dtype", '"fp8"'),),
     )
     assert (job.scoring.layout, job.scoring.precision, job.scoring.temperature) == ("packed", "autocast", 0.8)
     assert job.scoring.clip == (0.2, 0.28)
@@ -94,6 +96,7 @@ def test_a_temperature_that_only_running_tells(tmp_path: Path) -> None:
 
 
 OWN = "actor_rollout_ref.rollout"
+FP8 = f"+{OWN}.engine_kwargs.vllm.kv_cache_dtype=fp8"
 OVERRIDE = f"+{OWN}.engine_kwargs.vllm.hf_overrides.rope_theta=500"
 
 
@@ -104,7 +107,8 @@ OVERRIDE = f"+{OWN}.engine_kwargs.vllm.hf_overrides.rope_theta=500"
         (f"{OPENRLHF}--rollout.top_p 0.95", "truncated-distribution", "--rollout.top_p 1.0"),
         (f"{VERL}{OWN}.top_p=0.9", "truncated-distribution", f"{OWN}.top_p=1.0"),
         (f"{VERL}{OWN}.logprobs_mode=raw_logprobs", "raw-log-probabilities", f"{OWN}.logprobs_mode=processed_logprobs"),
-        (f"{VERL}{OVERRIDE}", "engine-overrides", f"no --{OVERRIDE[1:].split('=')[0]}"),
+        (f"{VERL}{FP8}", "fp8-cache:e4m3", f"no {FP8.split('=')[0]}"),
+        (f"{VERL}{OVERRIDE}", "engine-overrides", f"no {OVERRIDE.split('=')[0]}"),
     ],
 )
 def test_settings_that_close_a_cause(text: str, cause: str, says: str, tmp_path: Path) -> None:
@@ -115,7 +119,7 @@ def test_settings_that_close_a_cause(text: str, cause: str, says: str, tmp_path:
     rollout = read_job(change(launch, sets).job).rollout
     assert not rollout.truncates
     assert rollout.log_probabilities == "processed"
-    assert rollout.overrides == ()
+    assert rollout.overrides == rollout.options == ()
 
 
 @pytest.mark.parametrize(("text", "name", "rows"), [(TRL, "trl", 8), (OPENRLHF, "openrlhf", 3), (VERL, "verl", 3)])

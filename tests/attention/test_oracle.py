@@ -124,6 +124,22 @@ def test_correct_implementations_make_the_noise_that_is_predicted(dtype: Dtype, 
         assert 0.1 < z < limit
 
 
+@pytest.mark.parametrize("case", CASES[::3], ids=lambda case: case.name)
+def test_classes_of_noise_share_exact_chunks(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(oracle.CHUNK_SCORES, "cpu", 2048)
+    inputs, kept = make_inputs(case, "cpu"), oracle.ExactChunks()
+    oracle.compute_unrounded_reference(inputs, "eager", kept=kept)
+    monkeypatch.setattr(oracle._Chunk, "_compute_exact", None)  # everything that is exact must be found
+    shared = oracle.compute_unrounded_reference(inputs, "fused", kept=kept)
+    monkeypatch.undo()
+    monkeypatch.setitem(oracle.CHUNK_SCORES, "cpu", 2048)
+    alone = oracle.compute_unrounded_reference(inputs, "fused")
+    for name in ("out", "lse", "dq", "dk", "dv", "judged"):
+        assert torch.equal(getattr(shared, name), getattr(alone, name)), name
+    for name, variance in alone.sigma.items():
+        assert torch.equal(shared.sigma[name], variance), name
+
+
 def test_noise_does_not_depend_on_length() -> None:
     z_rms = []
     for seqlen in (128, 512, 1500):

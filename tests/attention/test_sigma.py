@@ -135,7 +135,8 @@ def variances_by_hand(
             parts[name, batch, head] = parts[name, batch, head] + 2 * kappa**2 * x**2
             continue
         walks = roundings[0] if name == "dq" else roundings[1]
-        parts[name, batch, head] = parts[name, batch, head] + kappa**2 * walks * (x**2 + (x**2).mean(1, True)) / 3
+        walk = (x**2 + (x**2).mean(1, True)) / 3
+        parts[name, batch, head] = parts[name, batch, head] + walks * (kappa**2 * walk + eta**2)
         if name != "dq":
             parts[name, batch, head] = parts[name, batch, head] + (2 if group > 1 else 1) * (kappa**2 * x**2 + eta**2)
     heads = {"out": case.num_heads, "dq": case.num_heads, "dk": case.num_kv_heads, "dv": case.num_kv_heads}

@@ -144,7 +144,7 @@ def test_a_lane_that_hangs_or_dies_is_lost_and_named(attncheck: Run, tmp_path: P
         facts = run_file(tmp_path / "probe.py", python, tmp_path, PYTHONPATH="site")
         lost = [line for line in facts["lost"] if line.startswith(("import lane: ", "device lane: "))]
         assert len(lost) == 2 and all(reason in line for line in lost), facts["lost"]
-        assert facts["devices"] == {"unreadable": "the device lane gave no answer"}
+        assert facts["devices"] == {"unreadable": "the device lane did not answer"}
 
 
 def test_options_that_do_not_go_together(attncheck: Run) -> None:

@@ -242,6 +242,7 @@ def test_scripts_that_call_each_other_end() -> None:
         ("a.sh", "folder/a.sh"),
         ("$(pwd)/x/a.sh", "folder/x/a.sh"),
         ("${PWD}/a.sh", "folder/a.sh"),
+        ("`pwd`/a.sh", "folder/a.sh"),
         ("$(pwd)/$X/a.sh", ""),
         ("/x/a.sh", "/x/a.sh"),
         ("$HOME/a.sh", ""),

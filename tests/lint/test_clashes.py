@@ -47,6 +47,9 @@ class Case:
 
 CASES = [
     Case("PR #5891", ZERO3 + GRPO + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
+    Case("PR #45994", "accelerate launch --num_processes 8 --parallelism_config_tp_size 4 " + TRL.format("sft"),
+         ("tp_size 4", "tp_size 1"), {"trl": "1.5.0"}),
+    Case("issue #7110", VERL + "algorithm.adv_estimator=gae", ("=gae", "=grpo")),
     Case("PR #6372", ZERO3 + TRL.format("dpo") + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
     Case("PR #5873", ZERO3 + TRL.format("sft") + "--loss_type chunked_nll", ("chunked_nll", "nll")),
     Case("PR #6065", FSDP2 + TRL.format("sft") + "--loss_type chunked_nll --use_peft", (" --use_peft", "")),
@@ -54,8 +57,8 @@ CASES = [
     Case("PR #6330", ZERO3 + GRPO + "--cast_lm_head_to_fp32 true", ("--zero_stage 3", "--zero_stage 2")),
     Case("PR #6330", FSDP2 + GRPO + "--cast_lm_head_to_fp32 true", ("--fsdp_version 2", "--fsdp_version 1")),
     Case("issue #4159", "python " + GRPO + "--use_vllm --vllm_mode colocate --temperature 0.6",
-         ("ture 0.6", "ture 1.0")),
-    Case("issue #4159, server", "python " + GRPO + "--use_vllm --temperature 0.6", ("ture 0.6", "ture 1.0")),
+         ("0.6", "1.0")),
+    Case("issue #4159, server", "python " + GRPO + "--use_vllm --temperature 0.6", ("0.6", "1.0")),
     Case("PR #5731", "python " + TRL.format("gkd") + "--use_liger_kernel true", ("kernel true", "kernel false")),
     Case("PR #5934", "torchrun --nproc_per_node 8 " + TRL.format("gkd") + "--use_liger_kernel true",
          ("--nproc_per_node 8", "--nproc_per_node 1")),
@@ -185,7 +188,7 @@ def test_every_row_has_a_case_and_a_sound_range() -> None:
     assert {id(find_row(case)) for case in CASES} == {id(row) for row in clashes.load_clashes()}
     for row in clashes.load_clashes():
         assert not row.until or Version(row.since) < Version(row.until), row
-        assert not row.message.endswith(".") and bool(row.package) == bool(row.alone), row
+        assert not row.message.endswith(".") and bool(row.package) >= bool(row.alone), row
 
 
 @pytest.mark.parametrize(("stage", "mark"), [(0, "warning"), (1, "ok")])

@@ -529,3 +529,37 @@ def test_a_program_that_evaluates_with_verl_is_no_launch(tmp_path: Path, name: s
     program = f"from verl.trainer.ppo.ray_trainer import {name}\n{name}()\n"
     report = lint_text(tmp_path, program, "python train.py actor_rollout_ref.model.path=m")
     assert len(find_jobs(report)) == count
+
+
+@pytest.mark.parametrize(
+    ("before", "is_said"),
+    [("", True), ("# ", False), ("pass  # ", False)],
+    ids=["as in the release", "commented out", "removed"],
+)
+def test_an_assertion_that_the_tree_lacks_refuses_nothing(tmp_path: Path, before: str, is_said: bool) -> None:
+    check = "assert config.data.train_batch_size >= config.actor_rollout_ref.actor.ppo_mini_batch_size"
+    files = {
+        "verl/__init__.py": "",
+        "verl/trainer/__init__.py": "",
+        "verl/trainer/ppo/__init__.py": "",
+        "verl/trainer/ppo/ray_trainer.py": f"def validate(config):\n    {before}{check}\n    return\n",
+    }
+    sizes = "data.train_batch_size=16 actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.rollout.n=8"
+    text = f"python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m {sizes}"
+    report = lint(write_tree(tmp_path, {**files, "run.sh": text}), "0.5.0")[1]
+    assert any("is less than" in finding.message for finding in report.findings) == is_said
+
+
+@pytest.mark.parametrize(("version", "severity"), [("0.18.2", "warning"), ("0.19.1", "error")])
+def test_keys_that_trl_s_parser_drops_are_no_error(tmp_path: Path, version: str, severity: str) -> None:
+    files = {"c.yaml": "output_dir: o\nuse_liger: true\n", "run.sh": "trl grpo --config c.yaml --model_name_or_path m"}
+    found, report = lint(write_tree(tmp_path, files), version)
+    assert [finding.severity for finding in found] == [severity]
+    [launch] = launches_of(report)
+    assert not any("no such file" in remark for remark in launch.job.remarks)
+
+
+def test_a_program_that_does_not_exist_is_said(tmp_path: Path) -> None:
+    text = "accelerate launch train_it.py --model_name_or_path m --output_dir o --per_device_train_batch_size 1"
+    [launch] = launches_of(lint(write_tree(tmp_path, {"run.sh": text}))[1])
+    assert "train_it.py: no such file here, so its options were read by their names" in launch.job.remarks

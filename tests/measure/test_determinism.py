@@ -13,7 +13,7 @@ from attncheck.attention.backend import Device, Outputs
 from attncheck.attention.backends import sdpa_math
 from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case, with_name
-from attncheck.core.verdicts import BackendState, Difference, MeasuredOn, Mode, Repeats
+from attncheck.core.verdicts import BackendState, Difference, MeasuredOn, Mode, Repeats, Score
 from attncheck.measure import determinism
 from attncheck.measure.worker.repeats import Repeater
 from attncheck.report.schema import make_report_schema
@@ -57,6 +57,12 @@ def test_a_switch_that_does_not_hold_is_an_error() -> None:
         code for code, _ in list_findings(replace(PLAIN, differences=VARYING), replace(STRICT, differences=VARYING))
     ]
     assert codes == ["ATN712", "ATN711"]
+
+
+@pytest.mark.parametrize(("z_rms", "answer"), [(1.99, "pass"), (2.01, "warn"), (5.9, "warn"), (6.1, "fail")])
+def test_values_are_judged_by_the_budget_of_parity(z_rms: float, answer: str) -> None:
+    score = Score("dq", z_rms, 1.0, 0, 0.0, 1.0, 0.0, 0.0, 0, 0, 0, 0)
+    assert determinism.judge_repeats(replace(PLAIN, scores=(score,))).answer == answer
 
 
 def test_a_mode_whose_bits_repeat_and_whose_values_are_wrong_is_wrong_and_no_fix() -> None:

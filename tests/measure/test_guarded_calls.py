@@ -12,7 +12,7 @@ import torch
 from attncheck.attention import masks
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_math
-from attncheck.attention.calls.common import unpad
+from attncheck.attention.calls.common import compute_gradients, unpad
 from attncheck.attention.inputs import Inputs, make_inputs, negate_inputs
 from attncheck.core.cases import Case, Probe, with_name
 from attncheck.core.verdicts import Run, Verdict, judge_run
@@ -100,6 +100,24 @@ def test_an_argument_made_of_the_inputs_that_is_written_to_is_named(
     assert verdict.answer == "fail" and run.violations == (f"it overwrites its input {name}",)
     assert measure(run_math, case)[1].answer == "pass"
     assert not masks.watchers
+
+
+@pytest.mark.parametrize("build", [masks.build_mask, masks.build_mask_bias])
+def test_each_call_has_a_mask_of_its_own(build: Callable[[Case, str], torch.Tensor]) -> None:
+    case = replace(PACKED, mask="additive")
+    first = build(case, "cpu").clone()
+    build(case, "cpu").zero_()
+    assert torch.equal(build(case, "cpu"), first) and bool(first.any())
+
+
+def test_gradients_are_those_of_autograd_with_the_strides_of_dout() -> None:
+    x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    dout = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(2)).transpose(0, 1).contiguous().transpose(0, 1)
+    seen: list[tuple[int, ...]] = []
+    out = torch.tanh(x)
+    out.register_hook(lambda gradient: seen.append(gradient.stride()))
+    (got,) = compute_gradients(out, (x,), dout)
+    assert torch.equal(got, torch.autograd.grad(torch.tanh(x), x, dout)[0]) and seen == [dout.stride()]
 
 
 def test_probes_and_repeats_see_written_inputs_too() -> None:

@@ -13,11 +13,13 @@ from attncheck.attention import masks
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.device import prepare_device
-from attncheck.attention.inputs import Inputs
+from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.reference.oracle import compute_reference
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import Run, judge_run
 from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
+from attncheck.measure.worker.judging import SharedResults
 from attncheck.measure.worker.repeats import Repeater
 from attncheck.measure.worker.session import ParitySession
 
@@ -182,6 +184,23 @@ def test_heads_whose_sinks_hide_an_error_are_not_called_right() -> None:
 def forget(feature: str, **plain: object) -> Call:
     """Return a backend's run that takes a case as if it did not have some feature."""
     return lambda inputs: eager.BACKEND.run(replace(inputs, case=replace(inputs.case, **plain)), False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("alibi", [False, True])
+def test_the_scale_is_not_named_if_the_scores_have_a_bias(alibi: bool) -> None:
+    case = make_case((300,), alibi=alibi)
+    logit = compute_reference(make_inputs(case, "cpu")).expected_logit  # what the scale would change, without a bias
+    run = measure_parity(with_edits(lse=lambda x: x + 0.03 * logit), case, rounded_bias=True)
+    assert any("the softmax scale" in line for line in run.pattern) != alibi, run.pattern
+
+
+@pytest.mark.parametrize("bias", [{"alibi": True}, {"mask": "additive"}])
+def test_backends_share_a_reference_unless_their_noise_differs(bias: dict[str, object]) -> None:
+    for changes, is_other in ((bias, True), ({}, False)):
+        inputs, shared = make_inputs(make_case((40,), **changes), "cpu"), SharedResults()
+        exact, rounded = (shared.unrounded_reference(inputs, "fused", rounded_bias) for rounded_bias in (False, True))
+        assert torch.equal(exact.sigma["out"], rounded.sigma["out"]) != is_other
+        assert torch.equal(exact.out, rounded.out)
 
 
 def test_heads_that_are_nearly_equal_are_not_called_swapped() -> None:

@@ -32,7 +32,7 @@ def describe(is_wrong: Callable[[Case], bool]) -> tuple[str, ...]:
     [
         ("transposed dout", lambda case: case.strides == "transposed" or case.strides[3:] == "t"),
         ("its own softmax scale", lambda case: case.scale > 0.0),
-        ("a v_head_dim that is no multiple of 32", lambda case: case.v_head_dim % 32 > 0),
+        ("a v_head_dim that is not a multiple of 32", lambda case: case.v_head_dim % 32 > 0),
         ("large scores", lambda case: case.alibi or case.values in ("large", "ramp")),
         ("sinks with no packed documents", lambda case: case.sinks and case.layout != "packed"),
         ("over 8 heads with dtype fp32", lambda case: case.num_heads > 8 and case.dtype == "float32"),

@@ -28,7 +28,7 @@ MODULES = {  # and their tests: first those that are mostly a module's own
     "attncheck/measure/worker/session.py": ("tests/measure/test_sessions.py", "tests/measure/test_guarded_calls.py"),
     "attncheck/ring/parity.py": RING,
     "attncheck/ring/worker/session.py": RING,
-    f"{REFERENCE}/error_patterns.py": ("tests/measure/test_sessions.py",),
+    f"{REFERENCE}/error_patterns.py": ("tests/attention/test_error_patterns.py", "tests/measure/test_sessions.py"),
     f"{REFERENCE}/oracle.py": ("tests/attention/test_oracle.py", *ALWAYS),
     f"{REFERENCE}/rounding_noise.py": ALWAYS,
     f"{REFERENCE}/score.py": ("tests/attention/test_score.py", *ALWAYS),

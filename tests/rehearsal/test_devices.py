@@ -51,7 +51,7 @@ def test_what_a_script_places_on_cuda_is_on_the_cpu(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environ)
     assert ended.returncode == 0, ended.stderr
     assert list_replaced(str(tmp_path)) == [
-        "what the script places on CUDA is on the CPU, because this machine has no GPU"
+        "what the script places on CUDA stays on the CPU, because this machine has no GPU"
     ]
 
 

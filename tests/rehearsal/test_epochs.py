@@ -18,15 +18,15 @@ FAULTS = {
     "collator_loses_rows": r"8 of the 16 documents that the data loader drew never reached the model",
 }
 LEGAL = {
-    "": r"900 rows with 900 of 900 documents, an epoch draws 900 of these$",
-    "workers": r"900 rows with 900 of 900 documents, an epoch draws 900 of these$",
-    "drop_last": r"an epoch draws 900 of these$",
+    "": r"900 rows with 900 of 900 documents, of which an epoch draws 900$",
+    "workers": r"900 rows with 900 of 900 documents, of which an epoch draws 900$",
+    "drop_last": r"of which an epoch draws 900$",
     "another_order": r"900 rows with 900 of 900 documents",
     "tensors": r"900 rows with 900 of 900 documents",
     "stream": r"rows with 900 of 900 documents",
     "stream_without_end": r"rows with \d+ of 900 documents",
     "mixture": r"3 data sets are loaded and have the same rows here",
-    "held_out": r"810 rows with 810 of 900 documents, an epoch draws 810 of these; 90 are in no row",
+    "held_out": r"810 rows with 810 of 900 documents, of which an epoch draws 810; 90 are in no row",
 }
 WARNED = {"replacement": r"in one epoch the sampler draws \d+ documents more than once and \d+ of 900 never"}
 EVERY_TIME = (

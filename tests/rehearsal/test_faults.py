@@ -38,7 +38,7 @@ FAULTS: dict[str, Fault] = {
     "doubled": Fault("ATN431", r"48 documents were used more than once"),
     "same_rows_on_every_rank": Fault("ATN431", r"96 documents were used more than once", ranks=2),
     "every_third_lost": Fault("ATN431", r"47 of the 141 documents .* skipped, the first is document 3"),
-    "last_of_row_lost": Fault("ATN431", r"\d+ of the \d+ documents .* left out", PACKED),
+    "last_of_row_lost": Fault("ATN431", r"\d+ of the \d+ documents .* skipped", PACKED),
     "halves_swapped": Fault(
         "ATN431", r"continue with another document's words in the middle of a row.* documents are mixed"
     ),

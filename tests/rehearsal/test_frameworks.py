@@ -27,9 +27,13 @@ FOLDER = os.environ.get("ATTNCHECK_REHEARSAL_PYTHONS", "")
 REPOSITORY = Path(__file__).parents[2]
 PLANTS = Path(__file__).parent / "plants"
 PACKED_LLAMAFACTORY = launches.LLAMAFACTORY + "neat_packing: true\n"
-JOB = "./job"  # a model of pictures and text
+JOB, LLAVA = "./job", "./llava"  # models of pictures and text
 PICTURES = launches.LLAMAFACTORY.replace("Qwen/Qwen2.5-0.5B-Instruct", JOB).replace("bf16: true", "bf16: false")
 PICTURES = PICTURES.replace("template: qwen", "template: qwen2_vl")
+MS_SWIFT_PICTURES = (
+    f"swift sft --model {LLAVA} --model_type llava1_5_hf --dataset data.jsonl --output_dir output "
+    "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_length 2048 --torch_dtype float32\n"
+)
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
 FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
@@ -60,6 +64,7 @@ CLEAN: Mapping[str, tuple[str, str]] = {
         "ms_swift",
         launches.MS_SWIFT.replace("--packing true", "").replace("--attn_impl flash_attn", ""),
     ),
+    "ms-swift-pictures": ("ms_swift", MS_SWIFT_PICTURES),
     "ms-swift-pretraining": ("ms_swift", launches.MS_SWIFT.replace("swift sft", "swift pt")),
     "axolotl-packed": ("axolotl", FULL_AXOLOTL),
     "axolotl-lora": ("axolotl", AXOLOTL),
@@ -115,6 +120,20 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "\npacked['position_ids'] = list(range(sum(length)))",
         "ATN432",
         "attend to earlier documents in the row",
+    ),
+    "ms-swift-other-picture": (
+        "ms-swift-pictures",
+        "swift.template.base\nres['pixel_values'] = torch.concat(pixel_values)\n"
+        "res['pixel_values'] = torch.concat(pixel_values).flip(0)",
+        "ATN432",
+        "its picture is that of another document",
+    ),
+    "ms-swift-learned-pictures": (
+        "ms-swift-pictures",
+        "swift.template.templates.llava\nlabels[:added_tokens_len + idx] + [-100] * num_image_tokens\n"
+        "labels[:added_tokens_len + idx] + [self.image_token_index] * num_image_tokens",
+        "ATN433",
+        "",
     ),
     "axolotl-positions": (
         "axolotl-packed",
@@ -203,7 +222,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "openrlhf.models.actor\naction_log_probs = log_probs[:, -action_mask.shape[1] :] * action_mask.float()\n"
         "action_log_probs = log_probs.roll(-1, 1)[:, -action_mask.shape[1] :] * action_mask.float()",
         "ATN433",
-        "each token has that of the token after it",
+        "each token has the value of the token after it",
     ),
     "openrlhf-ppo-sign": (
         "openrlhf-ppo",
@@ -275,7 +294,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "verl.workers.utils.padding\nresponse_list.append(F.pad(values[seq_offset - resp_len - 1 : seq_offset - 1]\n"
         "response_list.append(F.pad(values[seq_offset - resp_len : seq_offset]",
         "ATN433",
-        "each token has that of the token after it",
+        "each token has the value of the token after it",
     ),
     "openrlhf-ring-not-entered": (
         "openrlhf-ring",
@@ -348,9 +367,10 @@ def rehearse(tmp_path: Path, name: str, text: str, seed: int = 0, plant: str = "
     is_shell = " " in text.partition("\n")[0].partition(":")[0]
     launch = tmp_path / ("run.sh" if is_shell else "x.yaml")
     launch.write_text(text)
-    if JOB in text:
-        (tmp_path / JOB).mkdir()
-        (tmp_path / JOB / "config.json").write_text(json.dumps(CONFIGS["qwen2_vl"]))
+    for folder, model in ((JOB, "qwen2_vl"), (LLAVA, "llava")):
+        if folder in text:
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "config.json").write_text(json.dumps(CONFIGS[model]))
     paths = (str(PLANTS), str(REPOSITORY)) if plant else (str(REPOSITORY),)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "ATTNCHECK_TEST_PLANT": plant or "\n\n"}
     options = ("--no-fix", "--format", "json", "--seed", str(seed), "--python", str(python), "--timeout", "110")

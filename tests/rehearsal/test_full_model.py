@@ -151,7 +151,7 @@ def spoil_tokenizer(folder: Path) -> None:
         (lose_a_part, r"does not hold the weights .*model-00002-of-00002\.safetensors is missing"),
         (quantise, r"are quantised, so there is no float32 reference"),
         (enlarge, r"float32 reference of .*billion parameters\) needs [\d.]+ GiB of memory, and [\d.]+ are free"),
-        (spoil_tokenizer, r"its tokenizer has \d+ words that are one token each; documents are made of 32"),
+        (spoil_tokenizer, r"its tokenizer has \d+ words of one token each; documents need 32"),
         (lambda folder: change_json(folder / "config.json", model_type="no_such"), r"transformers cannot read"),
         (lambda folder: change_json(folder / "tokenizer_config.json", eos_token=None), r"has no eos_token"),
     ],

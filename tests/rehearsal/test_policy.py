@@ -27,7 +27,7 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "advantages_ignored": ("ATN433", r"advantages are ignored: every response has the same weight", 1),
     "advantage_of_another": ("ATN433", r"1 responses are not weighted by their advantages: document 0's weighs", 1),
     "too_large_by_ranks": ("ATN433", r"2 times the documented loss: too large by the number of ranks", 2),
-    "log_probs_of_the_next": ("ATN433", r"one token off: each token has that of the token after it", 1),
+    "log_probs_of_the_next": ("ATN433", r"one token off: each token has the value of the token after it", 1),
     "batches_lost": ("ATN434", r"only from batch 3 of 3: the gradients of the others are lost", 1),
     "rollout_doubled": ("ATN431", r"1 of 6 rollouts of the step were not passed to the model completely", 1),
 }

@@ -90,7 +90,7 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
         ),
         (
             report_with(GateSection((Stage("parity", "unanswered", 0, "x"),))),
-            "gate: no answer from parity · unanswered: parity",
+            "gate: no result from parity · unanswered: parity",
         ),
     ],
 )
@@ -179,3 +179,12 @@ def test_missing_backends_are_grouped_by_what_they_need() -> None:
     lines = [line.split() for line in load_format("text").render(report, False).splitlines()]
     assert ["-", "not", "installed", "(2)", "flash-attn", "(2)"] in lines
     assert ["-", "needs", "CUDA", "(1)", "sdpa_cudnn"] in lines
+
+
+def test_inconclusive_rules_are_one_line_for_each_reason_in_every_format() -> None:
+    """At fca601f the job summary repeated one reason in 24 lines."""
+    skips = tuple(Skip(f"ATN3{number:02}", f"rule-{number}", "the model is unreadable") for number in range(24))
+    report = reports.make_doctor_report(skips=skips)
+    for name in ("text", "markdown", "html"):
+        page = load_format(name).render(report, True)
+        assert page.count("the model is unreadable") == 1 and "ATN300 rule-0, ATN301 rule-1" in page, name

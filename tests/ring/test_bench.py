@@ -230,7 +230,7 @@ def test_more_than_n_devices_can_do_is_called_noise() -> None:
 def test_wrong_words_are_one_line(attncheck: Run) -> None:
     for arguments, message in (
         (("--seqlen", "65"), "must be at least 32 and divisible by 4"),
-        (("--window", "100"), "--window is not for --ring-size"),
+        (("--window", "100"), "--window cannot be used with --ring-size"),
         (("--sweep", "everything"), "--sweep"),
         (("--dtype", "fp32"), "ring-flash-attn supports only bf16 and fp16"),
         (("--heads", "6", "--kv-heads", "4"), "6 heads cannot be divided evenly among 4 kv heads"),

@@ -118,7 +118,7 @@ def test_a_check_that_ends_otherwise_than_with_a_report_catches_nothing() -> Non
 
     first, second = replace(get_fault("mixed-gpus"), inject=breaks), replace(get_fault("mig"), inject=hangs)
     result = run.run_faults((first, second), None, "cpu", 4.0, ignore_progress)
-    assert "gave no report: it ended with exit status 2" in result.results[0].because
+    assert "wrote no report: it ended with exit status 2" in result.results[0].because
     assert "had not ended after 4 s" in result.results[1].because
     assert result.exit_code == 1
 

@@ -160,7 +160,7 @@ def test_what_cannot_be_had_leaves_the_question_open_and_keeps_the_prediction(
 def test_torch_is_not_tried_and_that_is_said_by_name(attncheck: Run, python: str) -> None:
     code, report = judge(attncheck, python, "torch==2.99.0", "--try", "--only", "imports")
     (stage,) = report["upgrade"]["stages"]
-    assert code == 3 and stage["detail"].startswith("torch 2.99.0: it is gigabytes")
+    assert code == 3 and stage["detail"].startswith("torch 2.99.0: it takes gigabytes")
 
 
 def start(python: str, wheels: Path, folder: Path, *arguments: str) -> subprocess.Popen[bytes]:

@@ -34,8 +34,8 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     plain = transforms[0]
     exact = _join(plain, context.exact, context.samples)
     error = rms(observed - exact)
-    fitted = fit_temperature(context, observed)
-    of_base = [*transforms, *fit_rows(context, observed, plain), fitted]  # this is last: named ones come first
+    own_temperature = fit_temperature(context, observed)
+    of_base = [*transforms, *fit_rows(context, observed, plain), own_temperature]  # this is last: named ones come first
     best: tuple[float, Variant, Transform] | None = None
     tried = 0
     off = [rms(part) > limit for part in split(observed - exact, context.samples)]
@@ -51,7 +51,7 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
             tried += 1
             expected = _join(transform, logits, context.samples)
             rest = rms(torch.where(expected.isnan(), 0.0, observed - expected))
-            if best is None or rest < best[0] * (0.9 if transform is fitted else 0.999):
+            if best is None or rest < best[0] * (0.9 if transform is own_temperature else 0.999):
                 best = (rest, variant, transform)
         if best is not None and best[0] <= limit and best[0] <= CLOSED_SHARE * error:
             break

@@ -203,6 +203,7 @@ class VllmEngine:
             seed=rollout.seed,
             logprobs_mode=f"{rollout.log_probabilities}_logprobs",
             **({"hf_overrides": overrides} if overrides else {}),
+            **{key: json.loads(text) for key, text in rollout.options},
             **({"kv_cache_memory_bytes": CACHE_BYTES} if device == "cpu" else {"gpu_memory_utilization": 0.3}),
         )
 

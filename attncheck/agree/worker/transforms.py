@@ -149,15 +149,15 @@ def _list_masks(context: Context, observed: Tensor, right: Callable[[Tensor, Sam
 def fit_rows(context: Context, observed: Tensor, right: Transform) -> list[Transform]:
     """Return the order of rows that fits a side's values best, if it is another one; longer rows end in zeros."""
     exact = [right.apply(logits, sample) for logits, sample in zip(context.exact, context.samples, strict=True)]
-    fitted, moved = {}, 0
+    row_values, moved = {}, 0
     for place, own in enumerate(split(observed, context.samples)):
         rows = [torch.nn.functional.pad(row[: len(own)], (0, max(0, len(own) - len(row)))) for row in exact]
         best = min(range(len(rows)), key=lambda index: rms(own - rows[index]))
         moved += best != place
-        fitted[context.samples[place]] = rows[best]
-    text = f"{moved} of {len(fitted)} rows have the log-probabilities of another row"
+        row_values[context.samples[place]] = rows[best]
+    text = f"{moved} of {len(row_values)} rows have the log-probabilities of another row"
     remedy = "restore the order of rows that batches by length or by load have changed"
-    return [Transform("rows-reordered", text, remedy, lambda logits, sample: fitted[sample])] if moved else []
+    return [Transform("rows-reordered", text, remedy, lambda logits, sample: row_values[sample])] if moved else []
 
 
 def _pick(scores: Tensor, sample: Sample) -> Tensor:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import torch
@@ -613,20 +613,21 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
     class Fp8Cache(cache_class):  # type: ignore[misc]
         """Stores keys and values as an engine's FP8 cache does, without scales."""
 
-        def __init__(self, dtype: torch.dtype) -> None:
+        def __init__(self, keep: Callable[[Tensor], Tensor]) -> None:
             super().__init__()
-            self.kept_in = dtype
+            self.keep = keep
 
         def update(self, keys: Tensor, values: Tensor, *arguments: Any, **options: Any) -> Any:
-            keys, values = (_round(tensor, self.kept_in) for tensor in (keys, values))
+            keys, values = map(self.keep, (keys, values))
             return super().update(keys, values, *arguments, **options)
 
-    for name, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2)):
+    types = (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2))
+    for (name, dtype), (keep, how) in product(types, ((_round, ""), (_cut, ", rounded towards zero"))):
         yield Variant(
-            f"fp8-cache:{name}",
-            f"keys and values are kept in FP8 ({name})",
+            f"fp8-cache:{name}{'-cut' if how else ''}",
+            f"keys and values are kept in FP8 ({name}{how})",
             "keep the engine's KV cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
-            partial(context.score_cached, partial(Fp8Cache, dtype)),
+            partial(context.score_cached, partial(Fp8Cache, partial(keep, dtype=dtype))),
             ("engine",),
             QUANTISED_SHARE,
         )
@@ -669,3 +670,10 @@ def is_large(context: Context) -> bool:
 
 def _round(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.float().to(dtype).to(tensor.dtype)
+
+
+def _cut(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return values rounded towards zero, as vllm 0.32.0 does on a CPU: the bits of the next smaller number, less 1."""
+    rounded = tensor.float().to(dtype)
+    bits = rounded.view(torch.uint8) - (rounded.float().abs() > tensor.float().abs()).to(torch.uint8)
+    return bits.view(dtype).to(tensor.dtype)

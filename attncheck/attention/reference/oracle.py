@@ -214,8 +214,7 @@ class _Chunk:
         """Add this chunk's part to `sums` and `result`."""
         span = slice(self.begin, self.end)
         key = (self.batches.start, int(self.result_rows[0])) if kept is not None else ()
-        found = kept.get(key) if kept is not None else None
-        exact, lse, delta = found or self._compute_exact(document_k[..., span], document_v[:, :, span])
+        exact, lse, delta = (kept or {}).get(key) or self._compute_exact(document_k[..., span], document_v[:, :, span])
         if kept is not None:
             kept[key] = exact, lse, delta
         sums.dk[:, :, span] += torch.matmul(exact.ds.mT, exact.q).mul_(exact.scale)
@@ -313,15 +312,17 @@ def add_sum_roundings(result: Reference, device: str, roundings: tuple[float, fl
 
     A sum of n parts that is rounded after each passes through partial sums, which form a random walk towards the
     result. Their mean square is a third of the result's, plus a third of the walk's variance, taken as the mean square
-    of the row. A sum that cancels is therefore charged for the sizes of its partial sums.
+    of the row. A sum that cancels is therefore charged for the sizes of its partial sums. Among float16's subnormals
+    each of these roundings has the same absolute error.
     """
     case, model = result.case, rounding_model(result.case, device, "fused", False)
     roundings_dkv = 2.0 if case.num_kv_heads < case.num_heads else 1.0
     final_roundings = {"dq": 0.0, "dk": roundings_dkv, "dv": roundings_dkv}
     for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
-        square, times = exact.float().square(), roundings[0 if name == "dq" else 1] / 3.0
+        square, times = exact.float().square(), roundings[0 if name == "dq" else 1]
         if times:
-            result.sigma[name] += model.kappa**2 * times * (square + square.mean(-1, keepdim=True))
+            walk = (square + square.mean(-1, keepdim=True)) / 3.0
+            result.sigma[name] += times * (model.kappa**2 * walk + model.eta**2)
         if final_roundings[name]:
             result.sigma[name] += final_roundings[name] * (model.kappa**2 * square + model.eta**2)
     if result.dsinks is not None:  # the sum's own rounding, and that of the sinks' dtype

@@ -12,11 +12,14 @@ def install_command(snapshot: Snapshot) -> str:
 
     uv is preferred if it installed the packages there or if the environment has no pip. If uv filled an environment
     without pip and is no longer on PATH, the command is still uv's. In any other environment without pip, pip is
-    installed first.
+    installed first. An interpreter of the operating system refuses to be changed: a virtual environment on top of it is
+    created first.
     """
     if snapshot.gaps.reason:
         return "pip install"  # for an environment on another machine
     python = snapshot.host.executable
+    if refuses_installs(snapshot):
+        return f"{python} -m venv --system-site-packages .venv && .venv/bin/python -m pip install"
     uv_found = isinstance(snapshot.build_tools.uv, Known)
     installed_by_uv = any(distribution.installer == "uv" for distribution in snapshot.distributions)
     if uv_found and (installed_by_uv or not isinstance(snapshot.build_tools.pip, Known)):
@@ -26,6 +29,12 @@ def install_command(snapshot: Snapshot) -> str:
             return f"uv pip install --python {python}"
         return f"{python} -m ensurepip && {python} -m pip install"
     return f"{python} -m pip install"
+
+
+def refuses_installs(snapshot: Snapshot) -> bool:
+    """Return whether the operating system manages the interpreter, so that pip and uv do not install into it."""
+    host = snapshot.host
+    return snapshot.build_tools.externally_managed and not host.virtual_environment and not host.conda
 
 
 def uninstall_command(snapshot: Snapshot) -> str:

@@ -43,7 +43,7 @@ def collect_snapshot(
     precedence over the environment's, in child processes only. With `requirements`, the requirements of every package
     are read, not only those of the attention stack. If it `keeps_imports`, the import lane's answers may be those of an
     earlier run in the same environment (`keeping`). Raises `BadUsage` for an interpreter that cannot be examined and
-    `Unanswered` if the static lane gives no answer.
+    `Unanswered` if the static lane does not answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
     if packages:
@@ -82,7 +82,7 @@ def list_calls(lanes: Sequence[Lane]) -> tuple[str, ...]:
 def join_answers(results: dict[str, ChildResult], selection: Selection = NOT_RECORDED) -> Snapshot:
     """Return the snapshot that another machine's answers, by call, describe.
 
-    Raises `BadUsage` or `Unanswered` if the static lane gave no answer.
+    Raises `BadUsage` or `Unanswered` if the static lane did not answer.
     """
     static = require_answer(results["static"], "its interpreter")
     return _parse_snapshot(_join_lanes(static, results), selection)

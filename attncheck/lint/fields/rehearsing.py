@@ -154,7 +154,7 @@ def misses_program(launch: Launch) -> bool:
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that the user's own script takes: those in the command, and those found in its source.
 
-    One that composes its settings from files takes all of them in its process.
+    A script that composes its settings from files takes all of them, which are changed in its process.
     """
     if launch.program is not None and launch.program.style in COMPOSED:
         return dict(sets)

@@ -53,7 +53,7 @@ def _parse_include(options: LeadingOptions) -> tuple[Fact[int], Fact[int]] | Non
     slots = [host.partition(":")[2] for host in word.text.split("@")]
     counts = {len(set(slot.split(","))) if slot else 0 for slot in slots}
     if len(counts) > 1:
-        return Known(len(slots)), Absent(f"--include {word.text}: different numbers per node")
+        return Known(len(slots)), Absent(f"--include {word.text}: nodes have different numbers of GPUs")
     gpu_count = counts.pop()
     default_processes: Fact[int] = Absent(f"--include {word.text}: {EVERY_GPU}")
     return Known(len(slots)), Known(gpu_count) if gpu_count else default_processes

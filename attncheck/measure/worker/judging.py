@@ -50,8 +50,10 @@ class SharedResults:
         has_bias = inputs.case.alibi or inputs.case.mask == "additive"
         key = noise, rounded_bias and has_bias
         if key not in self._references:
-            kept = self._chunks if inputs.device == "cpu" and inputs.case.scores < MAX_KEPT_SCORES else None
-            self._references[key] = compute_unrounded_reference(inputs, noise, rounded_bias, kept)
+            keeps_chunks = inputs.device == "cpu" and inputs.case.scores < MAX_KEPT_SCORES
+            self._references[key] = compute_unrounded_reference(
+                inputs, noise, rounded_bias, self._chunks if keeps_chunks else None
+            )
         sigma = {name: variance.clone() for name, variance in self._references[key].sigma.items()}
         return replace(self._references[key], sigma=sigma)
 

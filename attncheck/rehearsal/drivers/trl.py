@@ -1,7 +1,7 @@
 """Updates TRL's policy with synthetic completions: its own trainer, data path and loss; nothing is generated.
 
 Sources: trl 1.16.0 trainer/grpo_trainer.py. `_generate_single_turn` calls the model's `generate`, and keeps the tokens
-after the prompt, up to its end token. `compute_loss` gets a batch's `prompt_ids`, `completion_ids`, masks and
+after the prompt, up to its EOS token. `compute_loss` gets a batch's `prompt_ids`, `completion_ids`, masks and
 `advantages`. 0.16.1 to 0.27.0 do the same, with other names for `_get_per_token_logps`. transformers 5.17.0
 generation/utils.py: `GenerationMixin.generate`, which PEFT's models also call.
 """

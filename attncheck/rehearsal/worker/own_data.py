@@ -182,7 +182,7 @@ def _tokenize(tokenizer: Any, text: str) -> list[int]:
 
 
 def save_rows(rows: list[Row], tokenizer: Any, folder: Path) -> None:
-    """Write the tokens of each row's texts, each text tokenized separately, and the padding and end tokens."""
+    """Write the tokens of each row's texts, each text tokenized separately, and the padding and EOS tokens."""
     tokens = [[_tokenize(tokenizer, text) for text in iter_texts(row) if text.strip()] for row in rows]
     content = {"rows": tokens, "padding": tokenizer.pad_token_id, "end": tokenizer.eos_token_id}
     (folder / FILE).write_text(json.dumps(content))

@@ -251,7 +251,7 @@ def _iter_without_reference(
 
 
 def _explain_without_ends(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
-    """Return the explanation that an answer's end token does not count, if labels are not model inputs."""
+    """Return the explanation that an answer's EOS token does not count, if labels are not model inputs."""
     if evidence.step.labels_enter or evidence.step.kept != (None, None):
         return None
     reading = replace(evidence, step=replace(evidence.step, kept=(None, -1)))

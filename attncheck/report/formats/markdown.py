@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection
 from attncheck.report.blocks import Block, Bullets, Code, Curve, Fold, Heading, Items, Paragraph, Table, is_titled
-from attncheck.report.finding_lines import describe_allowed, list_skips, measured_questions, merge_alike
+from attncheck.report.finding_lines import describe_allowed, describe_skips, measured_questions, merge_alike
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.markdown_findings import format_finding
@@ -39,8 +39,7 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
         yield from _format_blocks(view.below(report, section), verbose)
     yield from _list("Unanswered", (f"{q.name}: {q.reason}" for q in measured_questions(report)))
     yield from _list("Allowed", describe_allowed(report))
-    skips = list_skips(report, verbose)
-    yield from _list("Inconclusive", (f"{skip.code} {skip.name}: {skip.reason}" for skip in skips))
+    yield from _list("Inconclusive", describe_skips(report, verbose))
     yield escape_line(sentence)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from attncheck.core.io.visible import indent_continuation, show_line_ends
-from attncheck.core.report import Finding, Report, Skip
+from attncheck.core.report import Finding, Report
 from attncheck.core.results.repair import RepairSection
 from attncheck.report.blocks import (
     STYLES,
@@ -35,9 +35,9 @@ from attncheck.report.excerpts import excerpt
 from attncheck.report.finding_lines import (
     describe_allowed,
     describe_places,
+    describe_skips,
     fix_label,
     list_evidence,
-    list_skips,
     measured_questions,
     merge_alike,
     name_step,
@@ -52,7 +52,6 @@ from attncheck.report.verdict import describe_verdict, judge_report
 INDENT = 15  # "ATN140 warning ": the column where every text begins
 MAX_WIDTH = 110
 CONTINUATION = 4  # columns by which a text without a head is indented after a line end
-MAX_SKIPS = 5  # rules listed among those that one finding covers, without -v
 MAX_EVIDENCE = 6  # lines of evidence per finding, without -v
 MIN_TEXT_WIDTH = 20  # with fewer columns left for a text, indenting makes it worse
 MAX_COLUMNS = 16  # maximum columns of a matrix
@@ -83,7 +82,7 @@ def _join_plain(lines: Iterable[Line]) -> str:
 
 
 def _keep_apart(line: Line) -> Line:
-    """Return a line in which no continued text starts like a line of ours: text after a line end is indented."""
+    """Return a line whose continued text is indented, so that it cannot be mistaken for a line of the report."""
     head = tuple((show_line_ends(text), style) for text, style in line.head)
     columns = sum(len(text) for text, _ in head) or CONTINUATION
     return Line(head, indent_continuation(line.text, columns), line.no_wrap)
@@ -104,9 +103,9 @@ def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     repair = report.section(RepairSection)
     for finding in findings:
         yield from _format_finding(finding, report, repair, verbose)
-    if skips := list_skips(report, verbose):
+    if skips := list(describe_skips(report, verbose)):
         yield Line()
-        yield from _format_skips(skips, verbose)
+        yield from (Line(((f"{'':7}skipped ", "dim"),), text) for text in skips)
     for view, section in views:
         yield from _begin_apart(list(format_blocks(view.below(report, section), verbose, width)))
     if report.baselined or report.allowed:
@@ -239,16 +238,6 @@ def _format_finding(finding: Finding, report: Report, repair: RepairSection | No
         yield Line(((f"{'':7}{'at':<8}", "dim"),), places)
     if page := page_of(finding.code):
         yield Line(((f"{'':7}{'page':<8}{page}", "dim"),), no_wrap=True)
-
-
-def _format_skips(skips: Iterable[Skip], verbose: bool) -> Iterator[Line]:
-    rules_by_reason: dict[str, list[str]] = {}
-    for skip in skips:
-        rules_by_reason.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
-    for reason, rules in rules_by_reason.items():  # one missing fact blocks many rules: report it once
-        hidden = 0 if verbose else max(0, len(rules) - MAX_SKIPS)
-        more = f" and {hidden} more (-v lists them)" if hidden else ""
-        yield Line(((f"{'':7}skipped ", "dim"),), f"{reason}: {', '.join(rules[: len(rules) - hidden])}{more}")
 
 
 def _render_with_rich(lines: Iterable[Line], width: int, is_wrapped: bool, is_coloured: bool) -> str:

@@ -12,6 +12,7 @@ Attribute = str | int | bool | None
 MAX_WORD = 18  # characters; a longer word may break between its parts
 # an option, which does not break after its hyphens; between the parts of a name, where a long one may break
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]{,30}(?![\w-])")
+MARKED = re.compile("(⟦[^⟧]*⟧)")  # learned tokens
 PART = re.compile(r"(?<=[_./-])(?=\w)")
 
 
@@ -116,8 +117,12 @@ STYLE_CLASSES = {
 
 
 def code_block(text: str, purpose: str, language: str = "") -> Markup:
-    """Return text to paste, with a button that copies it; `purpose` describes it to screen readers."""
-    lines = [_color_line(line) for line in text.split("\n")] if language == "diff" else [text]
+    """Return text to paste, with a button that copies it; `purpose` describes it to screen readers.
+
+    Text between ⟦ and ⟧ is highlighted.
+    """
+    marked = join(element("mark", part) if MARKED.match(part) else part for part in MARKED.split(text))
+    lines = [_color_line(line) for line in text.split("\n")] if language == "diff" else [marked]
     return element(
         "figure",
         element("pre", element("code", join(lines, "\n")), tabindex=0, class_=language or None),

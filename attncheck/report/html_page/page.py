@@ -18,7 +18,7 @@ from attncheck.core.results.labels import LabelsSection
 from attncheck.core.results.lint import launches_of
 from attncheck.core.results.rehearsal import RehearsalSection
 from attncheck.report.bug_report import write_bug_report
-from attncheck.report.finding_lines import describe_allowed, list_skips, measured_questions
+from attncheck.report.finding_lines import describe_allowed, describe_skips, measured_questions
 from attncheck.report.html_page.blocks import write_blocks
 from attncheck.report.html_page.elements import Markup, bullet_list, copy_button, element, flow, fold, mark_style
 from attncheck.report.html_page.environment import environment_section
@@ -141,15 +141,15 @@ def _iter_sections(report: Report, verbose: bool) -> Iterator[tuple[str, str, Ma
 
 def _list_rules(report: Report, verbose: bool) -> Markup:
     allowed = [clip(line) for line in describe_allowed(report)]
-    skips = [clip(f"{skip.code} {skip.name}: {skip.reason}") for skip in list_skips(report, verbose)]
+    skips = [clip(line) for line in describe_skips(report, verbose)]
     parts = [element("h2", "Rules", id="rest")]
     numbers = [f"{len(report.passed)} passed", f"{len(report.skips)} inconclusive"]
     numbers += [f"{len(report.suppressed)} switched off"] * bool(report.suppressed)
     parts.append(element("p", " · ".join(numbers)))
-    for title, lines in (("allowed", allowed), ("inconclusive", skips)):
+    for title, lines in ((f"{len(allowed)} allowed", allowed), ("Why rules are inconclusive", skips)):
         if lines:
             more = [f"… and {len(lines) - MAX_LISTED} more"] * (len(lines) > MAX_LISTED)
-            parts.append(fold(f"{len(lines)} {title}", bullet_list([*lines[:MAX_LISTED], *more])))
+            parts.append(fold(title, bullet_list([*lines[:MAX_LISTED], *more])))
     return element("section", *parts)
 
 

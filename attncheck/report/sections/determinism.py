@@ -41,6 +41,8 @@ def blocks(report: Report, section: DeterminismSection) -> Iterator[Block]:
     caption = "Different results among the calls, compared bit by bit: 1 means always identical"
     if any(difference.first_differing for repeats in shown for difference in repeats.differences):
         caption += "; first: the first call that differed"
+    if any(repeats.batch for repeats in shown):
+        caption += "; in a batch: whether other rows change the result"
     yield make_table(caption, "backend", COLUMNS, map(make_row, shown), {"ms": bars})
     refused = dict.fromkeys(
         (r.backend, MODES[r.mode] or "default", r.reason) for r in section.repeats if r not in shown
@@ -68,7 +70,7 @@ def make_row(repeats: Repeats) -> Row:
     memory = f"{repeats.memory_bytes / (1 << 20):.0f} MiB" if repeats.memory_bytes else "-"
     numbers = (str(repeats.repeats), str(min(first_differing, default="-")), f"{repeats.call_ms:.2f}", memory)
     varied = [difference.tensor for difference in repeats.batch if difference.distinct > 1]
-    batch = "" if not repeats.batch else f"changes {', '.join(varied)}" if varied else "invariant"
+    batch = "-" if not repeats.batch else f"changes {', '.join(varied)}" if varied else "invariant"
     cells += [(text, "") for text in numbers]
     return Row(_format_name(repeats), (*cells, (batch, "yellow" if varied else "dim")))
 

@@ -1,4 +1,4 @@
-"""Which tokens a launch trains on: a table by role, and the first rows with ⟦learned⟧ tokens marked."""
+"""Which tokens a launch trains on: the first rows with ⟦learned⟧ tokens marked, and a table by role."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ OPEN, CLOSE = "⟦", "⟧"
 
 
 def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
-    """Yield each launch's table by role and its first rows."""
+    """Yield each launch's first row, its table by role, and more rows."""
     for launch in section.launches:
         yield Heading(describe_launch(launch))
         if launch.remarks:
@@ -19,15 +19,15 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
             yield Paragraph(f"unknown: {launch.reason}")
             continue
         yield Paragraph(f"The launch should learn {launch.targets}.")
-        rows = [(ROLE_TEXTS[count.role], str(count.learned), str(count.tokens)) for count in launch.counts]
-        yield text_table("Learned tokens by role", ("role", "learned", "of"), rows)
-        if launch.notes:
-            yield Bullets(launch.notes)
         shown = [
             Code(f"Row {number} of {launch.total_rows}, learned tokens between {OPEN} {CLOSE}", format_row(spans))
             for number, spans in enumerate(launch.rows, 1)
         ]
         yield from shown[:1]
+        rows = [(ROLE_TEXTS[count.role], str(count.learned), str(count.tokens)) for count in launch.counts]
+        yield text_table("Learned tokens by role", ("role", "learned", "of"), rows)
+        if launch.notes:
+            yield Bullets(launch.notes)
         if shown[1:]:
             yield Fold("More rows", tuple(shown[1:]))
 

@@ -91,14 +91,12 @@ def compare_results(report: Report, columns: Sequence[tuple[str, Results]]) -> I
     rows = [Row(name_check(check), tuple(make_cell(results.get(check)) for results in by_check)) for check in checks]
     yield make_table("", "question", [Column(title, left=True) for title, _ in columns], rows)
     reported = "\n".join(text for finding in report.findings for text in (finding.message, *finding.evidence))
-    reasons = (
-        f"{name_check(result.check)}: {text}"
-        for _, results in columns
-        for result in results
-        for text in ([describe_result(result)] if judge_result(result) != "pass" else list_unjudged(result))
-        if text and text not in reported
-    )
-    yield Bullets(tuple(dict.fromkeys(reasons)))
+    checks_by_reason: dict[str, list[str]] = {}
+    for result in (result for _, results in columns for result in results):
+        for text in [describe_result(result)] if judge_result(result) != "pass" else list_unjudged(result):
+            if text and text not in reported:
+                checks_by_reason.setdefault(text, []).append(name_check(result.check))
+    yield Bullets(tuple(f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in checks_by_reason.items()))
 
 
 def describe_answer(result: CheckResult) -> str:

@@ -68,13 +68,8 @@ def describe_origin(package: ChangedPackage) -> str:
 
 
 def describe_outcome(section: UpgradeSection) -> str:
-    """Return the result in a line, and how it was obtained."""
-    if all(package.before == package.after for package in section.packages):
-        return "nothing would change"
-    count = len(section.breaks)
-    breaks = f"{count or 'no'} new problem{'s' * (count != 1)}"
-    others = f"{len(section.fixes)} fixed, {section.unchanged} unchanged"
-    return f"{breaks} · {others} · {BASIS_WORDS[section.basis]}"
+    """Return in a line what happens to the present findings; the verdict states the new ones."""
+    return f"findings of today: {len(section.fixes)} fixed, {section.unchanged} unchanged"
 
 
 def describe_stage(stage: TrialStage) -> str:

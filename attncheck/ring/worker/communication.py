@@ -34,7 +34,7 @@ MESSAGE_BYTES = {"cuda": 64 << 20, "cpu": 8 << 20}
 REPEATS = {"cuda": 10, "cpu": 3}  # timed repeats
 TIMED_DTYPE = torch.float32
 DTYPES = (torch.uint8, torch.bfloat16, TIMED_DTYPE)
-ODD_LENGTH = 1021  # elements; no multiple of any number of ranks, of a warp or of a cache line
+ODD_LENGTH = 1021  # elements; not a multiple of any number of ranks, of a warp or of a cache line
 UNSUPPORTED = ("does not support", "not supported", "Invalid scalar type")
 
 PreparedExchange = tuple[Callable[[], None], Callable[[], list[Comparison]]]

@@ -37,7 +37,7 @@ CHECK = SmokeCheck(
     order=55,
     applies=lambda plan: "",
     worker="attncheck.smoke.worker.checks.cross_entropy:run",
-    message=lambda result: f"the plan's cross-entropy is not the cross-entropy: {deciding_reason(result)}",
+    message=lambda result: f"the plan's loss function is not the cross-entropy: {deciding_reason(result)}",
     changes=propose_changes,
     names_errors=True,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -118,6 +119,28 @@ def test_a_parameter_that_the_optimiser_does_not_hold_is_not_moved() -> None:
 
 def test_ranks_that_are_not_averaged_step_with_their_own_documents() -> None:
     assert measure("not averaged", 2, ranks=2)["cosine"] < 0.98
+
+
+@pytest.mark.parametrize(("ranks", "ratio"), [(1, 1), (2, 2)])
+def test_a_model_that_ranks_share_is_compared_with_the_whole_one(tmp_path: Path, ranks: int, ratio: float) -> None:
+    """`ranks` is what the trainer multiplies its loss by."""
+    main.save_model(str(tmp_path))
+
+    class Shared(Loop):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__("", *arguments)
+            self.model = main.load_whole_model(str(tmp_path))
+            self.model._tp_size = 2
+
+        @staticmethod
+        def _sum_loss(model: Any, ids: Any) -> Any:
+            return Loop._sum_loss(model, ids) * ranks
+
+    def make(folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int) -> Loop:
+        return Shared(documents, per_device, steps)
+
+    measured = main.measure_step(make, str(tmp_path), 2)
+    assert measured["ratio"] == pytest.approx(ratio, abs=1e-3) and measured["cosine"] == pytest.approx(1, abs=1e-3)
 
 
 def test_a_rank_that_waits_for_ever_is_stopped_and_has_no_answer() -> None:

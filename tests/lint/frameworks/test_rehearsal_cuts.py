@@ -341,7 +341,7 @@ def test_verls_first_trainer_is_cut_in_its_own_keys() -> None:
     assert "data.train_batch_size=4 " in launch.command and "trainer.device=cpu" in launch.command
     cut, launch = cut_text(OLD_VERL.replace("use_rem", "data.multiturn.enable=true use_rem"), verl="0.4.1")
     assert cut.form == "messages" and "data.prompt_key=question" in launch.command
-    with pytest.raises(cutting.NothingToRehearse, match=r"verl 0.3.0 is not rehearsed; 0.4.0 and later are"):
+    with pytest.raises(cutting.NothingToRehearse, match=r"verl 0.3.0 is not rehearsed; only 0.4.0 and later are"):
         cut_text(OLD_VERL, verl="0.3.0")
 
 
@@ -372,7 +372,7 @@ def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:
     """The ring is as large as the machine's processes allow, and what was made of it is said."""
     cut, launch = cut_text(f"{OPENRLHF.rstrip()} --ds.ring_attn_size 8 --ds.packing_samples\n")
     assert "--ds.ring_attn_size 2" in launch.command and cut.ring_size == 2
-    assert "rows over 8 ranks: 2 processes start here, and a row spans 2" in cut.remarks
+    assert "rows are not split across 8 ranks: 2 processes start here, so a row spans 2" in cut.remarks
     assert "--train.batch_size 4 " in launch.command  # of 2 rows each, 2 batches, on ranks that share them
 
 
@@ -583,6 +583,20 @@ def test_a_container_is_not_started(before: str) -> None:
 def test_no_launcher_sets_what_guards_a_launch(before: str) -> None:
     cut = cut_text(f"{before} {TRL_DPO.strip()}\n")[1].cut
     assert not {"ATTNCHECK_REMOTE_CODE", "HF_HUB_OFFLINE"} & cut.environ.keys()
+
+
+@pytest.mark.parametrize(
+    ("former", "change", "has_tower", "expected"),
+    [
+        ("", "", True, "tagged"),
+        ("", "", False, ""),
+        ("max_length 2048", "max_length 128", True, ""),
+        ("swift sft", "swift pt", True, ""),
+    ],
+)
+def test_ms_swift_takes_pictures_if_the_model_does(former: str, change: str, has_tower: bool, expected: str) -> None:
+    launch = MS_SWIFT.replace("--packing true --attn_impl flash_attn", "").replace(former, change)
+    assert cut_text(launch, has_tower=has_tower)[0].pictures == expected
 
 
 @pytest.mark.parametrize(

@@ -373,7 +373,7 @@ def test_a_framework_next_to_the_launch_runs(tmp_path: Path, monkeypatch: pytest
     launch = Launch(Source("x.yaml", "", "yaml"), program=Program("src/llamafactory/hparams/parser.py", "dataclasses"))
     cut = cutting.take_vendored(launch, JobCut({}, "messages", UNDOCUMENTED))
     assert cut.environ["PYTHONPATH"] == str(tmp_path / "src")
-    assert cut.remarks == ("llamafactory is the one next to the launch, in src",)
+    assert cut.remarks == ("llamafactory is taken from the launch's folder, src",)
     installed = replace(launch, program=Program("/x/site-packages/llamafactory/hparams/parser.py", "dataclasses"))
     assert cutting.take_vendored(installed, cut) == cut
 

@@ -33,7 +33,7 @@ def by_documents(compute, find_borders, dim: int):
 
 
 class DeltaNetLeaks(Packed):
-    """huggingface/transformers#46093, #46859, modelscope/ms-swift#9565, #9618, NVIDIA-NeMo/Automodel#2147,
+    """huggingface/transformers#46093, #46859, modelscope/ms-swift#7981, #9565, #9618, NVIDIA-NeMo/Automodel#2147,
     EvolvingLMMs-Lab/lmms-engine#167: nothing of a linear attention layer begins anew with a document."""
 
     def load(self):

@@ -77,6 +77,11 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
     for (name, variant), make in makers.items():
         question = {"trainer": name, "variant": variant, "division": "two ranks"}
         yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
+    for name in ("transformers", "trl"):
+        if (name, "") in makers:
+            question = {"trainer": name, "variant": "tensor parallel", "division": "two ranks"}
+            make = functools.partial(make_with_tensor_parallel, makers[name, ""])
+            yield _answer(question, measure_step, make, folder, 2)
 
 
 def find_variants() -> dict[tuple[str, str], Maker]:
@@ -112,8 +117,10 @@ def measure_step(make: Maker, folder: str, steps: int, replicas: int = 1, ranks:
     torch.manual_seed(0)
     divided = max(steps, replicas, ranks) > 1
     trainer = make(folder, documents(max(2, steps * ranks)), "padded", "sdpa", 1 if divided else 2, steps)
-    parameters = list(trainer.model.parameters())
-    right = right_gradient(trainer)
+    whole = load_whole_model(folder) if getattr(trainer.model, "tp_size", None) else trainer.model
+    pairs = zip(trainer.model.parameters(), whole.parameters())
+    parameters, reference = zip(*[(own, full) for own, full in pairs if own.shape == full.shape])  # less what is split
+    right = right_gradient(trainer, whole, reference)
     before = [parameter.detach().clone() for parameter in parameters]
     gradients: list[Any] = []
     trainer.create_optimizer()
@@ -170,7 +177,7 @@ def documents(count: int = 2) -> list[list[int]]:
     ]
 
 
-def right_gradient(trainer: Any) -> Any:
+def right_gradient(trainer: Any, model: Any, parameters: Any) -> Any:
     """Return the gradient that a step should have, as one vector.
 
     It is that of the summed loss of all rows over the number of their labels, or, if the rows are not documents with
@@ -178,7 +185,7 @@ def right_gradient(trainer: Any) -> Any:
     """
     import torch
 
-    model, rows = trainer.model, [trainer.train_dataset[number] for number in range(len(trainer.train_dataset))]
+    rows = [trainer.train_dataset[number] for number in range(len(trainer.train_dataset))]
     if "input_ids" not in rows[0]:
         trainer.compute_loss(model, trainer.data_collator(rows)).backward()
     else:
@@ -188,7 +195,7 @@ def right_gradient(trainer: Any) -> Any:
             logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].float()
             loss = torch.nn.functional.cross_entropy(logits, torch.tensor(labels[1:]), reduction="sum")
             (loss / total).backward()
-    gradient = flatten_gradients(model.parameters())
+    gradient = flatten_gradients(parameters)
     model.zero_grad()
     return gradient
 
@@ -198,6 +205,7 @@ def flatten_gradients(parameters: Any) -> Any:
     import torch
 
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    gradients = [gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient for gradient in gradients]
     return torch.cat([gradient.detach().float().flatten() for gradient in gradients])
 
 
@@ -248,7 +256,14 @@ def _training_arguments(config: Any, folder: str, per_device: int, steps: int, *
 
 
 def make_plain_trainer(
-    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int, **more: Any
+    folder: str,
+    documents: list[list[int]],
+    layout: str,
+    attention: str,
+    per_device: int,
+    steps: int,
+    model: Any = None,
+    **more: Any,
 ) -> Any:
     """Return transformers' own Trainer on the documents, in the given order."""
     import torch
@@ -265,11 +280,18 @@ def make_plain_trainer(
 
     arguments = _training_arguments(TrainingArguments, folder, per_device, steps, **more)
     rows = [{"input_ids": document, "labels": document} for document in documents]
-    return Trainer(make_model(), arguments, collate, rows)
+    return Trainer(model or make_model(), arguments, collate, rows)
 
 
 def make_sft_trainer(
-    folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int, **more: Any
+    folder: str,
+    documents: list[list[int]],
+    layout: str,
+    attention: str,
+    per_device: int,
+    steps: int,
+    model: Any = None,
+    **more: Any,
 ) -> Any:
     """Return TRL's SFTTrainer on the documents."""
     from datasets import Dataset
@@ -278,7 +300,7 @@ def make_sft_trainer(
     options: dict[str, Any] = {**more, **({layout: True} if layout != "padded" else {})}
     options["max_length"] = 64 if layout == "packing" else None
     arguments = _training_arguments(SFTConfig, folder, per_device, steps, **options)
-    model, tokenizer = make_model(), _make_tokenizer()
+    model, tokenizer = model or make_model(), _make_tokenizer()
     model.config._attn_implementation = attention
     dataset = Dataset.from_list([{"input_ids": document} for document in documents])
     return SFTTrainer(model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
@@ -288,6 +310,24 @@ def make_with_liger(make: Maker, *arguments: Any) -> Any:
     """Return a trainer whose loss is liger's."""
     imitate_liger()
     return make(*arguments, **SETTINGS)
+
+
+def make_with_tensor_parallel(make: Maker, folder: str, *arguments: Any) -> Any:
+    """Return a trainer of a model that all ranks share; accelerate would refuse to do so on a CPU."""
+    from transformers import MistralForCausalLM
+
+    importlib.import_module("accelerate.state").AcceleratorState._reset_state()
+    config = importlib.import_module("accelerate.parallelism_config").ParallelismConfig
+    config._validate_accelerator = lambda self, accelerator: None
+    model = MistralForCausalLM.from_pretrained(f"{folder}/model", tp_plan="auto")
+    return make(folder, *arguments, model=model)
+
+
+def load_whole_model(folder: str) -> Any:
+    """Return the saved model, not split across ranks."""
+    from transformers import MistralForCausalLM
+
+    return MistralForCausalLM.from_pretrained(f"{folder}/model")
 
 
 def make_objective_trainer(
@@ -301,17 +341,16 @@ def make_objective_trainer(
 ) -> Any:
     """Return TRL's trainer for pairs of answers of one length: the mean over rows is then also that over tokens."""
     from datasets import Dataset
-    from transformers import MistralForCausalLM, MistralForSequenceClassification
+    from transformers import MistralForSequenceClassification
 
     def write(number: int) -> str:
         return " ".join(f"w{(5 * number + step) % (VOCABULARY - 4)}" for step in range(1, LENGTHS[0]))
 
     config = _find_trl_class(objective, "Config")
     arguments = _training_arguments(config, folder, per_device, steps, disable_dropout=False)
-    source = f"{folder}/model"  # DPO loads its reference model from there
-    model: Any = MistralForCausalLM.from_pretrained(source)
+    model = load_whole_model(folder)  # DPO loads its reference model from there too
     if objective == "reward":
-        model = MistralForSequenceClassification.from_pretrained(source, num_labels=1)
+        model = MistralForSequenceClassification.from_pretrained(f"{folder}/model", num_labels=1)
     numbers = range(len(documents))
     rows = [{"prompt": "w1 w2 ", "chosen": write(number), "rejected": write(number + 50)} for number in numbers]
     options = {"model": model, "args": arguments, "train_dataset": Dataset.from_list(rows)}

@@ -110,7 +110,7 @@ def collect_import_facts(request: dict[str, Any]) -> dict[str, object]:
 
 
 def confirm_breaks(request: dict[str, Any]) -> dict[str, object]:
-    """Return how importing the modules in the request ended, which the linker considers broken."""
+    """Return how importing the requested modules ended, which the linker considers broken."""
     from .imports import lane
     from .packages import distributions
 

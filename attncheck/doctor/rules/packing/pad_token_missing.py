@@ -3,7 +3,7 @@
 What it checks: pad_token in tokenizer_config.json and special_tokens_map.json.
 
 Why it matters: some frameworks stop with "Asking to pad but the tokenizer does not have a padding token". Others pad
-with the end token. A collator that masks padding by its id then also masks the real end tokens, and the model never
+with the EOS token. A collator that masks padding by its id then also masks the real EOS tokens, and the model never
 learns to stop.
 
 What to do: set a separate padding token, preferably one that is already in the vocabulary.

@@ -43,7 +43,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _watched_project(name: str) -> str:
-    """Return the watched project that `name` is a renamed directory of, or "": pip renames what it removes to "~…"."""
+    """Return the watched project that `name` denotes, or ""; pip renames directories that it removes to "~…"."""
     rest = name.lstrip("~")
     hidden_length = len(name) - len(rest)
     return next(

@@ -31,8 +31,7 @@ def check(snapshot: Snapshot) -> Problems:
             evidence=(f"pip's configuration: {setting} = {value}",),
             fixes=_overrule_setting(snapshot, setting),
         )
-    host = snapshot.host
-    if snapshot.build_tools.externally_managed and not host.virtual_environment and not host.conda:
+    if install.refuses_installs(snapshot):
         yield Problem(
             message="this interpreter is managed by the operating system: pip refuses to install into it",
             subject="pip",

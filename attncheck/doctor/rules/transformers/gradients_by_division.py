@@ -2,10 +2,11 @@
 
 What it checks: `doctor --deep` trains two steps on documents of two lengths with the installed Trainer, and with the
 trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-batches, on two ranks (gloo), and (the
-first two) as two imitated replicas of nn.DataParallel. If liger-kernel is installed, its loss is run too, with torch
-instead of its triton kernel. TRL's trainers for DPO, ORPO, CPO and rewards are run on pairs of answers. Norm and
-direction of the gradient at the optimiser's first step are compared with the gradient of the same loss over the same
-tokens. The second step on the same documents must have about the same gradient, and both must change every parameter.
+first two) as two imitated replicas of nn.DataParallel, and on two ranks that share a model (tensor parallel). If
+liger-kernel is installed, its loss is run too, with torch instead of its triton kernel. TRL's trainers for DPO, ORPO,
+CPO and rewards are run on pairs of answers. Norm and direction of the gradient at the optimiser's first step are
+compared with the gradient of the same loss over the same tokens. The second step on the same documents must have about
+the same gradient, and both must change every parameter.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
 different objective. Clipping, weight decay and optimisers that depend on scale then behave differently. Gradients that
@@ -15,7 +16,7 @@ What to do: use a release of transformers, accelerate or the framework in which 
 batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
-#40709, #37474, #43919; huggingface/accelerate#3533.
+#40709, #37474, #43919, #45994; huggingface/accelerate#3533.
 """
 
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 DIVIDES_TWICE = "ATN457"  # reports gradients that are divided by the accumulation steps twice, with its releases
 SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas": "torchrun --nproc-per-node N"}
+VARIANT_SETTINGS = {"liger": "use_liger_kernel: false", "tensor parallel": "parallelism_config_tp_size: 1"}
 ADDED_UP = 1.5  # the second step's gradient over the first's: 2 if it was not cleared, about 1 if it was
 
 
@@ -90,7 +92,8 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
     has_own = job.framework == "trl" or experiments.baseline(job.framework) is not None
     if job.framework not in TRAINER_FRAMEWORKS or measurement.trainer != (job.framework if has_own else "transformers"):
         return False
-    if measurement.variant not in ("", "liger" if job.plan.liger else "", job.trainer):
+    variants = {"liger": job.plan.liger, "tensor parallel": job.tensor_parallel > 1}
+    if not variants.get(measurement.variant, measurement.variant in ("", job.trainer)):
         return False
     if not measurement.variant and job.trainer in {item.variant for item in experiments.gradients}:
         return False  # this objective was measured itself
@@ -104,8 +107,8 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
 def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared: bool) -> Iterator[Fix]:
     if measurement.division in SETTINGS:
         yield Fix("do not divide the batch this way", "setting", SETTINGS[measurement.division])
-    if measurement.variant == "liger":
-        yield Fix("train without liger", "setting", "use_liger_kernel: false")
+    if setting := VARIANT_SETTINGS.get(measurement.variant):
+        yield Fix(f"train without {measurement.variant}", "setting", setting)
     if is_shared:
         yield install_packages(snapshot, "transformers>=5.5.4")
 

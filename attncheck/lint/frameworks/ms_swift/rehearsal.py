@@ -4,7 +4,7 @@ Sources, ms-swift 4.6.0: arguments/base_args/data_args.py (`dataset` takes a pat
 type and template follow from the end of its path), loss_scale/ (`default`: answers are trained, `all`: everything),
 arguments/sft_args.py:184 (packing and padding_free require a flash implementation by name),
 trainers/seq2seq_trainer.py:31 (`model_accepts_loss_kwargs`: the loss is the mean over transformers'
-num_items_in_batch).
+num_items_in_batch), template/base.py (a row's `images` are paths, to which "<image>" in the text points).
 
 For `swift rlhf`, whose losses are not known here: arguments/rlhf_args.py (the data of preference pairs) and
 rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`); its completions and rewards are replaced by made-up ones.
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from attncheck.lint.fields import (
     DROP,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
@@ -88,6 +89,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     option = () if is_at_least(job.version, tables.CONFIG_OPTION_RANGE[1]) else ("--config",)
     source = f"ms-swift {job.version} trainers/seq2seq_trainer.py: transformers' mean over num_items_in_batch"
     objective = Objective(targets, TRAINER_NORMALISATIONS, source)
+    has_room = materials.has_tower and materials.max_length >= PICTURE_LENGTH
     return JobCut(
         sets,
         RLHF_FORMS.get(job.trainer, "messages"),
@@ -96,6 +98,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         command=("swift", "rlhf" if is_rlhf else job.trainer, *option, "{file}"),
         driver="trl" if job.trainer in ("grpo", "gkd") else "",
         model_alias=alias,
+        pictures="tagged" if job.trainer == "sft" and has_room else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *([f"the loss of ms-swift's {job.trainer} is unknown"] if is_rlhf else []),

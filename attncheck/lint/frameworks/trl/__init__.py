@@ -10,6 +10,7 @@ autocast over them; since 0.19 it is on unless fp16 is (0.19.1 trainer/sft_confi
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from attncheck.lint.fields import (
@@ -52,6 +53,8 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
     "global_batch": ("gradient_accumulation_steps",),
 }
 LEFT_PADDED_TRAINERS = ("grpo", "rloo", "ppo", "online_dpo", "distillation")  # prompts are padded on the left
+
+LENIENT_FILES = "trl 0.18.2 scripts/utils.py:311: `TrlParser` drops the keys of the file that no class has, until 0.19"
 
 
 def detect_trainer(launch: Launch) -> str:
@@ -116,7 +119,12 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
-        unknown_settings=tuple(find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))),
+        unknown_settings=tuple(
+            replace(unknown, dropped=LENIENT_FILES)
+            if not unknown.name.startswith("-") and not reading.is_at_least("0.19")
+            else unknown
+            for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))
+        ),
         problems=(*find_refused_settings(settings, reading.transformers), *find_problems(reading)),
         world_size=world_size,
         gpus=world_size,

@@ -89,7 +89,7 @@ def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
         else "prompt-response rows: the loss mask is off by one: the end of each response is "
         "not learned, but the prompt's last token is"
     )
-    advice = "rows of a prompt and a response" if has_conversations else f"{CONVERSATIONS}=True, with data of messages"
+    advice = "rows of a prompt and a response" if has_conversations else f"{CONVERSATIONS}=True, with conversations"
     yield SettingProblem(
         "wrong",
         f"fsdp_sft_trainer with {what}",

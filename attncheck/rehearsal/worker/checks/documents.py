@@ -46,7 +46,7 @@ def run(evidence: Evidence) -> CheckResult:
     if beyond and all(piece.segment.inferred for piece in beyond) and not violations[0].startswith(SEES):
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
     violations += inferred if beyond else ()
-    notes += [*_tell_whole_rows(evidence), *(() if beyond else inferred)]
+    notes = [*_tell_whole_rows(evidence), *(() if beyond else (*notes, *inferred))]  # a violation has the number
     expected, random = _list_random(evidence)
     notes += expected
     warnings = (*_tell_weights(evidence), *random)

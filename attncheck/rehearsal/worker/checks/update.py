@@ -286,9 +286,9 @@ def _find_wrong_logs(evidence: Evidence) -> Iterator[str]:
     if "grad_norm" in logged and not record.unkept and record.gradients:
         norm = math.sqrt(sum(float(value.double().square().sum()) for value in record.gradients.values()))
         if abs(logged["grad_norm"] - norm) > LOGGED_LIMIT * norm:
-            yield f"the logged gradient norm of the first step is {logged['grad_norm']:.5g}; it is {norm:.5g}"
+            yield f"the logged gradient norm of step 1 is {logged['grad_norm']:.5g}; the actual one is {norm:.5g}"
     explanation = explain_loss(evidence) if "loss" in logged else None
     if explanation is not None and not explanation.fault and evidence.step.objective.policy is None:
         loss = compute_loss(evidence, explanation.definition)
         if abs(logged["loss"] - loss) > LOGGED_LIMIT * abs(loss):
-            yield f"the logged loss of the first step is {logged['loss']:.5g}; it is {loss:.5g}"
+            yield f"the logged loss of step 1 is {logged['loss']:.5g}; the actual one is {loss:.5g}"

@@ -199,5 +199,5 @@ def _collect_notes(
     entered = sum(bool(layer.ran) for layer in layers)
     yield f"{attention.title} on {member.world_size} ranks: entered in {entered} of {len(layers)} layers"
     weight = sharded.rank_weights[0]
-    yield (f"rows are split as in OpenRLHF 0.11.2; each rank's gradients weigh {weight:.3g} in the reduced ones")
+    yield (f"rows are split as in OpenRLHF 0.11.2; each rank's gradients have weight {weight:.3g} in the reduction")
     yield from attention.list_notes()

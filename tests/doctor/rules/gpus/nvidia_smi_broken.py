@@ -36,7 +36,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.laptop(),
     "it fails if nothing shows a GPU": replace(CUDA_FAILS, devices=s.Absent(MISMATCH)),
-    "the lane was lost": replace(CUDA_FAILS, devices=s.Unreadable("the device lane gave no answer")),
+    "the lane was lost": replace(CUDA_FAILS, devices=s.Unreadable("the device lane did not answer")),
 }
 
 

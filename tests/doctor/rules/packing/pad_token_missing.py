@@ -19,7 +19,7 @@ SILENT = {
     "a padding token": s.with_model(
         s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Known("<pad>"), s.Known("</s>")))
     ),
-    "no end token either": s.with_model(
+    "no EOS token either": s.with_model(
         s.h200(), tokenizer=s.Known(Tokenizer(s.Known("right"), s.Absent(), s.Absent()))
     ),
     "damaged": s.with_model(

@@ -11,9 +11,15 @@ TOOL_ENVIRONMENT = replace(
     EMPTY,
     host=replace(EMPTY.host, virtual_environment=True, selection=Selection("own", ("VIRTUAL_ENV names /gone",))),
 )
+MANAGED = replace(
+    EMPTY,
+    host=replace(EMPTY.host, executable="/usr/bin/python3", virtual_environment=False, conda=False),
+    build_tools=replace(EMPTY.build_tools, externally_managed=True),
+)
 
 FIRES = {
     "no torch at all": EMPTY,
+    "the operating system's Python": MANAGED,
     "a tool's own environment": TOOL_ENVIRONMENT,
     "transformers alone": s.with_package(EMPTY, "transformers", "5.17.0"),
 }
@@ -27,5 +33,6 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Return whether the finding's text names what the user must know."""
-    return "torch is not installed" in finding and "--python PATH" in finding
+    """Return whether the text names what the user must know; pip does not install into a managed interpreter."""
+    told = "torch is not installed" in finding and "--python PATH" in finding
+    return told and (MANAGED.host.executable not in finding or ".venv/bin/python -m pip install torch" in finding)

@@ -29,6 +29,9 @@ ORPO = with_gradients(s.h200(), RIGHT, ("two micro-batches", 2.0, 1.0), trainer=
 LIGER = with_gradients(
     with_gradients(s.h200(), RIGHT), ("one batch", 1.0, 1.0), HALVED, trainer="transformers", variant="liger"
 )
+SHARED = with_gradients(
+    with_gradients(s.h200(), RIGHT), ("two ranks", 2.0, 1.0), trainer="transformers", variant="tensor parallel"
+)
 ON_RANKS = with_gradients(s.h200(), RIGHT, ("two ranks", 0.9, 0.9), trainer="trl")
 FIRES = {
     "two micro-batches halve the gradient": with_gradients(s.h200(), RIGHT, ("two micro-batches", 0.5, 1.0)),
@@ -40,6 +43,10 @@ FIRES = {
     "a launch on several ranks": s.with_job(ON_RANKS, framework="trl", trainer="sft", world_size=s.Known(8)),
     "liger's loss alone": LIGER,
     "a launch with liger": s.with_job(LIGER, {"accumulation": 2, "liger": True}, framework="transformers"),
+    "a model that ranks share": SHARED,
+    "a launch with tensor parallelism": s.with_job(
+        SHARED, framework="transformers", tensor_parallel=2, world_size=s.Known(4)
+    ),
     "TRL's ORPO alone": ORPO,
     "a launch of ORPO": s.with_job(ORPO, {"accumulation": 2}, framework="trl", trainer="orpo"),
     "gradients are not cleared": with_measured(
@@ -73,6 +80,7 @@ SILENT = {
     ),
     "a launch of DPO, which was not measured": s.with_job(ORPO, {"accumulation": 2}, framework="trl", trainer="dpo"),
     "a launch without liger": s.with_job(LIGER, {"accumulation": 2}, framework="transformers"),
+    "a launch without tensor parallelism": s.with_job(SHARED, framework="transformers", world_size=s.Known(4)),
     "a launch on one rank": s.with_job(ON_RANKS, framework="trl", trainer="sft", world_size=s.Known(1)),
     "SFT is wrong, and the launch is ORPO, which was measured right": s.with_job(
         with_gradients(

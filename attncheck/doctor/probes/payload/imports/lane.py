@@ -259,7 +259,7 @@ def _missing_reason(record: Message | None, outcome: Mapping[str, Any] | None, n
             return str(answer["failed"])
     ending = str((record or {}).get("end", ""))
     return "the probing process " + {"died": "died", "hung": "did not answer before its deadline"}.get(
-        ending, "gave no answer"
+        ending, "did not answer"
     )
 
 
