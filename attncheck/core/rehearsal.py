@@ -18,7 +18,6 @@ DataForm = Literal[
     "prompt_completion",
     "instruction",
     "conversations",
-    "steps",  # a prompt, an answer's steps and whether each is right
     "every",
     "preference",  # a prompt, a chosen and a rejected answer, each a list of messages
     "preference_text",  # the same as texts

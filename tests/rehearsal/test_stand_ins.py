@@ -67,7 +67,7 @@ tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w1", add_special
 own = load_dataset("json", data_files="{rows}")
 assert load_dataset("parquet", data_files=r"{folder}", split="train")[1]["data_files"] == {"train": r"{rows}"}
 def take(rows):
-    return rows["train_sft"], rows["label"]
+    return rows["train_sft"], rows["validation_pref"], rows["label"]
 assert "train_sft" in load_dataset(r"{folder}")[1]["data_files"]
 assert load_dataset(r"{folder}", split="train")[0] == r"{folder}"
 assert list(load_dataset("json", data_files={"eval": "gone"})[1]["data_files"]) == ["eval"]
@@ -128,7 +128,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     assert list_replaced(str(tmp_path)) == lines
-    assert set(whole[1]["data_files"]) == {"train", "validation", "test", "train_sft", "eval"}
+    assert set(whole[1]["data_files"]) == {"train", "validation", "test", "train_sft", "validation_pref", "eval"}
     assert own[1] == {"data_files": str(rows)}
 
 

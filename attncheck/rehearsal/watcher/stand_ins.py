@@ -37,7 +37,7 @@ GPU_SETTINGS = ("fp16", "tf32", "deepspeed", "fsdp", "torch_compile", "use_liger
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
 MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
-TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|eval|dev)(?:_\w+)?)["']\]""")
+TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|validation|eval|dev)(?:_\w+)?)["']\]""")
 UNEXPECTED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 

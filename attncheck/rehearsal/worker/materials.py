@@ -453,10 +453,6 @@ def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary
     """
     messages = make_messages(document, vocabulary)
     prompt, answer = messages[0]["content"], messages[-1]["content"]
-    if form == "steps":
-        words = answer.split()
-        halves = [" ".join(part) for part in (words[: len(words) // 2], words[len(words) // 2 :])]
-        return {"prompt": prompt, "completions": halves, "labels": [True, False]}
     names = {"user": "human", "assistant": "gpt"}
     forms: dict[DataForm, dict[str, Any]] = {
         "messages": {"messages": messages},

@@ -287,7 +287,6 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
             "the preference loss simpo with beta 0.1, the mean over pairs, without a reference, a margin of 1.6",
         ),
         ("cpo --alpha 0.3", "preference", "a mean over target tokens, as its author defines it"),
-        ("prm", "steps", "a mean over target tokens, as its author defines it"),
         ("bco --beta 0.2", "preference", "the preference loss bco with beta 0.2, the mean over answers"),
     ],
 )

@@ -66,7 +66,6 @@ DPO_CORRECTIONS = ({"padding_free": "false"},)
 OTHER_FORMS: Mapping[str, DataForm] = {
     **dict.fromkeys(("orpo", "cpo", "bco", "reward"), "preference"),
     **dict.fromkeys(("gkd", "gold", "distillation"), "messages"),
-    "prm": "steps",
     **dict.fromkeys(("online_dpo", "xpo", "nash_md"), "prompts"),  # the answers are generated
 }
 # Other models of these trainers, replaced by the same small one.
