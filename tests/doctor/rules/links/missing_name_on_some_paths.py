@@ -27,5 +27,6 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Return whether the finding names where, and which name or argument."""
-    return "qwen2_vl.py:24" in text and ("Qwen2VL" in text or "tokenizer" in text)
+    """Return whether the finding names where, and which name or argument, and one name is no plural."""
+    agrees = ("1 name imported by" in text) == ("no longer exists;" in text)
+    return agrees and "qwen2_vl.py:24" in text and ("Qwen2VL" in text or "tokenizer" in text)
