@@ -71,7 +71,7 @@ def parse_target(text: str) -> Target:
 
 
 def _apply_token(target: Target, token: str) -> Target:
-    key, equals, value = token.partition("=")
+    key, equals, value = token.replace("==", "=", 1).partition("=")
     if "/" in key or (not equals and find_reader(token) is not None):
         return replace(target, files=(*target.files, read_package_list(token)))
     if not equals:
@@ -85,6 +85,8 @@ def _apply_token(target: Target, token: str) -> Target:
         if not re.fullmatch(r"\d+(\.\d+)*", value):
             raise BadUsage(f"--target driver={value!r} is not a driver's version such as 580 or 580.95.05")
         return replace(target, driver=value)
+    if not re.fullmatch(r"[\w.-]+", key):
+        raise BadUsage(f"--target {token!r}: a package has one version; write NAME=VERSION, such as torch=2.9.0")
     if value != NOT_INSTALLED:
         try:
             Version(value)

@@ -30,6 +30,7 @@ def finding_codes(text: str, snapshot: Snapshot | None = None) -> set[str]:
         ("H200", 1, (9, 0)),
         ("v100x4,driver=470", 4, (7, 0)),
         ("sm_90,gpus=8,driver=580,torch=2.9,transformers=5.15", 8, (9, 0)),
+        ("h100x8,torch==2.9,transformers==5.15", 8, (9, 0)),
         ("gpus=2,sm_120", 2, (12, 0)),
         ("sm80x2", 2, (8, 0)),
         ("rtx4090x2", 2, (8, 9)),
@@ -85,6 +86,8 @@ def test_rules_judge_the_target() -> None:
         ("gpus=8", "which kind of GPU"),
         ("h100,gpus=many", "not a number of GPUs"),
         ("h100,torch=new", "is not a version"),
+        ("h100,torch>=2.6", "write NAME=VERSION"),
+        ("h100,torch~=2.6", "write NAME=VERSION"),
         ("h100,driver=new", "not a driver's version"),
     ],
 )
