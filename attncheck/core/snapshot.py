@@ -116,9 +116,8 @@ class Snapshot:
         """Return whether any of the distributions `names` is installed. Raises `MissingFact` if it is not known."""
         if self.lists(*names):
             return True
-        unknown = [name for name in names if isinstance(self.package(name), Unreadable)]
-        if unknown:
-            raise MissingFact(f"it is not known whether {' or '.join(unknown)} is installed: {self.gaps.reason}")
+        if any(isinstance(self.package(name), Unreadable) for name in names):
+            raise MissingFact(f"it is not known which other packages are installed: {self.gaps.reason}")
         return False
 
     def lists(self, *names: str) -> bool:

@@ -31,8 +31,9 @@ def hidden_by(subject: str) -> MissingFact:
 
 
 def require_torch(snapshot: Snapshot) -> None:
-    """Raise `MissingFact` if torch is missing or cannot be imported."""
+    """Raise `MissingFact` if torch is missing, not known, or cannot be imported."""
     if not torch_works(snapshot):
+        snapshot.has("torch")  # raises if it is not known
         raise hidden_by("torch")
 
 
@@ -45,6 +46,7 @@ def require_import(snapshot: Snapshot, package: str) -> None:
 def need_torch(snapshot: Snapshot) -> Torch:
     """Return the facts about torch. Raises `MissingFact` if it is not installed."""
     if not isinstance(snapshot.torch, Known):
+        require_torch(snapshot)
         raise hidden_by("torch")
     return snapshot.torch.value
 
