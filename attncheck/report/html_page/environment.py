@@ -27,7 +27,9 @@ def _make_overview(report: Report) -> Markup:
         for item in make_overview(report)
     )
     head = ("part", *(("state",) * is_judged), "details")
-    remark = Markup() if is_judged else element("p", "It was not judged; run attncheck doctor.", class_="dim")
+    remark = (
+        Markup() if is_judged else element("p", "The environment was not judged: run attncheck doctor.", class_="dim")
+    )
     return element("div", make_table("The training stack", head, rows, class_="items"), remark)
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attncheck.core.results.parity import ParitySection
+from attncheck.core.verdicts import HUGE
 from attncheck.report import scoreboard
 from attncheck.report.sections import (
     FAIL_FACTOR,
@@ -112,7 +113,9 @@ def _summarize_backend(backend: str, verdicts: Sequence[Verdict]) -> tuple[str, 
     marks = {"fail": "wrong", "lost": "lost", "warn": "warn"}
     mark = next((word for answer, word in marks.items() if answer in answers), "right")
     parts = [count_right(judged)]
-    if worst.budget_ratio:
+    if worst.budget_ratio >= HUGE:  # the size of such an error says nothing
+        parts.append(f"worst in {worst.family}")
+    elif worst.budget_ratio:
         parts.append(f"worst {scoreboard.format_ratio(worst.budget_ratio)} of the budget ({worst.family})")
     parts += [f"{refused} refused or skipped"] * bool(refused)
     return mark, backend, " · ".join(parts)
