@@ -153,14 +153,62 @@ def test_an_engine_in_the_place_of_another_has_every_feature(attncheck: Run, tmp
     assert attncheck("agree", str(tmp_path / "train.sh")).returncode == 0
 
 
+GEMMA2 = VERL.replace("Qwen/Qwen2-7B", "google/gemma-2-9b")
+EAGER = (
+    "actor_rollout_ref.model.use_remove_padding=False "
+    "+actor_rollout_ref.model.override_config.attn_implementation=eager "
+)
+MISTRAL = VERL.replace("Qwen/Qwen2-7B", "mistralai/Mistral-7B-v0.1")
+HF = f"+{OWN}.engine_kwargs.vllm.hf_overrides"
+TRAINED = "+actor_rollout_ref.model.override_config"
+# A launch whose sides differ by a setting -> the words of the cause, and the setting that removes it.
+CLOSED = {
+    f"{TRL}--bf16 true --top_p 0.8": ("top_p 0.8", "--top_p 1.0"),
+    f"{TRL}--bf16 true --top_k 5": ("top_k 5", "--top_k 0"),
+    f"{TRL}--bf16 true --min_p 0.2": ("min_p 0.2", "--min_p 0.0"),
+    f"{OPENRLHF}--rollout.top_p 0.8": ("top_p 0.8", "--rollout.top_p 1.0"),
+    f"{VERL}{OWN}.top_p=0.8": ("top_p 0.8", f"{OWN}.top_p=1.0"),
+    f"{VERL}{OWN}.top_k=5": ("top_k 5", f"{OWN}.top_k=-1"),
+    f"{VERL}{OWN}.temperature=0.7 {OWN}.logprobs_mode=raw_logprobs": (
+        "the temperature 0.7 is not applied",
+        f"{OWN}.logprobs_mode=processed_logprobs",
+    ),
+    f"{VERL}{OWN}.temperature=0.7 +{OWN}.engine_kwargs.vllm.logprobs_mode=raw_logprobs": (
+        "the temperature 0.7 is not applied",
+        f"+{OWN}.engine_kwargs.vllm.logprobs_mode=processed_logprobs",
+    ),
+    f"{VERL}{HF}.rms_norm_eps=0.5": ("rms_norm_eps=0.5", f"no {HF}.rms_norm_eps"),
+    f"{VERL}{HF}.hidden_act=relu": ('hidden_act="relu"', f"no {HF}.hidden_act"),
+    f"{MISTRAL}{HF}.sliding_window=3": ("sliding_window=3", f"no {HF}.sliding_window"),
+    f"{GEMMA2}{EAGER}{HF}.query_pre_attn_scalar=4": ("query_pre_attn_scalar=4", f"no {HF}.query_pre_attn_scalar"),
+    f"{GEMMA2}{EAGER}{HF}.attn_logit_softcapping=0.5": (
+        "attn_logit_softcapping=0.5",
+        f"no {HF}.attn_logit_softcapping",
+    ),
+    f"{GEMMA2}{EAGER}{HF}.final_logit_softcapping=2.5": (
+        "final_logit_softcapping=2.5",
+        f"no {HF}.final_logit_softcapping",
+    ),
+    f"{VERL}{TRAINED}.rms_norm_eps=0.5": ("rms_norm_eps=0.5", f"no {TRAINED}.rms_norm_eps"),
+    f"{VERL}{TRAINED}.hidden_act=relu": ('hidden_act="relu"', f"no {TRAINED}.hidden_act"),
+}
+
+
 @pytest.mark.nightly
-def test_a_launch_whose_sampling_truncates(attncheck: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launch", CLOSED)
+def test_a_setting_that_divides_the_sides_is_named_and_its_removal_proven(
+    launch: str, attncheck: Run, tmp_path: Path
+) -> None:
+    """The launch is run as written and again without the setting: the second run agrees."""
     pytest.importorskip("transformers")
-    (tmp_path / "train.sh").write_text(f"{TRL}--bf16 --top_p 0.8\n")
-    done = attncheck("agree", str(tmp_path / "train.sh"), "--engine", "transformers")
+    cause, fix = CLOSED[launch]
+    (tmp_path / "train.sh").write_text(f"{launch}\n")
+    done = attncheck("agree", str(tmp_path / "train.sh"), "--engine", "transformers", "--format", "json", timeout=300)
     assert done.returncode == 1, done.stderr
-    assert "ATN463" in done.stdout
-    assert "--top_p 1.0" in done.stdout
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert finding["code"] == "ATN463" and cause in finding["message"]
+    assert [own["text"] for own in finding["fixes"]] == [fix]
+    assert finding["fixes"][0]["proven"].startswith("run again: ")
 
 
 @pytest.mark.nightly
