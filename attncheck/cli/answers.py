@@ -44,12 +44,11 @@ State = list[int]
 class Recorder:
     """Notes the state of each path at its first use; `is_partial` if something else may have contributed."""
 
-    def __init__(self, may_probe: bool, cache: Path) -> None:
+    def __init__(self, may_probe: bool, cache: Path, temporary: str) -> None:
         self.queried: dict[str, State] = {}
         self.listed: dict[str, State] = {}
         self.written: set[str] = set()
         self.may_probe = may_probe
-        temporary = tempfile.gettempdir()
         self.ignored = (
             *("/dev/", f"{temporary}/attncheck-", f"{cache}/links", f"{cache}/lint-", f"{cache}/byte-code"),
         )
@@ -183,7 +182,11 @@ def answer(run: Callable[[], int]) -> int:
         sys.stdout.write(kept["text"])
         sys.stdout.flush()
         return int(kept["code"])
-    recorder, output = Recorder(not nodes, folder), sys.stdout
+    try:
+        recorder = Recorder(not nodes, folder, tempfile.gettempdir())
+    except OSError:  # no folder for temporary files, which most of lint does without
+        return run()
+    output = sys.stdout
     copy = _Copy(output)
     sys.stdout = copy
     try:
@@ -211,8 +214,9 @@ class _Copy:
 
     def write(self, text: str) -> int:
         """Write and remember a text."""
+        written = int(self.stream.write(text))  # raises for bytes, by which click tells text streams from others
         self.parts.append(text)
-        return int(self.stream.write(text))
+        return written
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

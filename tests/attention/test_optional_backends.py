@@ -268,7 +268,7 @@ def with_head_dim(size: int, v_size: int = 0, **changes: Any) -> Case:
         ("flash_attention_4", SHORT, make_gpu(12), ""),
         ("flash_attention_4", replace(SHORT, softcap=20.0), make_gpu(12), "no backward with soft-cap on sm_12x"),
         ("flash_attention_4", replace(SHORT, softcap=20.0, backward=False), make_gpu(12), ""),
-        ("flash_attention_4", SHORT, make_gpu(13), "stops at"),
+        ("flash_attention_4", SHORT, make_gpu(13), "up to 12.x"),
         ("flash_attention_4", with_head_dim(192), make_gpu(9), ""),
         ("flash_attention_4", with_head_dim(192), make_gpu(10), "up to 128 on Blackwell"),
         ("flash_attention_4", with_head_dim(192, 128), make_gpu(10), ""),

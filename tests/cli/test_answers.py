@@ -142,7 +142,7 @@ def test_every_way_to_look_at_a_path_is_noted(tmp_path: Path, look: Callable[[Pa
         path.symlink_to(tmp_path / "target")
     elif start:
         path.write_text(start)
-    recorder = Recorder(False, tmp_path / "cache")
+    recorder = Recorder(False, tmp_path / "cache", "/no-such-folder")
     with recorder.record():
         look(path)
     assert is_unchanged(recorder.queried, recorder.listed)

@@ -138,7 +138,7 @@ def test_a_result_that_the_next_call_overwrites_is_named(probe: Probe) -> None:
 
     layout = PACKED if probe == "poison" else PLAIN
     case = with_name(replace(layout, probe=probe, dropout=0.2 * (probe == "dropout")))
-    assert measure(run, case)[1].reason == "it overwrites the out of its earlier call"
+    assert measure(run, case)[1].reason == "it overwrites the out of an earlier call"
 
 
 def test_a_seed_is_not_set_by_a_call_without_dropout() -> None:

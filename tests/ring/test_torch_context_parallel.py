@@ -115,7 +115,7 @@ def test_what_they_refuse() -> None:
         ({"layout": "packed"}, "no packed documents"),
         ({"window_size": (40, 0)}, "no window"),
         ({"dropout": 0.1}, "random state"),
-        ({"operands": "kvpacked"}, "apart"),
+        ({"operands": "kvpacked"}, "separate"),
         ({"seqlens_q": (516,), "seqlens_k": (516,)}, "not divisible by 8"),
         ({"seqlens_k": (1024,)}, "same query and context"),
         ({"softcap": 20.0}, "soft-cap"),

@@ -137,7 +137,7 @@ def test_what_it_refuses() -> None:
     assert not yunchang_usp.refuse(plain, CPU)
     for changed, word in (
         ({"causal": False}, "causal"),
-        ({"operands": "kvpacked"}, "apart"),
+        ({"operands": "kvpacked"}, "separate"),
         ({"sinks": True}, "sinks"),
         ({"seqlens_q": (252,), "seqlens_k": (252,)}, "divisible"),
         ({"dropout": 0.1}, "dropout"),

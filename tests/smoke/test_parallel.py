@@ -141,7 +141,7 @@ def test_a_stride_that_does_not_divide_is_named(sound_results: Results) -> None:
 def test_what_the_adapter_drops_is_named(sound_results: Results) -> None:
     assert "the logits match the model with windows one token wider" in sound_results["windows"].violations
     assert any("without its sinks" in violation for violation in sound_results["sinks"].violations)
-    assert "linear_attn: a state along the row" in sound_results["linear"].violations[0]
+    assert "linear_attn: the state along the row" in sound_results["linear"].violations[0]
     assert (
         sound_results["ulysses softcap"].outcome == "refused" and "softcap" in sound_results["ulysses softcap"].reason
     )

@@ -151,7 +151,7 @@ def _find_missed_layers(layers: Sequence[Layer], title: str) -> Iterator[str]:
     """Yield a line if layers did not enter the attention across ranks, naming them."""
     recurrent = [layer.name for layer in layers if layer.kind == "linear_attention"]
     if recurrent:
-        yield f"{', '.join(recurrent)}: their state along the row is not passed between ranks by {title}"
+        yield f"{', '.join(recurrent)}: the state along the row is not passed between ranks by {title}"
     missed = [layer for layer in layers if not layer.ran and layer.name not in recurrent]
     if not missed:
         return
