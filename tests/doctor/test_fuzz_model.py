@@ -64,7 +64,7 @@ def damage_config(rng: random.Random, names: list[str]) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("rounds", [1_500, pytest.param(9_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [500, pytest.param(9_000, marks=pytest.mark.nightly)])
 def test_damaged_values(rounds: int) -> None:
     rng = random.Random(SEED)
     names = sorted({name for document in CONFIGS for name in document} | set(config._TEXT_CONFIGS))

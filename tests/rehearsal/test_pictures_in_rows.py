@@ -39,7 +39,8 @@ def qwen_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_stage(tmp_path_factory.mktemp("qwen2_vl"), "qwen2_vl")
 
 
-@pytest.mark.parametrize("options", ["", pytest.param("--packing", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", ["", "--packing"])
 def test_right_rows_pass(server: ForkServer, stage: Path, tmp_path: Path, options: str) -> None:
     results = rehearse(server, stage, tmp_path / "watch", options, steps=STEPS, script=SCRIPT)
     assert {name: judge_result(results[name]) for name in JUDGED} == dict.fromkeys(JUDGED, "pass"), results

@@ -159,8 +159,18 @@ def write_arrow(folder: Path) -> None:
             "missing.jsonl is neither a local file or folder nor in the",
         ),
         (write_gap, "train.jsonl", "train.jsonl cannot be read: Expecting value"),
-        (write_arrow, ".", "has no file of type .jsonl, .json, .parquet, .csv, .tsv, .txt, but .arrow, .py;"),
-        (write_arrow, "data.arrow", "data.arrow: --real-data takes files of type .jsonl"),
+        pytest.param(
+            write_arrow,
+            ".",
+            "has no file of type .jsonl, .json, .parquet, .csv, .tsv, .txt, but .arrow, .py;",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            write_arrow,
+            "data.arrow",
+            "data.arrow: --real-data takes files of type .jsonl",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_data_that_cannot_be_taken_are_one_line(

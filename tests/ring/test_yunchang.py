@@ -116,6 +116,7 @@ def test_every_token_is_on_one_rank(ranks: int, kv_heads: int, degrees: tuple[in
     assert {len(part) for part in tokens} == {48} and sorted(chain(*tokens)) == list(range(48 * ranks))
 
 
+@pytest.mark.nightly
 def test_schemes_of_other_packages_are_timed_beside_the_ring(packages: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", packages)
     shape = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 32, "dtype": "bfloat16"}

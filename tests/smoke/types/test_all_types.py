@@ -68,6 +68,7 @@ def disagreements(model_type: str, implementation: str, full: bool) -> Iterator[
         yield f"{model_type} under {implementation}: smoke {verdict}, the judge {answers}"
 
 
+@pytest.mark.nightly
 def test_a_sample_of_types() -> None:
     assert len(SAMPLE) == 25
     eager = ("bloom", "gptj", "mpt")
