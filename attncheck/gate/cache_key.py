@@ -17,7 +17,7 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.snapshot import Absent, Snapshot
 from attncheck.doctor.probes.collect import collect_with_stamps
-from attncheck.doctor.probes.keeping import describe_machine
+from attncheck.doctor.probes.keeping import describe_machine, identify_machine
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy
 from attncheck.gate.trust import describe_state
@@ -42,7 +42,7 @@ def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], dat
         "job": _describe_target(policy.target),
         "argv": list(argv),
         "folder": os.getcwd(),
-        "machine": describe_machine(),
+        "machine": [*identify_machine(), *describe_machine()],
     }
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

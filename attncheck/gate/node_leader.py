@@ -13,7 +13,7 @@ from typing import IO
 
 from attncheck.core.io import interrupts, private_folder
 from attncheck.core.io.errors import BadUsage, Unanswered
-from attncheck.doctor.probes.keeping import BOOT_ID
+from attncheck.doctor.probes.keeping import identify_boot
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 TICK_SECONDS = 0.05
@@ -68,9 +68,8 @@ def node_rank(environ: Mapping[str, str], argv: Sequence[str]) -> NodeRank:
 def _launch_id(rank: RankEnv, environ: Mapping[str, str], argv: Sequence[str]) -> str:
     """Return an identifier that the ranks of one launch on one node share, and that is unique to the launch."""
     variable = "LOCAL_RANK" if "RANK" in environ else "SLURM_LOCALID"
-    node = BOOT_ID.read_text().strip() if BOOT_ID.exists() else os.uname().nodename
     launch = [environ.get(name, "") for name in LAUNCH_VARIABLES]
-    parts = [node, rank.world_size, *launch, *_find_launcher(variable), *argv]
+    parts = [identify_boot(), rank.world_size, *launch, *_find_launcher(variable), *argv]
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 

@@ -513,6 +513,10 @@ def test_what_an_answer_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         other_keys.append(key(policy=Policy(target="h100x8,requirements.txt")))
     monkeypatch.setattr(cache_key, "describe_machine", lambda: ["another"])
     other_keys.append(key())
+    monkeypatch.setattr(cache_key, "describe_machine", list)  # a driver that is not described
+    for boot in ("one", "two"):
+        monkeypatch.setattr(cache_key, "identify_machine", lambda boot=boot: [boot, "kfd"])
+        other_keys.append(key())
     assert len({first, *other_keys}) == len(other_keys) + 1
 
 

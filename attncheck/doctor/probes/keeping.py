@@ -29,16 +29,28 @@ CALLS = ("imports", "confirm")
 MAX_BYTES = 8 << 20
 
 
+def identify_boot() -> str:
+    """Return what distinguishes this machine since its boot from others that share a home."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else os.uname().nodename
+
+
+def identify_machine() -> list[str]:
+    """Return this machine's boot and its GPU device files, whether or not their driver is known."""
+    return [
+        identify_boot(),
+        *sorted(name for name in os.listdir("/dev") if name.startswith(("nvidia", *OTHER_GPU_NODES))),
+    ]
+
+
 def describe_machine() -> list[str]:
     """Return what distinguishes this machine, its driver and its GPUs since its boot; nothing if that is unknown."""
-    nodes = os.listdir("/dev")
+    boot, *nodes = identify_machine()
     has_nvidia = any(name.startswith("nvidia") for name in nodes)
     if any(name.startswith(OTHER_GPU_NODES) for name in nodes) or (has_nvidia and not NVIDIA.is_dir()):
         return []
-    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else os.uname().nodename
     paths = sorted(NVIDIA.rglob("*")) if has_nvidia else []  # MIG instances are folders there
     texts = (path.read_text(errors="replace") for path in paths if path.name in ("version", "information"))
-    return [boot, *sorted(name for name in nodes if name.startswith("nvidia")), *map(str, paths), *texts]
+    return [boot, *nodes, *map(str, paths), *texts]
 
 
 def find_kept_file(stamps: str, request: Mapping[str, object], interpreter: str) -> Path | None:
