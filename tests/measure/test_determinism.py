@@ -138,7 +138,8 @@ def test_calls_are_timed_alone_on_a_cpu(device: str, slots: int, monkeypatch: py
         assert count == slots
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(determinism.discovery, "list_backends", lambda target: [BackendState("eager", "", "torch")])
+    states = [BackendState("eager", "", "torch")]
+    monkeypatch.setattr("attncheck.measure.discovery.list_backends", lambda target: states)
     monkeypatch.setattr(determinism, "Pool", start)
     with pytest.raises(KeyboardInterrupt):
         determinism.run(laptop(), determinism.Request(), ExecutionTarget(sys.executable, device), lambda text: None)
