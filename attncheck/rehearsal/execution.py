@@ -38,6 +38,7 @@ ABSENT: Mapping[str, str] = {
         "{} is not an argument in the installed release, so the script ends there: rehearsed with its new name or "
         "without it"
     ),
+    "twice": "{} is an argument of the installed release too, so the script's parser ends there: rehearsed with one",
     "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
 }
 REPLACED: Mapping[str, str] = {

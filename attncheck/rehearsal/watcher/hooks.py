@@ -37,6 +37,7 @@ from .stand_ins import (
     leave_unknown_keys,
     load_with_known,
     open_rows,
+    read_lines_as_array,
     take_known,
     use_gloo_without_gpu,
 )
@@ -86,6 +87,8 @@ def install(folder: str) -> None:
         callbacks["trl.scripts.utils"] = _patch_trl_scripts
         callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown
         open_rows()
+    if os.environ.get("ATTNCHECK_LINES"):
+        read_lines_as_array()
     if os.environ.get("ATTNCHECK_SETTINGS") or os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.training_args"] = _patch_training_args
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
