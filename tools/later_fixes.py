@@ -1,7 +1,7 @@
 # ruff: noqa: E501
 """Writes attncheck/doctor/knowledge/later_fixes.json: fixes of the frameworks, with the releases that have the fault.
 
-    python -m tools.later_fixes FOLDER        (FOLDER/PACKAGE is a git directory of each package, with its tags)
+    python -m tools.later_fixes FOLDER [PACKAGE …]   (FOLDER/PACKAGE is a git directory of each package, with its tags)
 
 A commit counts if its title names a fix of training (attention, packing, loss, precision, parallelism, kernels). `since`
 is the first release whose files have the code that it replaces, `until` the first one that no longer has it. Trainers
@@ -68,6 +68,7 @@ FAMILY = re.compile(
     r"(?<![a-z])(?:qwen[ -]?\d(?:[._]\d)?|gemma[ -]?\d?n?|llama[ -]?\d?|gpt[-_ ]?oss|deepseek[-_ ]?(?:v\d|r1|ocr|moe)|glm[- ]?\d?|mistral|ministral|phi[- ]?\d|"
     r"internvl|minicpm|kimi|olmo|granite|mamba|lfm2|nemotron|pixtral|llava|smolvlm|paligemma|idefics|ovis|hunyuan|ernie|"
     r"mllama|ling|step\d|whisper|bert)(?![a-z])", re.IGNORECASE)  # fmt: skip
+OTHER_TUNER = re.compile(r"peft/tuners/(?!lora/|tuners_utils)")  # adapters that few launches use
 MAX_FILES = 8
 MAX_PATCHED = 6  # newest releases that may have the fix although they lack the commit: a cherry-pick
 
@@ -111,7 +112,7 @@ def list_fixes(folder: Path, code: str) -> Iterator[dict[str, Any]]:
             continue
         hunks = list(read_hunks(git(folder, "show", "--format=", "-U2", commit, "--", f"{code}*.py")))
         paths = list(dict.fromkeys(path for path, _ in hunks))
-        if not 0 < len(paths) <= MAX_FILES:
+        if not 0 < len(paths) <= MAX_FILES or all(OTHER_TUNER.search(path) for path in paths):
             continue
         containing = set(git(folder, "tag", "--contains", commit).split())
         before = [tag for tag in tags if tag not in containing]
@@ -172,8 +173,9 @@ def find_needs(title: str, paths: list[str]) -> set[str]:
 
 def main() -> None:
     """Write the table from the git directories below a folder."""
-    root = Path(sys.argv[1])
-    table = {name: list(list_fixes(root / name, code)) for name, code in PACKAGES.items()}
+    root, names = Path(sys.argv[1]), sys.argv[2:] or list(PACKAGES)
+    table = json.loads(TARGET.read_text(encoding="utf-8")) if sys.argv[2:] else {}
+    table |= {name: list(list_fixes(root / name, PACKAGES[name])) for name in names}
     rows = [
         f'"{name}": [\n' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in fixes) + "\n]"
         for name, fixes in table.items()

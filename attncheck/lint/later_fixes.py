@@ -53,13 +53,13 @@ def add_later_fixes(job: Job, launch: Launch, snapshot: Snapshot, package: str) 
         if isinstance(installed, Known) and (not need or need in features):
             versions[name] = installed.value.version
     matching = [
-        (score, FixedLater(name, version, fix.until, fix.number, fix.title))
+        (score, len(fix.needs), FixedLater(name, version, fix.until, fix.number, fix.title))
         for name, version in versions.items()
         for fix in list_missing_fixes(name, version)
         if (score := _score(fix, job, features, words)) >= MIN_SCORE
     ]
-    matching.sort(key=lambda pair: -pair[0])  # stable: the newest fix of several first
-    return replace(job, fixed_later=tuple(fix for _, fix in matching))
+    matching.sort(key=lambda item: (-item[0], -item[1]))  # stable: the newest fix of several first
+    return replace(job, fixed_later=tuple(fix for _, _, fix in matching))
 
 
 def _iter_features(job: Job, written: Mapping[str, Setting], snapshot: Snapshot) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _score(fix: LaterFix, job: Job, features: set[str], words: set[str]) -> int:
     needs = [need for need in fix.needs if need != DEFAULTS.get(job.framework)]
     if not all(_has(need, features) for need in needs):
         return 0
-    shared = words & set(re.split(r"[\W_]+", fix.title.lower()))
+    shared = words & set(re.split(r"[\W_]+", fix.title.lower())) - {"lora", *fix.needs, *fix.trainers}
     is_rare = bool(fix.trainers) and COMMON_TRAINERS.isdisjoint(fix.trainers)
     return len(needs) + bool(fix.trainers) + is_rare + min(len(shared), 2)
 
