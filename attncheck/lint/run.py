@@ -42,7 +42,7 @@ from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
-from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_listed_in, is_own_source
+from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_own_source
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 from attncheck.lint.unchecked import list_unchecked
@@ -336,10 +336,8 @@ def _lint_launch(
         job = add_later_fixes(job, launch, model_snapshot, distribution if release.is_known else "")
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
-        is_listed = starts_own and program is None and is_listed_in(distribution, stated)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
-        is_own = starts_own or program is not None
-        job = proof.leave_out_unproven(job, release, knows_transformers, is_listed, is_own)
+        job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program is not None)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
         remarks = (*launch.notes, *missing_remarks, *release_remarks, *job.remarks)

@@ -62,9 +62,11 @@ def test_the_verdict_and_the_row_are_open_without_a_measurement(
     measured: tuple[BatchMeasurement | GradientMeasurement, ...],
 ) -> None:
     report = lint("", *measured)
-    [launch] = launches_of(report)
-    launch = replace(launch, unchecked=tuple(item for item in launch.unchecked if item in MEASURED))
-    section = LintSection((launch,))
+    section = report.section(LintSection)
+    assert section is not None
+    [launch] = section.launches
+    unchecked = tuple(item for item in launch.unchecked if item in MEASURED)
+    section = replace(section, launches=(replace(launch, unchecked=unchecked),))
     clean = Report("lint", report.snapshot, sections={"lint": section})
     [(mark, _, _)] = launch_rows(clean, section)
     assert mark == judge_report(clean) == ("ok" if measured else "open")
