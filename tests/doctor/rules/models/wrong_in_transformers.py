@@ -11,7 +11,7 @@ WITHOUT_POSITIONS = s.Known(("create_causal_mask(attention_mask,config,inputs_em
 WITH_POSITIONS = s.Known(("create_causal_mask(attention_mask,config,inputs_embeds,past_key_values,position_ids)",))
 NEVER_SKIPPED = s.Known(("create_causal_mask(allow_is_causal_skip,attention_mask,config,position_ids)",))
 PACKED = {"attn_implementation": "sdpa", "packing": "position_ids"}
-NOT_BUILT = {"accepts": s.Known({})}
+NOT_BUILT: dict[str, Any] = {"accepts": s.Known({})}
 DEFAULT = {"attn_implementation": "", "packing": "padding"}
 PADDED = {"attn_implementation": "eager", "packing": "padding", "padding_side": "left"}
 
