@@ -38,16 +38,15 @@ def _measured_batch(job: Job, snapshot: Snapshot) -> bool:
 
 
 def _measured_gradients(job: Job, snapshot: Snapshot) -> bool:
-    """Return whether gradients were measured for this objective, and for the way in which the batch is divided."""
-    variant = "" if job.trainer == "sft" else job.trainer
-    own = {
-        item.division
-        for item in snapshot.measurements.gradients
-        if (item.trainer, item.variant) == (job.framework, variant) and not item.error
-    }
-    needed = {"one batch"}
-    if job.plan.accumulation > 1:
-        needed.add("two micro-batches")
-    if job.world_size != Known(1):
-        needed.add("two ranks")
-    return job.framework in TRAINER_FRAMEWORKS and needed <= own
+    """Return whether gradients were measured for this objective, and for the ways in which the batch is divided."""
+    if job.framework not in TRAINER_FRAMEWORKS or job.plan.ring_size > 1 or job.deepspeed != Known(False):
+        return False
+    objective = "" if job.trainer == "sft" else job.trainer
+    uses = {"two micro-batches": job.plan.accumulation > 1, "two ranks": job.world_size != Known(1)}
+    needed = {(objective, division) for division, used in {"one batch": True, **uses}.items() if used}
+    variants = {"liger": job.plan.liger, "tensor parallel": job.tensor_parallel > 1}
+    own = [item for item in snapshot.measurements.gradients if item.trainer == job.framework and not item.error]
+    measured_variants = {item.variant for item in own}
+    return needed <= {(item.variant, item.division) for item in own} and all(
+        name in measured_variants for name, used in variants.items() if used
+    )

@@ -40,6 +40,11 @@ class WrongModel:
     shown_by: str = ""
     beyond_chunk: bool = False
 
+    @property
+    def only_eager(self) -> bool:
+        """Whether the types have no sdpa: every type was measured with both, and sdpa is neither wrong nor right."""
+        return self.implementations == ("eager",) and "sdpa" not in self.works
+
 
 WRONG_MODELS: tuple[WrongModel, ...] = (
     WrongModel(

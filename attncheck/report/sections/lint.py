@@ -51,7 +51,7 @@ def verdict(report: Report, section: LintSection) -> str:
         return "nothing was linted: no launch of a known trainer was read"
     unchecked = list(dict.fromkeys(item for launch in section.launches for item in launch.unchecked))
     is_clean = all(finding.severity == "note" for finding in report.findings)
-    how = " (doctor --deep and smoke measure)" * any(item in MEASURED for item in unchecked)
+    how = " (see smoke, doctor --deep)" * any(item in MEASURED for item in unchecked)
     return f"no problem found; {NOT_CHECKED}{', '.join(unchecked)}{how}" if unchecked and is_clean else ""
 
 

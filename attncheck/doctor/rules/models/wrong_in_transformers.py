@@ -27,6 +27,7 @@ from attncheck.doctor.queries import (
     refuses_implementation,
     requested_implementation,
     requested_model,
+    transformers_answer,
 )
 from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, Version, need, value_or
 
@@ -38,8 +39,10 @@ def check(snapshot: Snapshot) -> Problems:
     version = need(snapshot.version("transformers"), "the version of transformers")
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     plan = job.plan if job is not None else None
-    implementation = requested_implementation(snapshot) or choose_implementation(model)
+    requested = requested_implementation(snapshot)
     for row in WRONG_MODELS:
+        lacks_sdpa = row.only_eager and transformers_answer(model, "sdpa") is None
+        implementation = requested or ("eager" if lacks_sdpa else choose_implementation(model))
         if model.model_type not in row.model_types or implementation not in row.implementations:
             continue
         if not has_defect(row, version, model) or not may_meet(row, plan, model):

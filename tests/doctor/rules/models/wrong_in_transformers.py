@@ -11,6 +11,8 @@ WITHOUT_POSITIONS = s.Known(("create_causal_mask(attention_mask,config,inputs_em
 WITH_POSITIONS = s.Known(("create_causal_mask(attention_mask,config,inputs_embeds,past_key_values,position_ids)",))
 NEVER_SKIPPED = s.Known(("create_causal_mask(allow_is_causal_skip,attention_mask,config,position_ids)",))
 PACKED = {"attn_implementation": "sdpa", "packing": "position_ids"}
+NOT_BUILT: dict[str, Any] = {"accepts": s.Known({})}
+DEFAULT = {"attn_implementation": "", "packing": "padding"}
 PADDED = {"attn_implementation": "eager", "packing": "padding", "padding_side": "left"}
 
 
@@ -30,6 +32,12 @@ FIRES = {
         "5.17.0", "llama4_text", {**PACKED, "max_length": 16384}, attention_chunk_size=s.Known(8192)
     ),
     "qwen4_exp padded on the left under eager": model("5.17.0", "qwen4_exp_text", PADDED),
+    "a class without sdpa that was not built, and no implementation named": model(
+        "5.14.0", "roformer", DEFAULT, **NOT_BUILT
+    ),
+    "bloom packed, and no implementation named": model(
+        "5.14.0", "bloom", {**DEFAULT, "packing": "position_ids"}, **NOT_BUILT
+    ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
@@ -42,6 +50,10 @@ SILENT = {
     "afmoe, padded": model("5.17.0", "afmoe", {**PACKED, "packing": "padding"}),
     "afmoe, packed under flash attention": model("5.17.0", "afmoe", {}),
     "afmoe, packed with its own mask": model("5.17.0", "afmoe", {**PACKED, "packing": "mask_4d"}),
+    "a class that got sdpa, and no implementation named": model(
+        "5.14.0", "roformer", DEFAULT, accepts=s.Known({"sdpa": ""})
+    ),
+    "moshi has sdpa, and no implementation is named": model("5.17.0", "moshi", DEFAULT),
     "the installed file of afmoe is fixed": model("5.17.0", "afmoe", PACKED, mask_calls=WITH_POSITIONS),
     "an encoder that is no decoder": model("5.17.0", "bert", PACKED, causal=False),
     "llama4 in rows within one chunk": model("5.17.0", "llama4_text", PACKED, attention_chunk_size=s.Known(8192)),
