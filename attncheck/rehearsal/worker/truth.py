@@ -90,7 +90,7 @@ class TruthModel:
     ) -> Tensor:
         """Return a row's hidden states (tokens, hidden size) if token i attends to token j where `visible[i, j]`.
 
-        `scale` is a factor on the model's own scale of the scores. Convolutions begin anew at the tokens `convolved`.
+        `scale` is a factor on the model's own scale of the scores. Convolutions restart at the tokens `convolved`.
         """
         self._hidden = None
         changes: dict[str, Callable[[float], float | None]] = {"scaling": lambda own: own * scale}
@@ -330,7 +330,7 @@ def token_errors(actual: Tensor, expected: Tensor) -> Tensor:
 
 @contextmanager
 def _convolve_apart(borders: Sequence[int]) -> Iterator[None]:
-    """Let causal convolutions over a whole row begin anew at each of these tokens, the last of which ends the row."""
+    """Let causal convolutions over a whole row restart at each of these tokens, the last of which ends the row."""
     original = functional.conv1d
 
     def conv1d(row: Tensor, *arguments: Any, **options: Any) -> Tensor:
