@@ -33,13 +33,16 @@ PAIRS: dict[str, Pair] = {
     "FrozenStep": Pair(TRAINCHECK, "update", r"AdamW leaves 21 of 21 parameters unchanged"),
     "WorkersDrawAlike": Pair(TRAINCHECK, "batch", r"documents were used more than once"),
     "DropoutInEvaluation": Pair(TRAINCHECK, "update", r"dropout is applied in evaluation mode"),
-    "BatchCollapses": Pair(TRAINCHECK, "batch", r"of the \d+ documents .* were skipped"),
+    "BatchCollapses": Pair(TRAINCHECK, "batch", r"of the \d+ documents .* were skipped", steps=6),
+    "UnequalAllToAll": Pair(TRAINCHECK, "run", r"wait for each other .*rank 0 in all_to_all_single .*rank 1 in", 2),
     "LostCollectives": Pair(TRAINCHECK, "gradients", r"rank 1 steps with different gradients", 2),
     "RewrappedModel": Pair(TRAINCHECK, "gradients", r"step 2: rank 1 steps with different .* not averaged", 2),
     "LostHooks": Pair(TRAINCHECK, "gradients", r"rank 1 steps with different .* not averaged", 2),
     "ClipByOwnNorm": Pair(TRAINCHECK, "update", r"each rank clips by its own norm", 2),
     "GatheredLogits": Pair(MEGATRON, "loss", r"log 2 more .* full-vocabulary", 2),
     "LocalCounts": Pair(MEGATRON, "loss", r"mean over each rank's target tokens", 2, LABELLED),
+    "ReplicatedCountedTwice": Pair(THREADS, "update", r"norm of 0.1 that counts .* every rank has whole 2 times", 2),
+    "PartLeftOutOfNorm": Pair(MEGATRON, "update", r"norm of 0.1 that counts .* of rank 0 only", 2),
     "GradientOfFirstToken": Pair(THREADS, "gradients", r"the backward pass of the loss itself"),
     "MaskOneTokenOff": Pair(THREADS, "loss", r"the first token of each answer is not a target", objective=ANSWERS),
     "MaskOfOnes": Pair(THREADS, "loss", r"every token is a target, including prompts", objective=ANSWERS),
@@ -70,8 +73,5 @@ PAIRS: dict[str, Pair] = {
 }
 # What is not found yet, not called what it is, or was not run to its end.
 OPEN: dict[str, Pair] = {
-    "ReplicatedCountedTwice": Pair(THREADS, "update", r"norm", 2),
-    "PartLeftOutOfNorm": Pair(MEGATRON, "update", r"norm", 2),
     "BalanceDoubled": Pair(MEGATRON, "loss", r"router", model="qwen3_moe"),
-    "UnequalAllToAll": Pair(TRAINCHECK, "run", r"wait", 2),
 }
