@@ -8,7 +8,8 @@ from attncheck.core.rehearsal import UNDOCUMENTED, Objective
 from tests.rehearsal.staging import LABELLED
 
 ANSWERS = Objective("assistant", ("step_tokens",), "the framework that the fault was met in")
-LEAK = r"attend to earlier documents|linear_attn"
+RECURRENT = r"recurrent layers carry earlier documents in the row into later ones; "
+STATE = r"recurrent layers carry earlier documents in the row into later ones, but their convolutions do not"
 TRAINCHECK, MEGATRON, THREADS = "TrainCheck", "Megatron-LM #7452", "threads"
 
 
@@ -55,6 +56,14 @@ PAIRS: dict[str, Pair] = {
         THREADS, "gradients", r"2 times .*: the size of the sequence-parallel group", 2, LABELLED
     ),
     "StaleKeys": Pair(THREADS, "gradients", r"go wrong in model.layers.1.self_attn.k_proj.weight", 2),
+    "BoundariesDropped": Pair(THREADS, "documents", RECURRENT, model="qwen3_5_text", steps=2),
+    "RecurrenceLeaks": Pair(THREADS, "documents", STATE, model="qwen3_next", steps=2),
+    "ConvolutionLeaks": Pair(THREADS, "documents", RECURRENT, model="qwen3_5_text", steps=2),
+    "PositionsAlone": Pair(THREADS, "documents", RECURRENT, model="qwen3_5_text", steps=2),
+    "NoBoundaries": Pair(THREADS, "documents", r"tokens attend to earlier documents", model="qwen3_5_text", steps=2),
+    "RecurrentLayersLeak": Pair(THREADS, "documents", RECURRENT, model="qwen3_next", steps=2),
+    "MambaLeaks": Pair(THREADS, "documents", RECURRENT, model="granitemoehybrid", steps=2),
+    "PaddingReachesState": Pair(THREADS, "documents", r"tokens attend to padding", model="granitemoehybrid", steps=2),
     "ImagePositions": Pair(THREADS, "documents", r"earlier documents", model="qwen2_vl"),
     "InputNotReduced": Pair(THREADS, "gradients", r"rank 1 steps with different gradients", 2),
     "LossParallel": Pair(THREADS, "gradients", r"the backward pass of the loss itself", 2),
@@ -64,7 +73,5 @@ PAIRS: dict[str, Pair] = {
 }
 # What is not found yet, not called what it is, or was not run to its end.
 OPEN: dict[str, Pair] = {
-    "DeltaNetLeaks": Pair(THREADS, "documents", LEAK, model="qwen3_next", steps=3),
-    "RecurrenceLeaks": Pair(THREADS, "documents", LEAK, model="qwen3_next", steps=3),
     "BalanceDoubled": Pair(MEGATRON, "loss", r"router", model="qwen3_moe"),
 }

@@ -54,6 +54,19 @@ class Evidence:
         return tuple(piece for piece in self.step.pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
 
     @cached_property
+    def hidden_errors(self) -> list[tuple[Piece, float, int]]:
+        """The largest relative error of a token's hidden state in each judged piece, and that token.
+
+        Pieces without recorded hidden states are left out.
+        """
+        errors = []
+        for piece in self.judged_pieces:
+            if (hidden := piece.hidden) is not None:
+                own = token_errors(hidden, self.describe(piece).hidden)
+                errors.append((piece, float(own.max()), int(own.argmax())))
+        return errors
+
+    @cached_property
     def hidden_limit(self) -> float:
         """The largest allowed relative error of a token's hidden state."""
         if self.rounded is None:

@@ -184,7 +184,12 @@ def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
 
 
 def settle_targets(evidence: Evidence) -> Evidence:
-    """Return the evidence with the targets implied by its loss and gradients, if labels did not decide them."""
+    """Return the evidence with the targets implied by its loss and gradients, if labels did not decide them.
+
+    If hidden states differ, no reading explains the loss, which is then not judged.
+    """
+    if any(not error <= evidence.hidden_limit for _, error, _ in evidence.hidden_errors):
+        return evidence
     readings = [replace(evidence, step=step) for step in evidence.step.list_readings()]
     if len(readings) == 1:
         return evidence

@@ -44,6 +44,14 @@ class Piece:
     row_targets: Tensor  # (seqlen,) bool: the tokens of the row that must be predicted from any token
 
     @property
+    def hidden(self) -> Tensor | None:
+        """The job's hidden states of its tokens (tokens, hidden size), if they were recorded."""
+        hidden = self.call.hidden
+        if hidden is None or hidden.shape[:-1] != self.call.input_ids.shape:
+            return None
+        return hidden[self.row, self.segment.start : self.segment.stop]
+
+    @property
     def is_target(self) -> Tensor:
         """Which of its tokens after the first are targets: (tokens - 1) bool."""
         return self.row_targets[self.segment.start + 1 : self.segment.stop]

@@ -3,6 +3,7 @@
 It does not depend on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
 from attncheck.core.rehearsal import TokenLoss
@@ -84,16 +86,17 @@ class TruthModel:
         visible: Tensor,
         scale: float = 1,
         without_softcap: bool = False,
+        convolved: Sequence[int] = (),
     ) -> Tensor:
         """Return a row's hidden states (tokens, hidden size) if token i attends to token j where `visible[i, j]`.
 
-        `scale` is a factor on the model's own scale of the scores.
+        `scale` is a factor on the model's own scale of the scores. Convolutions restart at the tokens `convolved`.
         """
         self._hidden = None
         changes: dict[str, Callable[[float], float | None]] = {"scaling": lambda own: own * scale}
         if without_softcap:
             changes[SOFTCAP] = lambda cap: None
-        with torch.no_grad(), self._context(), self._change_layers(changes):
+        with torch.no_grad(), self._context(), self._change_layers(changes), _convolve_apart((*convolved, len(row))):
             self.model(
                 input_ids=torch.tensor([list(row)]),
                 position_ids=torch.tensor([list(positions)]),
@@ -218,6 +221,13 @@ class TruthModel:
             self._hidden = arguments[0][0].detach().float()
 
     @property
+    def has_recurrence(self) -> bool:
+        """Whether some layers are convolutions, linear attention or state spaces."""
+        config = getattr(self.model.config, "text_config", self.model.config)
+        kinds = getattr(config, "layer_types", None) or ()
+        return "linear_attention" in kinds or any(isinstance(m, torch.nn.Conv1d) for m in self.model.modules())
+
+    @property
     def has_softcap(self) -> bool:
         """Whether its layers cap their scores."""
         return any(isinstance(getattr(module, SOFTCAP, None), float) for module in self.model.modules())
@@ -316,3 +326,21 @@ def token_errors(actual: Tensor, expected: Tensor) -> Tensor:
     norm = expected.double().norm(dim=-1).clamp_min(1e-12)
     errors: Tensor = (actual.double() - expected.double()).norm(dim=-1) / norm
     return errors.nan_to_num(1e30)
+
+
+@contextmanager
+def _convolve_apart(borders: Sequence[int]) -> Iterator[None]:
+    """Let causal convolutions over a whole row restart at each of these tokens, the last of which ends the row."""
+    original = functional.conv1d
+
+    def conv1d(row: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        if len(borders) < 2 or row.shape[-1] != borders[-1]:
+            return original(row, *arguments, **options)
+        spans = itertools.pairwise(borders)
+        return torch.cat([original(row[..., a:b], *arguments, **options)[..., : b - a] for a, b in spans], -1)
+
+    functional.conv1d = conv1d  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        functional.conv1d = original

@@ -43,9 +43,13 @@ def place(model, rows):
     if FAULT == "positions_not_packed":
         longest = max(axis.shape[2] for axis in axes)
         return torch.cat([torch.nn.functional.pad(axis, (0, longest - axis.shape[2])) for axis in axes], 1)
+    if FAULT == "axes_of_first":  # the mask counts documents: 1, 2, …
+        axes = [axes[0], *(torch.ones_like(axis) for axis in axes[1:])]
     packed = torch.cat(axes, 2)
     if FAULT == "positions_of_axes":
         return packed
+    if FAULT == "row_as_one_document":
+        return torch.arange(packed.shape[2])[None, None].expand(4, 1, -1)
     own = packed[:1] if FAULT == "text_by_time" else torch.cat(texts, 1)[None]
     return torch.cat([own, packed])
 

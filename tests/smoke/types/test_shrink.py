@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("transformers")
@@ -10,7 +12,7 @@ import transformers
 
 from attncheck.smoke.worker.models.architectures import Architecture, Unbuildable
 from attncheck.smoke.worker.models.build import build_model
-from attncheck.smoke.worker.models.shrink import shrink_config
+from attncheck.smoke.worker.models.shrink import MAX_HIDDEN_SIZE, shrink_config
 
 
 def source(model_type: str) -> Architecture:
@@ -29,6 +31,17 @@ def test_two_hybrid_layers_are_kept_as_they_share_weights() -> None:
         assert config.layer_types.count("hybrid") == 2, model_type
         assert len(config.layer_types) == config.num_hidden_layers
     assert config.hybrid_layer_ids == [i for i, kind in enumerate(config.layer_types) if kind == "hybrid"]
+
+
+def test_linear_attention_keeps_two_heads_of_keys_and_the_width_is_cut() -> None:
+    import torch
+
+    for model_type, heads in (("qwen3_next", (2, 4)), ("olmo_hybrid", (2, 2)), ("kimi_linear", (2,))):
+        model = build_model(source(model_type), "eager", torch.float32, "cpu", 200, 0, False)
+        config: Any = model.config
+        names = ("linear_num_heads", "linear_num_key_heads", "linear_num_value_heads")
+        assert tuple(getattr(config, name) for name in names if hasattr(config, name)) == heads, model_type
+        assert config.hidden_size <= MAX_HIDDEN_SIZE, model_type
 
 
 def test_what_cannot_be_cut_is_one_clear_line() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-MODULES = ("training", "packing", "data_parallel", "context_parallel", "tensor_parallel", "experts")
+MODULES = ("training", "packing", "hybrid", "data_parallel", "context_parallel", "tensor_parallel", "experts")
 
 
 def find_case(name: str) -> type:

@@ -22,6 +22,7 @@ from attncheck.rehearsal.worker.truth import token_errors
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault if it reduces the distance to less than this share
 SEES = "tokens attend to"  # the beginning of a hypothesis that explains the difference
+RECURRENT = "recurrent layers carry earlier documents in the row into later ones"  # no mask has an effect on them
 MEANT = re.compile(r"lora_dropout|neftune")  # set only by launches, for adapters or noise
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
 UNJUDGED = "the hidden states of the step were not recorded"
@@ -29,17 +30,16 @@ UNJUDGED = "the hidden states of the step were not recorded"
 
 def run(evidence: Evidence) -> CheckResult:
     """Compare every token's last hidden state with that of its document in isolation."""
-    candidates = [(piece, _error(evidence, piece)) for piece in evidence.judged_pieces]
-    errors = [(piece, error) for piece, error in candidates if error is not None]
+    errors = evidence.hidden_errors
     if not errors:
         return CheckResult("documents", "skipped", UNJUDGED)
-    if evidence.shares_rows and len({(id(piece.call), piece.row) for piece, _ in errors}) == len(errors):
+    if evidence.shares_rows and len({(id(piece.call), piece.row) for piece, _, _ in errors}) == len(errors):
         return CheckResult("documents", "skipped", ALONE)
-    worst, (error, token) = max(errors, key=lambda item: item[1][0])
+    worst, error, token = max(errors, key=lambda item: item[1])
     limit = evidence.hidden_limit
     where = f"worst in token {token + 1} of {evidence.step.index.name_document(worst.segment.document)}, {worst.place}"
     measure = Measure("hidden state of a token compared with its document in isolation", error, limit, where)
-    beyond = [piece for piece, (value, _) in errors if not value <= limit]
+    beyond = [piece for piece, value, _ in errors if not value <= limit]
     notes = [f"{len(errors)} documents compared, {len(beyond)} of them differ"]
     violations = tuple(_explain(evidence, beyond)) if beyond else ()
     inferred = tuple(_tell_inferred(evidence))
@@ -95,26 +95,10 @@ def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
     return texts[0], texts[1]
 
 
-def _hidden(piece: Piece) -> Tensor | None:
-    """Return the job's hidden states of a piece: (tokens, hidden size)."""
-    hidden = piece.call.hidden
-    if hidden is None or hidden.shape[:-1] != piece.call.input_ids.shape:
-        return None
-    return hidden[piece.row, piece.segment.start : piece.segment.stop]
-
-
-def _error(evidence: Evidence, piece: Piece) -> tuple[float, int] | None:
-    hidden = _hidden(piece)
-    if hidden is None:
-        return None
-    errors = token_errors(hidden, evidence.describe(piece).hidden)
-    return float(errors.max()), int(errors.argmax())
-
-
 def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     """Yield explanations of the wrong pieces: which other tokens would have to be visible for these values."""
     piece = max(beyond, key=lambda piece: piece.segment.start)
-    actual = _hidden(piece)
+    actual = piece.hidden
     assert actual is not None
     before = float((actual - evidence.describe(piece).hidden).norm())
     candidates = [
@@ -163,6 +147,10 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     inside = (own >= 0)[None, :] | torch.eye(length, dtype=torch.bool)
     hidden = evidence.truth.hidden_of_row
     follows_others = bool((own[: piece.segment.start] >= 0).any())
+    if follows_others and evidence.truth.has_recurrence:
+        yield RECURRENT, hidden(row, reset, everything & same)
+        begins = [0, *(own.diff().nonzero().flatten() + 1).tolist()]
+        yield f"{RECURRENT}, but their convolutions do not", hidden(row, reset, everything & same, convolved=begins)
     if follows_others:
         yield "tokens attend to earlier documents in the row", hidden(row, given, everything & inside)
     if follows_others and reset != given:
@@ -197,9 +185,14 @@ def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tens
     for other in evidence.judged_pieces:
         if other.call is piece.call and other is not piece and book.find_documents(other.tokens):
             hidden = evidence.truth.hidden_with_pictures(piece.tokens, [other.segment.document])
-            row = hidden.new_zeros(len(piece.call.input_ids[piece.row]), hidden.shape[-1])
-            row[piece.segment.start : piece.segment.stop] = hidden
-            yield "its image belongs to another document in the batch", row
+            yield "its image belongs to another document in the batch", _place(piece, hidden)
+
+
+def _place(piece: Piece, hidden: Tensor) -> Tensor:
+    """Return the hidden states of a row that are zero outside of a piece."""
+    row = hidden.new_zeros(len(piece.call.input_ids[piece.row]), hidden.shape[-1])
+    row[piece.segment.start : piece.segment.stop] = hidden
+    return row
 
 
 def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
@@ -213,27 +206,27 @@ def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
 
 def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
     """Yield possible faults of a kernel within a document: another scale of the scores, a window."""
-    row = piece.call.input_ids[piece.row].tolist()
-    start, stop, length = piece.segment.start, piece.segment.stop, len(row)
-    own = torch.zeros(length, dtype=torch.bool)
-    own[start:stop] = True
-    visible = (own[:, None] & own[None, :] | torch.eye(length, dtype=torch.bool)) & causal(length)
-    positions = [max(place - start, 0) for place in range(length)]
+    length = len(piece.tokens)
+
+    def compute(visible: Tensor, scale: float = 1, without_softcap: bool = False) -> Tensor:
+        tokens, positions = list(piece.tokens), list(range(length))
+        return _place(piece, evidence.truth.hidden_of_row(tokens, positions, visible, scale, without_softcap))
+
     for scale in SCALES:
         yield (
             f"its scores are {scale:.3g} times what they should be: attention uses a different softmax_scale",
-            evidence.truth.hidden_of_row(row, positions, visible, scale),
+            compute(causal(length), scale),
         )
     if evidence.truth.has_softcap:
-        uncapped = evidence.truth.hidden_of_row(row, positions, visible, without_softcap=True)
+        uncapped = compute(causal(length), without_softcap=True)
         yield "its scores are not capped: attention ignores the model's softcap", uncapped
-    actual = _hidden(piece)
+    actual = piece.hidden
     assert actual is not None
     wrong = token_errors(actual, evidence.describe(piece).hidden) > evidence.hidden_limit
     window = int(wrong.nonzero()[0]) if bool(wrong.any()) else 0
     if window:
         text = f"tokens attend only to the last {window} tokens: a window that the model does not have"
-        yield text, evidence.truth.hidden_of_row(row, positions, visible & ~causal(length).tril(-window))
+        yield text, compute(causal(length) & ~causal(length).tril(-window))
 
 
 def _same_row(first: Piece, second: Piece) -> bool:

@@ -2,8 +2,8 @@
 
 It keeps heads, kv heads (except in `iter_fewer_heads`), head_dim, MLA's ranks, every kind of layer, windows (made
 shorter than a document), soft-caps, sinks and position embeddings. It reduces the number of layers, the hidden size if
-the heads do not follow from it, state spaces along with it, the vocabulary, towers for images and sound, and the
-experts. All remaining experts are used, so that rounding cannot choose others.
+the heads do not follow from it, state spaces along with it, the heads of linear attention, the vocabulary, towers for
+images and sound, and the experts. All remaining experts are used, so that rounding cannot choose others.
 """
 
 import copy
@@ -30,6 +30,8 @@ EXPERTS_PER_TOKEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe
 KEPT_EXPERTS = 4
 HEAD_FIELDS = ("num_attention_heads", "decoder_attention_heads", "encoder_attention_heads")
 KV_HEAD_FIELDS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads")
+LINEAR_HEAD_FIELDS = ("linear_num_heads", "linear_num_key_heads", "linear_num_value_heads")
+KEPT_LINEAR_HEADS = 2  # with those of the models, qwen3_next has 19 million weights instead of 5, and all are compared
 IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen in addition to the others
 NGRAM_ROWS = 512  # rows of each hashed n-gram table: qwen4_exp's have 20 million
 # In addition to num_hidden_layers: each of longcat_flash's layers has two, hrm_text runs each of a stack several times.
@@ -75,6 +77,9 @@ def _shrink(source: Architecture, full_config: Any, buildable: Any, max_tokens: 
     for part in iter_parts(decoder):
         for name in ("intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size"):
             set_number(part, name, 2 * decoder.hidden_size)
+    linear_heads = {name: count for name in LINEAR_HEAD_FIELDS if (count := getattr(decoder, name, None))}
+    for name, count in linear_heads.items():
+        setattr(decoder, name, count * KEPT_LINEAR_HEADS // max(KEPT_LINEAR_HEADS, min(linear_heads.values())))
     for name in ("moe_intermediate_size", "expert_ffn_hidden_size"):
         set_number(decoder, name, decoder.hidden_size // 2)
     set_number(decoder, "vocab_size_per_layer_input", source.vocabulary_size)
@@ -301,13 +306,17 @@ def _cut_heads(config: Any, heads: int, head_dim: int, kept: int) -> Any:
 
 
 def has_configured_heads(model: Any, config: Any) -> bool:
-    """Return whether the width of q's projection is the configuration's heads × head_dim."""
+    """Return whether an attention layer projects q to the configuration's heads × head_dim."""
     config = decoder_config(config)
-    if getattr(config, "is_heterogeneous", False):
-        return True  # its layers have explicit head sizes
+    if getattr(config, "is_heterogeneous", False) or hasattr(config, "qk_nope_head_dim"):
+        return True  # heads have explicit sizes
     head_dim = getattr(config, "head_dim", None)
-    for name, module in model.named_modules():
-        if head_dim and name.endswith(".q_proj") and hasattr(module, "out_features"):
-            width = config.num_attention_heads * head_dim
-            return bool(module.out_features in (width, 2 * width))  # qwen3_next's also has a gate
-    return True
+    found = [
+        module.out_features
+        for name, module in model.named_modules()
+        if name.endswith(".q_proj") and hasattr(module, "out_features")
+    ]  # linear attention's too, in olmo_hybrid
+    if not head_dim or not found:
+        return True
+    width = config.num_attention_heads * head_dim
+    return width in found or 2 * width in found  # qwen3_next's also has a gate
