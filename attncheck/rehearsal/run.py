@@ -62,6 +62,7 @@ MESSAGES = {
     "repeat": "two runs of the launch differ",
     "update": "the weights do not follow the gradients",
 }
+OTHER_OUTPUTS = "the model does not compute what its class defines"  # for a module that differs
 OTHER_TARGETS = "the loss does not predict the next token"  # for targets that no document explains
 STEPS = 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and whose learning is not judged
@@ -564,8 +565,12 @@ def _iter_findings(
         )
         tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
         lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
-        is_known = cut.objective.is_documented or result.check != "loss"
-        message = f"{MESSAGES[result.check] if is_known else OTHER_TARGETS}: {deciding_reason(result)}"
+        reason, what = deciding_reason(result), MESSAGES[result.check]
+        if result.check == "loss" and not cut.objective.is_documented:
+            what = OTHER_TARGETS
+        if result.check == "documents" and "module" in reason:
+            what = OTHER_OUTPUTS
+        message = f"{what}: {reason}"
         place = 1 if result.check == "run" else 0  # an error's own text comes before context that may be unrelated
         lines = (*lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
         problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")

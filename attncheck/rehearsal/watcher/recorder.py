@@ -15,6 +15,7 @@ import os
 import sys
 from typing import Any
 
+from .absent import is_script
 from .attention import AttentionWatch
 from .batches import list_rows
 from .describe import describe_adapters, describe_model, describe_process
@@ -53,6 +54,7 @@ class Recorder:
         self.trained: Any = None  # the model that is called in training
         self.losses: list[float] = []  # losses as differentiated, since the last step
         self.rates: list[float] = []  # learning rates of the optimisers that stepped since then
+        self.schedules: dict[int, list[str]] = {}  # lines that stepped each learning-rate scheduler since then
         self.rows: list[Any] = []  # input tokens since the last step, each with whether it was in training
         self.steps: list[dict[str, Any]] = []
         self.logs: list[dict[str, Any]] = []  # the trainer's logs
@@ -230,6 +232,17 @@ class Recorder:
             updates.append(describe_optimizer(optimizer, self._name_parameters(), self._keep_own))
 
     @_guarded
+    def note_schedule(self, scheduler: Any) -> None:
+        """Record the line that steps a learning-rate scheduler; a library that repeats its call has its reasons."""
+        if self.trained is None or not self.is_recording:
+            return
+        caller: Any = sys._getframe(3)  # of the step, around this method and its guard
+        line = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
+        lines = self.schedules.setdefault(id(scheduler), [])
+        if is_script(caller.f_globals) or line not in lines:
+            lines.append(line)
+
+    @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:
         """Record the weights after an optimiser's step, and the losses of the step."""
         updates = self.updates if self.losses else self.written.get("updates")
@@ -292,8 +305,9 @@ class Recorder:
             self._write_step()
         has_training = any(is_training for is_training, _ in self.rows)
         rows = [row for is_training, row in self.rows if is_training or not has_training]
-        self.steps.append({"losses": self.losses, "rows": rows, "rates": self.rates})
-        self.losses, self.rows, self.rates = [], [], []
+        schedule = max(self.schedules.values(), key=len, default=[])
+        self.steps.append({"losses": self.losses, "rows": rows, "rates": self.rates, "schedule": schedule})
+        self.losses, self.rows, self.rates, self.schedules = [], [], [], {}
         self._begin_step()
         if not self.is_recording:
             self.randomness.restore()

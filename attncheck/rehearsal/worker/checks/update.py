@@ -20,6 +20,7 @@ from attncheck.rehearsal.worker.records import RankRecord
 UPDATE_LIMIT = 0.01  # relative error of an update
 SAME = 1e-5  # relative, of gradients that are equal on all ranks
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
+MIN_STEPS = 4  # later steps with equal numbers of batches
 MOST = 0.9  # share of the parameters: freezing this many is intentional
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
@@ -31,8 +32,11 @@ def run(evidence: Evidence) -> CheckResult:
     taken = evidence.taken
     violations = [*_find_unreached(taken)]
     violations = violations or [
-        *_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)
+        *_find_mode(taken), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken),
+        *_find_idle(evidence), *_find_early_step(evidence),
     ]  # fmt: skip
+    schedule, told = _find_schedule(evidence)
+    violations += schedule
     violations += _find_unequal_steps(evidence.step.ranks)
     deliberate: list[str] = []  # only the author knows whether it is intended
     for number, record in enumerate(taken if not violations else (), 1):
@@ -43,7 +47,7 @@ def run(evidence: Evidence) -> CheckResult:
             break
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
-    warnings += [*deliberate, *_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
+    warnings += [*deliberate, *told, *find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
     warnings += _tell_drawn(evidence)
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
@@ -64,12 +68,56 @@ def _describe(taken: Sequence[RankRecord], seen: Sequence[Mapping[str, Any]]) ->
     return notes + [f"not known: how {kind} uses a gradient" for kind in unknown]
 
 
-def _find_mode(evidence: Evidence) -> Iterator[str]:
-    if not any(call.description["is_training"] for call in evidence.step.calls):
+def _find_mode(taken: Sequence[RankRecord]) -> Iterator[str]:
+    for number, record in enumerate(taken, 1):
+        if record.calls and not any(call.description["is_training"] for call in record.calls):
+            begin = f", from step {number} onwards" if number > 1 else ""
+            yield (
+                f"the model is trained in evaluation mode{begin}: model.eval() was called and model.train() was not; "
+                "dropouts and gradient checkpointing are off"
+            )
+            return
+
+
+def _find_idle(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if an adapter is frozen in parts, and the others get no gradient in any recorded step."""
+    taken, trained = evidence.taken, evidence.taken[0].trainable
+    gradients = [gradient for record in taken for gradient in record.gradients.values()]
+    frozen = [parameter for parameter in taken[0].frozen if ADAPTER.search(parameter)]
+    is_known = len(taken) > 1 and frozen and gradients and not taken[0].unkept
+    if is_known and any(any(record.losses) for record in taken) and not any(bool(g.any()) for g in gradients):
         yield (
-            "the model is trained in evaluation mode: model.eval() was called and model.train() was not; dropouts and "
-            "gradient checkpointing are off"
+            f"the gradients of all {len(trained)} trained parameters are 0 in the first {len(taken)} steps: "
+            f"{name(trained)}; these parts of the adapter are frozen: {name(frozen)}"
         )
+
+
+def _find_early_step(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if the first step has fewer batches than all others, and its loss is divided by theirs."""
+    first, *others = [len(step.losses[0]) for step in evidence.steps] or [0]
+    usual = max(others, default=0)
+    if len(others) < MIN_STEPS or min(others) != usual or not 0 < first < usual:
+        return
+    explanation = explain_loss(evidence)
+    if explanation is not None and abs(explanation.factor * usual / first - 1.0) < LOGGED_LIMIT:
+        yield (
+            f"step 1 is taken after {first} of the {usual} batches of each later step, and its loss is divided by "
+            f"{usual}: the optimiser steps before the batches are complete"
+        )
+
+
+def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return a fault if two lines step a scheduler for each step, and a warning if one does so several times."""
+    steps = [step.schedule for step in evidence.steps[1 : len(evidence.taken)]]  # before, it may step only once
+    count = min(map(len, steps), default=0)
+    if count < 2:
+        return [], []
+    lines = list(dict.fromkeys(steps[0]))
+    text = (
+        f"the learning-rate scheduler steps {count} times for each optimiser step ({', '.join(lines)}), so its "
+        f"schedule ends {count} times too early"
+    )
+    return ([text], []) if len(lines) > 1 else ([], [f"{text}, unless it counts batches"])
 
 
 def _tell_drawn(evidence: Evidence) -> Iterator[str]:
@@ -132,11 +180,13 @@ def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
+    held = {name for update in taken[0].updates for name in update["weights"]}  # a zero_grad reaches no others
     for number, record in enumerate(taken, 1):
-        if record.leftover:
+        left = [parameter for parameter in record.leftover if not held or parameter in held]
+        if left:
             yield (
-                f"{len(record.leftover)} gradients are not zero when step {number} differentiates its first loss: "
-                f"zero_grad is missing, so the previous step's gradients are added; {name(list(record.leftover))}"
+                f"{len(left)} gradients are not zero when step {number} differentiates its first loss: "
+                f"zero_grad is missing, so the previous step's gradients are added; {name(left)}"
             )
             return
 
@@ -169,6 +219,9 @@ def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
         return wrong, deliberate
     if abs(change.usual - 1.0) > ROUNDED_LIMIT and len(change.factors) == len(record.gradients):
         wrong = [f"the gradients are {change.usual:.4g} times what clipping to a norm of {norms[0]:g} gives"]
+        exponent = -math.log2(change.usual) if change.usual > 0 else 0.0
+        if exponent > 3 and abs(exponent - round(exponent)) < SAME * exponent:
+            wrong[0] += ", because they are clipped before unscale_: a GradScaler's factor is still on them"
     return wrong, deliberate
 
 
@@ -246,23 +299,48 @@ def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
         yield f"{len(still)} of {len(known)} parameters that get gradients never change{why}: {name(still)}"
 
 
-def _find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield the weights that change between an optimiser's step and the next forward, or that no optimiser has."""
+def find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield the weights that change between an optimiser's step and the next forward, or that no optimiser has.
+
+    The step whose change is known is named, because a warm-up's first step is none.
+    """
+    found: list[tuple[str, int, list[str]]] = []
     for number, (own, later) in enumerate(itertools.pairwise(taken), 1):
         after = {**own.weights, **{n: value for update in own.updates for n, value in update.get("after", {}).items()}}
         if not any(update["weights"] for update in own.updates):
-            return
+            break
         changed = [
             parameter
             for parameter, value in later.weights.items()
             if isinstance(after.get(parameter), Tensor) and not torch.equal(after[parameter], value)
         ]
         if changed:
-            yield (
-                f"{len(changed)} parameters are changed by other code between the optimiser's step {number} and the "
-                f"next batch: {name(changed)}"
-            )
-            return
+            found.append((_describe_move(own, after, later, changed), number, changed))
+    for move, number, changed in sorted(found, key=lambda item: not item[0])[:1]:
+        yield (
+            f"{len(changed)} parameters are changed by other code between the optimiser's step {number} and the "
+            f"next batch{move}: {name(changed)}"
+        )
+
+
+def _describe_move(own: RankRecord, after: Gradients, later: RankRecord, changed: Sequence[str]) -> str:
+    """Return how weights moved after a step: back towards those before it, or by a factor; "" if not known."""
+    backs: list[float] = []
+    factors: list[float] = []
+    for parameter in changed:
+        before, stepped = own.weights[parameter].double(), after[parameter].double()
+        move, step, norm = later.weights[parameter].double() - stepped, before - stepped, float(stepped.square().sum())
+        size = float(step.square().sum())
+        back, factor = (float((move * way).sum()) / max(own, 1e-30) for way, own in ((step, size), (stepped, norm)))
+        if float((move - back * step).norm()) <= LOGGED_LIMIT * float(move.norm()):
+            backs.append(back)
+        if float((move - factor * stepped).norm()) <= LOGGED_LIMIT * float(move.norm()):
+            factors.append(1.0 + factor)
+    if len(backs) == len(changed) and max(backs) - min(backs) < LOGGED_LIMIT:
+        return f", back by {backs[0]:.3g} of the step, as if averaged weights (EMA) are copied into the trained model"
+    if len(factors) == len(changed) and max(factors) - min(factors) < LOGGED_LIMIT:
+        return f", multiplied by {factors[0]:.4g}"
+    return ""
 
 
 def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
@@ -274,7 +352,7 @@ def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
     text = f"{len(record.trainable)} of {total} parameters are trained, without an adapter: {name(record.trainable)}"
     if evidence.freezes:
         return [], [], [text]
-    if len(record.frozen) > MOST * total:
+    if len(record.frozen) > MOST * total and evidence.step.objective.is_documented:
         return [f"{text}; the launch does not freeze the others"], [], []
     return [], [text] if len(record.frozen) > total / 2 else [], [text]
 
