@@ -72,6 +72,7 @@ class Recorder:
 
     def _begin_step(self) -> None:
         """Discard the record of a step."""
+        self.version: int | None = None  # of the weights at the step's first call
         self.calls: list[dict[str, Any]] = []  # calls of the model
         self.weights: dict[str, Any] = {}  # weights at the start of the step
         self.gradients: dict[str, Any] | None = None
@@ -116,8 +117,10 @@ class Recorder:
         if not _has_trained_parameters(model) or (self.entered is not None and self.entered is not model):
             return
         self.entered, self.written = model, {}
+        version = 0 if is_flat(model) else sum(value._version for value in model.parameters())
+        self.version = version if self.version is None else self.version
         inputs = {**_name_arguments(model, arguments), **options}
-        if torch.is_tensor(inputs.get("input_ids")):
+        if torch.is_tensor(inputs.get("input_ids")) and version == self.version:  # otherwise a batch's second pass
             self.rows += [(model.training, row) for row in inputs["input_ids"].tolist()]
         if not self.is_recording or len(self.calls) >= MAX_CALLS:
             return
@@ -137,6 +140,8 @@ class Recorder:
                 "tensors": {name: _keep(value) for name, value in inputs.items() if torch.is_tensor(value)},
                 "options": {name: value for name, value in inputs.items() if isinstance(value, PLAIN_TYPES)},
                 "after_losses": len(self.losses),
+                "moved": version != self.version,
+                "cached": _count_cached(inputs.get("past_key_values")),
                 "autocast": "",  # known once the call is inside the module that casts it
                 "random": dict(self.randomness.rates),
                 **describe_model(model),
@@ -348,6 +353,12 @@ def _choose_parameters(model: Any) -> set[str] | None:
 
 def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(inspect.signature(model.forward).parameters, arguments))
+
+
+def _count_cached(cache: Any) -> int:
+    """Return the number of tokens that a cache given to a model holds."""
+    count = getattr(cache, "get_seq_length", None)
+    return int(count()) if callable(count) else 0
 
 
 def _has_trained_parameters(model: Any) -> bool:

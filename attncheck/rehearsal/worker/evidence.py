@@ -50,8 +50,9 @@ class Evidence:
 
     @cached_property
     def judged_pieces(self) -> tuple[Piece, ...]:
-        """Return the pieces that belong to a document and have at least two tokens."""
-        return tuple(piece for piece in self.step.pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
+        """Return the pieces that belong to a document and have at least two tokens, at the step's first weights."""
+        pieces = (piece for piece in self.step.pieces if not piece.call.description.get("moved"))
+        return tuple(piece for piece in pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
 
     @cached_property
     def hidden_limit(self) -> float:

@@ -22,7 +22,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.integrations import sdpa_attention
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
@@ -438,6 +438,29 @@ def spoil_weights(model, optimiser, first: dict) -> None:
             parameter.data.lerp_(first[name], 0.01)
 
 
+def detach_cache(cache):
+    for layer in cache.layers:
+        if layer.is_initialized:
+            layer.keys, layer.values = layer.keys[:, :, -64:].detach(), layer.values[:, :, -64:].detach()
+    return cache
+
+
+def take_second_pass(model, batches, total: int) -> None:
+    """Replace the gradients by those at weights a little further up, and go back: sharpness-aware minimisation."""
+    moves = [1e-2 * parameter.grad for parameter in model.parameters()]
+    with torch.no_grad():
+        for parameter, move in zip(model.parameters(), moves):
+            parameter.add_(move)
+    model.zero_grad()
+    for batch in batches:
+        nll = compute_nll(model(**batch, use_cache=False).logits, batch["labels"])
+        (nll.sum() / total).backward()
+    with torch.no_grad():
+        for parameter, move in zip(model.parameters(), moves):
+            if FAULT == "second_pass":
+                parameter.sub_(move)
+
+
 def start_ranks(options, rank: int, world_size: int) -> None:
     if world_size > 1:
         dist.init_process_group("gloo")
@@ -509,6 +532,10 @@ def main() -> None:
             inputs = dict(batch)
             if options.loss == "hidden_labels":
                 del inputs["labels"]
+            if FAULT == "cache_kept":
+                kept = DynamicCache() if MASKS.get("cache") is None else MASKS["cache"]
+                MASKS["cache"] = inputs["past_key_values"] = detach_cache(kept)
+                del inputs["attention_mask"]
             with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
                 logits = wrapped(**inputs, use_cache=False).logits
             nll = compute_nll(logits, batch["labels"])
@@ -528,6 +555,8 @@ def main() -> None:
                 schedule.step()
             if FAULT == "clipped_each_batch":
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        if FAULT.startswith("second_pass"):
+            take_second_pass(model, batches, int(total))
         reduce_gradients(model, options, int(total), world_size)
         if FAULT == "clipped_while_scaled":
             clip(model, wrapped)

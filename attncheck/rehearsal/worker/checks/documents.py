@@ -132,6 +132,9 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     actual = _hidden(piece)
     assert actual is not None
     before = float((actual - evidence.describe(piece).hidden).norm())
+    cached = max(call.description.get("cached", 0) for call in evidence.step.calls)
+    if cached:
+        yield f"tokens attend to {cached} tokens of an earlier call: the model gets its cache (past_key_values)"
     candidates = [
         (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
         for text, hidden in _iter_computable(_hypotheses(evidence, piece), _kernel_hypotheses(evidence, piece))

@@ -280,12 +280,19 @@ def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
     known = [
         parameter
         for parameter, gradient in first.gradients.items()
-        if bool(gradient.any())
-        and {first.weights.get(parameter, gradient).dtype} == {torch.float32}
-        and parameter in first.weights
-        and parameter in last.weights
+        if bool(gradient.any()) and parameter in first.weights and parameter in last.weights
     ]
     still = [parameter for parameter in known if torch.equal(first.weights[parameter], last.weights[parameter])]
+    rounded = [parameter for parameter in still if first.weights[parameter].dtype != torch.float32]
+    if rounded and len(still) == len(known):
+        kind = str(first.weights[rounded[0]].dtype).removeprefix("torch.")
+        rate = max(rate for record in taken for rate in _list_rates(record))
+        yield (
+            f"{len(still)} of {len(known)} parameters that get gradients never change: at a learning rate of "
+            f"{rate:.2g} each update rounds to nothing in {kind}"
+        )
+        return
+    still = [parameter for parameter in still if parameter not in rounded]
     if still:
         held = {parameter for record in taken for update in record.updates for parameter in update["weights"]}
         why = "" if held else ": the optimiser holds another model's parameters"
@@ -309,11 +316,27 @@ def find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
         ]
         if changed:
             found.append((_describe_move(own, after, later, changed), number, changed))
+    for number, own in enumerate(taken, 1):
+        held = {name: value for update in own.updates[:1] for name, value in update["weights"].items()}
+        changed = [
+            parameter
+            for parameter, value in held.items()
+            if isinstance(value, Tensor) and _is_moved(value, own.weights.get(parameter, value))
+        ]
+        if changed:
+            yield f"{len(changed)} parameters are changed by other code during step {number}: {name(changed)}"
+            break
     for move, number, changed in sorted(found, key=lambda item: not item[0])[:1]:
         yield (
             f"{len(changed)} parameters are changed by other code between the optimiser's step {number} and the "
             f"next batch{move}: {name(changed)}"
         )
+
+
+def _is_moved(value: Tensor, before: Tensor) -> bool:
+    """Return whether weights differ by more than rounding, as after a way there and back."""
+    difference = float((value.double() - before.double()).norm())
+    return difference > 2 * torch.finfo(value.dtype).eps * float(before.double().norm())
 
 
 def _describe_move(own: RankRecord, after: Gradients, later: RankRecord, changed: Sequence[str]) -> str:
