@@ -40,8 +40,10 @@ Normalisation = Literal[
     "row_tokens",  # over a row's targets, then over rows
     "document_tokens",  # over a document's targets, then over documents
     "document_sums",  # over documents, each the sum over its targets
+    "batch_positions",  # over all of a batch's positions, also those without a target, then across batches and ranks
 ]
-NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
+# All that an author may intend.
+NORMALISATIONS: tuple[Normalisation, ...] = tuple(n for n in get_args(Normalisation) if n != "batch_positions")
 NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "step_tokens": "the mean over all target tokens of the step",
     "step_labels": (
@@ -53,6 +55,7 @@ NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "row_tokens": "the mean over each row's target tokens, averaged over rows",
     "document_tokens": "the mean over each document's target tokens, averaged over documents",
     "document_sums": "the sum over each document's target tokens, averaged over documents",
+    "batch_positions": "each batch's sum over target tokens divided by all its positions, ignored and padding too",
 }
 
 

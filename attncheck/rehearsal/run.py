@@ -52,6 +52,7 @@ CODES = {
     "repeat": "ATN437",
     "update": "ATN438",
 }
+OF_PROCESS = ("run", "repeat")  # not of a step
 MESSAGES = {
     "batch": "the batches do not contain the documents that they should",
     "documents": "packed documents influence each other",
@@ -62,6 +63,7 @@ MESSAGES = {
     "repeat": "two runs of the launch differ",
     "update": "the weights do not follow the gradients",
 }
+OTHER_OUTPUTS = "the model does not compute what its class defines"  # for a module that differs
 OTHER_TARGETS = "the loss does not predict the next token"  # for targets that no document explains
 STEPS = 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and whose learning is not judged
@@ -333,6 +335,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     if ranks and stage.read.job.plan.deterministic:
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
     job = stage.read.job
+    asked = f"asked of {job.framework} {job.version} {job.trainer}, {stage.model}, ranks: {ranks}"
+    results = [replace(r, notes=(*r.notes, asked)) if r.check in OF_PROCESS and ranks else r for r in results]
     objective = f"the loss: {cut.objective.text}"
     if cut.objective.is_documented:
         objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"
@@ -571,8 +575,12 @@ def _iter_findings(
             fixes += missing.list_installs(read.snapshot, folders, text)
         tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
         lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
-        is_known = cut.objective.is_documented or result.check != "loss"
-        message = f"{MESSAGES[result.check] if is_known else OTHER_TARGETS}: {deciding_reason(result)}"
+        reason, what = deciding_reason(result), MESSAGES[result.check]
+        if result.check == "loss" and not cut.objective.is_documented:
+            what = OTHER_TARGETS
+        if result.check == "documents" and "module" in reason:
+            what = OTHER_OUTPUTS
+        message = f"{what}: {reason}"
         place = 1 if result.check == "run" else 0  # an error's own text comes before context that may be unrelated
         lines = (*lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
         problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")

@@ -69,6 +69,10 @@ def test_another_class_is_a_difference(tmp_path: Path) -> None:
         ("max_length", {"run", "batch"}),
         ("accumulation", {"loss", "gradients"}),
         ("quantisation", {"loss", "gradients", "learning"}),
+        ("precision", {"documents", "loss", "gradients", "learning"}),
+        ("ranks that share a row", {"documents", "loss", "gradients"}),
+        ("ranks", {"loss", "gradients"}),
+        ("field that the script reads", set()),
     ],
 )
 def test_what_rests_on_a_difference_is_not_asked(dimension: str, unasked: set[str]) -> None:

@@ -17,7 +17,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.gate import Check
 from attncheck.core.results.lint import launches_of
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
-from attncheck.core.results.smoke import judge_result
+from attncheck.core.results.smoke import deciding_reason, judge_result
 from attncheck.gate.checks import CheckRunner, NothingLinted
 from attncheck.gate.inputs import Inputs
 from attncheck.gate.policy import Policy
@@ -190,6 +190,23 @@ def test_another_loss_is_not_judged(server: ForkServer, folder: Path, tmp_path: 
     assert {"loss": "skipped", "gradients": "skipped", "documents": "pass"}.items() <= {
         name: judge_result(result) for name, result in results.items()
     }.items()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("fault", "check", "pattern"),
+    [
+        ("one_stream", "documents", "cut from one stream"),
+        ("mean_of_positions", "loss", "divided by all its positions"),
+        ("head_alone_trained", "update", "1 of 21 parameters are trained, without an adapter"),
+    ],
+)
+def test_what_its_author_may_mean_is_a_warning(
+    fault: str, check: str, pattern: str, server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", "", fault, objective=UNDOCUMENTED)
+    assert list_failures(results) == {}
+    assert judge_result(results[check]) == "warn" and pattern in deciding_reason(results[check])
 
 
 @pytest.mark.nightly

@@ -51,6 +51,15 @@ class RehearsedLaunch:
     isolation: Isolation = Isolation()
     differences: tuple[Difference, ...] = ()
 
+    @property
+    def why_unjudged(self) -> str:
+        """Why no question about its training has an answer, "" if one has."""
+        if not self.steps:
+            return "no step was taken, so nothing was checked"
+        judged = [result for result in self.results if result.check != "run"]
+        is_empty = judged and all(result.outcome == "skipped" for result in judged)
+        return f"nothing was judged: {judged[0].reason}" if is_empty else ""
+
 
 @dataclass(frozen=True)
 class RehearsalSection(MeasuredSection):
@@ -69,12 +78,10 @@ class RehearsalSection(MeasuredSection):
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """The open questions of `MeasuredSection`, and each launch as written that took no step."""
-        reasons = (
-            f"{launch.location}: no step was taken, so nothing was checked"
-            for launch in self.launches
-            if not launch.steps and not launch.tried
-        )
+        """The open questions of `MeasuredSection`, and each launch as written of which nothing was judged."""
+        reasons = [
+            f"{launch.location}: {why}" for launch in self.launches if not launch.tried and (why := launch.why_unjudged)
+        ]
         return (*super().unanswered, *(OpenQuestion(self.name, "unanswered", reason) for reason in reasons))
 
     def merge(self, later: "RehearsalSection") -> "RehearsalSection":

@@ -179,6 +179,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
                 setattr(module, name, _call_before(getattr(module, name), recorder.take_gradients))
         for name, limit in LIMITS.items():
             setattr(module, name, _note_clipping(recorder, getattr(module, name), name, limit))
+    scheduler = torch.optim.lr_scheduler.LRScheduler
+    scheduler.step = _watch_schedule(recorder, scheduler.step)
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))
     optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.leave_optimizer(arguments[0]))
 
@@ -187,6 +189,15 @@ def enter_optimizer(recorder: Recorder, optimizer: Any) -> None:
     """Record the gradients if nothing was clipped, then the optimiser."""
     recorder.take_gradients()
     recorder.enter_optimizer(optimizer)
+
+
+def _watch_schedule(recorder: Recorder, step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def call(scheduler: Any, *arguments: Any, **options: Any) -> Any:
+        recorder.note_schedule(scheduler)
+        return step(scheduler, *arguments, **options)
+
+    return call
 
 
 def _note_clipping(recorder: Recorder, clip: Callable[..., Any], name: str, limit: str) -> Callable[..., Any]:

@@ -48,9 +48,12 @@ def list_patches(model: Any) -> list[str]:
     """Return the model's code, and functions that it calls, that belong to no installed package."""
     import torch
 
-    modules = {type(module).__module__ for module in model.modules()}
+    kinds = {type(module) for module in model.modules()}
+    own = {kind for kind in kinds if is_foreign(kind.forward, kind.__module__)}  # classes of the script
+    modules = {kind.__module__ for kind in kinds - own}
     holders: dict[str, dict[str, Any]] = {
-        f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in {type(m) for m in model.modules()}
+        f"{kind.__module__}.{kind.__qualname__}": {"forward": kind.forward} if kind in own else dict(vars(kind))
+        for kind in kinds
     }
     shared = ("transformers.masking_utils", "transformers.modeling_utils", "transformers.loss.loss_utils")
     for name, module in list(sys.modules.items()):

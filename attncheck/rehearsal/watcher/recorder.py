@@ -15,6 +15,7 @@ import os
 import sys
 from typing import Any
 
+from .absent import is_script
 from .attention import AttentionWatch
 from .batches import list_rows
 from .describe import describe_adapters, describe_model, describe_process
@@ -53,6 +54,7 @@ class Recorder:
         self.trained: Any = None  # the model that is called in training
         self.losses: list[float] = []  # losses as differentiated, since the last step
         self.rates: list[float] = []  # learning rates of the optimisers that stepped since then
+        self.schedules: dict[int, list[str]] = {}  # lines that stepped each learning-rate scheduler since then
         self.rows: list[Any] = []  # input tokens since the last step, each with whether it was in training
         self.steps: list[dict[str, Any]] = []
         self.logs: list[dict[str, Any]] = []  # the trainer's logs
@@ -70,6 +72,7 @@ class Recorder:
 
     def _begin_step(self) -> None:
         """Discard the record of a step."""
+        self.version: int | None = None  # of the weights at the step's first call
         self.calls: list[dict[str, Any]] = []  # calls of the model
         self.weights: dict[str, Any] = {}  # weights at the start of the step
         self.gradients: dict[str, Any] | None = None
@@ -114,8 +117,10 @@ class Recorder:
         if not _has_trained_parameters(model) or (self.entered is not None and self.entered is not model):
             return
         self.entered, self.written = model, {}
+        version = 0 if is_flat(model) else sum(value._version for value in model.parameters())
+        self.version = version if self.version is None else self.version
         inputs = {**_name_arguments(model, arguments), **options}
-        if torch.is_tensor(inputs.get("input_ids")):
+        if torch.is_tensor(inputs.get("input_ids")) and version == self.version:  # otherwise a batch's second pass
             self.rows += [(model.training, row) for row in inputs["input_ids"].tolist()]
         if not self.is_recording or len(self.calls) >= MAX_CALLS:
             return
@@ -135,6 +140,8 @@ class Recorder:
                 "tensors": {name: _keep(value) for name, value in inputs.items() if torch.is_tensor(value)},
                 "options": {name: value for name, value in inputs.items() if isinstance(value, PLAIN_TYPES)},
                 "after_losses": len(self.losses),
+                "moved": version != self.version,
+                "cached": _count_cached(inputs.get("past_key_values")),
                 "autocast": "",  # known once the call is inside the module that casts it
                 "random": dict(self.randomness.rates),
                 **describe_model(model),
@@ -230,6 +237,17 @@ class Recorder:
             updates.append(describe_optimizer(optimizer, self._name_parameters(), self._keep_own))
 
     @_guarded
+    def note_schedule(self, scheduler: Any) -> None:
+        """Record the line that steps a learning-rate scheduler; a library that repeats its call has its reasons."""
+        if self.trained is None or not self.is_recording:
+            return
+        caller: Any = sys._getframe(3)  # of the step, around this method and its guard
+        line = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
+        lines = self.schedules.setdefault(id(scheduler), [])
+        if is_script(caller.f_globals) or line not in lines:
+            lines.append(line)
+
+    @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:
         """Record the weights after an optimiser's step, and the losses of the step."""
         updates = self.updates if self.losses else self.written.get("updates")
@@ -292,8 +310,9 @@ class Recorder:
             self._write_step()
         has_training = any(is_training for is_training, _ in self.rows)
         rows = [row for is_training, row in self.rows if is_training or not has_training]
-        self.steps.append({"losses": self.losses, "rows": rows, "rates": self.rates})
-        self.losses, self.rows, self.rates = [], [], []
+        schedule = max(self.schedules.values(), key=len, default=[])
+        self.steps.append({"losses": self.losses, "rows": rows, "rates": self.rates, "schedule": schedule})
+        self.losses, self.rows, self.rates, self.schedules = [], [], [], {}
         self._begin_step()
         if not self.is_recording:
             self.randomness.restore()
@@ -334,6 +353,12 @@ def _choose_parameters(model: Any) -> set[str] | None:
 
 def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(inspect.signature(model.forward).parameters, arguments))
+
+
+def _count_cached(cache: Any) -> int:
+    """Return the number of tokens that a cache given to a model holds."""
+    count = getattr(cache, "get_seq_length", None)
+    return int(count()) if callable(count) else 0
 
 
 def _has_trained_parameters(model: Any) -> bool:

@@ -50,8 +50,9 @@ class Evidence:
 
     @cached_property
     def judged_pieces(self) -> tuple[Piece, ...]:
-        """Return the pieces that belong to a document and have at least two tokens."""
-        return tuple(piece for piece in self.step.pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
+        """Return the pieces that belong to a document and have at least two tokens, at the step's first weights."""
+        pieces = (piece for piece in self.step.pieces if not piece.call.description.get("moved"))
+        return tuple(piece for piece in pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
 
     @cached_property
     def hidden_errors(self) -> list[tuple[Piece, float, int]]:
@@ -171,6 +172,9 @@ class Evidence:
             if normalisation == "step_labels":
                 return [1.0 / max(1, sum(labels.values()))] * len(keys)
             return [1.0 / (max(1, labels[piece.call.rank]) * len(labels)) for piece in self.step.pieces]
+        if normalisation == "batch_positions":
+            sizes = {key: piece.call.input_ids[:, 1:].numel() for key, piece in zip(keys, self.step.pieces)}
+            return [1.0 / (max(1, sizes[key]) * len(sizes)) for key in keys]
         totals: dict[object, int] = {}
         for key, count in zip(keys, counts, strict=True):
             totals[key] = totals.get(key, 0) + count
@@ -188,6 +192,7 @@ def _group(piece: Piece, normalisation: Normalisation) -> object:
         "rank_tokens": (call.rank,),
         "rank_labels": (call.rank,),
         "batch_tokens": (call.rank, call.batch),
+        "batch_positions": (call.rank, call.batch),
         "row_tokens": (call.rank, call.batch, id(call), piece.row),
         "document_tokens": (call.rank, call.batch, id(call), piece.row, piece.segment.start),
         "document_sums": (call.rank, call.batch, id(call), piece.row, piece.segment.start),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS, Normalisation
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, Normalisation
 from attncheck.rehearsal.worker import preferences
 from attncheck.rehearsal.worker.definitions import (
     SCALE_LIMIT,
@@ -144,8 +144,8 @@ def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
 
 def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
     """Yield the loss with other definitions, the simplest first."""
-    for name in NORMALISATIONS:
-        yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
+    for name, text in NORMALISATION_TEXTS.items():
+        yield Explanation(Definition(name), 1.0, text)
     yield from iter_slice_faults(evidence)
     names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
     factors = list_factors(evidence)

@@ -14,7 +14,7 @@ from attncheck.rehearsal.worker.truth import token_errors
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # in the names of modules
 MULTIPLE = 3.0  # times the limit of hidden states
 NAMED = 3  # the most replaced functions in a message
-# modules with outputs that may be shifted by a constant over all positions, which has no effect
+# modules whose outputs may be shifted by a constant over all positions, which has no effect
 POSITIONS = "rotary_emb"
 
 
@@ -36,10 +36,15 @@ def _find_first(evidence: Evidence, record: RankRecord, piece: Piece) -> str:
     modules = {_strip(module["name"]): module for module in record.modules}
     limit = MULTIPLE * evidence.hidden_limit
     for name, module in modules.items():
-        if name not in right or name.endswith(POSITIONS):
+        if name not in right:
             continue
         given, returned = right[name]
-        if not any(_differs(own, true, piece, limit) for own, true in zip(module["outputs"], returned)):
+        pairs = list(zip(module["outputs"], returned))
+        if name.endswith(POSITIONS):
+            if _turns_differently(pairs, piece, limit):
+                return f"the first module whose output differs is {_describe(name, module)}"
+            continue
+        if not any(_differs(own, true, piece, limit) for own, true in pairs):
             continue
         if not _differs(module["input"], given, piece, limit):
             return f"the first module whose output differs is {_describe(name, module)}"
@@ -63,6 +68,19 @@ def _strip(name: str) -> str:
 def _describe(name: str, module: Mapping[str, Any]) -> str:
     hooks = f", with the hook {', '.join(module['hooks'])}" if module["hooks"] else ""
     return f"{name} ({module['class']}: {module['place']}{hooks})"
+
+
+def _turns_differently(pairs: list[tuple[Tensor, Tensor]], piece: Piece, limit: float) -> bool:
+    """Return whether cosines and sines turn a piece's neighbouring tokens by different angles."""
+    if len(pairs) != 2 or any(own.dim() != 3 or true.dim() != 3 for own, true in pairs):
+        return False
+    span = slice(piece.segment.start, piece.segment.stop)
+    row = piece.row if pairs[0][0].shape[0] == piece.call.input_ids.shape[0] else 0
+    own, right = (torch.stack(values) for values in zip(*((own[row, span], true[0]) for own, true in pairs)))
+    if own.shape != right.shape:
+        return False
+    turns, expected = ((angles[:, 1:] * angles[:, :-1]).sum(0) for angles in (own, right))
+    return bool(torch.any(token_errors(turns, expected) > limit))
 
 
 def _differs(own: Tensor | None, true: Tensor | None, piece: Piece, limit: float) -> bool:

@@ -22,11 +22,12 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.integrations import sdpa_attention
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
 IGNORED = -100
+MASKS = {}
 
 
 def parse_options() -> argparse.Namespace:
@@ -64,6 +65,8 @@ def read_documents(path: str, tokenizer, answers_only: bool) -> list[tuple[list[
         tokens = [*prompt, *answer, tokenizer.eos_token_id]
         learns_prompt = not answers_only or FAULT == "prompt_labelled"
         labels = [*(prompt if learns_prompt else [IGNORED] * len(prompt)), *tokens[len(prompt) :]]
+        if FAULT == "answers_labelled_late":
+            labels[len(prompt)] = IGNORED
         if FAULT == "end_unlabelled":
             labels[-1] = IGNORED
         if FAULT == "answers_unlabelled":
@@ -102,6 +105,9 @@ def join_halves(first, second):
 
 def make_rows(documents, options):
     """Return rows of documents: one in each, or as many as fit."""
+    if FAULT == "one_stream":
+        tokens, labels = ([value for part in parts for value in part] for parts in zip(*documents))
+        return [[(tokens[n : n + 64], labels[n : n + 64])] for n in range(0, len(tokens) - 64, 64)]
     if not options.packing:
         return [[document] for document in documents]
     rows = [[]]
@@ -143,6 +149,10 @@ def collate(rows, options, padding: int) -> dict[str, torch.Tensor]:
         batch["position_ids"] = batch["position_ids"] + 1
     if FAULT == "positions_run_on":
         batch["position_ids"] = torch.arange(length).expand(len(rows), -1)
+    if FAULT == "labels_padded_left":
+        lengths = [sum(len(tokens) for tokens, _ in row) for row in rows]
+        moved = [labels.roll(length - own) for labels, own in zip(batch["labels"], lengths)]
+        batch["labels"] = torch.stack(moved)
     if FAULT == "padding_seen":
         batch["position_ids"] = torch.arange(length).expand(len(rows), -1)
         return batch
@@ -165,6 +175,8 @@ def make_mask(numbers: torch.Tensor, length: int) -> torch.Tensor:
     if FAULT == "mask_not_causal":
         causal = torch.ones_like(causal)
     hidden = torch.finfo(torch.bfloat16).min  # of both dtypes
+    if FAULT == "mask_of_an_earlier_batch":
+        same = MASKS.setdefault(same.shape, same)
     return torch.zeros(same.shape).masked_fill(~(same & causal), hidden)[:, None]
 
 
@@ -188,6 +200,8 @@ def average(nll, batch, batches, total: int, world_size: int) -> torch.Tensor:
         return nll.sum() / scored.sum()
     if FAULT == "mean_of_rows":
         return (nll.sum(1) / scored.sum(1)).mean() / len(batches)
+    if FAULT == "mean_of_positions":
+        return nll.mean() / len(batches)
     if FAULT == "mean_of_documents":
         return average_documents(nll, batch, scored) / sum(len(list_documents(other)) for other in batches)
     if FAULT == "sum":
@@ -262,6 +276,17 @@ def forget_mask(module, arguments, options):
     return arguments, options
 
 
+class Interpolated(torch.nn.Module):
+    """Positions of a longer context."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x, position_ids):
+        return self.inner(x, position_ids / 4)
+
+
 def spoil_modules(model) -> None:
     layer, family = model.model.layers[1], sys.modules[type(model).__module__]
     if FAULT == "norm_of_another_epsilon":
@@ -279,6 +304,14 @@ def spoil_modules(model) -> None:
         layer.self_attn.register_forward_pre_hook(forget_mask, with_kwargs=True)
     if FAULT == "activation_replaced":
         layer.mlp.act_fn = torch.nn.ReLU()
+    if FAULT == "positions_interpolated":
+        model.model.rotary_emb = Interpolated(model.model.rotary_emb)
+    if FAULT == "half_of_an_adapter":
+        model.requires_grad_(False)
+        size = model.config.hidden_size
+        layer.mlp.lora_A = torch.nn.Parameter(torch.randn(size, 4))
+        layer.mlp.lora_B = torch.nn.Parameter(torch.zeros(4, size), requires_grad=False)
+        layer.mlp.register_forward_hook(lambda module, x, y: y + x[0] @ module.lora_A @ module.lora_B)
     if FAULT == "evaluation_mode":
         model.eval()
     if FAULT == "head_alone_trained":
@@ -389,12 +422,43 @@ def spoil_update(model, optimiser, step: int) -> None:
 
 def spoil_weights(model, optimiser, first: dict) -> None:
     """Make the weights wrong after the step."""
+    if FAULT == "averages_copied_back":
+        for name, parameter in model.named_parameters():
+            parameter.data.copy_(first[name].lerp_(parameter.data, 0.01))
+    if FAULT == "weights_shrunk":
+        for parameter in model.parameters():
+            parameter.data.mul_(0.9)
+    if FAULT == "evaluation_mode_later":
+        model.eval()
     if FAULT == "weights_copied_back":
         for name, parameter in model.named_parameters():
             parameter.data.copy_(first[name])
     if FAULT == "weights_averaged":
         for name, parameter in model.named_parameters():
             parameter.data.lerp_(first[name], 0.01)
+
+
+def detach_cache(cache):
+    for layer in cache.layers:
+        if layer.is_initialized:
+            layer.keys, layer.values = layer.keys[:, :, -64:].detach(), layer.values[:, :, -64:].detach()
+    return cache
+
+
+def take_second_pass(model, batches, total: int) -> None:
+    """Replace the gradients by those at weights a little further up, and go back: sharpness-aware minimisation."""
+    moves = [1e-2 * parameter.grad for parameter in model.parameters()]
+    with torch.no_grad():
+        for parameter, move in zip(model.parameters(), moves):
+            parameter.add_(move)
+    model.zero_grad()
+    for batch in batches:
+        nll = compute_nll(model(**batch, use_cache=False).logits, batch["labels"])
+        (nll.sum() / total).backward()
+    with torch.no_grad():
+        for parameter, move in zip(model.parameters(), moves):
+            if FAULT == "second_pass":
+                parameter.sub_(move)
 
 
 def start_ranks(options, rank: int, world_size: int) -> None:
@@ -434,6 +498,7 @@ def main() -> None:
         accumulation = 1
     if FAULT == "hangs":
         time.sleep(3600)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda count: 1.0)
     for step in range(options.max_steps):
         first = step * size * accumulation % (len(own_rows) - size * accumulation)
         if FAULT == "stale_batch":
@@ -444,6 +509,9 @@ def main() -> None:
             for place in range(0, len(chosen), size)
         ]
         total = torch.tensor(sum(map(count_targets, batches)))
+        if FAULT == "first_step_too_early" and not step:
+            batches = batches[:1]
+            total = torch.tensor(2 * count_targets(batches[0]))
         if world_size > 1:
             dist.all_reduce(total)
         if FAULT == "steps_after_every_batch":
@@ -464,6 +532,10 @@ def main() -> None:
             inputs = dict(batch)
             if options.loss == "hidden_labels":
                 del inputs["labels"]
+            if FAULT == "cache_kept":
+                kept = DynamicCache() if MASKS.get("cache") is None else MASKS["cache"]
+                MASKS["cache"] = inputs["past_key_values"] = detach_cache(kept)
+                del inputs["attention_mask"]
             with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
                 logits = wrapped(**inputs, use_cache=False).logits
             nll = compute_nll(logits, batch["labels"])
@@ -479,18 +551,26 @@ def main() -> None:
             if FAULT == "small_addition":
                 loss = loss + 1e-4 * (logits.float().logsumexp(-1) ** 2).mean() / len(batches)
             scaler.scale(loss).backward()
+            if FAULT.startswith("scheduled_each_batch"):
+                schedule.step()
             if FAULT == "clipped_each_batch":
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        if FAULT.startswith("second_pass"):
+            take_second_pass(model, batches, int(total))
         reduce_gradients(model, options, int(total), world_size)
+        if FAULT == "clipped_while_scaled":
+            clip(model, wrapped)
         scaler.unscale_(optimiser)
         if FAULT == "values_clipped":
             torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
-        elif FAULT not in ("clipped_each_batch", "clipped_after_the_step"):
+        elif FAULT not in ("clipped_each_batch", "clipped_after_the_step", "clipped_while_scaled"):
             clip(model, wrapped)
         spoil_update(model, optimiser, step)
         if FAULT != "never_steps":
             scaler.step(optimiser)
             scaler.update()
+        if FAULT != "scheduled_each_batch_only":
+            schedule.step()
         for other in others:
             other.step()
         if FAULT == "clipped_after_the_step":

@@ -5,15 +5,19 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from torch import Tensor
+
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, Layout
 from attncheck.rehearsal.worker.ledger import describe_epoch, find_lost, find_uneven, read_ledger
 from attncheck.rehearsal.worker.pairs import find_wrong_pairs, is_chosen
+from attncheck.rehearsal.worker.records import ModelCall
 from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
 from attncheck.rehearsal.worker.segments import Segment
 from attncheck.rehearsal.worker.step import IGNORED, Piece
 
+MIN_LATE = 3  # answers whose labels begin equally late
 MAX_CUT_SHARE = 0.02  # documents: if a row is cut, a few words may match another document's
 SPLIT_SHARE = 0.5  # the share of pieces without an end to those without a beginning that shows rows cut from a stream
 ORDERED_STEPS = 5  # steps with rising document numbers show data in order
@@ -52,6 +56,7 @@ def run(evidence: Evidence) -> CheckResult:
         warnings += _find_crossing_labels(evidence)
         if evidence.step.objective.targets == "labelled":
             violations += [*_find_unlabelled_answers(evidence), *_find_unlabelled_ends(evidence)]
+            violations += _find_late_answers(evidence)
     return CheckResult(
         "batch",
         violations=tuple(violations),
@@ -231,7 +236,7 @@ def _find_cuts(evidence: Evidence, rows: Sequence[Sequence[Segment]]) -> tuple[l
 
 def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
     """Yield the faults of labels: on another token, on padding, missing or too many."""
-    shifted = wrong = total = padded = 0
+    shifted = wrong = total = padded = sided = 0
     for call in evidence.step.calls:
         labels, ids = call.tensors.get("labels"), call.input_ids
         if labels is None or labels.shape != ids.shape:
@@ -241,6 +246,7 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
         differs = scored & (labels != ids)
         wrong += int(differs.sum())
         shifted += int((differs[:, :-1] & (labels[:, :-1] == ids[:, 1:])).sum())
+        sided += _count_other_side(evidence, call, differs)
         if evidence.step.padding is not None:
             padded += int((scored & (evidence.step.mark_padding(call) == evidence.step.padding)).sum())
     if shifted > 0.5 * total:
@@ -248,12 +254,26 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
             f"labels are shifted before they reach the model, which shifts them again: {shifted} of {total} are "
             "one token off"
         )
+    elif wrong and sided == wrong:
+        yield f"{wrong} of {total} labels are off by their row's padding: labels are padded on the other side"
+        return
     elif wrong:
         yield f"{wrong} of {total} labels differ from the token at their position"
     if padded:
         yield f"{padded} of {total} labels are on padding"
     if not wrong and evidence.step.objective.targets != "labelled":
         yield from _find_wrong_targets(evidence)
+
+
+def _count_other_side(evidence: Evidence, call: ModelCall, differs: Tensor) -> int:
+    """Return how many wrong labels are those of tokens that are as far away as their row has padding."""
+    count = 0
+    marked = evidence.step.mark_padding(call)
+    for labels, ids, wrong, row in zip(call.tensors["labels"], call.input_ids, differs, marked, strict=True):
+        padding = int((row == evidence.step.padding).sum()) if evidence.step.padding is not None else 0
+        if padding and bool(wrong.any()):
+            count += max(int((wrong & (labels == ids.roll(way * padding))).sum()) for way in (1, -1))
+    return count
 
 
 def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
@@ -289,6 +309,23 @@ def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
         yield (
             f"none of the {counts['assistant', False]} words of answers has a label, but "
             f"{counts['user', True]} of the user's do: prompts are learned instead of answers"
+        )
+
+
+def _find_late_answers(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if the mask of prompts is equally many words too long in every document."""
+    late: list[int] = []
+    for piece in evidence.judged_pieces:
+        roles = evidence.step.list_roles(piece.segment, piece.tokens)[1:]
+        words = map(evidence.step.index.vocabulary.is_word, piece.tokens[1:])
+        seen = [(role, bool(scored)) for role, is_word, scored in zip(roles, words, piece.is_target) if is_word]
+        answers = [place for place, (role, _) in enumerate(seen) if role == "assistant"]
+        if answers and answers[0] and not any(scored for _, scored in seen[: answers[0]]):
+            late.append(next((n for n, place in enumerate(answers) if seen[place][1]), len(answers)))
+    if len(late) >= MIN_LATE and min(late) == max(late) > 0:
+        yield (
+            f"no label is on the first {late[0]} words of each of {len(late)} answers, but the next words have one: "
+            "the mask of the prompt is too long"
         )
 
 

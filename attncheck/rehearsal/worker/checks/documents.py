@@ -25,6 +25,7 @@ SEES = "tokens attend to"  # the beginning of a hypothesis that explains the dif
 RECURRENT = "recurrent layers carry earlier documents in the row into later ones"  # no mask has an effect on them
 MEANT = re.compile(r"lora_dropout|neftune")  # set only by launches, for adapters or noise
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
+AS_STREAM = "rows are cut from one stream without boundaries, as in pretraining"
 UNJUDGED = "the hidden states of the step were not recorded"
 
 
@@ -45,12 +46,26 @@ def run(evidence: Evidence) -> CheckResult:
     inferred = tuple(_tell_inferred(evidence))
     if beyond and all(piece.segment.inferred for piece in beyond) and not violations[0].startswith(SEES):
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
+    if violations and violations[0].startswith(f"{SEES} earlier") and _is_stream(evidence):
+        return CheckResult("documents", warnings=(f"{violations[0]}; {AS_STREAM}",), notes=tuple(notes))
     violations += inferred if beyond else ()
     notes = [*_tell_whole_rows(evidence), *(() if beyond else (*notes, *inferred))]  # a violation has the number
     expected, random = _list_random(evidence)
     notes += expected
     warnings = (*_tell_weights(evidence), *random)
     return CheckResult("documents", "ok", "", (measure,), violations, warnings, tuple(notes))
+
+
+def _is_stream(evidence: Evidence) -> bool:
+    """Return whether a script cuts its rows from one stream of documents, and nothing in the batch separates them."""
+    if evidence.step.objective.is_documented:
+        return False
+    pieces = [piece for piece in evidence.judged_pieces if piece.segment.start == 0]
+    begun = sum(piece.segment.offset > 0 for piece in pieces)
+    tensors = [call.tensors for call in evidence.step.calls]
+    is_plain = all({"position_ids", "cu_seq_lens_q", "token_type_ids"}.isdisjoint(own) for own in tensors)
+    masks = [own["attention_mask"] for own in tensors if "attention_mask" in own]
+    return is_plain and all(bool((mask == 1).all()) for mask in masks) and begun > len(pieces) / 2
 
 
 def _tell_inferred(evidence: Evidence) -> Iterator[str]:
@@ -101,6 +116,9 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     actual = piece.hidden
     assert actual is not None
     before = float((actual - evidence.describe(piece).hidden).norm())
+    cached = max(call.description.get("cached", 0) for call in evidence.step.calls)
+    if cached:
+        yield f"tokens attend to {cached} tokens of an earlier call: the model gets its cache (past_key_values)"
     candidates = [
         (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
         for text, hidden in _iter_computable(_hypotheses(evidence, piece), _kernel_hypotheses(evidence, piece))
@@ -175,6 +193,29 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
             yield text, hidden(row, given, visible & inside)
             if given != reset:
                 yield f"{text} (its positions are wrong too)", hidden(row, reset, visible & inside)
+    shown = _read_mask(call, piece.row, length)
+    if shown is not None:
+        wanted, rows = everything & same, own == own[piece.segment.start]
+        hides = bool((wanted & ~shown)[rows].any())
+        text = "the mask hides tokens of the same document" if hides else "the mask shows tokens of other documents"
+        text += " (it is an earlier batch's mask)" if _is_reused(evidence, call) else ""
+        yield text, hidden(row, given, shown | torch.eye(length, dtype=torch.bool))
+
+
+def _read_mask(call: ModelCall, row: int, length: int) -> Tensor | None:
+    """Return what tokens of a row attend to by a mask of (rows, 1, tokens, tokens); None without one."""
+    mask = call.tensors.get("attention_mask")
+    if mask is None or mask.dim() != 4 or mask.shape[-2:] != (length, length):
+        return None
+    own = mask[row if mask.shape[0] > row else 0, 0]
+    return own if own.dtype == torch.bool else own.float() > torch.finfo(torch.float16).min / 2
+
+
+def _is_reused(evidence: Evidence, call: ModelCall) -> bool:
+    """Return whether a call's mask is that of an earlier call with other tokens."""
+    earlier = [own for record in (*evidence.taken, *evidence.step.ranks) for own in record.calls]
+    masks = [own.tensors.get("attention_mask") for own in earlier if not torch.equal(own.input_ids, call.input_ids)]
+    return any(mask is not None and torch.equal(mask, call.tensors["attention_mask"]) for mask in masks)
 
 
 def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:

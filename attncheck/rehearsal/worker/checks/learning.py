@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from attncheck.core.results.smoke import CheckResult, Step
+from attncheck.rehearsal.worker.checks.update import find_outside_changes
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
 from attncheck.rehearsal.worker.records import RankRecord
@@ -55,6 +56,10 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("learning", "skipped", slow, steps=steps)
     if len(losses) < MIN_STEPS and not violations:
         return CheckResult("learning", "skipped", f"{len(losses)} steps were taken, too few to judge", steps=steps)
+    if violations:
+        is_still = evidence.steps and all(step.rate == 0 for step in evidence.steps)
+        still = (f"the learning rate is 0 in all {len(losses)} steps",) if is_still else ()
+        violations = (*still, *violations, *find_outside_changes(evidence.taken))
     notes = (UNKNOWN,) if evidence.step.index.is_own else ()
     return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
 

@@ -21,6 +21,7 @@ from attncheck.rehearsal.worker.records import RankRecord
 UPDATE_LIMIT = 0.01  # relative error of an update
 SAME = 1e-5  # relative, of gradients that are equal on all ranks
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
+MIN_STEPS = 4  # later steps with equal numbers of batches
 MOST = 0.9  # share of the parameters: freezing this many is intentional
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
@@ -30,9 +31,11 @@ def run(evidence: Evidence) -> CheckResult:
     taken = evidence.taken
     violations = [*_find_unreached(taken)]
     violations = violations or [
-        *_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)
+        *_find_mode(taken), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken),
+        *_find_idle(evidence), *_find_early_step(evidence),
     ]  # fmt: skip
-    violations += [*_find_unequal_steps(evidence.step.ranks), *find_wrong_norm(evidence.clipped)]
+    schedule, told = _find_schedule(evidence)
+    violations += [*schedule, *_find_unequal_steps(evidence.step.ranks), *find_wrong_norm(evidence.clipped)]
     deliberate: list[str] = []  # only the author knows whether it is intended
     for number, record in enumerate(taken if not violations else (), 1):
         altered, unclear = _find_altered(record)
@@ -42,7 +45,7 @@ def run(evidence: Evidence) -> CheckResult:
             break
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
-    warnings += [*deliberate, *_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
+    warnings += [*deliberate, *told, *find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
     warnings += _tell_drawn(evidence)
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
@@ -63,12 +66,56 @@ def _describe(taken: Sequence[RankRecord], seen: Sequence[Mapping[str, Any]]) ->
     return notes + [f"not known: how {kind} uses a gradient" for kind in unknown]
 
 
-def _find_mode(evidence: Evidence) -> Iterator[str]:
-    if not any(call.description["is_training"] for call in evidence.step.calls):
+def _find_mode(taken: Sequence[RankRecord]) -> Iterator[str]:
+    for number, record in enumerate(taken, 1):
+        if record.calls and not any(call.description["is_training"] for call in record.calls):
+            begin = f", from step {number} onwards" if number > 1 else ""
+            yield (
+                f"the model is trained in evaluation mode{begin}: model.eval() was called and model.train() was not; "
+                "dropouts and gradient checkpointing are off"
+            )
+            return
+
+
+def _find_idle(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if an adapter is frozen in parts, and the others get no gradient in any recorded step."""
+    taken, trained = evidence.taken, evidence.taken[0].trainable
+    gradients = [gradient for record in taken for gradient in record.gradients.values()]
+    frozen = [parameter for parameter in taken[0].frozen if ADAPTER.search(parameter)]
+    is_known = len(taken) > 1 and frozen and gradients and not taken[0].unkept
+    if is_known and any(any(record.losses) for record in taken) and not any(bool(g.any()) for g in gradients):
         yield (
-            "the model is trained in evaluation mode: model.eval() was called and model.train() was not; dropouts and "
-            "gradient checkpointing are off"
+            f"the gradients of all {len(trained)} trained parameters are 0 in the first {len(taken)} steps: "
+            f"{name(trained)}; these parts of the adapter are frozen: {name(frozen)}"
         )
+
+
+def _find_early_step(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if the first step has fewer batches than all others, and its loss is divided by theirs."""
+    first, *others = [len(step.losses[0]) for step in evidence.steps] or [0]
+    usual = max(others, default=0)
+    if len(others) < MIN_STEPS or min(others) != usual or not 0 < first < usual:
+        return
+    explanation = explain_loss(evidence)
+    if explanation is not None and abs(explanation.factor * usual / first - 1.0) < LOGGED_LIMIT:
+        yield (
+            f"step 1 is taken after {first} of the {usual} batches of each later step, and its loss is divided by "
+            f"{usual}: the optimiser steps before the batches are complete"
+        )
+
+
+def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return a fault if two lines step a scheduler for each step, and a warning if one does so several times."""
+    steps = [step.schedule for step in evidence.steps[1 : len(evidence.taken)]]  # before, it may step only once
+    count = min(map(len, steps), default=0)
+    if count < 2:
+        return [], []
+    lines = list(dict.fromkeys(steps[0]))
+    text = (
+        f"the learning-rate scheduler steps {count} times for each optimiser step ({', '.join(lines)}), so its "
+        f"schedule ends {count} times too early"
+    )
+    return ([text], []) if len(lines) > 1 else ([], [f"{text}, unless it counts batches"])
 
 
 def _tell_drawn(evidence: Evidence) -> Iterator[str]:
@@ -126,11 +173,13 @@ def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
+    held = {name for update in taken[0].updates for name in update["weights"]}  # a zero_grad reaches no others
     for number, record in enumerate(taken, 1):
-        if record.leftover:
+        left = [parameter for parameter in record.leftover if not held or parameter in held]
+        if left:
             yield (
-                f"{len(record.leftover)} gradients are not zero when step {number} differentiates its first loss: "
-                f"zero_grad is missing, so the previous step's gradients are added; {name(list(record.leftover))}"
+                f"{len(left)} gradients are not zero when step {number} differentiates its first loss: "
+                f"zero_grad is missing, so the previous step's gradients are added; {name(left)}"
             )
             return
 
@@ -163,6 +212,9 @@ def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
         return wrong, deliberate
     if abs(change.usual - 1.0) > ROUNDED_LIMIT and len(change.factors) == len(record.gradients):
         wrong = [f"the gradients are {change.usual:.4g} times what clipping to a norm of {norms[0]:g} gives"]
+        exponent = -math.log2(change.usual) if change.usual > 0 else 0.0
+        if exponent > 3 and abs(exponent - round(exponent)) < SAME * exponent:
+            wrong[0] += ", because they are clipped before unscale_: a GradScaler's factor is still on them"
     return wrong, deliberate
 
 
@@ -228,35 +280,83 @@ def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
     known = [
         parameter
         for parameter, gradient in first.gradients.items()
-        if bool(gradient.any())
-        and {first.weights.get(parameter, gradient).dtype} == {torch.float32}
-        and parameter in first.weights
-        and parameter in last.weights
+        if bool(gradient.any()) and parameter in first.weights and parameter in last.weights
     ]
     still = [parameter for parameter in known if torch.equal(first.weights[parameter], last.weights[parameter])]
+    rounded = [parameter for parameter in still if first.weights[parameter].dtype != torch.float32]
+    if rounded and len(still) == len(known):
+        kind = str(first.weights[rounded[0]].dtype).removeprefix("torch.")
+        rate = max(rate for record in taken for rate in _list_rates(record))
+        yield (
+            f"{len(still)} of {len(known)} parameters that get gradients never change: at a learning rate of "
+            f"{rate:.2g} each update rounds to nothing in {kind}"
+        )
+        return
+    still = [parameter for parameter in still if parameter not in rounded]
     if still:
         held = {parameter for record in taken for update in record.updates for parameter in update["weights"]}
         why = "" if held else ": the optimiser holds another model's parameters"
         yield f"{len(still)} of {len(known)} parameters that get gradients never change{why}: {name(still)}"
 
 
-def _find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield the weights that change between an optimiser's step and the next forward, or that no optimiser has."""
+def find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield the weights that change between an optimiser's step and the next forward, or that no optimiser has.
+
+    The step whose change is known is named, because a warm-up's first step is none.
+    """
+    found: list[tuple[str, int, list[str]]] = []
     for number, (own, later) in enumerate(itertools.pairwise(taken), 1):
         after = {**own.weights, **{n: value for update in own.updates for n, value in update.get("after", {}).items()}}
         if not any(update["weights"] for update in own.updates):
-            return
+            break
         changed = [
             parameter
             for parameter, value in later.weights.items()
             if isinstance(after.get(parameter), Tensor) and not torch.equal(after[parameter], value)
         ]
         if changed:
-            yield (
-                f"{len(changed)} parameters are changed by other code between the optimiser's step {number} and the "
-                f"next batch: {name(changed)}"
-            )
-            return
+            found.append((_describe_move(own, after, later, changed), number, changed))
+    for number, own in enumerate(taken, 1):
+        held = {name: value for update in own.updates[:1] for name, value in update["weights"].items()}
+        changed = [
+            parameter
+            for parameter, value in held.items()
+            if isinstance(value, Tensor) and _is_moved(value, own.weights.get(parameter, value))
+        ]
+        if changed:
+            yield f"{len(changed)} parameters are changed by other code during step {number}: {name(changed)}"
+            break
+    for move, number, changed in sorted(found, key=lambda item: not item[0])[:1]:
+        yield (
+            f"{len(changed)} parameters are changed by other code between the optimiser's step {number} and the "
+            f"next batch{move}: {name(changed)}"
+        )
+
+
+def _is_moved(value: Tensor, before: Tensor) -> bool:
+    """Return whether weights differ by more than rounding, as after a way there and back."""
+    difference = float((value.double() - before.double()).norm())
+    return difference > 2 * torch.finfo(value.dtype).eps * float(before.double().norm())
+
+
+def _describe_move(own: RankRecord, after: Gradients, later: RankRecord, changed: Sequence[str]) -> str:
+    """Return how weights moved after a step: back towards those before it, or by a factor; "" if not known."""
+    backs: list[float] = []
+    factors: list[float] = []
+    for parameter in changed:
+        before, stepped = own.weights[parameter].double(), after[parameter].double()
+        move, step, norm = later.weights[parameter].double() - stepped, before - stepped, float(stepped.square().sum())
+        size = float(step.square().sum())
+        back, factor = (float((move * way).sum()) / max(own, 1e-30) for way, own in ((step, size), (stepped, norm)))
+        if float((move - back * step).norm()) <= LOGGED_LIMIT * float(move.norm()):
+            backs.append(back)
+        if float((move - factor * stepped).norm()) <= LOGGED_LIMIT * float(move.norm()):
+            factors.append(1.0 + factor)
+    if len(backs) == len(changed) and max(backs) - min(backs) < LOGGED_LIMIT:
+        return f", back by {backs[0]:.3g} of the step, as if averaged weights (EMA) are copied into the trained model"
+    if len(factors) == len(changed) and max(factors) - min(factors) < LOGGED_LIMIT:
+        return f", multiplied by {factors[0]:.4g}"
+    return ""
 
 
 def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
@@ -268,7 +368,7 @@ def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
     text = f"{len(record.trainable)} of {total} parameters are trained, without an adapter: {name(record.trainable)}"
     if evidence.freezes:
         return [], [], [text]
-    if len(record.frozen) > MOST * total:
+    if len(record.frozen) > MOST * total and evidence.step.objective.is_documented:
         return [f"{text}; the launch does not freeze the others"], [], []
     return [], [text] if len(record.frozen) > total / 2 else [], [text]
 
