@@ -231,3 +231,15 @@ class MeansOfBatches(Loop):
         if self.broken:
             return self.compute_nll(batch).sum() / (batch["labels"][:, 1:] != IGNORED).sum() / len(batches)
         return super().compute_loss(batch, batches, total)
+
+
+class LabelsRolledTwice(Loop):
+    """modelscope/ms-swift#8196: labels are rolled for the loss, which shifts them again."""
+
+    def compute_nll(self, batch):
+        if not self.broken:
+            return super().compute_nll(batch)
+        logits = self.compute_logits(batch)[:, :-2]
+        return functional.cross_entropy(
+            logits.transpose(1, 2), batch["labels"][:, 2:], ignore_index=IGNORED, reduction="none"
+        )
