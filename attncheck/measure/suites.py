@@ -24,7 +24,7 @@ MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
 TINY_DOCUMENTS = tuple(1 + 5 * i % 11 for i in range(150))
 SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
 MIN_RETRIEVE_HEAD_DIM = 32  # with a smaller head_dim, codes are too short to distinguish thousands of keys
-MIN_SAMPLED_SEQLEN = 1 << 14  # with more query rows, the oracle computes a sample
+MIN_SAMPLED_SEQLEN = 1 << 14  # with more query rows of as many keys, the oracle computes a sample
 # Masks given as tensors: layout, values, and whether each head has its own.
 MASK_FORMS = tuple(itertools.product(("right_padded", "left_padded"), ("bool", "additive"), (False, True)))
 COMPILED_CASES = {"quick": 2, "standard": 15, "full": 60}  # for a backend that compiles each shape, which takes seconds
@@ -40,7 +40,8 @@ def finish_cases(cases: Iterable[Case], seed: int) -> tuple[Case, ...]:
     """Return the cases with name and seed, each once; the oracle samples the rows of long ones."""
     unique: dict[str, Case] = {}
     for case in cases:
-        case = with_name(replace(case, seed=seed, every_row=case.every_row and case.seqlen_q < MIN_SAMPLED_SEQLEN))
+        is_short = case.seqlen_q * max(case.seqlens_k) < MIN_SAMPLED_SEQLEN**2  # many short documents cost little
+        case = with_name(replace(case, seed=seed, every_row=case.every_row and is_short))
         unique.setdefault(case.name, case)
     return tuple(unique.values())
 
