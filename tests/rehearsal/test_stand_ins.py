@@ -282,6 +282,7 @@ def test_a_script_reads_settings_of_another_release(tmp_path: Path, monkeypatch:
     ("read", "texts"),
     [
         (["document", "highlights", "input_ids"], {"document": "q", "highlights": "a"}),
+        (["quote"], {"quote": "q a"}),
         (["context", "question", "Answer"], {"context": "", "Answer": ""}),
         (["system", "conversations", "response_b", "role"], {"system": "", "response_b": ""}),
         (["prompt", "labels"], {}),
@@ -294,6 +295,7 @@ def test_a_script_reads_settings_of_another_release(tmp_path: Path, monkeypatch:
 def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[str, Any]) -> None:
     """A text is there once: what a script reads in addition to the known fields is empty."""
     row = {"prompt": "q", "question": "q", "completion": "a", "output": "a", "input": "", "conversations": []}
+    row |= {"text": "q a"} if "text" not in read else {}
     assert add_columns([row], read) == [{**row, **texts}]
 
 

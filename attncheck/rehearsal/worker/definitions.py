@@ -185,3 +185,9 @@ def list_factors(evidence: Evidence) -> dict[str, float]:
     if sharing > 1 and ranks > 1:
         factors["divided by the number of all ranks, including those that share a row"] = 1.0 / (ranks * sharing)
     return factors
+
+
+def name_factor(evidence: Evidence, factor: float) -> str:
+    """Return the possible causes of a factor, "" if none is known."""
+    factors = list_factors(evidence)
+    return ", or ".join(text for text, value in factors.items() if value != 1.0 and is_near(value, factor, SCALE_LIMIT))

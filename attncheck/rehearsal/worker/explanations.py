@@ -21,6 +21,7 @@ from attncheck.rehearsal.worker.definitions import (
     gradient_limit,
     is_near,
     list_factors,
+    name_factor,
 )
 from attncheck.rehearsal.worker.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_MULTIPLE, Evidence
 from attncheck.rehearsal.worker.policy import MOVED, define_policy_losses, explain_policy_loss
@@ -70,9 +71,15 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
     if near:
         return Explanation(_choose_by_gradients(evidence, near))
     for definition in documented(evidence):
-        fit = fit_gradients(evidence, definition)
-        if fit is not None and fit.error <= slack and abs(fit.scale - 1.0) <= max(SCALE_LIMIT, slack):
-            return Explanation(definition, observed / compute_loss(evidence, definition), scale=fit.scale)
+        fit, mean = fit_gradients(evidence, definition), compute_loss(evidence, definition)
+        if fit is None or fit.error > slack or not mean:
+            continue
+        factor, near_one = observed / mean, max(SCALE_LIMIT, slack)
+        if abs(fit.scale - 1.0) <= near_one:
+            return Explanation(definition, factor, scale=fit.scale)
+        if abs(fit.scale / factor - 1.0) > near_one and (texts := name_factor(evidence, fit.scale)):
+            fault = f"the gradients are {fit.scale:.4g} times those of {definition.text}: {texts}"
+            return Explanation(definition, factor, fault, fit.scale)
     for explanation in _iter_faults(evidence):
         value = compute_loss(evidence, explanation.definition) * explanation.factor
         if is_near(value, observed, limit):
@@ -148,9 +155,8 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
         yield Explanation(Definition(name), 1.0, text)
     yield from iter_slice_faults(evidence)
     names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
-    factors = list_factors(evidence)
-    for factor in dict.fromkeys(factors.values()):
-        text = ", or ".join(text for text, value in factors.items() if value == factor)
+    for factor in dict.fromkeys(list_factors(evidence).values()):
+        text = name_factor(evidence, factor)
         for name in names:
             if factor != 1.0:
                 yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")

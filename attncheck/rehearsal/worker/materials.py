@@ -356,7 +356,8 @@ def make_data(
 def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows with the fields that a script reads; fields besides the question and the answer stay empty.
 
-    Otherwise the first such field has the question's text, and the first that is named like an answer has the answer.
+    Otherwise the first such field has the question's text, and the first that is named like an answer has the answer. A
+    single field has both.
     Classes and identifiers are numbers.
     """
     if "input" in names and "instruction" not in names:  # the question itself, not what follows an instruction
@@ -372,6 +373,8 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
     if not read & {"messages", "conversations"} and not ("text" in read and not asks):  # a script may make its text
         texts = {name: "prompt" for name in own[:2] if name not in answers[:1] and not (asks or tells)}
         texts = dict(list(texts.items())[:1]) | dict.fromkeys(answers[:1] if not tells else (), "completion")
+        if len(own) == len(texts) == 1 and not answers and "text" in rows[0]:  # all that the script reads
+            texts = dict.fromkeys(own, "text")
     return [{**{name: row[texts[name]] if name in texts else "" for name in own}, **row} for row in rows]
 
 

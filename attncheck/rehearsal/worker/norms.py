@@ -14,7 +14,7 @@ from torch import Tensor
 from attncheck.rehearsal.worker.changes import Gradients, compare
 from attncheck.rehearsal.worker.records import RankRecord
 
-EQUAL = 1e-4  # relative: the limit at several steps, with norms in float32
+EQUAL = 1e-5  # relative: the limit at several steps, with norms in float32 (1e-7 was measured)
 DIFFERENT = 3 * EQUAL
 CLIPPED = 0.999  # a larger factor does not clip
 

@@ -116,3 +116,20 @@ class StaleKeys(Sliced):
     @property
     def is_stale(self):
         return self.broken
+
+
+class SliceMeans(Sliced):
+    """verl-project/verl#6836, #6609: each context parallel rank divides by the targets of its own slice."""
+
+    def count(self, batches):
+        own = sum(int((batch["labels"] != IGNORED).sum()) for batch in batches)
+        return own * self.world if self.broken else super().count(batches)
+
+
+class ContextScaledTwice(Sliced):
+    """NVIDIA/Megatron-LM#673, #906: gradients are multiplied by the size of the context parallel group once more."""
+
+    def reduce(self):
+        super().reduce()
+        for parameter in self.model.parameters():
+            parameter.grad *= self.world if self.broken else 1

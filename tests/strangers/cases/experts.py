@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tests.strangers.cases.tensor_parallel import Copy, Reduce, Sharded
 from tests.strangers.loop import Loop
 
 HALVES = 2
@@ -40,8 +41,9 @@ class Experts(Loop):
         out = torch.zeros_like(hidden)
         for expert in range(size):
             token, slot = (local == expert).nonzero(as_tuple=True)
-            gate, up = (hidden[token] @ module.gate_up_proj[half * size + expert].T).chunk(2, -1)
-            own = (module.act_fn(gate) * up) @ module.down_proj[half * size + expert].T
+            place = expert if len(module.down_proj) == size else half * size + expert
+            gate, up = (hidden[token] @ module.gate_up_proj[place].T).chunk(2, -1)
+            own = (module.act_fn(gate) * up) @ module.down_proj[place].T
             out = out.index_add(0, token, own * weights[token, slot, None])
         return out
 
@@ -99,3 +101,36 @@ class BalanceDoubled(Loop):
         )
         balance = out.aux_loss * 0.01 * (2 if self.broken else 1)
         return nll / total + balance / len(batches)
+
+
+class ExpertsInNormTwice(Sharded):
+    """NVIDIA/Megatron-LM#6470: the norm of all gradients does not know which are experts', and adds these twice."""
+
+    def load(self):
+        model = Loop.load(self)
+        self.parts = set()
+        for layer in model.model.layers:
+            experts, size = layer.mlp.experts, layer.mlp.experts.gate_up_proj.shape[0] // self.world
+            for name in ("gate_up_proj", "down_proj"):
+                part = getattr(experts, name).detach()[self.rank * size : (self.rank + 1) * size]
+                setattr(experts, name, nn.Parameter(part.clone()))
+                self.parts.add(getattr(experts, name))
+            experts.forward = self.make_forward(experts, size)
+        return model
+
+    def make_forward(self, experts, size):
+        def forward(hidden, index, weights):
+            hidden, weights = Copy.apply(hidden), Copy.apply(weights)
+            return Reduce.apply(Experts.compute_half(self, experts, hidden, index, weights, self.rank, size))
+
+        return forward
+
+    def weigh(self, weights, is_local):
+        return torch.where(is_local, weights, 0.0)
+
+    def clip(self):
+        own = sum(float(p.grad.square().sum()) for p in self.parts) * (self.world if self.broken else 1)
+        squares = torch.tensor(own)
+        dist.all_reduce(squares)
+        other = sum(float(p.grad.square().sum()) for p in self.model.parameters() if p not in self.parts)
+        self.clip_to(float((squares + other).sqrt()))

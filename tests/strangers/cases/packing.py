@@ -28,3 +28,14 @@ class ImagePositions(Packed):
         batch = super().collate(documents)
         batch["position_ids"] = batch["position_ids"][None].expand(3 if self.broken else 4, -1, -1)
         return batch
+
+
+class FlattenedWithoutPositions(Packed):
+    """huggingface/trl#2834, #3695: flattened rows, whose positions, which tell documents apart, do not reach sdpa."""
+
+    def compute_logits(self, batch):
+        return (
+            super().compute_logits(batch)
+            if not self.broken
+            else Loop.compute_logits(self, {name: value for name, value in batch.items() if name != "position_ids"})
+        )

@@ -10,6 +10,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from tests.strangers.loop import IGNORED, Loop
 
@@ -40,6 +42,11 @@ class Reduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient
+
+
+def get_shard(tensor, rank, world):
+    """Return a rank's own, trained part of a tensor's first dimension."""
+    return nn.Parameter(tensor.detach().chunk(world)[rank].clone())
 
 
 class Sharded(Loop):
@@ -95,7 +102,7 @@ class ReplicatedCountedTwice(Sharded):
 
 
 class PartLeftOutOfNorm(Sharded):
-    """NVIDIA/Megatron-LM#7452 finding 8, #5916: sharded parameters that are not marked count on one rank alone."""
+    """NVIDIA/Megatron-LM#5916: sharded parameters that are not marked count on one rank alone."""
 
     def clip(self):
         own = sum(float(p.grad.square().sum()) for p in self.model.parameters() if p in self.parts)
@@ -142,7 +149,7 @@ class ShardedHead(Loop):
 
     def load(self):
         model = super().load()
-        model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().chunk(self.world)[self.rank].clone())
+        model.lm_head.weight = get_shard(model.lm_head.weight, self.rank, self.world)
         return model
 
     def compute_hidden(self, batch):
@@ -223,3 +230,28 @@ class LossParallel(ShardedHead):
         self.clip()
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+
+class SinksLeftOutOfNorm(PartLeftOutOfNorm):
+    """NVIDIA/Megatron-LM#7452, finding 8 (fixed by #7530): the sinks of other ranks' heads are left out of the norm."""
+
+    attention = "sinks"
+
+    def load(self):
+        def attend(module, query, key, value, attention_mask, scaling=None, **options):
+            groups = query.shape[1] // key.shape[1]
+            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+            scores = query @ key.transpose(2, 3) * scaling
+            scores = scores if attention_mask is None else scores + attention_mask
+            sinks = Gathered.apply(module.sinks)[None, :, None, None].expand(*scores.shape[:3], 1)
+            weights = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+            return (weights @ value).transpose(1, 2).contiguous(), None
+
+        ALL_ATTENTION_FUNCTIONS.register("sinks", attend)
+        ALL_MASK_ATTENTION_FUNCTIONS.register("sinks", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+        model = Loop.load(self)
+        self.parts = set()
+        for layer in model.model.layers:
+            layer.self_attn.sinks = get_shard(layer.self_attn.sinks, self.rank, self.world)
+            self.parts.add(layer.self_attn.sinks)
+        return model

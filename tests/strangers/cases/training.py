@@ -3,12 +3,13 @@
 # mypy: ignore-errors
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn import functional
-from torch.optim import adam
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import AutoModelForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
@@ -42,6 +43,7 @@ class FrozenStep(Loop):
     """TrainCheck pytorch-115607: a compiled step that met gradients that are None updates nothing from then on."""
 
     def make_optimizer(self, model):
+        adam = import_module("torch.optim.adam")  # `torch.optim.adam` is a function too
         whole, seen = adam.adam, []
 
         def traced(parameters, *arguments, **options):
@@ -231,3 +233,15 @@ class MeansOfBatches(Loop):
         if self.broken:
             return self.compute_nll(batch).sum() / (batch["labels"][:, 1:] != IGNORED).sum() / len(batches)
         return super().compute_loss(batch, batches, total)
+
+
+class LabelsRolledTwice(Loop):
+    """modelscope/ms-swift#8196: labels are rolled for the loss, which shifts them again."""
+
+    def compute_nll(self, batch):
+        if not self.broken:
+            return super().compute_nll(batch)
+        logits = self.compute_logits(batch)[:, :-2]
+        return functional.cross_entropy(
+            logits.transpose(1, 2), batch["labels"][:, 2:], ignore_index=IGNORED, reduction="none"
+        )
