@@ -576,6 +576,15 @@ def test_keys_are_dropped_only_by_a_known_release(tmp_path: Path, version: str, 
     assert launches_of(report) and not [item for item in report.findings if "drops" in item.message]
 
 
+@pytest.mark.parametrize(("group", "severities"), [("own_actor", ["error"]), ("of_a_package", [])])
+def test_names_of_a_group_that_is_not_here_are_not_judged(tmp_path: Path, group: str, severities: list[str]) -> None:
+    key = "actor_rollout_ref.actor.ppo_mini_batch_sizes=1"
+    script = write_tree(tmp_path, HYDRA, f"actor@actor_rollout_ref.actor={group} {key}")
+    text = script.read_text().replace("actor_rollout_ref.actor.retriever.url=x ", "")
+    script.write_text(text)
+    assert [finding.severity for finding in lint(script, "0.9.0")[0]] == severities
+
+
 @pytest.mark.parametrize(("more", "count"), [("", 1), ('arguments.dataset_kwargs = {"skip_prepare_dataset": True}', 0)])
 def test_a_program_that_prepares_its_rows_does_not_pack_them(tmp_path: Path, more: str, count: int) -> None:
     program = (
