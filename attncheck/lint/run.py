@@ -44,6 +44,7 @@ from attncheck.lint.script_links import ScriptLinks
 from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_own_source
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
+from attncheck.lint.unchecked import list_unchecked
 
 NOT_STATED = "neither --target nor --python names it, and the source tree does not state it"
 MAX_LAUNCHES = 200  # per file: each is corrected, and the whole file is read again
@@ -411,6 +412,7 @@ def _lint_launch(
         edits,
         safe_edits,
         pasted.variables,
+        list_unchecked(job, model_snapshot, release.is_known),
     )
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}
