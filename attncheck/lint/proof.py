@@ -99,10 +99,10 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         return replace(
             settled, unknown_settings=(*settled.unknown_settings, *_settle_arguments(in_program, job, release))
         )
-    if program is None and release.is_older:
-        problems = tuple(problem for problem in job.problems if problem.universal)
-        return replace(job, unknown_settings=(), problems=problems)
+    if release.is_older:  # no table describes what it does
+        job = replace(job, problems=tuple(problem for problem in job.problems if problem.universal))
     if program is None:
+        job = replace(job, unknown_settings=()) if release.is_older else job
         return _settle_by_table(job, launch, own_programs, release)
     remark = f"option names were read from {program.path}" + (
         f", which has gaps: {program.gaps[0]}" if program.gaps else ""
