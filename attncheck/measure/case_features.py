@@ -89,7 +89,7 @@ def _iter_details(case: Case) -> Iterator[str]:
 
 
 def list_sizes(case: Case) -> dict[str, int]:
-    """Return the sizes of a case that kernels compare with limits of their own."""
+    """Return the sizes of a case that kernels compare with limits."""
     counts = {"heads": case.num_heads, "kv heads": case.num_kv_heads, "batch rows": case.batch}
     counts |= {"heads for each kv head": case.num_heads // case.num_kv_heads, "documents": len(case.seqlens_q)}
     counts |= {"queries": case.seqlen_q, "keys": case.seqlen_k}

@@ -148,6 +148,14 @@ def test_a_place_is_named_if_a_rows_error_is_clear(z: float, is_named: bool) -> 
     assert any("in query 17" in line for line in lines) == is_named, lines
 
 
+def test_errors_that_fade_have_no_edge() -> None:
+    sigma = compute(PLAIN).sigma["out"]
+    fading = 400.0 / torch.arange(1, 97)[None, :, None, None]
+    assert not describe(PLAIN, out=lambda x: x + fading * sigma)
+    (line,) = describe(PLAIN, out=lambda x: x + 100.0 * (fading > 8.0) * sigma)
+    assert "errors only in the first 49 queries" in line, line
+
+
 def test_elements_of_head_dim_are_named_unless_the_inputs_have_their_size_in_one() -> None:
     edit = put((..., slice(8, 16)), 0.0)
     assert "in head_dim elements 8 to 15" in describe(PLAIN, out=edit)[0]

@@ -9,7 +9,7 @@ from attncheck.core.experiments import BatchMeasurement, Experiments, GradientMe
 from attncheck.core.facts import Known
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
-from attncheck.core.results.lint import MEASURED, launches_of
+from attncheck.core.results.lint import MEASURED, LintSection, launches_of
 from attncheck.lint import run
 from attncheck.report.sections.lint import launch_rows
 from attncheck.report.verdict import describe_verdict, judge_report
@@ -62,12 +62,12 @@ def test_the_verdict_and_the_row_are_open_without_a_measurement(
     measured: tuple[BatchMeasurement | GradientMeasurement, ...],
 ) -> None:
     report = lint("", *measured)
-    [launch] = launches_of(report)
-    section = replace(
-        report.sections["lint"],  # type: ignore[arg-type]
-        launches=(replace(launch, unchecked=tuple(item for item in launch.unchecked if item in MEASURED)),),
-    )
+    section = report.section(LintSection)
+    assert section is not None
+    [launch] = section.launches
+    unchecked = tuple(item for item in launch.unchecked if item in MEASURED)
+    section = replace(section, launches=(replace(launch, unchecked=unchecked),))
     clean = Report("lint", report.snapshot, sections={"lint": section})
-    [(mark, _, _)] = launch_rows(clean, section)  # type: ignore[arg-type]
+    [(mark, _, _)] = launch_rows(clean, section)
     assert mark == judge_report(clean) == ("ok" if measured else "open")
     assert all((item in describe_verdict(clean)) is not bool(measured) for item in MEASURED)

@@ -143,3 +143,10 @@ def test_calls_are_timed_alone_on_a_cpu(device: str, slots: int, monkeypatch: py
     monkeypatch.setattr(determinism, "Pool", start)
     with pytest.raises(KeyboardInterrupt):
         determinism.run(laptop(), determinism.Request(), ExecutionTarget(sys.executable, device), lambda text: None)
+
+
+@pytest.mark.parametrize(("ranks", "shard"), [(4, 256), (6, 252), (100, 200), (200, 400)])
+def test_documents_are_divisible_on_any_ring(ranks: int, shard: int) -> None:
+    dense, packed = determinism.choose_ring_cases(laptop(), 0, False, ranks)
+    assert dense.seqlens_q == (shard * ranks,) and sum(packed.seqlens_q) == shard * ranks
+    assert all(length % (2 * ranks) == 0 for length in packed.seqlens_q)

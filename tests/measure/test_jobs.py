@@ -88,6 +88,12 @@ def test_backends_of_another_package_share_a_worker() -> None:
     assert first.partition("@")[0] == second.partition("@")[0], "case by case, so that they share the reference"
 
 
+def test_the_longest_work_begins_first() -> None:
+    names = ("sdpa_flash", "eager", "flash_attention_2", "flash_attention_2_varlen")
+    jobs = jobs_of("cuda", [BackendState(name, name, "torch") for name in names])
+    assert [job.name for job in jobs] == ["eager", "flash-attn", "sdpa_flash"], "by the cases that they accept"
+
+
 def estimate_seconds(cases: Sequence[Case]) -> float:
     """Return what cuDNN's plans and kernels for these cases cost."""
     return SECONDS_PER_PLAN * len(group_by_shape(cases)) + SECONDS_PER_KERNEL * len(group_by_kernel(cases))

@@ -70,7 +70,7 @@ def _refuse_kernels(case: Case, device: Device) -> str:
 
 
 def refuse_features(case: Case, sharding: Sharding, packed: bool) -> str:
-    """Return why a ring without padding and masks of its own cannot run the case, or ""."""
+    """Return why a ring that takes no padding and no masks cannot run the case, or ""."""
     if case.seqlens_q != case.seqlens_k:
         return "splits queries and keys the same way: seqlens_q and seqlens_k must be equal"
     if case.padded:
