@@ -99,10 +99,10 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         return replace(
             settled, unknown_settings=(*settled.unknown_settings, *_settle_arguments(in_program, job, release))
         )
-    if program is None and release.is_older:
-        problems = tuple(problem for problem in job.problems if problem.universal)
-        return replace(job, unknown_settings=(), problems=problems)
+    if release.is_older:  # no table describes what it does
+        job = replace(job, problems=tuple(problem for problem in job.problems if problem.universal))
     if program is None:
+        job = replace(job, unknown_settings=()) if release.is_older else job
         return _settle_by_table(job, launch, own_programs, release)
     remark = f"option names were read from {program.path}" + (
         f", which has gaps: {program.gaps[0]}" if program.gaps else ""
@@ -116,23 +116,25 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
 
 
 def leave_out_unproven(
-    job: Job, release: ChosenRelease, knows_transformers: bool, starts_own: bool, is_read: bool
+    job: Job, release: ChosenRelease, knows_transformers: bool, starts_own: bool, program: Program | None
 ) -> Job:
     """Return the job without the names that are unknown only by a guess; a remark lists them.
 
     A name that no release ever had belongs to the script or to a modified tree. A similar name is a misspelling only of
-    a program's or a release's names that are known. A parser drops a name if the release and the program are known: the
-    program was read (`is_read`), or is the framework's own. A name that transformers removed is kept if its version is
-    known.
+    a program's or a release's names that are known; a part of Hydra's configuration that was not found may have any.
+    A parser drops a name if the release and the program are known: the program was read, or is the framework's own. A
+    name that transformers removed is kept if its version is known.
     """
+    is_readable = release.is_known if program is None else program.is_complete or program.style != "hydra"
 
     def is_kept(unknown: UnknownSetting) -> bool:
         if unknown.dropped:
-            return release.is_known and (starts_own or is_read)
-        if unknown.proof or (unknown.near and (is_read or release.is_known)):
+            return release.is_known and (starts_own or program is not None)
+        if unknown.proof or (unknown.near and is_readable):
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
-        return is_sure and bool(unknown.now or unknown.since) and not _came_later(unknown, job.version)
+        is_dated = bool(unknown.now or unknown.since) and not _came_later(unknown, job.version)
+        return is_sure and is_readable and is_dated
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)

@@ -337,7 +337,7 @@ def _lint_launch(
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
-        job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program is not None)
+        job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
         remarks = (*launch.notes, *missing_remarks, *release_remarks, *job.remarks)

@@ -556,6 +556,18 @@ def test_an_assertion_that_the_tree_lacks_refuses_nothing(tmp_path: Path, before
     assert any("is less than" in finding.message for finding in report.findings) == is_said
 
 
+@pytest.mark.parametrize(("version", "count"), [("0.1", 0), ("0.3.0.post1", 1)])
+def test_what_later_releases_refuse_is_not_said_of_an_older_tree(tmp_path: Path, version: str, count: int) -> None:
+    sizes = "data.train_batch_size=2 actor_rollout_ref.rollout.n=1 trainer.n_gpus_per_node=4 trainer.nnodes=1"
+    config = "data: {train_batch_size: 8}\nactor_rollout_ref: {model: {path: m}, rollout: {n: 1}}\n"
+    config += "trainer: {n_gpus_per_node: 1, nnodes: 1}\n"
+    files = {**HYDRA, "verl/trainer/config/ppo_trainer.yaml": config}
+    text = f"python3 -m verl.trainer.main_ppo {sizes} actor_rollout_ref.rollout.nn=1"
+    findings, report = lint(write_tree(tmp_path, {**files, "run.sh": text}), version)
+    assert len(findings) == 1, "what the tree's own configuration refuses is said"
+    assert len([finding for finding in report.findings if "is not divisible by 4" in finding.message]) == count
+
+
 @pytest.mark.parametrize(("version", "severity"), [("0.18.2", "warning"), ("0.19.1", "error")])
 def test_keys_that_trl_s_parser_drops_are_no_error(tmp_path: Path, version: str, severity: str) -> None:
     files = {"c.yaml": "output_dir: o\nuse_liger: true\n", "run.sh": "trl grpo --config c.yaml --model_name_or_path m"}
@@ -574,6 +586,15 @@ def test_keys_are_dropped_only_by_a_known_release(tmp_path: Path, version: str, 
     request = run.Request((source,), version=version)
     report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
     assert launches_of(report) and not [item for item in report.findings if "drops" in item.message]
+
+
+@pytest.mark.parametrize(("group", "severities"), [("own_actor", ["error"]), ("of_a_package", [])])
+def test_names_of_a_group_that_is_not_here_are_not_judged(tmp_path: Path, group: str, severities: list[str]) -> None:
+    key = "actor_rollout_ref.actor.ppo_mini_batch_sizes=1"
+    script = write_tree(tmp_path, HYDRA, f"actor@actor_rollout_ref.actor={group} {key}")
+    text = script.read_text().replace("actor_rollout_ref.actor.retriever.url=x ", "")
+    script.write_text(text)
+    assert [finding.severity for finding in lint(script, "0.9.0")[0]] == severities
 
 
 @pytest.mark.parametrize(("more", "count"), [("", 1), ('arguments.dataset_kwargs = {"skip_prepare_dataset": True}', 0)])

@@ -296,6 +296,8 @@ def test_sequence_parallelism() -> None:
     assert (job.plan.ring_size, job.scheme, job.plan.scheme) == (2, "ulysses", "ulysses")
     assert "flash_attention_3" in job.hooked and "sdpa" not in job.hooked
     assert job.locations["ring_size"].column > 1
+    own = read_job(f"{VALID} model_engine=veomni {ACTOR}.veomni.ulysses_parallel_size=2")
+    assert (own.scheme, own.hooked) == ("ulysses", ())
     inner = f"{VALID} {ACTOR}.fsdp_config.{ULYSSES_SIZE}=4"
     assert read_job(inner).plan.ring_size == 4
     assert read_job(inner, "0.7.1").plan.ring_size == 1  # the workers of then read the other key

@@ -240,9 +240,10 @@ def _sequence_parallel_scheme(config: LaunchConfig) -> str:
 def _hooked_implementations(config: LaunchConfig) -> tuple[str, ...]:
     """Return the implementations that use `_flash_attention_forward`, which Ulysses replaces.
 
-    models/transformers/monkey_patch.py 0.9.1:544-552; kernels of the Hub use it too, under any name.
+    models/transformers/monkey_patch.py 0.9.1:544-552; kernels of the Hub use it too, under any name. VeOmni has its own
+    Ulysses, in its own attention.
     """
-    if _sequence_parallel_scheme(config) != "ulysses":
+    if _sequence_parallel_scheme(config) != "ulysses" or config.strategy == "veomni":
         return ()
     implementation = _effective_implementation(config)
     return (*FLASH_IMPLEMENTATIONS, implementation) if "/" in implementation else FLASH_IMPLEMENTATIONS
