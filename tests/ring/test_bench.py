@@ -100,7 +100,7 @@ def test_a_gate_opens_and_closes() -> None:
 
 def test_what_is_timed() -> None:
     items = bench.choose_items(WORKLOAD, uses_gpu=True)
-    assert len(items) == len(set(items)) == 26
+    assert len(items) == len(set(items)) == 30
     assert items[0][0] == LOCAL_FLASH, "the local call first"
     strides = bench.choose_items(replace(WORKLOAD, sweep="heads-k-stride"), uses_gpu=True)
     assert {item[4] for item in strides if item[0] == bench.LLAMA3} == {1, 2, 4, 8}

@@ -125,7 +125,14 @@ def _group_equal_segments(case: Case, chunk_scores: int) -> Iterator[list[Segmen
         own = (s.index,) if case.layout == "packed" and not case.every_row else ()
         return s.q_stop - s.q_start, s.k_stop - s.k_start, *own
 
-    nonempty = [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
+    rows = () if case.every_row else sampled_rows(case)  # others, whose dout is 0, give no gradient either
+    nonempty = [
+        s
+        for s in iter_segments(case)
+        if s.q_stop > s.q_start
+        and s.k_stop > s.k_start
+        and (case.every_row or any(s.q_start <= row < s.q_stop for row in rows))
+    ]
     for (seqlen_q, seqlen_k, *_), run in itertools.groupby(sorted(nonempty, key=shape), key=shape):
         segments = list(run)
         count = max(1, chunk_scores // (case.num_heads * seqlen_k * min(seqlen_q, CHUNK_ROWS)))
