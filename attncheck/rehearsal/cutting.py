@@ -304,11 +304,12 @@ def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
-    """Return a launch in which nearby files replace paths of another machine, or paths below a variable."""
+    """Return a launch in which nearby files replace paths of another machine or folder, or paths below a variable."""
 
     def find(word: Word) -> Word:
         before, equals, path = word.text.rpartition("=")
-        is_elsewhere = path.startswith(("/", "~/")) if word.known else VARIABLE_FOLDER.match(path)
+        is_missing = os.sep in path and not os.path.exists(os.path.join(launch.folder, os.path.expanduser(path)))
+        is_elsewhere = is_missing if word.known else VARIABLE_FOLDER.match(path)
         if not is_elsewhere or "." not in os.path.basename(path) or path.startswith(folder):
             return word
         here = find_here(launch, path)
