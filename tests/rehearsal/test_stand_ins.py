@@ -21,6 +21,7 @@ import attncheck.rehearsal.drivers.rollouts as rollouts
 from attncheck.rehearsal.columns import list_columns, list_message_columns
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
 from attncheck.rehearsal.watcher.stand_ins import (
+    answer_any_split,
     answer_removed,
     leave_login,
     leave_unknown,
@@ -388,3 +389,8 @@ def test_a_field_that_is_taken_apart_as_turns_has_turns(tmp_path: Path) -> None:
     rows = add_message_columns([{"messages": each, "text": "t", "real": ""} for each in turns], ["real", "", "made"])
     assert [row["real"] for row in rows] == turns and rows[0]["text"] == "t"
     assert rows[0]["made"] == [turns[0][0], turns[1][1]]  # the same question with another answer
+
+
+def test_a_split_whose_name_a_script_computes_has_the_rows() -> None:
+    splits = answer_any_split(dict)({"train": [1], "test": [2]})
+    assert splits["train_balanced"] == [1] and splits["test"] == [2] and "train_balanced" not in splits

@@ -78,7 +78,10 @@ def find_rows(load: Any) -> None:
             return original(path, *arguments, **options)
         _note_data_set(json.dumps([path, arguments, options.get("name"), files], default=str))
         files = dict.fromkeys(_list_splits(files) if split is None else ("train",), rows)
-        return original(kind, data_files=files, split=split and "train")
+        loaded = original(kind, data_files=files, split=split and "train")
+        if isinstance(loaded, dict):
+            loaded.__class__ = answer_any_split(type(loaded))
+        return loaded
 
     load.load_dataset = load_dataset
     from_disk = load.load_from_disk
@@ -91,6 +94,12 @@ def find_rows(load: Any) -> None:
         return _split(original(kind, data_files=rows, split="train"))
 
     load.load_from_disk = load_from_disk
+
+
+@functools.cache
+def answer_any_split(kind: Any) -> Any:
+    """Return the class of a dictionary of splits that has one under any name: a script may compute it."""
+    return type(kind.__name__, (kind,), {"__missing__": lambda self, key: self["train"]})
 
 
 def _list_splits(files: Any) -> tuple[str, ...]:
