@@ -23,12 +23,16 @@ COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times th
 def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int) -> list[Job]:
     """Return the work on every backend's cases, the longest first.
 
-    A backend gets one worker, or several if each new shape costs it time. Such backends share the slots by their cost,
-    and cases of one shape stay together. On a CPU torch's own backends share workers, because importing torch and
-    computing the references costs more than all calls. An item is "case@backend".
+    A backend of torch gets one worker on a GPU, or several if each new shape costs it time. Such backends share the
+    slots by their cost, and cases of one shape stay together. Backends of another package share a worker. So do torch's
+    own on a CPU, because importing torch and computing the references costs more than all calls. An item is
+    "case@backend".
     """
-    together = {} if target.uses_gpu else {name: c for name, c in cases_by_backend.items() if _is_shared(name)}
-    apart = {name: cases for name, cases in cases_by_backend.items() if name not in together}
+    groups: dict[str, dict[str, tuple[Case, ...]]] = {}
+    for name, cases in cases_by_backend.items():
+        groups.setdefault(_shared_package(name, target) or name, {})[name] = cases
+    together = {package: own for package, own in groups.items() if package == SHARED_JOB or len(own) > 1}
+    apart = {name: cases for package, own in groups.items() if package not in together for name, cases in own.items()}
     shares = {name: _Shares(name, cases, target) for name, cases in apart.items()}
     total = sum(share.seconds for share in shares.values())
     jobs: list[tuple[float, Job]] = []
@@ -36,13 +40,20 @@ def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Executio
         workers = round(slots * SHARE_OF_NEW_SHAPES * share.seconds / total) if total else 1
         for seconds, cases in share.split(min(workers, int(share.seconds / MIN_SECONDS_PER_WORKER))):
             jobs.append((seconds, _make_job(name, {name: cases}, target, slots)))
-    jobs += _share_jobs(together, target, slots)
+    for package, own in together.items():
+        if package == SHARED_JOB:
+            jobs += _share_jobs(own, target, slots)
+        else:
+            jobs.append((0.0, _make_job(package, own, target, slots)))
     return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
 
 
-def _is_shared(name: str) -> bool:
+def _shared_package(name: str, target: ExecutionTarget) -> str:
+    """Return the package whose backends share a worker with this one, "" if it has its own."""
     backend = discovery.get_backend(name)
-    return backend.package == "torch" and not backend.compiles and backend.sharding is None
+    is_costly = backend.compiles or (backend.plans and target.uses_gpu)
+    is_alone = is_costly or backend.sharding is not None or (backend.package == SHARED_JOB and target.uses_gpu)
+    return "" if is_alone else backend.package
 
 
 def _share_jobs(

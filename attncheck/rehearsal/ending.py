@@ -8,6 +8,7 @@ from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.execution import Execution
 
 ERROR_LINES = 4
+NAMED = 4  # the most ranks in a message
 # The last line of a trainer's or argparse's error, not a launcher's message that its child failed.
 ERROR_LINE = re.compile(
     r"^(?!.*(?:ChildFailed|CalledProcess|SignalException))(?:\[rank\d+\]: ?)?\S*(?:Error|Exception)\b|\berror: "
@@ -33,6 +34,10 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     """Return how the launch ended, with a possible explanation of an error."""
     if ended.returncode == 0:
         return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
+    if ended.waits:
+        waits = "; ".join(ended.waits[:NAMED])
+        violation = f"all {len(ended.waits)} ranks wait for each other after {ended.steps} steps: {waits}"
+        return CheckResult("run", violations=(violation,))
     if ended.returncode is None:
         reason = f"it was stopped after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
         return CheckResult("run", "out_of_time", reason)

@@ -565,3 +565,10 @@ def test_no_memory_is_no_fault() -> None:
         return run_correct(inputs)
 
     assert measure_parity(greedy, PLAIN).outcome == "out_of_memory"
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(4.7, "about 5 s on this CPU, but only 5 s are allowed"), (4.9, "")])
+def test_a_case_that_would_take_too_long_is_skipped(seconds: float, reason: str) -> None:
+    case = make_case((20_000,), num_heads=1, num_kv_heads=1, head_dim=128, v_head_dim=128)
+    run = ParitySession(sdpa_flash.BACKEND, CPU, seconds=seconds).check_case(case)  # 2e4² scores, 6 ns each for 64
+    assert (run.outcome, reason in run.reason) == ("skipped" if reason else "ok", True), run.reason

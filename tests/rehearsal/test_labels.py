@@ -463,24 +463,110 @@ THREADS: dict[str, tuple[Callable[[Row, int], int], str]] = {
     "verl-project/verl#3287": (keep_if(lambda row, place: not begins_answer(row, place)), "are not learned"),
     "OpenRLHF/OpenRLHF#973": (keep_if(lambda row, place: not begins_answer(row, place)), "are not learned"),
     # The prompt was tokenized without its generation prompt: the header of the answer counts as the answer.
-    "huggingface/trl#4201": (header_learned, "tokens of the chat template are learned"),
+    "huggingface/trl#4147": (header_learned, "header of 12 of 12 answers is learned"),
+    "huggingface/trl#4201": (header_learned, "header of 12 of 12 answers is learned"),
+    # The mask is moved to the left: the end of a response is masked, and the end of its prompt is not.
+    "verl-project/verl#3562": (FAULTS["the mask is one early"][0], "the mask is one token early"),
+    "verl-project/verl#5362": (FAULTS["the mask is one early"][0], "the mask is one token early"),
 }
 
 
 @pytest.mark.parametrize("thread", THREADS)
 def test_masks_of_threads_are_named(stage: Stage, thread: str) -> None:
     change, message = THREADS[thread]
-    problems, notes = judge_rows(relabel(stage, change), stage.tokenizer, "assistant")
-    assert any(message in text for text in (*problems, *notes)), (problems, notes)
+    problems = stage.judge(relabel(stage, change))
+    assert any(message in problem for problem in problems), problems
 
 
-@pytest.mark.parametrize("thread", ["marin-community/marin#7237", "Liquid4All/liquid-finetune#37"])
+MASKS_OF_ZEROS = (
+    "marin-community/marin#7237",
+    "Liquid4All/liquid-finetune#37",
+    # TRL documents that assistant_only_loss takes a template with {% generation %}: without, nothing was learned.
+    "huggingface/trl#3586",
+    "huggingface/trl#3784",
+)
+
+
+@pytest.mark.parametrize("thread", MASKS_OF_ZEROS)
 def test_a_template_without_marks_gives_a_mask_of_zeros(tmp_path: Path, thread: str) -> None:
     tokenizer = make_byte_tokenizer(*TEMPLATES["chatml"])
     marks = re.compile(r"{% (end)?generation %}")
     tokenizer.chat_template = marks.sub("", tokenizer.chat_template)
     stage = Stage(tmp_path, tokenizer, PARTS, tuple(NOUNS.split()))  # by apply_chat_template's own mask
     assert stage.judge(stage.rows) == ["nothing is learned: every label is -100"]
+
+
+def apply_template(stage: Stage, change: Callable[[list[dict[str, str]]], list[dict[str, str]]]) -> list[Row]:
+    """Return the rows of conversations that are changed before the chat template is applied."""
+    rows = []
+    for conversation in stage.conversations:
+        messages = change(conversations.make_row(conversation, "messages")["messages"])
+        encoded = stage.tokenizer.apply_chat_template(
+            messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        )
+        tokens, learned = encoded["input_ids"], encoded["assistant_masks"]
+        rows.append(stage.read(tokens, [token if is_on else IGNORED for token, is_on in zip(tokens, learned)]))
+    return rows
+
+
+def change_answers(change: Callable[[str], str]) -> Callable[[Stage], list[Row]]:
+    """Return what changes the text of answers."""
+    return lambda stage: apply_template(
+        stage, lambda messages: [m | {"content": change(m["content"])} if is_answer(m) else m for m in messages]
+    )
+
+
+def is_answer(message: dict[str, str]) -> bool:
+    return message["role"] == "assistant"
+
+
+def keep_last_answers(stage: Stage) -> list[Row]:
+    """Return rows without the text before their last answer's header."""
+    starts = [row.turns[-1][1] - len(HEADER) for row in stage.rows]
+    return [stage.read(row.tokens[n:], row.labels[n:]) for row, n in zip(stage.rows, starts, strict=True)]
+
+
+HEADER = (None, *"assistant\n")  # a special token and bytes
+DEFAULT_PROMPT = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+# What programs may do to rows before their labels are made, and what is reported.
+CHANGED_ROWS: dict[str, tuple[Callable[[Stage], list[Row]], str]] = {
+    "the template is applied twice": (
+        lambda stage: apply_template(
+            stage,
+            lambda messages: [
+                m | {"content": f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n"} for m in messages
+            ],
+        ),
+        "12 answers have their header twice",
+    ),
+    "a default system prompt is learned": (
+        lambda stage: [
+            stage.read(prompt + row.tokens, prompt + row.labels)
+            for prompt in [stage.tokenizer(DEFAULT_PROMPT)["input_ids"]]
+            for row in stage.rows
+        ],
+        "before or after other turns is learned in 6 of 6 rows",
+    ),
+    "turns are sorted by role": (
+        lambda stage: apply_template(stage, lambda messages: sorted(messages, key=is_answer)),
+        "6 turns precede an earlier turn of their conversation",
+    ),
+    "answers without their prompts": (keep_last_answers, "turns are not in the rows as the data has them"),
+    "one conversation in every row": (lambda stage: stage.rows[:1] * 6, "all 6 rows are the same"),
+    "answers are cut and ended": (change_answers(lambda text: text[:20]), "turns are not in the rows"),
+    "answers are written twice": (
+        change_answers(lambda text: f"{text} {text}"),
+        "12 assistant turns are in their row twice, with one question",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", CHANGED_ROWS)
+def test_rows_that_a_program_changes_are_named(tmp_path: Path, fault: str) -> None:
+    stage = Stage(tmp_path, make_byte_tokenizer(*TEMPLATES["chatml"]), PARTS, tuple(NOUNS.split()))
+    change, message = CHANGED_ROWS[fault]
+    problems = stage.judge(change(stage))
+    assert any(message in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize("form", ["messages", "text", "prompt_completion", "instruction", "conversations", "every"])

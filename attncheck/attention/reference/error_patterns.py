@@ -145,7 +145,7 @@ def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator
     )
     best, holder = (got_rows @ want_rows.T).max(-1)
     own = (want_rows * want_rows[holder]).sum(-1)  # nearly equal results cannot be distinguished
-    pairs = [(i, int(holder[i])) for i in range(count) if float(best[i]) > 0.98 and float(own[i]) < 0.9]
+    pairs = [(i, int(holder[i])) for i in range(count) if float(best[i]) > 0.999 and float(own[i]) < 0.9]
     if pairs:
         yield "; ".join(f"{noun} {i} holds {noun} {other}'s result" for i, other in pairs[:3])
 

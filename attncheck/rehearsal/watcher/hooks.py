@@ -19,7 +19,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from . import absent, lifeline, outside, remote_code
+from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_batches, watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .devices import hold_in_float32, keep_off_absent_devices, keep_on_cpu
@@ -53,6 +53,7 @@ WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
 def install(folder: str) -> None:
     """Record this process's training into `folder`, once it imports torch and transformers."""
     lifeline.install()
+    waiting.install(folder)
     if os.environ.get("ATTNCHECK_FOLDER"):
         outside.install(os.environ["ATTNCHECK_FOLDER"])
     recorder = Recorder(folder)

@@ -6,6 +6,7 @@ between turns belongs to the chat template: the first special token after a turn
 
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ MAX_SHOWN = 600  # tokens of a row
 MAX_MARKUP = 40  # letters that are shown
 BEGINNING = 8  # letters that identify a turn cut at the row's end
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking", "call")
+ROLE_NAME = re.compile("assistant|model|chatbot", re.IGNORECASE)  # in the chat template's header of an answer
+TWICE = re.compile(r"(.{6,})\1$")
 PLACED = ("image", "video", "audio")  # inserted in place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # turns that an assistant must not produce
 NO_LABELS = (
@@ -44,9 +47,10 @@ class Row:
     is_cut: bool = False  # whether it ends inside a turn
     begins_inside: bool = False  # whether it begins inside a turn
     present: set[int] = field(default_factory=set)  # turns of the data, by number
-    absent: set[int] = field(default_factory=set)  # later ones of conversations that begin in the row
+    absent: set[int] = field(default_factory=set)  # others of conversations in the row, which are not cut off
     dropped: set[int] = field(default_factory=set)  # system turns of conversations in the row
-    doubled: set[int] = field(default_factory=set)  # questions that are in the row more often than their answers
+    doubled: Counter[Role] = field(default_factory=Counter)  # turns that are in the row twice, with one counterpart
+    unordered: int = 0  # turns that precede an earlier one of their conversation
     again: list[int] = field(default_factory=list)  # places of end tokens that repeat the end of an answer
 
     @property
@@ -161,15 +165,20 @@ class TurnFinder:
                 stop = next((number for number, start in enumerate(starts) if start >= place + length), last)
                 spans.append((conversation, at[place], stop, role))
                 row.present.add(turn_number)
+        spoken = [
+            span for span in spans if span[3] != "system"
+        ]  # Mistral's templates write it before the last question
+        row.unordered = sum(first[0] == next_[0] and first[1] > next_[1] for first, next_ in itertools.pairwise(spoken))
         kept = {
             conversation: [n for n in row.present if self.turns[n][0] == conversation] for conversation, *_ in spans
         }
         row.absent = {
             number
             for number, (conversation, role, turn) in enumerate(self.turns)
-            if conversation in kept and role in ("user", "assistant") and turn[:BEGINNING] not in text
-            # Text after the last turn may have been truncated before rows were packed.
-            if min(kept[conversation]) < number and (number < max(kept[conversation]) or len(kept) == 1)
+            if conversation in kept and role in ("user", "assistant") and turn not in text and number not in row.present
+            # Text before the first turn and after the last may have been truncated before rows were packed.
+            if min(kept[conversation]) < number < max(kept[conversation])
+            or (len(kept) == 1 and number > min(kept[conversation]) - (role == "user" and not row.begins_inside) - 1)
         }
         row.dropped = {
             number
@@ -178,9 +187,11 @@ class TurnFinder:
         }
         for numbers in kept.values():
             times = {number: text.count(self.turns[number][2]) for number in numbers}
-            answers = max((count for number, count in times.items() if self.turns[number][1] in ANSWERS), default=1)
-            questions = (number for number in numbers if self.turns[number][1] == "user")
-            row.doubled |= {number for number in questions if times[number] > max(answers, 1)}
+            answers = {number for number in numbers if self.turns[number][1] in ANSWERS}
+            questions = {number for number in numbers if self.turns[number][1] == "user"}
+            for some, others in ((answers, questions), (questions, answers)):
+                most = max((times[number] for number in others), default=1)
+                row.doubled.update(self.turns[number][1] for number in some if times[number] > max(most, 1))
         yield from sorted(spans, key=lambda span: span[1])
 
 
@@ -325,7 +336,7 @@ def judge_rows(
     if targets != "labelled" and not moved:
         problems += _find_unlearned(rows, counts, targets)
     if targets in ("assistant", "last"):
-        problems += _find_given(counts)
+        problems += [*_find_given(counts), *_find_learned_markup(rows)]
         notes += _note_markup(rows, counts)
     cut = sum(row.is_cut for row in rows)
     if not moved and cut < len(rows):
@@ -410,8 +421,13 @@ def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
     if absent := set().union(*(row.absent for row in whole)) - present:
         total = len(present | absent)
         yield f"{len(absent)} of {total} turns are not in the rows as the data has them: they are dropped or changed"
-    if doubled := sum(len(row.doubled) for row in rows):
-        yield f"{doubled} user turns are in their row twice, with one answer"
+    for role, count in sum((row.doubled for row in rows), Counter[Role]()).items():
+        other = "question" if role in ANSWERS else "answer"
+        yield f"{count} {ROLE_TEXTS[role]} turns are in their row twice, with one {other}"
+    if unordered := sum(row.unordered for row in rows):
+        yield f"{unordered} turns precede an earlier turn of their conversation"
+    if len(rows) > 2 and all(row.tokens == rows[0].tokens for row in rows):
+        yield f"all {len(rows)} rows are the same"
     pairs = [pair for row in rows for pair in itertools.pairwise(row.turns)]
     if alien := sum(first[3] == "user" and second[3] in ANSWERS and first[0] != second[0] for first, second in pairs):
         yield f"{alien} answers follow another conversation's prompt"
@@ -497,7 +513,7 @@ def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
     """Return a line if in every answer the learned part begins and ends one token too early or too late."""
     early = late = answers = 0
     for row in rows:
-        learned = [False, *row.learned, False]
+        learned = [False, False, *row.learned, False]
         for place, role in enumerate(row.roles):
             if role != "end":
                 continue
@@ -507,9 +523,10 @@ def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
             if start == place:
                 continue
             answers += 1
-            before, first, end, after = (learned[at + 1] for at in (start - 1, start, place, place + 1))
-            early += before and first and not end
-            late += (after or place + 1 == len(row.tokens)) and end and not first
+            header, before, first, second = learned[start : start + 4]
+            end, after = learned[place + 2 : place + 4]
+            early += before and first and not (header or end)
+            late += (after or place + 1 == len(row.tokens)) and end and second and not first
     if answers and answers == early:
         return [
             "the mask is one token early: the token before each answer is learned, and the token that ends it is not"
@@ -547,6 +564,32 @@ def _find_given(counts: dict[Role, RoleCount]) -> Iterator[str]:
         count = counts.get(role)
         if count is not None and count.learned:
             yield f"{ROLE_TEXTS[role]} turns are learned: {count.learned} of {count.tokens} tokens"
+
+
+def _find_learned_markup(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line if the header of answers is learned, if they have it twice, and if other turns' text is learned."""
+    apart = heads = headed = twice = 0
+    for row in rows:
+        is_apart = False
+        for before, after in itertools.pairwise([None, *row.turns, None]):
+            places = range(before[2] if before else 0, after[1] if after else len(row.tokens))
+            markup = [place for place in places if row.roles[place] == "template"]
+            learned = strip_blanks("".join(row.texts[place] for place in markup if row.learned[place]))
+            if before and before[3] in ANSWERS:
+                continue
+            if not after or after[3] not in ANSWERS:
+                is_apart |= bool(learned)
+                continue
+            heads += 1
+            headed += bool(ROLE_NAME.search(learned))
+            twice += bool(TWICE.search(strip_blanks("".join(row.texts[place] for place in markup))))
+        apart += is_apart
+    if 2 * headed > heads:
+        yield f"the chat template's header of {headed} of {heads} answers is learned: prompts contain it"
+    if 2 * twice > heads:
+        yield f"{twice} answers have their header twice: the chat template was applied to text that has it already"
+    if 2 * apart > len(rows):  # a packed row may begin inside the end of an answer
+        yield f"text of the chat template before or after other turns is learned in {apart} of {len(rows)} rows"
 
 
 def _note_markup(rows: Sequence[Row], counts: dict[Role, RoleCount]) -> Iterator[str]:

@@ -52,8 +52,8 @@ def find_type(name: str) -> str:
 
     types = getattr(modeling_auto, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {})
     patterns = {kind: "[-_.]?".join(re.sub(r"\W|_", "", kind)) for kind in types}
-    found = (kind for kind, text in patterns.items() if re.search(rf"(?<![a-z]){text}(?!(?<=\d)[a-z\d])", name.lower()))
-    return max(found, key=len, default="")
+    named = (kind for kind, text in patterns.items() if re.search(rf"(?<![a-z]){text}(?!(?<=\d)[a-z\d])", name.lower()))
+    return max(named, key=len, default="")
 
 
 def has_text_class(source: Architecture) -> bool:
