@@ -55,8 +55,19 @@ def find_here(launch: Launch, path: str) -> str:
 
 def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
     """Return the row fields that are read by a script and by the modules that it imports from these folders."""
-    names = (name for module in _list_modules(program, tuple(places)) for name in _iter_columns(module.body))
+    bodies = [module.body for module in _list_modules(program, tuple(places))]
+    made = {name for body in bodies for name in _list_written(body)}  # by the script itself, from other fields
+    names = (name for body in bodies for name in _iter_columns(body) if name not in made)
     return list(dict.fromkeys(names))[:MAX_COLUMNS]
+
+
+def _list_written(body: ast.Module) -> set[str]:
+    """Return the strings that a module assigns to subscripts before it reads them: "text" of `row["text"] = "x"`."""
+    nodes = [node for node in ast.walk(body) if isinstance(node, ast.Assign)]
+    targets = ((target, node.end_lineno or node.lineno) for node in nodes for target in node.targets)
+    written = {name: line for target, line in reversed(list(targets)) if (name := _read_column(target))}
+    loads = [node for node in ast.walk(body) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
+    return written.keys() - {name for node in loads if node.lineno <= written.get(name := _read_column(node), 0)}
 
 
 def find_marker(read: ReadLaunch) -> str:

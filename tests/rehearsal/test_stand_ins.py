@@ -318,6 +318,9 @@ def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert list_columns(tmp_path / "scripts" / "train.py", (tmp_path,)) == ["a", "b", "c_1"]
+    made = "def f(row):\n    row['made'] = row['kept'] = (\n        row['kept'] + row['d'])\n    return row['made']"
+    (tmp_path / "scripts" / "train.py").write_text(made)
+    assert list_columns(tmp_path / "scripts" / "train.py", (tmp_path,)) == ["kept", "d"]  # `made` is the script's own
 
 
 @pytest.fixture
