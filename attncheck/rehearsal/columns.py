@@ -56,8 +56,8 @@ def find_here(launch: Launch, path: str) -> str:
 def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
     """Return the row fields that are read by a script and by the modules that it imports from these folders."""
     bodies = [module.body for module in _list_modules(program, tuple(places))]
-    made = {name for body in bodies for name in _list_written(body)}  # by the script itself, from other fields
-    names = (name for body in bodies for name in _iter_columns(body) if name not in made)
+    made = [_list_written(body) for body in bodies]  # by the script itself, from other fields
+    names = (name for body, own in zip(bodies, made) for name in _iter_columns(body) if name not in own)
     return list(dict.fromkeys(names))[:MAX_COLUMNS]
 
 
