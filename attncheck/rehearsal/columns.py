@@ -13,6 +13,7 @@ from attncheck.lint.rewriting import ReadLaunch
 
 VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
 COLUMN = re.compile(r"[a-z]\w*")
+TURN_FIELDS = ("role", "content")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
@@ -22,6 +23,18 @@ def read_columns(read: ReadLaunch) -> list[str]:
     """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
     script = find_script(read.recognised.launch)
     return list_columns(script, (Path(), Path("src"))) if script is not None else []
+
+
+def read_message_columns(read: ReadLaunch) -> list[str]:
+    """Return those of these fields whose turns the script takes apart, or writes with a chat template."""
+    script = find_script(read.recognised.launch)
+    return list_message_columns(script, (Path(), Path("src"))) if script is not None else []
+
+
+def list_message_columns(program: Path, places: Sequence[Path]) -> list[str]:
+    """Return these fields of a script and of the modules that it imports from these folders."""
+    nodes = (node for module in _list_modules(program, tuple(places)) for node in ast.walk(module.body))
+    return list(dict.fromkeys(name for node in nodes for name in _iter_message_columns(node)))
 
 
 def find_script(launch: Launch) -> Path | None:
@@ -42,8 +55,19 @@ def find_here(launch: Launch, path: str) -> str:
 
 def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
     """Return the row fields that are read by a script and by the modules that it imports from these folders."""
-    names = (name for module in _list_modules(program, tuple(places)) for name in _iter_columns(module.body))
+    bodies = [module.body for module in _list_modules(program, tuple(places))]
+    made = [_list_written(body) for body in bodies]  # by the script itself, from other fields
+    names = (name for body, own in zip(bodies, made) for name in _iter_columns(body) if name not in own)
     return list(dict.fromkeys(names))[:MAX_COLUMNS]
+
+
+def _list_written(body: ast.Module) -> set[str]:
+    """Return the strings that a module assigns to subscripts before it reads them: "text" of `row["text"] = "x"`."""
+    nodes = [node for node in ast.walk(body) if isinstance(node, ast.Assign)]
+    targets = ((target, node.end_lineno or node.lineno) for node in nodes for target in node.targets)
+    written = {name: line for target, line in reversed(list(targets)) if (name := _read_column(target))}
+    loads = [node for node in ast.walk(body) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
+    return written.keys() - {name for node in loads if node.lineno <= written.get(name := _read_column(node), 0)}
 
 
 def find_marker(read: ReadLaunch) -> str:
@@ -59,6 +83,25 @@ def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule
     tree = SourceTree((program.parent, *places), program.parent)
     main = find_entry(Entry(str(program)), tree)
     return (main, *tree.list_imported(main, MAX_MODULES)) if main is not None else ()
+
+
+def _iter_message_columns(node: ast.AST) -> Iterator[str]:
+    """Yield the field of `row["x"][0]["role"]`, of a loop over it that takes roles, or of a chat template's call."""
+    if isinstance(node, ast.Subscript) and _read_column(node) in TURN_FIELDS and isinstance(node.value, ast.Subscript):
+        yield _read_column(node.value.value)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("apply_chat_template"):
+        yield from map(_read_column, node.args[:1])
+    elif isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
+        loops = [node] if isinstance(node, ast.For) else node.generators
+        if any(_read_column(part) in TURN_FIELDS for part in ast.walk(node)):
+            yield from (_read_column(loop.iter) for loop in loops)
+
+
+def _read_column(node: ast.AST) -> str:
+    """Return the name in `row["name"]`, "" for anything else."""
+    is_named = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+    name = node.slice.value if is_named else None  # type: ignore[attr-defined]
+    return name if isinstance(name, str) and COLUMN.fullmatch(name) else ""
 
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:

@@ -17,7 +17,7 @@ from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.hugging_face import is_multimodal
-from attncheck.lint.fields.rehearsing import COMPOSED, edit_options, edit_word, get_setting
+from attncheck.lint.fields.rehearsing import COMPOSED, edit_options, edit_word, get_setting, leaves_sharding_out
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
@@ -50,6 +50,8 @@ HOST_OPTIONS = (
 )  # options of mpirun and deepspeed
 # For a pretrained model: at the small model's rate it would lose what it learned.
 RATES = ("learning_rate", "lr", "max_lr", "optim.lr", "adam.lr")
+
+WITHOUT_SHARDING = {"ATTNCHECK_WITHOUT_SHARDING": "1"}
 
 
 class NothingToRehearse(Unanswered):
@@ -124,6 +126,8 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = replace(cut, form="every", objective=replace(cut.objective, targets="labelled"))
     if materials.full_model:
         cut = _keep_own_model(read, cut)
+    if not materials.uses_gpu and leaves_sharding_out(read.job):
+        cut = replace(cut, environ={**cut.environ, **WITHOUT_SHARDING})
     if cut.driver:
         names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
         cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
@@ -300,11 +304,12 @@ def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
-    """Return a launch in which nearby files replace paths of another machine, or paths below a variable."""
+    """Return a launch in which nearby files replace paths of another machine or folder, or paths below a variable."""
 
     def find(word: Word) -> Word:
         before, equals, path = word.text.rpartition("=")
-        is_elsewhere = path.startswith(("/", "~/")) if word.known else VARIABLE_FOLDER.match(path)
+        is_missing = os.sep in path and not os.path.exists(os.path.join(launch.folder, os.path.expanduser(path)))
+        is_elsewhere = is_missing if word.known else VARIABLE_FOLDER.match(path)
         if not is_elsewhere or "." not in os.path.basename(path) or path.startswith(folder):
             return word
         here = find_here(launch, path)
@@ -481,7 +486,7 @@ def _run_without_deepspeed(launch: Launch, cut: JobCut, job: Job, processes: int
     texts += ["-m"] if {"-m", "--module"} & set(options) else []
     torchrun = (_make_word(whole[place], text) for text in texts)
     precision = {entry.name: entry.value for entry in launch.launcher_entries}.get("mixed_precision", "")
-    environ = {"ACCELERATE_MIXED_PRECISION": precision} if precision else {}
+    environ = WITHOUT_SHARDING | ({"ACCELERATE_MIXED_PRECISION": precision} if precision else {})
     cut = replace(cut, environ={**cut.environ, **environ})
     remark = "DeepSpeed is not installed: torchrun starts the processes, without sharding"
     return replace(launch, whole=(*whole[:place], *torchrun, *parsed.words)), _add_remarks(cut, (remark,))

@@ -46,6 +46,7 @@ REPLACED: Mapping[str, str] = {
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
     "network": "{} is left out, because a rehearsal has no network",
     "gpu": "{} needs a GPU, and this machine has none: left out",
+    "float32": "{} are held in float32, as FSDP and DeepSpeed hold them, which are left out",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
 LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error

@@ -14,7 +14,7 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.rules.transformers.transformers_import_broken import DISTRIBUTION_OF
 
 MODULE = re.compile(r"^([a-z]\w*) is not installed, so the script|No module named '(\w+)", re.MULTILINE)
-DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|`pip install (?:-U |--upgrade )?([\w-]+)`")
+DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|pip install (?:-U |--upgrade )?([A-Za-z][\w-]*)")
 LISTS = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
 REQUIREMENT = re.compile(r"^[\s\"'-]*([A-Za-z][\w.-]*)((?:\[[\w,-]+\])?(?:[<>=!~]=?[^\s\"';#]*)?)", re.MULTILINE)
 

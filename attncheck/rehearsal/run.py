@@ -27,7 +27,7 @@ from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hi
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
-from attncheck.rehearsal.columns import find_marker, read_columns
+from attncheck.rehearsal.columns import find_marker, read_columns, read_message_columns
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
@@ -75,6 +75,7 @@ LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
 CPU_PROCESSES = 2
 MAX_LINES = 6  # in a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder's name in the report
+LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 
 
@@ -246,6 +247,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "documents": DOCUMENTS,
         "form": cut.form,
         "columns": read_columns(stage.read) if cut.form in ("every", "prompt_texts") else [],
+        "message_columns": read_message_columns(stage.read) if cut.form == "every" else [],
         "marker": find_marker(stage.read) if "ATTNCHECK_ROWS" in cut.environ else "",
         "pictures": cut.pictures,
         "seed": stage.request.seed,
@@ -326,7 +328,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     if ranks:
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
-        results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
+        results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage, ended.lines))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_unquantised(stage.folder)
     if stage.made_up:
@@ -448,9 +450,11 @@ def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
     return _read_result(_run_worker(stage, message, ("repeat",)).get("repeat"), "repeat")
 
 
-def _explain_blindness(stage: _Stage) -> str:
+def _explain_blindness(stage: _Stage, lines: Sequence[str]) -> str:
     failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
-    return failure or "the launch succeeded, but no step of a transformers model was observed"
+    error = next((line.strip()[:200] for line in reversed(lines) if LOGGED_ERROR.search(line)), "")
+    blind = "the launch succeeded, but no step of a transformers model was observed"
+    return failure or (f"{blind}; it printed: {error}" if error else blind)
 
 
 def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:

@@ -80,3 +80,34 @@ def test_a_model_is_loaded_where_there_is_no_gpu(
     assert [line for line in list_replaced(str(tmp_path)) if said and said in line] == list_replaced(str(tmp_path))
     assert bool(list_replaced(str(tmp_path))) == bool(said)
     assert [difference.written for difference in list_unquantised(str(tmp_path))] == [said] * ("bit" in said)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mixed", "is_left_out", "held"),
+    [
+        ("float16", "no", True, "float32"),
+        ("bfloat16", "bf16", True, "float32"),
+        ("bfloat16", "no", True, "bfloat16"),  # a training in bfloat16 alone
+        ("float16", "no", False, "float16"),
+    ],
+)
+def test_weights_are_held_as_the_sharding_that_is_left_out_holds_them(
+    dtype: str, mixed: str, is_left_out: bool, held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    class Accelerator:
+        mixed_precision = mixed
+
+        def prepare_model(self, model: Any) -> Any:
+            return model
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    monkeypatch.setenv("ATTNCHECK_WITHOUT_SHARDING", "1" if is_left_out else "")
+    devices.hold_in_float32(SimpleNamespace(Accelerator=Accelerator))
+    model = torch.nn.Linear(2, 2).to(getattr(torch, dtype))
+    model.bias.requires_grad_(False)
+    Accelerator().prepare_model(model)
+    assert model.weight.dtype == getattr(torch, held) and model.bias.dtype == getattr(torch, dtype)
+    assert bool(list_replaced(str(tmp_path))) == (held != dtype)

@@ -19,6 +19,8 @@ REMARK = "{} is not installed, so the script ends at its import: rehearsed up to
         (["ModuleNotFoundError: No module named 'bitsandbytes'"], ("bitsandbytes",)),  # an extra of an installed one
         (["The 'qwen_omni_utils' distribution was not found and is required"], ("qwen-omni-utils",)),
         (["needs thop. Run `pip install thop`", REMARK.format("tyro")], ("thop", "tyro==0.9")),
+        (["Please install qwen-vl-utils: pip install qwen-vl-utils"], ("qwen-vl-utils",)),
+        (["as after pip install -e ."], ()),
         ([REMARK.format("my_helpers")], ()),  # anyone may publish a package of this name
         (["ModuleNotFoundError: No module named 'torch'"], ()),  # installed: it is another process's error
         (["ValueError: bad rows"], ()),

@@ -18,9 +18,10 @@ import pytest
 import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
-from attncheck.rehearsal.columns import list_columns
+from attncheck.rehearsal.columns import list_columns, list_message_columns
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
 from attncheck.rehearsal.watcher.stand_ins import (
+    answer_any_split,
     answer_removed,
     leave_login,
     leave_unknown,
@@ -28,7 +29,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     load_with_known,
     take_known,
 )
-from attncheck.rehearsal.worker.materials import add_columns
+from attncheck.rehearsal.worker.materials import add_columns, add_message_columns
 from tests.rehearsal.staging import make_materials
 
 DATASETS = """
@@ -222,9 +223,10 @@ def test_a_parser_leaves_out_what_no_dataclass_has(tmp_path: Path, monkeypatch: 
     assert parser.parse_args_into_dataclasses(words) == (Length(7),)
     assert parser.parse_args_into_dataclasses(words, return_remaining_strings=True)[1] == words[2:]
     assert parser.parse_dict({"max_length": 7, "tf32": True}) == (Length(7),)
+    assert make((Length, OwnLength)).parse_args_into_dataclasses(["--max_length", "9"])[0] == Length(9)
     assert TrlParser().set_defaults_with_config(system_prompt="x") == []
     names = [line.split(" ")[0] for line in list_absent(str(tmp_path))]
-    assert names == ["--gone", "--max_prompt_length", "--system_prompt", "tf32"]
+    assert names == ["--gone", "--max_prompt_length", "--system_prompt", "tf32", "max_length"]
 
 
 def test_models_are_loaded_without_arguments_of_other_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +251,14 @@ def test_models_are_loaded_without_arguments_of_other_releases(tmp_path: Path, m
     leave_login(hub)
     hub.login(token="secret")
     assert list_replaced(str(tmp_path)) == ["login is left out, because a rehearsal has no network"]
+
+
+@dataclasses.dataclass
+class OwnLength:
+    """A script's own setting, which another release of transformers has too."""
+
+    _argument_group_name = "own"
+    max_length: int = 0
 
 
 @dataclasses.dataclass
@@ -310,6 +320,9 @@ def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert list_columns(tmp_path / "scripts" / "train.py", (tmp_path,)) == ["a", "b", "c_1"]
+    made = "def f(row):\n    row['made'] = row['kept'] = (\n        row['kept'] + row['d'])\n    return row['made']"
+    (tmp_path / "scripts" / "train.py").write_text(made)
+    assert list_columns(tmp_path / "scripts" / "train.py", (tmp_path,)) == ["kept", "d"]  # `made` is the script's own
 
 
 @pytest.fixture
@@ -366,3 +379,23 @@ def test_what_a_loss_is_computed_of_is_recorded(driver: Any, tmp_path: Path) -> 
     [[rollout]] = json.loads((tmp_path / "rollouts-0.json").read_text())["steps"]
     assert rollout["document"] == 1 and rollout["advantage"] == pytest.approx(-0.7)
     assert rollout["log_probabilities"] == [-1.0, -2.0]
+
+
+def test_a_field_that_is_taken_apart_as_turns_has_turns(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        'def take(row, tokenizer):\n    first = [turn for turn in row["real"] if turn["role"] == "user"][0]\n'
+        '    for turn in row["made"]:\n        print(turn["content"], row["plain"], row["text"][0])\n'
+        '    return row["chosen"][-1]["content"], tokenizer.apply_chat_template(row["pair"], tokenize=False)\n'
+    )
+    read = list_message_columns(script, ())
+    assert set(read) - {""} == {"real", "made", "chosen", "pair"}
+    turns = [[{"role": "user", "content": f"q{n}"}, {"role": "assistant", "content": f"a{n}"}] for n in range(3)]
+    rows = add_message_columns([{"messages": each, "text": "t", "real": ""} for each in turns], ["real", "", "made"])
+    assert [row["real"] for row in rows] == turns and rows[0]["text"] == "t"
+    assert rows[0]["made"] == [turns[0][0], turns[1][1]]  # the same question with another answer
+
+
+def test_a_split_whose_name_a_script_computes_has_the_rows() -> None:
+    splits = answer_any_split(dict)({"train": [1], "test": [2]})
+    assert splits["train_balanced"] == [1] and splits["test"] == [2] and "train_balanced" not in splits

@@ -203,6 +203,11 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
     }
 
 
+def leaves_sharding_out(job: Job) -> bool:
+    """Return whether a job without a GPU loses FSDP or DeepSpeed, which hold weights in float32."""
+    return not {"deepspeed", "fsdp"}.isdisjoint(_list_gpu_settings(job))
+
+
 def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
     """Return the remarks on settings that are left out because there is no GPU."""
     names = () if materials.uses_gpu else _list_gpu_settings(job)

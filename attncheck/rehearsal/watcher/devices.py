@@ -88,6 +88,27 @@ def keep_off_absent_devices(modeling_utils: Any) -> None:
     model_class.from_pretrained = classmethod(from_pretrained)
 
 
+def hold_in_float32(accelerator: Any) -> None:
+    """Hold trained weights in float32 if FSDP or DeepSpeed is left out, as these do (accelerate 1.15.0, line 1988).
+
+    Weights in bfloat16 without mixed precision stay as they are.
+    """
+    original = accelerator.Accelerator.prepare_model
+
+    @functools.wraps(original)
+    def prepare_model(self: Any, model: Any, *arguments: Any, **options: Any) -> Any:
+        import torch
+
+        low = (torch.float16, *((torch.bfloat16,) if self.mixed_precision != "no" else ()))
+        for parameter in model.parameters() if os.environ.get("ATTNCHECK_WITHOUT_SHARDING") else ():
+            if parameter.requires_grad and parameter.dtype in low:
+                parameter.data = parameter.data.float()
+                note(os.environ["ATTNCHECK_WATCH"], "float32", "weights")
+        return original(self, model, *arguments, **options)
+
+    accelerator.Accelerator.prepare_model = prepare_model
+
+
 def is_cuda(value: Any) -> bool:
     """Return whether a value names a CUDA device: a text or torch's object."""
     return (isinstance(value, str) and value.startswith("cuda")) or getattr(value, "type", None) == "cuda"

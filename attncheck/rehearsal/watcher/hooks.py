@@ -22,7 +22,7 @@ from typing import Any
 from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_batches, watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
-from .devices import keep_off_absent_devices, keep_on_cpu
+from .devices import hold_in_float32, keep_off_absent_devices, keep_on_cpu
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
@@ -93,6 +93,7 @@ def install(folder: str) -> None:
         callbacks["transformers.training_args"] = _patch_training_args
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
+        callbacks["accelerate.accelerator"] = hold_in_float32
     driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks
     if driver == "verl":
         callbacks["verl.utils.config"] = take_over_verl

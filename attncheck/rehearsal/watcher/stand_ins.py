@@ -8,6 +8,7 @@ every field once, before `__post_init__`).
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import contextlib
 import dataclasses
@@ -34,6 +35,7 @@ NEW_NAMES = {
     "torch_dtype": "dtype",
 }
 GPU_SETTINGS = ("fp16", "tf32", "deepspeed", "fsdp", "torch_compile", "use_liger_kernel")
+SHARDING = ("deepspeed", "fsdp")
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
 MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
@@ -76,7 +78,10 @@ def find_rows(load: Any) -> None:
             return original(path, *arguments, **options)
         _note_data_set(json.dumps([path, arguments, options.get("name"), files], default=str))
         files = dict.fromkeys(_list_splits(files) if split is None else ("train",), rows)
-        return original(kind, data_files=files, split=split and "train")
+        loaded = original(kind, data_files=files, split=split and "train")
+        if isinstance(loaded, dict):
+            loaded.__class__ = answer_any_split(type(loaded))
+        return loaded
 
     load.load_dataset = load_dataset
     from_disk = load.load_from_disk
@@ -89,6 +94,12 @@ def find_rows(load: Any) -> None:
         return _split(original(kind, data_files=rows, split="train"))
 
     load.load_from_disk = load_from_disk
+
+
+@functools.cache
+def answer_any_split(kind: Any) -> Any:
+    """Return the class of a dictionary of splits that has one under any name: a script may compute it."""
+    return type(kind.__name__, (kind,), {"__missing__": lambda self, key: self["train"]})
 
 
 def _list_splits(files: Any) -> tuple[str, ...]:
@@ -266,12 +277,30 @@ def leave_unknown(module: Any) -> None:
         _note_unknown(() if allow_extra_keys else args.keys() - fields)
         return parse_keys(self, args, allow_extra_keys=True)
 
+    add_group = parser.add_argument_group
+
     def keep_last(self: Any, action: Any, conflicting: Any) -> None:
         note(os.environ["ATTNCHECK_WATCH"], "twice", action.dest)
         self._handle_conflict_resolve(action, conflicting)
 
+    def add_argument_group(self: Any, *arguments: Any, **options: Any) -> Any:
+        group = add_group(self, *arguments, **options)
+        group._handle_conflict_error = functools.partial(keep_last, group)
+        return group
+
     parser.parse_args_into_dataclasses, parser.parse_dict = parse_args_into_dataclasses, parse_dict
-    parser._handle_conflict_error = keep_last  # of a script's settings that transformers has had since then
+    # transformers may have had one of the script's own settings since then
+    parser._handle_conflict_error, parser.add_argument_group = keep_last, add_argument_group
+    parse_known = parser.parse_known_args
+    parser.parse_known_args = lambda self, args=None, namespace=None: parse_known(self, args, namespace or _Parsed())
+
+
+class _Parsed(argparse.Namespace):
+    """Options, of which a dataclass may take one that another has taken."""
+
+    def __delattr__(self, name: str) -> None:
+        if name in vars(self):
+            super().__delattr__(name)
 
 
 def leave_unknown_keys(utils: Any) -> None:
@@ -336,6 +365,8 @@ def _fit_cpu(options: dict[str, Any]) -> dict[str, Any]:
     left_out = [name for name in GPU_SETTINGS if options.get(name)]
     for name in left_out:
         note(watch, "gpu", name)
+        if name in SHARDING:
+            os.environ["ATTNCHECK_WITHOUT_SHARDING"] = "1"
     changed = {name: value for name, value in options.items() if name not in left_out} | {"use_cpu": True}
     if any(word in optimizer for word in GPU_OPTIMIZERS):
         note(watch, "gpu", optimizer)

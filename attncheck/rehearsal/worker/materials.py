@@ -98,6 +98,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     rows = add_columns(rows, message.get("columns", ()))
+    rows = add_message_columns(rows, message.get("message_columns", ()))
     answer["made_up"] = [
         name
         for name in message.get("columns", ())
@@ -376,6 +377,14 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
         if len(own) == len(texts) == 1 and not answers and "text" in rows[0]:  # all that the script reads
             texts = dict.fromkeys(own, "text")
     return [{**{name: row[texts[name]] if name in texts else "" for name in own}, **row} for row in rows]
+
+
+def add_message_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows whose fields that are taken apart as turns are turns; each further field has another row's answer."""
+    for place, name in enumerate(name for name in names if name and not isinstance(rows[0].get(name), list)):
+        answers = [row["messages"][-1] for row in (*rows[place:], *rows[:place])]
+        rows = [{**row, name: [*row["messages"][:-1], answer]} for row, answer in zip(rows, answers)]
+    return rows
 
 
 def make_documents(count: int, seed: int) -> list[dict[str, Any]]:

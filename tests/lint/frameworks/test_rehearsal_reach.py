@@ -268,6 +268,8 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
     assert expected in command
     start = "accelerate launch --config_file ~/own/configs/acc.yaml $ROOT/train_sft.py --own=/root/none.txt"
     assert expected in cut_text(f"{start} {options}\n")[1].command
+    start = "accelerate launch --config_file own/configs/acc.yaml own/train_sft.py --own=/root/none.txt"
+    assert expected in cut_text(f"{start} {options}\n")[1].command  # from the folder above
 
 
 @pytest.mark.parametrize(
