@@ -92,12 +92,14 @@ def build_mask(case: Case, device: str) -> Tensor:
     """
     batch = 1 if case.layout == "dense" else case.batch
     mask = torch.zeros(batch, 1, case.seqlen_q, case.seqlen_k, dtype=torch.bool, device=device)
+    blocks: dict[tuple[int, int], Tensor] = {}  # by size: thousands of rows may be equal
     for segment in iter_segments(case):
         if segment.batch >= batch:
             break
-        q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        block = mask_block(case, torch.arange(q, device=device), q, k, 0, k)
-        mask[segment.batch, 0, segment.q_start : segment.q_stop, segment.k_start : segment.k_stop] = block
+        q, k = size = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
+        if size not in blocks:
+            blocks[size] = mask_block(case, torch.arange(q, device=device), q, k, 0, k)
+        mask[segment.batch, 0, segment.q_start : segment.q_stop, segment.k_start : segment.k_stop] = blocks[size]
     return mask
 
 

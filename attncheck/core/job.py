@@ -109,3 +109,5 @@ class LintedLaunch:
     safe: tuple[Edit, ...] = ()
     # Variables that the shell must define for `command`: their values are known only at run time.
     shell_variables: tuple[str, ...] = ()
+    # Questions that decide whether the launch is right and that no check answered: "the gradients' size".
+    unchecked: tuple[str, ...] = ()

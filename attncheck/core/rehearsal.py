@@ -208,7 +208,7 @@ class Materials:
 
     @property
     def json_file(self) -> str:
-        """The documents as one JSON array, outside the data's folder because `load_dataset` would read them twice."""
+        """The same lines under another name, outside the data's folder because `load_dataset` would read them twice."""
         return os.path.join(os.path.dirname(self.model), "array", "train.json")
 
     @property

@@ -102,10 +102,11 @@ def collect_lint_snapshot(
     lanes: tuple[Lane, ...] = ("static",) if parsed_target else ("static", "device")
     snapshot = collect_snapshot(interpreter.python, lanes, None, None, seconds, report_progress, interpreter.selection)
     is_named = interpreter.selection.selected_by == "--python"
+    if not (parsed_target and (parsed_target.versions or parsed_target.files)):
+        snapshot = replace(snapshot, experiments=find_kept_experiments(snapshot))
     if parsed_target:
         is_other = not is_named and bool(parsed_target.gpus_per_node) and not _has_gpu_build(snapshot)
         return apply_target(forget_packages(snapshot, NOT_NAMED) if is_other else snapshot, parsed_target)
-    snapshot = replace(snapshot, experiments=find_kept_experiments(snapshot))
     if not is_named and not has_stack(snapshot):
         return forget_environment(snapshot)
     return snapshot if is_named or _has_gpu(snapshot) else replace(snapshot, gaps=PackageGaps(NOT_HERE))

@@ -116,21 +116,23 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
 
 
 def leave_out_unproven(
-    job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool, is_own: bool
+    job: Job, release: ChosenRelease, knows_transformers: bool, starts_own: bool, is_read: bool
 ) -> Job:
     """Return the job without the names that are unknown only by a guess; a remark lists them.
 
-    A name that no release ever had may be the script's own, unless the framework's own program runs (`is_own`) and the
-    tree lists the framework as a requirement (`is_listed`). A similar name is a misspelling only of a program's or a
-    release's names that are known. A name that transformers removed is kept if its version is known.
+    A name that no release ever had belongs to the script or to a modified tree. A similar name is a misspelling only of
+    a program's or a release's names that are known. A parser drops a name if the release and the program are known: the
+    program was read (`is_read`), or is the framework's own. A name that transformers removed is kept if its version is
+    known.
     """
-    is_readable = is_own or release.is_known
 
     def is_kept(unknown: UnknownSetting) -> bool:
-        if unknown.proof or unknown.dropped or (unknown.near and is_readable):
+        if unknown.dropped:
+            return release.is_known and (starts_own or is_read)
+        if unknown.proof or (unknown.near and (is_read or release.is_known)):
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
-        return is_sure and not _came_later(unknown, job.version) if unknown.now or unknown.since else is_listed
+        return is_sure and bool(unknown.now or unknown.since) and not _came_later(unknown, job.version)
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)

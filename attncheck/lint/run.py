@@ -41,9 +41,10 @@ from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
-from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_listed_in, is_own_source
+from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_own_source
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
+from attncheck.lint.unchecked import list_unchecked
 
 NOT_STATED = "neither --target nor --python names it, and the source tree does not state it"
 MAX_LAUNCHES = 200  # per file: each is corrected, and the whole file is read again
@@ -333,10 +334,8 @@ def _lint_launch(
         job = add_clashes(job, launch, model_snapshot, read_others)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
-        is_listed = starts_own and program is None and is_listed_in(distribution, stated)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
-        is_own = starts_own or program is not None
-        job = proof.leave_out_unproven(job, release, knows_transformers, is_listed, is_own)
+        job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program is not None)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
         remarks = (*launch.notes, *missing_remarks, *release_remarks, *job.remarks)
@@ -413,6 +412,7 @@ def _lint_launch(
         edits,
         safe_edits,
         pasted.variables,
+        list_unchecked(job, model_snapshot, release.is_known),
     )
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}

@@ -66,12 +66,6 @@ def is_own_source(distribution: str, file: str) -> bool:
     return any(file.endswith(path) for path in OWN_FILES.get(distribution, ()))
 
 
-def is_listed_in(distribution: str, stated: Mapping[str, str]) -> bool:
-    """Return whether a tree names a distribution among its requirements, and does not contain its source."""
-    file = stated.get(distribution, "")
-    return bool(file) and not is_own_source(distribution, file)
-
-
 def find_stated_versions(source: Source) -> StatedVersions:
     """Return the versions that a launch's tree states, from its folder up to its repository or the current folder."""
     here = Path.cwd() if source.name in (COMMAND, "-") else Path(source.name).absolute().parent

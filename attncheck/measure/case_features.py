@@ -8,8 +8,6 @@ from attncheck.core.cases import DTYPE_ABBREVIATIONS, STRIDE_LETTERS, Case
 
 # The largest first: of several features that explain the same losses, the least specific.
 HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
-SIZE_STEPS = (64, 32, 16, 8, 4, 2)
-TOKEN_STEPS = (1024, 512, 256, 128, 64, 32, 16)
 TILES = (16, 32, 64, 128)
 LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "negative")
 STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
@@ -52,8 +50,8 @@ def _is_telling(feature: str) -> bool:
 
 
 def _iter_details(case: Case) -> Iterator[str]:
-    """Yield features on which kernels branch: window sides, strides, remainders of tiles, sizes above thresholds."""
-    q, k, group = case.seqlen_q, case.seqlen_k, case.num_heads // case.num_kv_heads
+    """Yield features on which kernels branch: window sides, strides, remainders of tiles, large tensors."""
+    q, k = case.seqlen_q, case.seqlen_k
     letters = STRIDE_LETTERS.get(case.strides, case.strides)
     yield from (name for name, has in _list_options(case) if has)
     if set(letters) <= set(STRIDE_WORDS) | {"c"}:
@@ -78,24 +76,28 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield "documents without tokens"
     if len(set(case.seqlens_k)) > 1:
         yield "documents of unequal lengths"
-    sizes = {"heads": case.num_heads, "kv heads": case.num_kv_heads, "heads for each kv head": group}
-    sizes |= {"batch rows": case.batch, "documents": len(case.seqlens_q)}
-    for name, size in sizes.items():
-        yield from (f"over {step} {name}" for step in SIZE_STEPS if size > step)
-        yield f"several {name}" if size > 1 else f"only one of {name}"
     for name, size in (("head_dim", case.head_dim), ("v_head_dim", case.v_head_dim)):
-        yield from (f"a {name} that is not a multiple of {tile}" for tile in (32, 64, 128) if size % tile)
-        yield from (f"a {name} of at most {step}" for step in (32, 64, 128) if size <= step)
+        yield from (f"a {name} that is not a multiple of {tile}" for tile in TILES if size % tile)
     for name, size in (("queries", q), ("keys", k)):
         yield from (f"a number of {name} that is not a multiple of {tile}" for tile in TILES if size % tile)
         yield from (f"a number of {name} that is a multiple of {tile}" for tile in TILES[::-1] if not size % tile)
-        yield from (f"over {step} {name}" for step in TOKEN_STEPS if size > step)
-        yield from (f"at most {step} {name}" for step in TOKEN_STEPS[::-1] if size <= step)
     elements = {"q": case.batch * q * case.num_heads * case.head_dim}
     elements |= {"k": case.batch * k * case.num_kv_heads * case.head_dim}
     elements |= {"v": case.batch * k * case.num_kv_heads * case.v_head_dim}
     for name, size in elements.items():
         yield from (f"over 2^{power} elements of {name}" for power in (31, 20, 16, 15) if size > 1 << power)
+
+
+def list_sizes(case: Case) -> dict[str, int]:
+    """Return the sizes of a case that kernels compare with limits."""
+    counts = {"heads": case.num_heads, "kv heads": case.num_kv_heads, "batch rows": case.batch}
+    counts |= {"heads for each kv head": case.num_heads // case.num_kv_heads, "documents": len(case.seqlens_q)}
+    counts |= {"queries": case.seqlen_q, "keys": case.seqlen_k}
+    return {
+        **{f"a number of {name}": count for name, count in counts.items()},
+        "a head_dim": case.head_dim,
+        "a v_head_dim": case.v_head_dim,
+    }
 
 
 def _list_options(case: Case) -> tuple[tuple[str, bool], ...]:

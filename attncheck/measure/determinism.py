@@ -57,9 +57,9 @@ def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, .
 def choose_ring_cases(snapshot: Snapshot, seed: int, uses_gpu: bool, ring_size: int) -> tuple[Case, ...]:
     """Return the cases to repeat on a ring: a dense row and a packed one, each document a multiple of 2n."""
     shape = {**_choose_shape(snapshot, uses_gpu), "context_parallel_size": ring_size, "seed": seed}
-    shard = (1024 if uses_gpu else 256) // (2 * ring_size) * 2 * ring_size  # the minimum per rank
-    seqlen = max(1, shard) * ring_size
     unit = 2 * ring_size
+    shard = max(1, (1024 if uses_gpu else 256) // unit) * unit  # the minimum per rank
+    seqlen = shard * ring_size
     first_lengths = [seqlen // 2 // unit * unit, unit, seqlen // 4 // unit * unit]
     documents = (*first_lengths, seqlen - sum(first_lengths))
     dense = Case("repeats", (seqlen,), (seqlen,), **shape)

@@ -13,7 +13,8 @@ from attncheck.core.cases import STRIDE_LETTERS, UNBOUNDED, Case
 from attncheck.measure.covering import Coverage, Row, make_rows
 
 MAX_CELLS = 300_000  # entries of a case's score matrices, about
-MAX_LONG_CELLS = 4_000_000  # of the class of long sequences, about
+# Of the class of long sequences, about; CPUs multiply float16 several times slower than other dtypes.
+MAX_LONG_CELLS = {"bfloat16": 4_000_000, "float16": 1_000_000, "float32": 4_000_000}
 MAX_PACKED_TOKENS = 550
 LONG_SEQLENS = (385, 513, 577, 640, 700, 769)  # the first one only of many heads and rows
 OTHER_HEAD_DIMS = (40, 56, 88, 104, 112, 120, 144, 160, 224, 240)
@@ -180,7 +181,7 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
     limit = max(9, min(limit, MAX_PACKED_TOKENS) // count if packed else min(limit, 400))
     first = _choose_length(row["length"], limit, rng)
     if row["length"] == "long":  # the fewer heads and rows, the longer
-        longest = (MAX_LONG_CELLS / heads / count) ** 0.5
+        longest = (MAX_LONG_CELLS[row["dtype"]] / heads / count) ** 0.5
         first = min(first, max((size for size in LONG_SEQLENS if size < longest), default=LONG_SEQLENS[0]))
     lengths = [first] * count
     if row["documents"] != "equal":

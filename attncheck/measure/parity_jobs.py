@@ -13,7 +13,8 @@ from attncheck.workers.pool import Job
 
 # Measured on one H200: flex_attention compiles each shape; cuDNN 9.19 builds a plan for each, and a kernel for some.
 SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 9.0, 0.15, 1.8
-SHARE_OF_NEW_SHAPES = 0.75  # share of the slots for backends with costly new shapes; the others finish sooner
+SECONDS_PER_CALL = 0.1  # for each case on an H100, if a new shape costs nothing
+SHARE_OF_NEW_SHAPES = 0.7  # share of the slots for backends with costly new shapes
 MIN_SECONDS_PER_WORKER = 8.0  # with less work, another worker, which must import torch, gains nothing
 SHARED_JOB = "torch"  # the job of torch's own backends on a CPU, which share their references
 SECONDS_PER_ITEM, SECONDS_PER_CELL = 0.03, 3e-8  # for that job, measured on a CPU
@@ -23,26 +24,39 @@ COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times th
 def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int) -> list[Job]:
     """Return the work on every backend's cases, the longest first.
 
-    A backend gets one worker, or several if each new shape costs it time. Such backends share the slots by their cost,
-    and cases of one shape stay together. On a CPU torch's own backends share workers, because importing torch and
-    computing the references costs more than all calls. An item is "case@backend".
+    A backend of torch gets one worker on a GPU, or several if each new shape costs it time. Such backends share the
+    slots by their cost, and cases of one shape stay together. Backends of another package share a worker. So do torch's
+    own on a CPU, because importing torch and computing the references costs more than all calls. An item is
+    "case@backend".
     """
-    together = {} if target.uses_gpu else {name: c for name, c in cases_by_backend.items() if _is_shared(name)}
-    apart = {name: cases for name, cases in cases_by_backend.items() if name not in together}
+    groups: dict[str, dict[str, tuple[Case, ...]]] = {}
+    for name, cases in cases_by_backend.items():
+        groups.setdefault(_shared_package(name, target) or name, {})[name] = cases
+    together = {package: own for package, own in groups.items() if package == SHARED_JOB or len(own) > 1}
+    apart = {name: cases for package, own in groups.items() if package not in together for name, cases in own.items()}
     shares = {name: _Shares(name, cases, target) for name, cases in apart.items()}
     total = sum(share.seconds for share in shares.values())
     jobs: list[tuple[float, Job]] = []
     for name, share in shares.items():
         workers = round(slots * SHARE_OF_NEW_SHAPES * share.seconds / total) if total else 1
         for seconds, cases in share.split(min(workers, int(share.seconds / MIN_SECONDS_PER_WORKER))):
+            seconds = seconds or SECONDS_PER_CALL * len(share.accepted)
             jobs.append((seconds, _make_job(name, {name: cases}, target, slots)))
-    jobs += _share_jobs(together, target, slots)
+    for package, own in together.items():
+        if package == SHARED_JOB:
+            jobs += _share_jobs(own, target, slots)
+        else:
+            seconds = SECONDS_PER_CALL * sum(len(accepted_cases(name, cases, target)) for name, cases in own.items())
+            jobs.append((seconds, _make_job(package, own, target, slots)))
     return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
 
 
-def _is_shared(name: str) -> bool:
+def _shared_package(name: str, target: ExecutionTarget) -> str:
+    """Return the package whose backends share a worker with this one, "" if it has its own."""
     backend = discovery.get_backend(name)
-    return backend.package == "torch" and not backend.compiles and backend.sharding is None
+    is_costly = backend.compiles or (backend.plans and target.uses_gpu)
+    is_alone = is_costly or backend.sharding is not None or (backend.package == SHARED_JOB and target.uses_gpu)
+    return "" if is_alone else backend.package
 
 
 def _share_jobs(
@@ -76,13 +90,15 @@ class _Shares:
     """A backend's cases, and its approximate seconds for new shapes: 0 if these cost nothing."""
 
     def __init__(self, name: str, cases: tuple[Case, ...], target: ExecutionTarget) -> None:
-        self.cases, self._accepted = cases, set(accepted_cases(name, cases, target))
+        self.cases, self.accepted = cases, set(accepted_cases(name, cases, target))
         self._seconds_per_shape, self._seconds_per_kernel = _costs_of(discovery.get_backend(name))
         self.seconds = sum(map(self._estimate_seconds, group_by_kernel(cases))) if self._seconds_per_shape else 0.0
 
     def _estimate_seconds(self, cases: tuple[Case, ...]) -> float:
         """Return the seconds for cases that share a kernel."""
-        shapes = len(group_by_shape(case for case in cases if case in self._accepted))
+        groups = group_by_shape(case for case in cases if case in self.accepted)
+        is_compiled = not self._seconds_per_kernel  # by Triton, which takes twice as long for a large head_dim
+        shapes = sum(1 + (is_compiled and group[0].head_dim > 128) for group in groups)
         return self._seconds_per_shape * shapes + (self._seconds_per_kernel if shapes else 0.0)
 
     def split(self, workers: int) -> list[tuple[float, tuple[Case, ...]]]:

@@ -1,7 +1,9 @@
 """Describes what a backend's wrong cases have in common: a fit over the features of all cases that could show it.
 
 A feature, or two together, that all wrong cases have explains them if few others have it: fewer than chance would let
-happen once in a hundred such fits (hypergeometric, times the number of features that were tried).
+happen once in a hundred such fits (hypergeometric, times the number of features that were tried). A size's limits are
+those of the wrong cases. The chance that all wrong ones are beyond such a limit is the same. Cases of one shape count
+as one.
 """
 
 import math
@@ -10,7 +12,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from attncheck.core.verdicts import Run, budget_ratio
-from attncheck.measure.case_features import list_details
+from attncheck.measure.case_features import group_by_shape, list_details, list_sizes
 
 MAX_CHANCE = 0.01
 MIN_WRONG = 2
@@ -23,18 +25,29 @@ def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ..
     common = frozenset.intersection(*errors) if errors else frozenset()
     probes = {run.case.probe for run in wrong if not run.scores}
     able = [run for run in right if (run.case.probe in probes if run.case.probe else common <= _list_scored(run))]
-    if len(wrong) < MIN_WRONG or not able:
+    wrong_count, shapes = len(group_by_shape(run.case for run in wrong)), group_by_shape(run.case for run in able)
+    if wrong_count < MIN_WRONG or not able:
         return ()
+    shape_of = {case: index for index, group in enumerate(shapes) for case in group}
+    right_shapes = [shape_of[run.case] for run in able]
     shared = [name for name in list_details(wrong[0].case) if all(name in list_details(run.case) for run in wrong[1:])]
     details = [frozenset(list_details(run.case)) for run in able]
     having = {name: frozenset(i for i, own in enumerate(details) if name in own) for name in shared}
-    all_ways = math.comb(len(wrong) + len(able), len(wrong))
+    right_sizes = [list_sizes(run.case) for run in able]
+    for name in list_sizes(wrong[0].case):
+        sizes = [list_sizes(run.case)[name] for run in wrong]
+        least, most = min(sizes), max(sizes)
+        having[f"{name} of at least {least}"] = frozenset(i for i, own in enumerate(right_sizes) if own[name] >= least)
+        having[f"{name} of at most {most}"] = frozenset(i for i, own in enumerate(right_sizes) if own[name] <= most)
+    having = {name: also for name, also in having.items() if len(also) < len(able)}  # what every case has says nothing
+    all_ways = math.comb(wrong_count + len(shapes), wrong_count)
     best: tuple[float, frozenset[int]] = (MAX_CHANCE, frozenset())
     named: list[str] = []
-    for groups in (list(combinations(shared, size)) for size in (1, 2)):
+    for groups in (list(combinations(having, size)) for size in (1, 2)):
         for group in groups:
             also = frozenset.intersection(*(having[name] for name in group))
-            chance = len(groups) * math.comb(len(wrong) + len(also), len(wrong)) / all_ways
+            shape_count = wrong_count + len({right_shapes[index] for index in also})
+            chance = len(groups) * math.comb(shape_count, wrong_count) / all_ways
             if chance < best[0]:
                 best, named = (chance, also), []
             if (chance, also) == best:

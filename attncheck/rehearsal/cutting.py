@@ -1,6 +1,5 @@
 """Scales a launch down: its framework's settings of size, and its launcher's processes to those available here."""
 
-import contextlib
 import json
 import os
 import re
@@ -32,7 +31,6 @@ MAX_LENGTH = 256  # tokens of a row
 MAX_REAL_LENGTH = 512  # for the user's own data, which have longer rows
 MAX_BATCH = 3  # documents: losses after the second row of a batch become visible
 MAX_PAIRED_BATCH = 2  # pairs, and prompts with two generated answers each
-PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which Ulysses splits
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
@@ -124,9 +122,6 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = _take_own_data(read, cut)
     elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ and TEXT_COLUMNS & {*read_columns(read)}:
         cut = replace(cut, form="every", objective=replace(cut.objective, targets="labelled"))
-    if not materials.real_data and _holds_lines(read, cut):
-        by_lines = {name: materials.data_file for name, value in cut.options.items() if value == materials.json_file}
-        cut = replace(cut, options={**cut.options, **by_lines})
     if materials.full_model:
         cut = _keep_own_model(read, cut)
     if cut.driver:
@@ -153,13 +148,6 @@ def find_data(read: ReadLaunch, cut: JobCut) -> str:
     """Return the data that a launch names, relative to its working folder, if they exist."""
     path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
     return path if os.path.exists(path) else cut.data
-
-
-def _holds_lines(read: ReadLaunch, cut: JobCut) -> bool:
-    """Return whether the launch's data are a local file with one JSON object per line, under any name."""
-    with contextlib.suppress(OSError, UnicodeError), open(find_data(read, cut)) as stream:
-        return stream.read(PEEKED).lstrip().startswith("{")
-    return False
 
 
 def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:

@@ -2,17 +2,23 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.execution import Execution
 
 ERROR_LINES = 4
+NAMED = 4  # the most ranks in a message
 # The last line of a trainer's or argparse's error, not a launcher's message that its child failed.
 ERROR_LINE = re.compile(
-    r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: |: can't open file "
-    r"|: No module named "
+    r"^(?!.*(?:ChildFailed|CalledProcess|SignalException))(?:\[rank\d+\]: ?)?\S*(?:Error|Exception)\b|\berror: "
+    r"|: can't open file |: No module named "
 )
+RANK = re.compile(r"^\[rank\d+\]: ?")
+# The error of a class whose name says nothing, after a traceback's lines.
+OWN_ERROR = re.compile(r"(?!torch\.distributed\.elastic|.*(?:CalledProcess|SignalException))[A-Za-z_][\w.]*(?:: .*)?")
+# A rank's error because another rank has ended.
+CONSEQUENCE = re.compile(r"DistBackendError|DistNetworkError|(?i:connection) (?:closed|reset)|Broken pipe|by peer")
 KILLED = (-9, 137)  # SIGKILL, as the exit code of a process or its shell
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or does not exist
 # Errors caused by restrictions of a rehearsal.
@@ -28,19 +34,24 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     """Return how the launch ended, with a possible explanation of an error."""
     if ended.returncode == 0:
         return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
+    if ended.waits:
+        waits = "; ".join(ended.waits[:NAMED])
+        violation = f"all {len(ended.waits)} ranks wait for each other after {ended.steps} steps: {waits}"
+        return CheckResult("run", violations=(violation,))
     if ended.returncode is None:
         reason = f"it was stopped after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
         return CheckResult("run", "out_of_time", reason)
     lines = [line for line in ended.lines if line.strip()]
-    places = [place for place, line in enumerate(lines) if ERROR_LINE.search(line)]
+    places = list(_iter_errors(lines))
+    places = [place for place in places if not CONSEQUENCE.search(lines[place])] or places
     if ended.returncode in SHELL_ERRORS and lines:
         places = [len(lines) - 1]
     error = lines[places[-1]] if places else ""
     if error.rstrip().endswith(":"):  # its cause is on the next line
         error = " ".join(line.strip() for line in lines[places[-1] : places[-1] + 2])
-    lines = lines[: places[-1] + 1 if places else None][
-        -ERROR_LINES:
-    ]  # a launcher's message about its child is left out
+    error = RANK.sub("", error)
+    # a launcher's message about its child is left out, and the marks under a line of source
+    lines = [line for line in lines[: places[-1] + 1 if places else None] if line.strip("~^ ")][-ERROR_LINES:]
     notes = tuple(line.strip()[:300] for line in lines)
     if refusal := explain_refusal(ended, lines):
         return CheckResult("run", "skipped", f"{refusal} (status {ended.returncode})", notes=notes)
@@ -49,6 +60,17 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     if ended.returncode in KILLED:
         first = f"it was killed after {ended.steps} steps (status {ended.returncode}), probably because memory ran out"
     return CheckResult("run", violations=(first[:400],), notes=(*filter(None, (remark,)), *notes))
+
+
+def _iter_errors(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the places of the last lines of errors."""
+    is_in_traceback = False
+    for place, line in enumerate(lines):
+        own = RANK.sub("", line)
+        is_end = is_in_traceback and not own.startswith(" ")
+        is_in_traceback = "Traceback (most recent call last)" in own or (is_in_traceback and not is_end)
+        if ERROR_LINE.search(line) or (is_end and OWN_ERROR.fullmatch(own)):
+            yield place
 
 
 def explain_refusal(ended: Execution, lines: Sequence[str]) -> str:

@@ -38,6 +38,7 @@ ABSENT: Mapping[str, str] = {
         "{} is not an argument in the installed release, so the script ends there: rehearsed with its new name or "
         "without it"
     ),
+    "twice": "{} is an argument of the installed release too, so the script's parser ends there: rehearsed with one",
     "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
 }
 REPLACED: Mapping[str, str] = {
@@ -65,6 +66,7 @@ class Execution:
     lines: tuple[str, ...]
     seconds: float
     isolation: Isolation = Isolation()
+    waits: tuple[str, ...] = ()  # the collective that each rank waited in, if all did
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ def _follow(
             report_progress(f"step {taken} of {request.steps}")
         if taken >= request.steps:  # a script without a setting for the number of steps
             return Execution(0, taken, (), time.monotonic() - began)
+        if waits := list_waits(watch):
+            return Execution(None, taken, (), time.monotonic() - began, waits=waits)
         if time.monotonic() - began > request.seconds:
             return Execution(None, count_steps(watch), (), request.seconds)
     return Execution(process.returncode, count_steps(watch), (), time.monotonic() - began)
@@ -145,6 +149,19 @@ def count_steps(watch: str) -> int:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, CannotRead):
             counts.append(len(json.loads(read_bounded(path, MAX_STEP_BYTES))["steps"]))
     return min(counts, default=0)
+
+
+def list_waits(watch: str) -> tuple[str, ...]:
+    """Return the collective that each rank waits in; () if one does not wait, or if all are in a backward pass."""
+    places = {}
+    for path in Path(watch).glob("waiting-*[0-9]"):
+        with contextlib.suppress(OSError, ValueError, TypeError, CannotRead):
+            place, world_size = json.loads(read_bounded(path, MAX_NOTE_BYTES))
+            places[int(path.name.partition("-")[2])] = str(place), int(world_size)
+    if len(places) < 2 or any(size != len(places) for _, size in places.values()):
+        return ()
+    waits = tuple(f"rank {rank} in {places[rank][0]}" for rank in sorted(places))
+    return waits if any(" in backward" not in text for text in waits) else ()
 
 
 def count_ranks(folder: str) -> int:

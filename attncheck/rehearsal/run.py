@@ -26,7 +26,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
-from attncheck.rehearsal import corrections, cutting, execution, extensions, known
+from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
 from attncheck.rehearsal.columns import find_marker, read_columns
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
@@ -233,13 +233,13 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         extensions.copy_built(built, Path(stage.folder) / extensions.FOLDER)
     is_full = stage.materials.full_model
     real_data = cutting.find_data(stage.read, cut) if stage.materials.real_data else ""
-    stage.model, remark = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
-    stage.remarks = (*cut.remarks, *([remark] if remark else []))
+    stage.model, missing_model = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
     message = {
         "task": "attncheck.rehearsal.worker.materials:prepare",
         "device": stage.target.device,
         "threads": stage.target.threads_per_worker(1),
         "model": stage.model,
+        "stand_in_for": missing_model,
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
@@ -260,7 +260,11 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
     if event.kind != "answer":
         what = "the model cannot be rehearsed at full size" if is_full else "no small model could be made"
         raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
-    stage.remarks += tuple(event.answer["remarks"])
+    remarks = list(event.answer["remarks"])
+    if missing_model:
+        stage.model = event.answer["model"]
+        remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead")
+    stage.remarks = (*cut.remarks, *remarks)
     stage.made_up = tuple(event.answer["made_up"])
 
 
@@ -273,12 +277,11 @@ def _name_model(read: ReadLaunch) -> str:
 
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
-    """Return the small model or stand-in to train, and a remark if it replaces another."""
+    """Return the small model or stand-in to train, and the name of the model that it replaces, if any."""
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
-    shape = find_shape(name) or "llama"
-    return shape, f"{name or 'the model'} is not available locally: using a small {shape} instead"
+    return find_shape(name) or "llama", name or "the model"
 
 
 def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:
@@ -562,6 +565,10 @@ def _iter_findings(
             )
             for trial in helped[:1]
         )
+        if result.check == "run":
+            folders = dict.fromkeys(("", os.path.dirname(read.recognised.launch.source.name)))
+            text = "\n".join((*result.violations, *result.warnings, *result.notes))
+            fixes += missing.list_installs(read.snapshot, folders, text)
         tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
         lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
         is_known = cut.objective.is_documented or result.check != "loss"

@@ -9,6 +9,7 @@ STYLES = {
     "error": "bold red",
     "warning": "yellow",
     "note": "cyan",
+    "open": "yellow",
     "ok": "green",
     "passed": "green",
     "right": "green",

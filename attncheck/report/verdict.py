@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from attncheck.core.report import NOTHING_MEASURED, SEVERITIES, Report
 from attncheck.report.finding_lines import count_by_code, measured_questions
-from attncheck.report.sections import load_views
+from attncheck.report.sections import NOT_CHECKED, load_views
 
 NO_RECOMMENDATION = "no recommendation"  # of bench: it is not a good result, nor a bad one
 MAX_SENTENCE = 200  # maximum characters of a section's verdict
@@ -42,9 +42,10 @@ def judge_report(report: Report) -> str:
     severity = report.worst_severity()
     if severity in SEVERITIES:
         return severity or "note"
-    if report.unanswered:
+    sentence = _section_verdict(report)
+    if report.unanswered or NOT_CHECKED in sentence:
         return "open"
-    return "note" if NO_RECOMMENDATION in _section_verdict(report) else "ok"
+    return "note" if NO_RECOMMENDATION in sentence else "ok"
 
 
 def _section_verdict(report: Report) -> str:

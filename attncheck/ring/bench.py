@@ -49,12 +49,14 @@ SCHEMES: dict[Table, dict[str, roofline.Scheme]] = {
         "torch_context_parallel": "balanced",
         "ulysses_flash_attn": "ulysses",
         "yunchang_usp": "hybrid",
+        "transformer_engine_ring": "balanced",
     },
     "varlen": {
         "ring_flash_attn_varlen": "ring",
         "zigzag_ring_flash_attn_varlen": "balanced",
         "llama3_flash_attn_varlen": "llama3",
         "ulysses_flash_attn": "ulysses",
+        "transformer_engine_ring": "balanced",
     },
 }
 LLAMA3 = "llama3_flash_attn_varlen"

@@ -133,9 +133,9 @@ def _make_measured_on(request: Request, plan: Plan, runner: TrialRunner, began: 
 
 
 def find_shape(name: str) -> str:
-    """Return the small architecture whose name is in a model's name, "" if there is none."""
+    """Return the small architecture with the longest name that is in a model's name, "" if there is none."""
     text = name.lower().replace("-", "").replace("_", "").replace(".", "")
-    return next((shape for shape in SHAPES if shape.replace("_", "") in text), "")
+    return max((shape for shape in SHAPES if shape.replace("_", "") in text), key=len, default="")
 
 
 def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import pytest
@@ -14,6 +14,7 @@ from attncheck.attention.inputs import make_inputs
 from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import Reference, compute_reference
 from attncheck.core.cases import Case
+from attncheck.core.sharding import Sharding
 from tests.attention.float64_attention import put
 
 Edit = Callable[[Tensor], Tensor]
@@ -147,6 +148,14 @@ def test_a_place_is_named_if_a_rows_error_is_clear(z: float, is_named: bool) -> 
     assert any("in query 17" in line for line in lines) == is_named, lines
 
 
+def test_errors_that_fade_have_no_edge() -> None:
+    sigma = compute(PLAIN).sigma["out"]
+    fading = 400.0 / torch.arange(1, 97)[None, :, None, None]
+    assert not describe(PLAIN, out=lambda x: x + fading * sigma)
+    (line,) = describe(PLAIN, out=lambda x: x + 100.0 * (fading > 8.0) * sigma)
+    assert "errors only in the first 49 queries" in line, line
+
+
 def test_elements_of_head_dim_are_named_unless_the_inputs_have_their_size_in_one() -> None:
     edit = put((..., slice(8, 16)), 0.0)
     assert "in head_dim elements 8 to 15" in describe(PLAIN, out=edit)[0]
@@ -160,3 +169,25 @@ def test_heads_and_rows_that_hold_the_result_of_another() -> None:
     assert describe(make_case(64, 64), dq=lambda x: x.flip(0))[0] == "dq: batch row 0 holds batch row 1's result; " + (
         "batch row 1 holds batch row 0's result"
     )
+
+
+def test_a_result_that_is_merely_like_another_heads_is_not_called_its_own() -> None:
+    def lean(x: Tensor) -> Tensor:
+        return torch.cat([0.95 * x[:, :, 7:] + 0.1 * x[:, :, :1], x[:, :, 1:]], 2)
+
+    assert not any("holds" in line for line in describe(PLAIN, out=lean))
+
+
+@pytest.mark.parametrize(
+    ("sharding", "wrong", "ranks"),
+    [
+        ("contiguous", range(16, 20), "rank 1 of 4"),
+        ("zigzag", (3, 60, 8), "ranks 0, 1 of 4"),
+        ("contiguous", range(64), ""),
+    ],
+)
+def test_the_ranks_that_are_wrong_are_named(sharding: Sharding, wrong: Sequence[int], ranks: str) -> None:
+    exact = compute(make_case(64, context_parallel_size=4))
+    outputs = Outputs(exact.out, exact.lse, exact.dq, tokens(*wrong)(exact.dk.clone()), exact.dv)
+    lines = describe_patterns(outputs, exact, ("dk",), sharding)
+    assert [line for line in lines if "rank" in line] == ([f"dk: errors only on {ranks}"] if ranks else [])

@@ -50,6 +50,7 @@ def make_reference(case: Case = CASE, rows: list[int] | None = None) -> Referenc
         exact["dq"],
         exact["dk"],
         exact["dv"],
+        False,
         {**sigma, "dsinks": torch.tensor([0.1, 0.2, 0.3, 0.4])},
         torch.tensor([1.0, -2.0, 3.0, -4.0], dtype=torch.float64),
         None if rows is None else torch.tensor(rows),

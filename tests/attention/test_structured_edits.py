@@ -16,6 +16,7 @@ from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference import structured_targets
 from attncheck.attention.reference.structured import run_probe
 from attncheck.attention.reference.structured_common import ProbeResult
+from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import DTYPES, Case, Dtype, with_name
 from tests.attention.float64_attention import Edit, add, attend, put, with_edits
 
@@ -221,3 +222,12 @@ def test_a_gradient_may_move_by_a_unit_of_its_largest_and_a_result_by_nothing(na
     infinite = with_edits(attend(make_inputs(case, "cpu")), **{name: put(index, math.inf)})
     answers = iter([infinite, *(with_edits(infinite, **{name: put((0, 4, 1, 2), math.inf)}) for _ in range(9))])
     assert run_probe(replace(case, probe="poison"), "cpu", lambda inputs: next(answers)).violations != ()
+
+
+def test_a_gradient_of_the_sinks_that_changes_is_state() -> None:
+    inputs = make_inputs(make_case((8,)), "cpu")
+    before = replace(attend(inputs), dsinks=torch.ones(4))
+    assert not find_state(inputs, before, lambda _: before)
+    assert find_state(inputs, before, lambda _: replace(before, dsinks=2.0 * torch.ones(4))) == (
+        "dsinks changes when the same call is made again: it keeps state or reads unwritten memory",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference.structured import run_probe
+from attncheck.attention.reference.structured_targets import retrieval_targets
 from attncheck.core.cases import DTYPES, UNBOUNDED, Case, Dtype, iter_segments, with_name
 from tests.attention.float64_attention import Edit, add, attend, put, with_edits
 
@@ -46,6 +48,21 @@ def probe_inputs(case: Case, probe: str) -> Inputs:
     run_probe(replace(case, probe=probe), "cpu", run)  # type: ignore[arg-type]
     (inputs,) = seen
     return inputs
+
+
+TARGETS = {
+    "chunk": (make_case((1, 40), layout="packed", attention_chunk=16), 36, {0, 1, 32, 33, 35, 36, 37, 40}),
+    "window": (make_case((40,), window_size=(9, 3), causal=False), 20, {20, 21, 19, 11, 23, 10, 24, 0, 39}),
+    "longer k": (make_case((30,), (50,)), 5, {5, 6, 4, 0, 25, 26, 49}),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_keys_to_find_are_those_at_every_edge_and_any_other(name: str) -> None:
+    case, token, expected = TARGETS[name]
+    found = Counter(retrieval_targets(replace(case, seed=seed))[0][token] for seed in range(600))
+    assert {key for key, count in found.items() if count > 20} == expected, found
+    assert len(found) > len(expected), "any key may be the one"
 
 
 CLEAN = (

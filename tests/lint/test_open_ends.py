@@ -70,7 +70,7 @@ def test_the_launch_of_a_wrapper_keeps_its_arguments_as_they_are() -> None:
     assert launch.whole[-1].text == "$@" and launch.words[-1].text == "d"
 
 
-@pytest.mark.parametrize(("text", "mark"), [('python3 -m verl.trainer.main_ppo "$@"', "-"), (SFT, "ok")])
+@pytest.mark.parametrize(("text", "mark"), [('python3 -m verl.trainer.main_ppo "$@"', "-"), (SFT, "open")])
 def test_ok_is_not_said_of_what_was_not_read(text: str, mark: str) -> None:
     source = Source("run.sh", text, "shell")
     report = run.run(s.h200(), run.Request((source,)), launches.read_model, launches.read_no_file)

@@ -497,13 +497,19 @@ def test_a_project_in_a_folder_of_its_name_is_imported(tmp_path: Path) -> None:
     assert find_jobs(report) == ["transformers trainer"]
 
 
-@pytest.mark.parametrize(("listed", "count"), [("openrlhf\n", 1), ("", 0)])
-def test_a_name_of_no_release_in_a_program_that_the_tree_lists(tmp_path: Path, listed: str, count: int) -> None:
+@pytest.mark.parametrize("name", ["--no_such_name", "--flash_atn"], ids=["of no release", "similar to one"])
+@pytest.mark.parametrize(("listed", "is_known"), [("openrlhf==0.5.0\n", True), ("openrlhf\n", False), ("", False)])
+def test_a_name_of_no_release_is_a_remark_unless_it_is_misspelt(
+    tmp_path: Path, name: str, listed: str, is_known: bool
+) -> None:
     (tmp_path / "requirements.txt").write_text(listed)
-    (tmp_path / "train.sh").write_text("deepspeed --module openrlhf.cli.train_sft --pretrain m --no_such_name x\n")
+    (tmp_path / "train.sh").write_text(f"deepspeed --module openrlhf.cli.train_sft --pretrain m {name} x\n")
     request = run.Request((read_source(str(tmp_path / "train.sh")),), stated="missing")
     report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
-    assert len([finding for finding in report.findings if finding.code == "ATN440"]) == count
+    is_said = any(finding.code == "ATN440" for finding in report.findings)
+    assert is_said == (is_known and name == "--flash_atn")
+    remarks = launches_of(report)[0].job.remarks
+    assert is_said or any(name in remark and "not judged" in remark for remark in remarks)
 
 
 def test_a_configuration_that_a_command_completes_lacks_nothing(tmp_path: Path) -> None:
@@ -557,6 +563,27 @@ def test_keys_that_trl_s_parser_drops_are_no_error(tmp_path: Path, version: str,
     assert [finding.severity for finding in found] == [severity]
     [launch] = launches_of(report)
     assert not any("no such file" in remark for remark in launch.job.remarks)
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.18.2", 1), ("", 0)], ids=["known", "guessed"])
+def test_keys_are_dropped_only_by_a_known_release(tmp_path: Path, version: str, count: int) -> None:
+    keys = "model_name_or_path: m\noutput_dir: o\nreward_funcs: [x]\nuse_liger: true\nmax_completion_length: 8\n"
+    files = {"grpo.yaml": keys, "run.sh": "trl grpo --config grpo.yaml\n"}
+    assert len(lint(write_tree(tmp_path, files), version)[0]) == count
+    source = read_source(str(tmp_path / "grpo.yaml"))  # alone: its program is not known
+    request = run.Request((source,), version=version)
+    report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
+    assert launches_of(report) and not [item for item in report.findings if "drops" in item.message]
+
+
+@pytest.mark.parametrize(("more", "count"), [("", 1), ('arguments.dataset_kwargs = {"skip_prepare_dataset": True}', 0)])
+def test_a_program_that_prepares_its_rows_does_not_pack_them(tmp_path: Path, more: str, count: int) -> None:
+    program = (
+        f"from trl import SFTConfig, SFTTrainer, TrlParser\narguments = TrlParser((SFTConfig,))\n{more}\nSFTTrainer()"
+    )
+    command = "accelerate launch train.py --packing true --output_dir o --per_device_train_batch_size 1"
+    report = lint_text(tmp_path, program, command, "h100x8,trl=0.17.0,transformers=4.51.0")
+    assert len([finding for finding in report.findings if "attend to each other" in finding.message]) == count
 
 
 def test_a_program_that_does_not_exist_is_said(tmp_path: Path) -> None:

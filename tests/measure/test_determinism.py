@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from attncheck.measure import determinism
 from attncheck.measure.worker.repeats import Repeater
 from attncheck.report.schema import make_report_schema
 from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.pool import default_slots
 from tests.conftest import Run
 from tests.plugins import write_backend
 from tests.snapshots import laptop
@@ -128,3 +130,23 @@ def test_chance_is_caught_by_the_command_and_what_repeats_is_quiet(attncheck: Ru
     dense = next(repeats for repeats in steady if repeats["case"]["layout"] == "dense")
     assert dense["differences"][0]["numel"] >= 1_000_000
     assert [difference["distinct"] for difference in dense["batch"]] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("device", "slots"), [("cpu", 1), ("cuda", default_slots(gpu=True))])
+def test_calls_are_timed_alone_on_a_cpu(device: str, slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(python: str, count: int) -> None:
+        assert count == slots
+        raise KeyboardInterrupt
+
+    states = [BackendState("eager", "", "torch")]
+    monkeypatch.setattr("attncheck.measure.discovery.list_backends", lambda target: states)
+    monkeypatch.setattr(determinism, "Pool", start)
+    with pytest.raises(KeyboardInterrupt):
+        determinism.run(laptop(), determinism.Request(), ExecutionTarget(sys.executable, device), lambda text: None)
+
+
+@pytest.mark.parametrize(("ranks", "shard"), [(4, 256), (6, 252), (100, 200), (200, 400)])
+def test_documents_are_divisible_on_any_ring(ranks: int, shard: int) -> None:
+    dense, packed = determinism.choose_ring_cases(laptop(), 0, False, ranks)
+    assert dense.seqlens_q == (shard * ranks,) and sum(packed.seqlens_q) == shard * ranks
+    assert all(length % (2 * ranks) == 0 for length in packed.seqlens_q)

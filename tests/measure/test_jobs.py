@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from attncheck.core.cases import Case
+from attncheck.core import codec
+from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import BackendState
 from attncheck.measure.case_features import group_by_kernel, group_by_shape, list_features
 from attncheck.measure.parity import Request, choose_backend_cases
 from attncheck.measure.parity_jobs import SECONDS_PER_KERNEL, SECONDS_PER_PLAN, SHARED_JOB, accepted_cases, make_jobs
 from attncheck.measure.suites import COMPILED_CASES, make_suite
+from attncheck.measure.worker import tasks
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 
@@ -57,6 +61,7 @@ def test_every_case_is_in_one_job_with_its_message_and_features(device: str) -> 
             assert set(items) == {case.name for case in CASES}
         elif device == "cuda":
             assert len(items) == COMPILED_CASES["standard"]
+            assert not any("-fp32" in item for item in items), "one product of float32 takes minutes to compile"
     for job in jobs:
         assert {case["name"] for case in job.message["cases"]} == {item.partition("@")[0] for item in job.items}
         assert set(job.items) == set(job.features)
@@ -72,6 +77,21 @@ def test_backends_of_torch_share_workers_and_references_on_a_cpu() -> None:
         cases = [item.partition("@")[0] for item in job.items]
         assert all(cases.count(name) == len(own) for name in cases) and cases == sorted(cases, key=cases.index)
     assert len([job for job in jobs_of("cpu", cases=make_suite("quick")) if job.name == SHARED_JOB]) == 1
+
+
+def test_backends_of_another_package_share_a_worker() -> None:
+    names = ("eager", "flash_attention_2", "flash_attention_2_varlen", "flash_attention_3")
+    jobs = {job.name: job for job in jobs_of("cuda", [BackendState(name, name, "torch") for name in names])}
+    assert set(jobs) == {"eager", "flash-attn", "flash_attention_3"}, "one that is alone keeps its name"
+    assert jobs["flash-attn"].message["backends"] == ["flash_attention_2", "flash_attention_2_varlen"]
+    first, second = jobs["flash-attn"].items[:2]
+    assert first.partition("@")[0] == second.partition("@")[0], "case by case, so that they share the reference"
+
+
+def test_the_longest_work_begins_first() -> None:
+    names = ("sdpa_flash", "eager", "flash_attention_2", "flash_attention_2_varlen")
+    jobs = jobs_of("cuda", [BackendState(name, name, "torch") for name in names])
+    assert [job.name for job in jobs] == ["eager", "flash-attn", "sdpa_flash"], "by the cases that they accept"
 
 
 def estimate_seconds(cases: Sequence[Case]) -> float:
@@ -111,6 +131,23 @@ def test_cases_are_told_apart_by_their_features() -> None:
     assert len(distinct) > 0.85 * len(CASES)
     features = list_features(Case("head_dim", (70,), (70,), head_dim=160, v_head_dim=128, dtype="float16"))
     assert features[:4] == ("head_dim 160", "v_head_dim 128", "a different head_dim for v", "dtype fp16")
+
+
+def test_a_refused_case_does_not_wait_for_memory(tmp_path: Path) -> None:
+    case = with_name(Case("softcap", (64,), (64,), softcap=20.0))
+    item = f"{case.name}@sdpa_flash"
+    message = {"backends": ["sdpa_flash"], "cases": codec.to_plain((case,)), "items": [item], "device": "cpu"}
+    message |= {"threads": 1, "slots": 2, "seconds": 60.0, "folder": str(tmp_path)}
+    sent: list[dict[str, Any]] = []
+
+    def send(document: dict[str, Any]) -> None:
+        assert "waiting" not in document
+        sent.append(document)
+
+    with open(tmp_path / "turn", "ab") as turn:  # another worker runs a large case alone
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        tasks.parity(message, send)
+    assert sent[1] == {"started": item} and sent[-1]["answer"]["outcome"] == "refused"
 
 
 # --- the compile cache

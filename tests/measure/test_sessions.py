@@ -21,7 +21,7 @@ from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
 from attncheck.measure.worker.judging import SharedResults
 from attncheck.measure.worker.repeats import Repeater
-from attncheck.measure.worker.session import ParitySession
+from attncheck.measure.worker.session import ParitySession, has_same_outputs
 
 CPU = prepare_device("cpu")
 Call = Callable[[Inputs], Outputs]
@@ -565,3 +565,18 @@ def test_no_memory_is_no_fault() -> None:
         return run_correct(inputs)
 
     assert measure_parity(greedy, PLAIN).outcome == "out_of_memory"
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(4.7, "about 5 s on this CPU, but only 5 s are allowed"), (4.9, "")])
+def test_a_case_that_would_take_too_long_is_skipped(seconds: float, reason: str) -> None:
+    case = make_case((20_000,), num_heads=1, num_kv_heads=1, head_dim=128, v_head_dim=128)
+    run = ParitySession(sdpa_flash.BACKEND, CPU, seconds=seconds).check_case(case)  # 2e4² scores, 6 ns each for 64
+    assert (run.outcome, reason in run.reason) == ("skipped" if reason else "ok", True), run.reason
+
+
+def test_equal_results_need_not_be_the_same_objects() -> None:
+    first = run_correct(make_inputs(make_case((16,)), "cpu"))
+    copies = {name: getattr(first, name).clone() for name in ("out", "dq", "dk", "dv")}
+    assert has_same_outputs(first, replace(first, **copies))
+    assert not has_same_outputs(first, replace(first, **{**copies, "dk": -copies["dk"]}))
+    assert not has_same_outputs(first, replace(first, dv=None)) and not has_same_outputs(replace(first, dv=None), first)

@@ -13,6 +13,7 @@ import runpy
 import signal
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ import torch
 import transformers.modeling_utils
 import transformers.models.llama.modeling_llama  # noqa: F401  (what every fork would import)
 
-from attncheck.rehearsal.watcher import hooks
+from attncheck.rehearsal.execution import list_waits
+from attncheck.rehearsal.watcher import hooks, waiting
 
 RANK_SECONDS = 120
+waiting.STILL_SECONDS = 8.0
 
 
 def run_rank(request: dict[str, Any], environ: dict[str, str], errors: str) -> int:
@@ -59,6 +62,20 @@ def fork_rank(request: dict[str, Any], environ: dict[str, str], errors: str) -> 
         os._exit(status)
 
 
+def wait_for_ranks(processes: list[int], watch: str) -> list[int]:
+    """Return the exit statuses of the ranks, which are stopped if all wait for each other."""
+    statuses: dict[int, int] = {}
+    while len(statuses) < len(processes):
+        for process in processes:
+            ended, status = (0, 0) if process in statuses else os.waitpid(process, os.WNOHANG)
+            if ended:
+                statuses[process] = os.waitstatus_to_exitcode(status)
+            elif process not in statuses and list_waits(watch):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.02)
+    return [statuses[process] for process in processes]
+
+
 def find_port() -> int:
     """Return a free port."""
     with socket.socket() as listener:
@@ -80,7 +97,7 @@ def main() -> None:
                 environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
             files.append(f"{request['watch']}/errors-{rank}")
             processes.append(fork_rank(request, environ, files[-1]))
-        statuses = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+        statuses = wait_for_ranks(processes, request["watch"])
         errors = [Path(path).read_text()[-2000:] for path in files]
         print(json.dumps({"statuses": statuses, "errors": errors}), flush=True)
 

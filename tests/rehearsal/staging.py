@@ -14,6 +14,8 @@ from attncheck.core import codec
 from attncheck.core.rehearsal import DataForm, Objective
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.lint.fields.rehearsing import TRAINER_NORMALISATIONS
+from attncheck.rehearsal.ending import judge_end
+from attncheck.rehearsal.execution import Execution, count_steps, list_waits
 from attncheck.rehearsal.worker import judging, materials
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -136,6 +138,8 @@ def rehearse(
     """Run the script with a fault over `ranks` processes, and return the result of each check."""
     watch.mkdir(parents=True)
     ended = server.run(make_argv(folder, options, steps, script), {"PLANTED_FAULT": fault}, watch, ranks)
+    if waits := list_waits(str(watch)):
+        return {"run": judge_end(Execution(None, count_steps(str(watch)), (), 0.0, waits=waits))}
     assert set(ended["statuses"]) == {0}, ended
     return judge(folder, watch, objective, full_model, real_data)
 

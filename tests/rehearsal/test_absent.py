@@ -46,6 +46,7 @@ import deepspeed.absent as part, no_such_package.inner
 from no_such_package.inner import Base, Encoding
 class Derived(Base):
     pass
+import helpers
 def encode(encoding: Encoding | None) -> no_such_package.Kind[int]:
     assert not isinstance(encoding, (Encoding, Derived))
 encode(None)
@@ -58,6 +59,7 @@ assert Moved is again and Moved().place == "here" and other == 3
 """
 USES = {
     "Derived()": "ModuleNotFoundError: No module named 'no_such_package'",
+    "helpers.client.ask('x')": "ModuleNotFoundError: No module named 'no_such_package'",
     "Encoding.load('x')": "ModuleNotFoundError: No module named 'no_such_package'",
     "f'{part.__version__}'": "ModuleNotFoundError: No module named 'deepspeed'",
     "Removed": "ok",
@@ -79,6 +81,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (package / "records.py").write_text("import tensorboard\n")
     (package / "newer.py").write_text("class AutoModelForImageTextToText:\n    place = 'renamed'\n")
     (package / "broken.py").write_text("import another_package\n")
+    helpers = "import no_such_package as absent\nclient = absent.Client(key='x')\nclass Kept:\n    x = absent.x(1)\n"
+    (folder / "helpers.py").write_text(helpers)
     lines = "".join(f"if 'USE' == {use!r}:\n    {use}\n" for use in USES)
     (folder / "train.py").write_text(INSTALL + SCRIPT + lines.replace("'USE'", "sys.argv[2]") + "print('ok')\n")
     return folder

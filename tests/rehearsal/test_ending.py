@@ -53,3 +53,35 @@ def test_its_own_error_stays_its_own(lines: tuple[str, ...], denied: tuple[str, 
 @pytest.mark.parametrize(("status", "answer"), [(0, "pass"), (137, "fail"), (127, "fail")])
 def test_other_ends(status: int, answer: str) -> None:
     assert end("bash: line 1: trl: command not found", status=status)[0] == answer
+
+
+BANNER = (
+    "E1126 failed (exitcode: 1) local_rank: 0 (pid: 7) of binary: python",
+    "Traceback (most recent call last):",
+    '  File "run.py", line 9, in main',
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "train.py FAILED",
+)
+RANKS = (
+    "[rank1]: Traceback (most recent call last):",
+    '[rank1]:   File "train.py", line 3, in <module>',
+    "[rank1]: ValueError: bad rows",
+    "[rank0]: Traceback (most recent call last):",
+    '[rank0]:   File "train.py", line 9, in <module>',
+    "[rank0]: torch.distributed.DistBackendError: Connection closed by peer [127.0.0.1]:9",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "first"),
+    [
+        (("ValueError: bad rows", *BANNER), "ValueError: bad rows"),
+        (RANKS, "ValueError: bad rows"),  # the other rank's error follows from it
+        ((*RANKS, *BANNER), "ValueError: bad rows"),
+        ((*RANKS[3:], *BANNER), "torch.distributed.DistBackendError: Connection closed"),
+        (("pkg.errors.Refused: no rows", *BANNER), "pkg.errors.Refused: no rows"),  # no name of an error
+        (("StopIteration", "  warnings.warn(", "Saving: the log"), "StopIteration (ended"),
+    ],
+)
+def test_the_trainers_own_error_comes_before_what_follows_from_it(lines: tuple[str, ...], first: str) -> None:
+    assert end(*lines)[1].startswith(first)

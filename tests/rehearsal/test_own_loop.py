@@ -69,13 +69,6 @@ def test_data_are_laid_as_the_name_says(written: str, laid: str) -> None:
     assert laid in cut(LOOP.replace("--data data/alpaca.json", written)).command
 
 
-def test_a_file_of_lines_is_one_whatever_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "alpaca.json").write_text('{"text": "a"}\n{"text": "b"}\n')
-    assert "--data /stage/data/train.jsonl" in cut(LOOP).command
-
-
 def test_a_script_that_writes_its_settings_out_is_read_before_its_options() -> None:
     text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer(args=SFTConfig(packing=True)).train()\n"
 

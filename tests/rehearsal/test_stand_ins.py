@@ -73,6 +73,10 @@ assert load_dataset(r"{folder}", split="train")[0] == r"{folder}"
 assert list(load_dataset("json", data_files={"eval": "gone"})[1]["data_files"]) == ["eval"]
 assert len(pandas.read_parquet(r"{folder}")) == 900
 assert len(json.load(open("../gone/train_prompts.json"))) == len(open("gone.jsonl", "rb").readlines()) == 900
+with open(r"{folder}/../array/train.json") as stream:  # a file of either kind, read in either way
+    assert json.loads(stream.read()) == [json.loads(line) for line in open(r"{folder}/../array/train.json")]
+with contextlib.suppress(json.JSONDecodeError):
+    raise SystemExit(json.loads('{}\\n{}'))
 import csv
 import datasets
 with open("gone/table.csv", newline="") as stream:
@@ -117,6 +121,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
         "ATTNCHECK_WATCH": str(tmp_path / "watch"),
         "ATTNCHECK_MODEL": str(stage / "model"),
         "ATTNCHECK_ROWS": str(rows),
+        "ATTNCHECK_LINES": str(rows),
         "HF_HUB_OFFLINE": "1",
     }
     process = subprocess.run([sys.executable, script], env=environ, capture_output=True, text=True, check=False)

@@ -12,11 +12,16 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from attncheck.attention.backend import Device, Outputs
+from attncheck.attention.backends import ulysses_sdpa
+from attncheck.core.cases import Case, with_name
 from attncheck.core.io.errors import BadUsage
 from attncheck.workers.launcher_env import first_node, read_rank_env
 from attncheck.workers.stacks import collect_stacks, is_waiting_for_peers
@@ -327,3 +332,21 @@ def test_two_hosts_under_torchrun(hosts: tuple[str, str], tmp_path: Path) -> Non
     assert [process.returncode for process in processes] == [0, 0], outputs
     output = "".join(out for out, _ in outputs)
     assert output.count("2 ranks") == 1 and output.count(" right, 1 backend") == 2
+
+
+def test_what_one_rank_refuses_no_rank_runs() -> None:
+    from attncheck.ring.worker.session import RankSession
+
+    def run(inputs: Any, deterministic: bool) -> Outputs:
+        raise AssertionError("a refused case ran")
+
+    case = with_name(Case("ranks", (64,), (64,), context_parallel_size=2))
+    context: Any = SimpleNamespace(agree_on_reason=lambda reason: reason, rank=0, group=None, is_leader=True)
+    context.device = Device("cpu", torch=(99, 0), ranks=2)
+    refusing = replace(ulysses_sdpa.BACKEND, run=run, refuse=lambda case, device: "it has no ring")
+    refused = RankSession(refusing, context).measure(case)
+    assert (refused.outcome, refused.reason) == ("refused", "it has no ring")
+    session = RankSession(replace(refusing, refuse=lambda case, device: ""), context)
+    context.agree_on_reason = lambda reason: reason or "another rank has no memory"
+    skipped = session.measure(case)
+    assert (skipped.outcome, skipped.reason) == ("skipped", "another rank has no memory")

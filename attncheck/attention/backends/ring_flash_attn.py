@@ -44,12 +44,7 @@ def reduce_scatter_factor(case: Case) -> float:
 
 def refuse_ring_flash_attn(case: Case, device: Device, sharding: Sharding, packed: bool) -> str:
     """Return why no function of ring-flash-attn with this sharding can run the case, or ""."""
-    return (
-        refuse_single_device(device)
-        or _refuse_kernels(case, device)
-        or _refuse_shape(case, sharding, packed)
-        or _refuse_features(case)
-    )
+    return refuse_single_device(device) or _refuse_kernels(case, device) or refuse_features(case, sharding, packed)
 
 
 def refuse_single_rank(case: Case, device: Device) -> str:
@@ -74,7 +69,8 @@ def _refuse_kernels(case: Case, device: Device) -> str:
     return flash_attn_package.refuse(case, device)
 
 
-def _refuse_shape(case: Case, sharding: Sharding, packed: bool) -> str:
+def refuse_features(case: Case, sharding: Sharding, packed: bool) -> str:
+    """Return why a ring that takes no padding and no masks cannot run the case, or ""."""
     if case.seqlens_q != case.seqlens_k:
         return "splits queries and keys the same way: seqlens_q and seqlens_k must be equal"
     if case.padded:
@@ -85,10 +81,6 @@ def _refuse_shape(case: Case, sharding: Sharding, packed: bool) -> str:
         return "needs v with q's head_dim"
     if case.operands == "qkvpacked" and case.num_heads != case.num_kv_heads:
         return "q, k and v in one tensor need as many kv heads as heads"
-    return explain_indivisible(sharding, case)
-
-
-def _refuse_features(case: Case) -> str:
     if case.dropout:
         return "does not support dropout (its README: the random states of all blocks would have to be kept)"
     if case.softcap:
@@ -97,7 +89,7 @@ def _refuse_features(case: Case) -> str:
         return "has no sinks argument"
     if case.alibi:
         return "asserts that alibi_slopes is None"
-    return ""
+    return explain_indivisible(sharding, case)
 
 
 def ring_backend(

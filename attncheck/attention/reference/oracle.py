@@ -46,11 +46,11 @@ class Reference:
     dq: Tensor  # (batch, rows, num_heads, head_dim), wide
     dk: Tensor
     dv: Tensor
+    rounds_alike: bool  # whether all rows share roundings, which then do not average out
     sigma: dict[str, Tensor] = field(default_factory=dict)  # "out", "dq", "dk", "dv", float32
     dsinks: Tensor | None = None  # (num_heads,)
     rows: Tensor | None = None  # the sampled query rows, None: all of them
     judged: Tensor | None = None  # bool (batch, rows): neither padding nor a row without keys
-    rounds_alike: bool = False  # whether all rows share roundings, which then do not average out
 
 
 def wide_dtype(device: str, dtype: str) -> torch.dtype:
@@ -85,14 +85,13 @@ def compute_unrounded_reference(
     case = inputs.case
     model = rounding_model(case, inputs.device, noise, rounded_bias)
     wide = wide_dtype(inputs.device, case.dtype)
-    result = _allocate_reference(inputs, wide)
+    result = _allocate_reference(inputs, wide, model)
     for segment_run in _group_equal_segments(case, CHUNK_SCORES[torch.device(inputs.device).type]):
         _add_documents(inputs, segment_run, model, result, wide, kept)
-    result.rounds_alike = model.rounded_bias and case.alibi  # the bias rounds equal distances equally
     return result
 
 
-def _allocate_reference(inputs: Inputs, wide: torch.dtype) -> Reference:
+def _allocate_reference(inputs: Inputs, wide: torch.dtype, model: RoundingModel) -> Reference:
     case, device = inputs.case, inputs.device
     sampled = None if case.every_row else torch.tensor(sampled_rows(case), device=device)
     rows = case.seqlen_q if sampled is None else len(sampled)
@@ -111,22 +110,24 @@ def _allocate_reference(inputs: Inputs, wide: torch.dtype) -> Reference:
         dsinks=torch.zeros(case.num_heads, dtype=wide, device=device) if case.sinks else None,
         rows=sampled,
         judged=torch.zeros(case.batch, rows, dtype=torch.bool, device=device),
+        rounds_alike=model.rounded_bias and case.alibi,  # the bias rounds equal distances equally
         **zeros,
     )
 
 
 def _group_equal_segments(case: Case, chunk_scores: int) -> Iterator[list[Segment]]:
-    """Yield runs of documents of equal shape and position: the rows of a dense batch are computed together.
+    """Yield documents of equal shape, which are computed together: as many as have `CHUNK_ROWS` rows each in one chunk.
 
-    As many as have `CHUNK_ROWS` rows each in one chunk.
+    Sampled rows differ between the documents of a packed row.
     """
+
+    def shape(s: Segment) -> tuple[int, ...]:
+        own = (s.index,) if case.layout == "packed" and not case.every_row else ()
+        return s.q_stop - s.q_start, s.k_stop - s.k_start, *own
+
     nonempty = [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
-    numbered = enumerate(nonempty)
-    for _, run in itertools.groupby(
-        numbered, key=lambda p: (p[1].batch - p[0], p[1].q_start, p[1].q_stop, p[1].k_start, p[1].k_stop)
-    ):
-        segments = [segment for _, segment in run]
-        seqlen_q, seqlen_k = segments[0].q_stop - segments[0].q_start, segments[0].k_stop - segments[0].k_start
+    for (seqlen_q, seqlen_k, *_), run in itertools.groupby(sorted(nonempty, key=shape), key=shape):
+        segments = list(run)
         count = max(1, chunk_scores // (case.num_heads * seqlen_k * min(seqlen_q, CHUNK_ROWS)))
         yield from (segments[start : start + count] for start in range(0, len(segments), count))
 
@@ -139,26 +140,30 @@ def _add_documents(
     wide: torch.dtype,
     kept: ExactChunks | None,
 ) -> None:
-    """Add one document, or the same rows of several sequences, to `result`, in chunks."""
-    case, first = inputs.case, segment_run[0]
-    batches = slice(segment_run[0].batch, segment_run[-1].batch + 1)
+    """Add documents of one shape to `result`, in chunks."""
+    case, first, device = inputs.case, segment_run[0], inputs.device
+    batch, q_start, k_start = (
+        torch.tensor(places, device=device)[:, None]
+        for places in zip(*((s.batch, s.q_start, s.k_start) for s in segment_run))
+    )
     seqlen_q, seqlen_k = first.q_stop - first.q_start, first.k_stop - first.k_start
-    keys = slice(first.k_start, first.k_stop)
-    k = inputs.k[batches, keys].to(wide).permute(0, 2, 3, 1)  # (n, kv heads, head_dim, seqlen_k)
-    v = inputs.v[batches, keys].to(wide).transpose(1, 2)
+    keys = batch, k_start + torch.arange(seqlen_k, device=device)
+    k = inputs.k[keys].to(wide).permute(0, 2, 3, 1)  # (n, kv heads, head_dim, seqlen_k)
+    v = inputs.v[keys].to(wide).transpose(1, 2)
     sums = _KeyGradients.zeros(k, v)
     low, high = visible_bounds(case, seqlen_q, seqlen_k)
-    size = max(1, CHUNK_SCORES[torch.device(inputs.device).type] // (len(segment_run) * case.num_heads * seqlen_k))
-    for result_rows, rows, lowest, highest in _iter_chunks(case, first, size, inputs.device):
+    size = max(1, CHUNK_SCORES[torch.device(device).type] // (len(segment_run) * case.num_heads * seqlen_k))
+    for result_rows, rows, lowest, highest in _iter_chunks(case, first, size, device):
         begin, end = max(0, lowest + low), min(seqlen_k, highest + high + 1)
         if begin >= end:
             continue
-        chunk = _Chunk(inputs, model, batches, rows + first.q_start, rows, result_rows, begin, end, seqlen_q, seqlen_k)
+        places = batch, result_rows + q_start - first.q_start
+        chunk = _Chunk(inputs, model, (batch, rows + q_start), rows, places, begin, end, seqlen_q, seqlen_k)
         chunk.accumulate(k, v, sums, result, kept)
-    result.dk[batches, keys] += sums.dk.transpose(1, 2)
-    result.dv[batches, keys] += sums.dv.transpose(1, 2)
-    result.sigma["dk"][batches, keys] += sums.var_dk.transpose(1, 2)
-    result.sigma["dv"][batches, keys] += sums.var_dv.transpose(1, 2)
+    result.dk[keys] += sums.dk.transpose(1, 2)
+    result.dv[keys] += sums.dv.transpose(1, 2)
+    result.sigma["dk"][keys] += sums.var_dk.transpose(1, 2)
+    result.sigma["dv"][keys] += sums.var_dv.transpose(1, 2)
 
 
 def _iter_chunks(case: Case, segment: Segment, size: int, device: str) -> Iterator[tuple[Tensor, Tensor, int, int]]:
@@ -199,10 +204,9 @@ class _Chunk:
 
     inputs: Inputs
     model: RoundingModel
-    batches: slice
-    token_indices: Tensor  # in the batch row
+    tokens: tuple[Tensor, Tensor]  # of the inputs: the documents' batch rows (n, 1), and tokens in them (n, rows)
     rows: Tensor  # in the document
-    result_rows: Tensor  # in the result's tensors
+    places: tuple[Tensor, Tensor]  # the same in the result's tensors
     begin: int
     end: int
     seqlen_q: int
@@ -213,7 +217,7 @@ class _Chunk:
     ) -> None:
         """Add this chunk's part to `sums` and `result`."""
         span = slice(self.begin, self.end)
-        key = (self.batches.start, int(self.result_rows[0])) if kept is not None else ()
+        key = tuple(int(index.flatten()[0]) for index in self.places) if kept is not None else ()
         exact, lse, delta = (kept or {}).get(key) or self._compute_exact(document_k[..., span], document_v[:, :, span])
         if kept is not None:
             kept[key] = exact, lse, delta
@@ -230,7 +234,7 @@ class _Chunk:
         self._store_rows(result.sigma["dq"], var_dq)
         self._store_lse(result, exact, lse)
         assert result.judged is not None
-        result.judged[self.batches, self.result_rows] = exact.visible.any(-1)
+        result.judged[self.places] = exact.visible.any(-1)
         if result.dsinks is not None:
             sink_weight = torch.exp(self._expand_sinks(lse) - lse)
             result.dsinks -= self._split_group(sink_weight * delta).sum((0, 3, 4)).reshape(-1)
@@ -264,7 +268,7 @@ class _Chunk:
 
     def _select_rows(self, x: Tensor, like: Tensor) -> Tensor:
         """Return this chunk's rows of `(batch, seqlen, heads, d)` as `(n, kv heads, group · rows, d)`."""
-        rows = x[self.batches, self.token_indices].to(like.dtype).transpose(1, 2)
+        rows = x[self.tokens].to(like.dtype).transpose(1, 2)
         return rows.reshape(*like.shape[:2], -1, x.shape[-1])
 
     def _split_group(self, x: Tensor) -> Tensor:
@@ -292,19 +296,24 @@ class _Chunk:
     def _store_rows(self, target: Tensor, x: Tensor) -> None:
         """Write `(n, kv heads, group · rows, d)` to this chunk's rows of `(batch, rows, heads, d)`."""
         heads = x.reshape(x.shape[0], target.shape[2], len(self.rows), -1)
-        target[self.batches, self.result_rows] = heads.transpose(1, 2).to(target.dtype)
+        target[self.places] = heads.transpose(1, 2).to(target.dtype)
 
     def _store_lse(self, result: Reference, exact: ExactChunk, lse: Tensor) -> None:
         """Store LSE, its derivative by the softmax scale, and the effect of rounded or approximated scores on it."""
-        index = (self.batches, slice(None), self.result_rows)
-        shape = (lse.shape[0], result.lse.shape[1], len(self.rows))
-        result.lse[index] = lse.view(shape)
-        result.expected_logit[index] = (exact.p * exact.s).sum(-1).view(shape).float()
+        lse_rows, logit_rows, slack_rows = (
+            x.transpose(1, 2) for x in (result.lse, result.expected_logit, result.lse_slack)
+        )
+
+        def by_row(x: Tensor) -> Tensor:
+            return x.view(len(lse), lse_rows.shape[2], len(self.rows)).transpose(1, 2)
+
+        lse_rows[self.places] = by_row(lse)
+        logit_rows[self.places] = by_row((exact.p * exact.s).sum(-1)).float()
         if self.model.rounded_bias and exact.bias is not None:
             bias_shift = (exact.p * exact.bias.abs()).sum(-1)
-            result.lse_slack[index] += 2.4 * self.model.kappa * bias_shift.view(shape).float()
+            slack_rows[self.places] += 2.4 * self.model.kappa * by_row(bias_shift).float()
         if self.model.tanh:
-            result.lse_slack[index] += TANH_ERROR * (exact.p * exact.s.abs()).sum(-1).view(shape).float()
+            slack_rows[self.places] += TANH_ERROR * by_row((exact.p * exact.s.abs()).sum(-1)).float()
 
 
 def add_sum_roundings(result: Reference, device: str, roundings: tuple[float, float]) -> Reference:

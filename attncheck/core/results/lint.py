@@ -8,6 +8,8 @@ from attncheck.core.job import LintedLaunch
 from attncheck.core.launch import SourceLocation
 from attncheck.core.report import Report, Section
 
+MEASURED = ("the batch's keys", "the gradients' size")  # questions that only a measurement answers
+
 
 @dataclass(frozen=True)
 class LintSection(Section):

@@ -51,6 +51,13 @@ def effective_attn_implementation(job: Job) -> str:
     return job.plan.attn_implementation or "sdpa"
 
 
+def describe_layout(job: Job) -> str:
+    """Return the layout of the job's rows, as experiments name it: "padded", "packing", "padding_free"."""
+    if not job.plan.packed:
+        return "padded"
+    return "padding_free" if job.plan.packing != "padding" and "packing" not in job.locations else "packing"
+
+
 def requested_implementation(snapshot: Snapshot) -> str:
     """Return the attn_implementation that the launch requests, or else config.json; "" if neither names one."""
     if isinstance(snapshot.job, Known) and snapshot.job.value.plan.attn_implementation:

@@ -27,7 +27,10 @@ def point_to_materials(launch: Launch, materials: Materials) -> dict[str, str]:
 def stand_in(materials: Materials) -> dict[str, str]:
     """Return the variables that replace models and data sets named inside a program with those of the rehearsal."""
     environ = {} if materials.uses_gpu else {"ATTNCHECK_WITHOUT_GPU": "1"}
-    if materials.full_model or materials.real_data:
+    if materials.real_data:
+        return environ
+    environ["ATTNCHECK_LINES"] = materials.data_file
+    if materials.full_model:
         return environ
     return {**environ, "ATTNCHECK_MODEL": materials.model, "ATTNCHECK_ROWS": materials.data_file}
 

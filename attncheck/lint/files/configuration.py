@@ -19,7 +19,7 @@ def parse_entries(source: Source) -> tuple[Setting, ...]:
     return parse_configuration(source).entries
 
 
-@lru_cache(maxsize=16)  # a file is read for its launch, for the names in it and for corrections
+@lru_cache(maxsize=512)  # a file is read for its launch, for the names in it and for corrections; Hydra composes dozens
 def parse_configuration(source: Source) -> Configuration:
     """Return the keys of a file, and notes on unreadable parts. Raises `BadUsage` as `parse_entries` does."""
     if source.kind == "json":

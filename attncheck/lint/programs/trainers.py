@@ -31,6 +31,7 @@ ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
 OWN_LOOP = ("its own training loop",)
 OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
+OWN_ROWS = "its own rows"  # if the program tells TRL's SFTTrainer not to prepare the dataset, which also packs it
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def _find_trainers(entry: Entry, tree: SourceTree) -> TrainerReading:
         arguments = arguments or tuple(name for name in names if ARGUMENTS.fullmatch(name))
         if trainers:
             own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
-            return TrainerReading((*trainers, *own_loss), *_read_settings(tree, level))
+            own_rows = (OWN_ROWS,) if any(_prepares_rows(module) for module in level) else ()
+            return TrainerReading((*trainers, *own_loss, *own_rows), *_read_settings(tree, level))
         if any(_calls(module, "backward") for module in level):
             is_plain = arguments and not any(_calls(module, "generate") for module in level)
             return TrainerReading(arguments if is_plain else OWN_LOOP)
@@ -152,6 +154,14 @@ def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:
     for statement in module.bindings[name]:
         if isinstance(statement, ast.ImportFrom):
             yield f"{statement.module}.{name}"
+
+
+def _prepares_rows(module: SourceModule) -> bool:
+    """Return whether a module sets `skip_prepare_dataset`, as a key or an argument."""
+    return any(
+        "skip_prepare_dataset" in (getattr(node, "value", ""), getattr(node, "arg", ""))
+        for node in ast.walk(module.body)
+    )
 
 
 def _calls(module: SourceModule, method: str) -> bool:

@@ -59,12 +59,14 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
         case_name, _, backend_name = item.partition("@")
         case, session, backend = cases[case_name], sessions[backend_name], known[backend_name]
         report_waiting = partial(send, {"waiting": item})
+        send({"started": item})  # this backend is charged if the worker dies or hangs
         if device.kind == "cuda" and backend.compiles:
-            send({"started": item})  # this backend is charged if the worker dies or hangs
             session.compile(case)
-        with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
-            send({"started": item})
-            run = session.measure(case)
+        run = session.check_case(case)
+        if run.outcome == "ok":  # a refused case must not wait for memory that it will never use
+            with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
+                send({"started": item})
+                run = session.measure(case)
         marks = {"survived": run.outcome == "ok", "spoiled": is_fatal(run)}
         send({**make_answer(item, codec.to_plain(run)), **marks})
         if is_fatal(run):

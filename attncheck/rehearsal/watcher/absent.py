@@ -1,7 +1,8 @@
 """Answers a script's imports of packages and names that are not installed, so that it can reach its training.
 
 A package that records, logs or measures gets calls that do nothing: a rehearsal sends nothing and evaluates nothing.
-Any other package or name can only be imported, annotated with and derived from: its use raises the error of the import.
+Any other package or name can only be imported, annotated with and derived from, or called where an imported
+module defines its own names: its use raises the error of the import.
 A function or class that the installed package defines elsewhere is taken from there.
 
 Only the script's own `import` is answered, and no import that it guards itself (`except ImportError`). Packages look
@@ -13,7 +14,8 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-import importlib
+import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -44,6 +46,7 @@ RENAMED = {
     "AutoModelForVision2Seq": "AutoModelForImageTextToText",  # transformers 5
     "prepare_model_for_int8_training": "prepare_model_for_kbit_training",  # peft 0.10
 }
+AVAILABLE = re.compile(r"is_([a-z]+)_available")  # functions that packages share, and move
 GUARDS = ("ImportError", "ModuleNotFoundError")
 ANY_ERROR = ("Exception", "BaseException", "")
 MAX_NOTE = 120  # characters of a file's name
@@ -129,7 +132,10 @@ def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
         return module
     for name in missing:
         elsewhere = _find_elsewhere(module.__name__.partition(".")[0], name)
-        if elsewhere is not None:
+        available = AVAILABLE.fullmatch(name)
+        if available is not None:
+            values[name] = functools.partial(_is_installed, available[1])
+        elif elsewhere is not None:
             values[name] = getattr(elsewhere, RENAMED.get(name, name))
             note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
         else:
@@ -137,6 +143,10 @@ def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
             values[name] = _Unused(ImportError(text, name=module.__name__))
             note(folder, "removed", f"{module.__name__}.{name}")
     return _Completed(module, values)
+
+
+def _is_installed(package: str, *arguments: Any, **options: Any) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def _find_elsewhere(package: str, name: str) -> Any:
@@ -220,7 +230,7 @@ class _Idle:
 
 
 class _Unused:
-    """A name that may be imported, used in annotations and subclassed; any other use raises its error."""
+    """A name that may be imported, annotated with, subclassed and called in an imported module's body."""
 
     def __init__(self, error: ImportError) -> None:
         self.__dict__["__error__"] = error
@@ -252,7 +262,13 @@ class _Unused:
         error = self.__dict__["__error__"]
         raise type(error)(str(error), name=error.name) from None
 
-    __call__ = __bool__ = __len__ = __iter__ = __enter__ = __str__ = __format__ = __int__ = __float__ = _fail
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Return a result that is unused too in the body of an imported module, which only defines names."""
+        frame = sys._getframe(1)
+        is_in_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        return self._fail() if is_in_function or frame.f_globals.get("__name__") == "__main__" else self
+
+    __bool__ = __len__ = __iter__ = __enter__ = __str__ = __format__ = __int__ = __float__ = _fail
     __add__ = __radd__ = __mod__ = __contains__ = __setattr__ = __setitem__ = _fail
 
 

@@ -19,7 +19,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from . import absent, lifeline, outside, remote_code
+from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_batches, watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .devices import keep_off_absent_devices, keep_on_cpu
@@ -37,6 +37,7 @@ from .stand_ins import (
     leave_unknown_keys,
     load_with_known,
     open_rows,
+    read_lines_as_array,
     take_known,
     use_gloo_without_gpu,
 )
@@ -52,6 +53,7 @@ WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
 def install(folder: str) -> None:
     """Record this process's training into `folder`, once it imports torch and transformers."""
     lifeline.install()
+    waiting.install(folder)
     if os.environ.get("ATTNCHECK_FOLDER"):
         outside.install(os.environ["ATTNCHECK_FOLDER"])
     recorder = Recorder(folder)
@@ -85,6 +87,8 @@ def install(folder: str) -> None:
         callbacks["trl.scripts.utils"] = _patch_trl_scripts
         callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown
         open_rows()
+    if os.environ.get("ATTNCHECK_LINES"):
+        read_lines_as_array()
     if os.environ.get("ATTNCHECK_SETTINGS") or os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.training_args"] = _patch_training_args
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):

@@ -39,6 +39,7 @@ MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
 TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|validation|eval|dev)(?:_\w+)?)["']\]""")
 UNEXPECTED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
+ROW_FILES = (".jsonl", ".json", ".csv")
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
@@ -56,6 +57,7 @@ def find_small_model(hub: Any) -> None:
     for name in ("cached_file", "cached_files"):
         if hasattr(hub, name):
             setattr(hub, name, follow(getattr(hub, name)))
+    hub.list_repo_templates = lambda *arguments, **options: []  # refuses another machine's paths
 
 
 def find_rows(load: Any) -> None:
@@ -119,12 +121,15 @@ def _split(rows: Any) -> Any:
 def find_frames(pandas: Any) -> None:
     """Make pandas read the synthetic rows for a script's data file that does not exist."""
     rows, read_json = os.environ["ATTNCHECK_ROWS"], pandas.read_json
+    folder = os.path.dirname(rows)
+    stage = os.path.dirname(folder)
 
     def follow(original: Any) -> Any:
         @functools.wraps(original)
         def read(path: Any, *arguments: Any, **options: Any) -> Any:
             try:
-                if path != os.path.dirname(rows):  # a data option whose value is not known
+                has_lines = original is read_json and str(path).startswith(stage)
+                if path != folder and not has_lines:  # a data option whose value is not known is the folder
                     return original(path, *arguments, **options)
             except FileNotFoundError:
                 if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
@@ -141,27 +146,39 @@ def find_frames(pandas: Any) -> None:
 def open_rows() -> None:
     """Let the script open the synthetic rows for a data file that does not exist, unless it is a configuration."""
     original, rows = builtins.open, os.environ["ATTNCHECK_ROWS"]
-    folder = os.path.join(os.path.dirname(os.path.dirname(rows)), "array")
-    replacements = {".jsonl": rows, **{f".{kind}": os.path.join(folder, f"train.{kind}") for kind in ("json", "csv")}}
+    table = os.path.join(os.path.dirname(os.path.dirname(rows)), "array", "train.csv")
 
     @functools.wraps(original)
     def open_file(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         try:
             return original(file, mode, *arguments, **options)
         except (FileNotFoundError, IsADirectoryError):
-            name, scope = os.path.basename(str(file)), sys._getframe(1).f_globals
-            is_read = mode in ("r", "rt", "rb") and is_script(scope)
-            ending = os.path.splitext(name)[1]
-            if is_read and file == os.path.dirname(rows):  # a data option whose value is not known
-                with original(scope["__file__"], encoding="utf-8", errors="replace") as stream:
-                    ending = ".json" if "json.load(" in stream.read() else ".jsonl"
-            replacement = replacements.get(ending)
-            if replacement is None or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
+            name = os.path.basename(str(file))
+            is_folder = file == os.path.dirname(rows)  # a data option whose value is not known
+            is_read = mode in ("r", "rt", "rb") and is_script(sys._getframe(1).f_globals)
+            ending = ".jsonl" if is_folder else os.path.splitext(name)[1]
+            if ending not in ROW_FILES or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
                 raise
             _note_rows(file)
-            return original(replacement, mode, *arguments, **options)
+            return original(table if ending == ".csv" else rows, mode, *arguments, **options)
 
     builtins.open = open_file
+
+
+def read_lines_as_array() -> None:
+    """Let the script parse the synthetic rows, one per line, as a single JSON document too: an array of them."""
+    original, size = json.loads, os.path.getsize(os.environ["ATTNCHECK_LINES"])
+
+    @functools.wraps(original)
+    def loads(text: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return original(text, *arguments, **options)
+        except json.JSONDecodeError:
+            if len(text) != size:  # the rows are plain ASCII
+                raise
+            return [original(line, *arguments, **options) for line in text.splitlines()]
+
+    json.loads = loads  # type: ignore[assignment]
 
 
 def _note_rows(path: Any) -> None:
@@ -249,7 +266,12 @@ def leave_unknown(module: Any) -> None:
         _note_unknown(() if allow_extra_keys else args.keys() - fields)
         return parse_keys(self, args, allow_extra_keys=True)
 
+    def keep_last(self: Any, action: Any, conflicting: Any) -> None:
+        note(os.environ["ATTNCHECK_WATCH"], "twice", action.dest)
+        self._handle_conflict_resolve(action, conflicting)
+
     parser.parse_args_into_dataclasses, parser.parse_dict = parse_args_into_dataclasses, parse_dict
+    parser._handle_conflict_error = keep_last  # of a script's settings that transformers has had since then
 
 
 def leave_unknown_keys(utils: Any) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attncheck.core.rehearsal import Normalisation
 from attncheck.rehearsal.worker.adapters import add_adapter_gradients
+from attncheck.rehearsal.worker.norms import ClippedStep
 from attncheck.rehearsal.worker.records import EpochRecord, RankRecord, RolloutRecord, StepRecord
 from attncheck.rehearsal.worker.step import FirstStep, Piece, Sliced
 from attncheck.rehearsal.worker.truth import DocumentTruth, TruthModel, token_errors
@@ -39,6 +40,7 @@ class Evidence:
     drawn: tuple[str, ...] = ()  # operators that drew random numbers in evaluation mode
     is_own_script: bool = False  # whether the user's own script chooses the targets, which no framework documents
     epochs: tuple[EpochRecord, ...] = ()  # for each loaded data set
+    clipped: tuple[ClippedStep, ...] = ()  # the recorded steps of ranks that hold parts of weights
     data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 

@@ -160,6 +160,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         explanations,
         joining,
         layouts,
+        norms,
         padding,
         records,
         step,
@@ -173,6 +174,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     temperature = objective.policy.temperature if objective.policy is not None else 1.0
     model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=objective.token_loss)
     full_model, real_data = bool(message["full_model"]), bool(message["real_data"])
+    parameters = dict(model.model.named_parameters())
     words = vocabulary.load_vocabulary(folder)
     index, pad_token = _read_rows(folder) if real_data else (_read_index(folder, words), words.padding)
     configuration = json.loads((folder / "model" / "config.json").read_text())
@@ -182,7 +184,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         layout = layouts.keep_rows_whole(own_ranks)
     else:
         # Ranks that hold parts of weights get the same rows.
-        is_split = bool(joining.list_parts([own.gradients for own in own_ranks], dict(model.model.named_parameters())))
+        is_split = bool(joining.list_parts([own.gradients for own in own_ranks], parameters))
         ring_size = len(own_ranks) if is_split else int(message.get("ring_size", 1))
         layout = layouts.find_layout(own_ranks, index, ring_size)
     fill = language.LANGUAGE_VOCABULARY if filler is None else filler
@@ -190,7 +192,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     leading = pad_token if is_own and pad_token is not None else -1
     dtype, autocast = _read_precision(ranks)
     changed = model.load(ranks[0].weights)
-    ranks = joining.join_parts(ranks, dict(model.model.named_parameters()))
+    ranks = joining.join_parts(ranks, parameters)
     first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
     compared = _list_compared(ranks)
     if is_own:
@@ -203,7 +205,12 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill, words)))
     unstepped = records.count_unstepped(folder / "watch")
     rollouts = tuple(records.read_rollouts(folder / "watch"))
-    taken = [records.read_ranks(folder / "watch", number)[:1] for number in range(1, 1 + MAX_STEPS)]
+    taken: list[RankRecord] = []
+    clipped: list[Any] = []
+    for number in range(1, 1 + MAX_STEPS):
+        own = records.read_ranks(folder / "watch", number)
+        taken += own[:1]
+        clipped += filter(None, [norms.read_clipped_step(own, parameters)])
     evidence = Evidence(
         first_step,
         steps,
@@ -213,13 +220,14 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         unstepped,
         rollouts,
         full_model,
-        tuple(record for own in taken for record in own),
+        tuple(taken),
         tuple(records.read_logs(folder / "watch")),
         bool(message.get("freezes")),
         bool(message.get("shares_rows")),
         records.read_drawn(folder / "watch"),
         objective.targets == "labelled",
         tuple(records.read_epochs(folder / "watch")),
+        tuple(clipped),
         records.count_data_sets(folder / "watch"),
     )
     return explanations.settle_targets(evidence)

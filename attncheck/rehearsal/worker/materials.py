@@ -92,7 +92,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    answer = {"parameters": parameters, "remarks": remarks, "made_up": []}
+    answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": message["model"]}
     if real_data:
         send({"item": item, "answer": answer})
         return
@@ -117,10 +117,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
 
 def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True) -> None:
     """Save the rows of a data set in every format that launches read."""
-    with (folder / "data" / "train.jsonl").open("w") as stream:
-        stream.writelines(f"{json.dumps(row)}\n" for row in rows)
     (folder / "array").mkdir(exist_ok=True)
-    (folder / "array" / "train.json").write_text(json.dumps(rows))
+    for path in (folder / "data" / "train.jsonl", folder / "array" / "train.json"):
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with (folder / "array" / "train.csv").open("w", newline="") as stream:
         table = csv.DictWriter(stream, list(rows[0]) if rows else [])
         table.writeheader()
@@ -130,7 +129,7 @@ def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True)
         write_parquet(rows, folder / "data" / "train.parquet")
 
 
-def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+def make_small_model(message: dict[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
     """Make the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`.
 
     A multimodal model keeps the job's class if its processor can also be made.
@@ -139,7 +138,11 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
     from attncheck.smoke.worker.models import build, towers
 
     architecture = build.load_architecture(message["model"])
+    tower_type = towers.find_type(message.get("stand_in_for", ""))
+    if len(tower_type) > len(message["model"]):
+        architecture = build.Architecture(tower_type, {"model_type": tower_type})
     architecture = replace(architecture, vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
+    message["model"] = architecture.name
     remarks = []
     if towers.is_multimodal(architecture) and not towers.has_text_class(architecture):
         try:

@@ -105,6 +105,7 @@ STYLE_CLASSES = {
     "green": "ok",
     "warn": "warn",
     "warning": "warn",
+    "open": "warn",
     "yellow": "warn",
     "fail": "bad",
     "lost": "bad",

@@ -29,6 +29,7 @@ from attncheck.report.testcases import TestCase, make_testcase, timing_answer
 __all__ = [
     "ANSWERS",
     "FAIL_FACTOR",
+    "NOT_CHECKED",
     "Answer",
     "BackendState",
     "Bar",
@@ -57,6 +58,8 @@ __all__ = [
     "text_table",
     "timing_answer",
 ]
+
+NOT_CHECKED = "not checked: "  # in a section's verdict: without findings, the report is open
 
 
 def show_nothing(*arguments: Any) -> Iterator[Any]:

@@ -9,12 +9,15 @@ from attncheck.core.io.outgoing import MASKED_LAUNCH
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND
 from attncheck.core.plan import Plan
-from attncheck.core.results.lint import LintSection
-from attncheck.report.sections import Block, Code, Fold, Items, Paragraph, Report, SectionView
+from attncheck.core.results.lint import MEASURED, LintSection
+from attncheck.report.sections import NOT_CHECKED, Block, Code, Fold, Items, Paragraph, Report, SectionView
 
 
 def blocks(report: Report, section: LintSection) -> Iterator[Block]:
-    """Yield a row for each launch, marked "ok", "warning" or "error" by its most severe finding, "-" if unread."""
+    """Yield a row for each launch, marked by its most severe finding.
+
+    Without one it is "ok", "open" if something decisive was not checked, and "-" if the launch was not read.
+    """
     yield Items(tuple(launch_rows(report, section)), ("state", "launch", "settings"))
 
 
@@ -43,10 +46,13 @@ def adds_one_line(diff: str) -> bool:
 
 
 def verdict(report: Report, section: LintSection) -> str:
-    """Return a verdict if nothing was linted; "" if a launch was read."""
-    if any(launch.job.settings for launch in section.launches):
-        return ""
-    return "nothing was linted: no launch of a known trainer was read"
+    """Return a verdict if nothing was linted, or if nothing was found and something decisive was not checked."""
+    if not any(launch.job.settings for launch in section.launches):
+        return "nothing was linted: no launch of a known trainer was read"
+    unchecked = list(dict.fromkeys(item for launch in section.launches for item in launch.unchecked))
+    is_clean = all(finding.severity == "note" for finding in report.findings)
+    how = " (doctor --deep and smoke measure)" * any(item in MEASURED for item in unchecked)
+    return f"no problem found; {NOT_CHECKED}{', '.join(unchecked)}{how}" if unchecked and is_clean else ""
 
 
 def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
@@ -108,7 +114,8 @@ def _worst_mark(severities_by_source: Mapping[str, set[str]], launch: LintedLaun
     problems = (problem.location for problem in job.problems)  # one may be in a file of DeepSpeed or accelerate
     sources = {"", *(place.source for place in (job.location, *places, *problems, *job.locations.values()))}
     severities = {severity for source in sources for severity in severities_by_source.get(source, ())}
-    best = "-" if _describe_unread(launch) else "ok"  # settings that were not read are not known to be right
+    best = "open" if launch.unchecked else "ok"
+    best = "-" if _describe_unread(launch) else best  # settings that were not read are not known to be right
     return next((severity for severity in ("error", "warning") if severity in severities), best)
 
 
@@ -129,7 +136,7 @@ def describe_attention(plan: Plan, job: Job) -> str:
     """Return the settings of a plan that decide its attention."""
     parts = [plan.attn_implementation or "default attention", plan.precision]
     if plan.packed:
-        parts.append(f"packed by {plan.packing}")
+        parts.append(f"packed ({plan.packing} expected)")
     elif job.trainer != "pretrain":  # its rows are full, so they are not padded, and documents are not separated
         parts.append(f"padded {plan.padding_side}")
     if plan.ring_size > 1:

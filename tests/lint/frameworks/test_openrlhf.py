@@ -258,7 +258,7 @@ def test_what_a_release_does_instead() -> None:
 
     ring = f"{PADDED} --ds.ring_attn_size 2"
     assert [consequences(ring, version) for version in ("0.6.0", "0.8.3", "0.8.4")] == [
-        ["refuses"], ["refuses"], ["replaces", "replaces"]
+        ["refuses"], ["refuses"], ["replaces"]
     ]  # fmt: skip
     few = f"{SFT} --data.max_samples 60"
     assert [consequences(few, version) for version in ("0.5.0", "0.11.1", "0.11.2")] == [
@@ -330,7 +330,12 @@ def test_what_is_installed_decides() -> None:
         ("0.8.4", "--ring_attn_size 2 --vllm_num_engines 2", "replaces", "turns --packing_samples on"),
         ("0.10.4", "--algo.advantage.estimator dr_grpo --vllm.num_engines 2", "wrong", "every advantage is 0"),
         ("0.11.0", "--algo.advantage.estimator dr_grpo --vllm.num_engines 2", "refuses", "dr_grpo with"),
-        ("0.8.9", "--packing_samples --vllm_num_engines 2", "replaces", "eager by flash_attention_2"),
+        (
+            "0.8.4",
+            "--packing_samples --attn_implementation eager --vllm_num_engines 2",
+            "replaces",
+            "eager by flash_attention_2",
+        ),
     ],
 )
 def test_releases_differ(version: str, text: str, consequence: str, part: str) -> None:
@@ -611,3 +616,9 @@ def test_a_release_answers_for_its_own_modules() -> None:
     job = read_job("deepspeed --module openrlhf.cli.train_sft --pretrain m --flash_attn", "0.7.0")
     assert job.requires and job.imports and not any("no release" in remark for remark in job.remarks)
     assert {"openrlhf.cli.train_sft", "openrlhf.cli.train_ppo_ray"} <= set(openrlhf.FRAMEWORK.own_programs)
+
+
+@pytest.mark.parametrize(("scored", "count"), [(1, 1), (2, 0)])
+def test_scored_rollouts_are_packed_though_training_takes_one_row(scored: int, count: int) -> None:
+    text = f"{GRPO} --ds.packing_samples --train.micro_batch_size 1 --rollout.micro_batch_size {scored}"
+    assert len(find_problems(read_job(text, "0.11.2", s.h200()), "ignores", "has no effect")) == count

@@ -13,6 +13,7 @@ from attncheck.lint.sources import read_source
 from tests.lint.programs.trees import write_tree
 
 HF_PARSER = "HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()\n"
+TWO_TRAINERS = "from trl import GRPOTrainer, SFTTrainer\nGRPOTrainer()\nSFTTrainer()"
 OWN_LOSS = "class Mine(Trainer):\n    def compute_loss(self):\n        pass\nMine()"
 OPTIONS = "--output_dir o --per_device_train_batch_size 1"
 TRL_MAIN = (
@@ -57,6 +58,14 @@ def name_trainers(launch: Launch) -> str:
             "transformers trainer with its own loss",
         ),
         ({"train.py": TRL_MAIN.format("SFT")}, f"accelerate launch train.py {OPTIONS} --packing", "trl sft"),
+        ({"train.py": TWO_TRAINERS}, f"accelerate launch train.py {OPTIONS} --objective GRPO_BNPO", "trl grpo"),
+        ({"train.py": TWO_TRAINERS}, f"accelerate launch train.py {OPTIONS} --objective sft_then_grpo", ""),
+        (
+            {"train_dpo.py": "from openrlhf.trainer import DPOTrainer\nDPOTrainer()"},
+            "deepspeed train_dpo.py",
+            "openrlhf dpo",
+        ),
+        ({"train_dpo.py": "from mine import DPOTrainer\nDPOTrainer()"}, "deepspeed train_dpo.py", ""),
         ({"src/train.py": TRL_MAIN.format("GRPO")}, "torchrun src/train.py --model m", "trl grpo"),
         (
             {"train.py": "from mine import fit\nfit()", "mine.py": TRL_MAIN.format("DPO")},

@@ -21,6 +21,7 @@ from attncheck.doctor.fixes.install import install_packages, set_attn_implementa
 from attncheck.doctor.queries.launch import (
     change_settings,
     describe_job,
+    describe_layout,
     effective_attn_implementation,
     locate_settings,
 )
@@ -57,7 +58,7 @@ def _is_of_job(item: BatchMeasurement, job: Job) -> bool:
     """Return whether a launch has this trainer, layout and attention, and its settings were not reported already."""
     is_reported = any(problem.consequence == "wrong" for problem in job.problems)
     is_packed = job.plan.packed and job.framework == item.trainer and job.trainer == "sft"
-    layout = "padding_free" if job.plan.packing != "padding" and "packing" not in job.locations else "packing"
+    layout = describe_layout(job)
     return (
         is_packed and not is_reported and layout == item.layout and effective_attn_implementation(job) == item.attention
     )

@@ -142,13 +142,16 @@ def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
 
 
 def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProblem]:
-    """Check for packing with other implementations: flash_attention_2 replaces names without "flash_attention"."""
+    """Check for packing with other implementations: flash_attention_2 replaces names without "flash_attention".
+
+    A default that is replaced is no problem, because the launch does not request it.
+    """
     implementation = values.find_text("ds.attn_implementation")
-    if not values.packed or not implementation or "flash_attention" in implementation:
+    is_explicit = values.has_any("ds.attn_implementation")
+    if not values.packed or not is_explicit or not implementation or "flash_attention" in implementation:
         return
     ranges = constraints.IMPLEMENTATION_REPLACED.get(values.trainer, ())
     message = f"packing replaces attn_implementation {implementation} by {LLAMA3_HOOK}"
-    is_explicit = values.has_any("ds.attn_implementation")
     yield from values.setting_problem(
         "replaces",
         message,
@@ -156,19 +159,20 @@ def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProble
         "ds.attn_implementation",
         "ds.packing_samples",
         sets={"attn_implementation": LLAMA3_HOOK},
-        mild=not is_explicit,
     )
 
 
 def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
-    """Check for packing with micro batches of one row, which join nothing."""
+    """Check for packing with micro batches of one row, in training and in scoring rollouts: they join nothing."""
     name = "train.micro_batch_size"
+    scored = "rollout.micro_batch_size"
     if (
         values.trainer in ("sft", "ppo")
         and values.packed
         and not values.has_dynamic_batches
         and values.ring_size == 1
         and values.find_int(name) == 1
+        and (values.trainer == "sft" or values.find_int(scored) == 1)
     ):
         size = f"{values.option(name)} 1"
         yield from values.setting_problem(

@@ -13,14 +13,17 @@ from attncheck.lint.fields import Absent, Job, Known, Launch, Plan, Setting, Sou
 from attncheck.lint.frameworks.openrlhf import names
 
 TRAINER_MODULE = re.compile(r"(?:.*/)?openrlhf[./]cli[./]train_(\w+?)(?:\.py)?|(?:.*/)?train_(ppo_ray)\.py")
+TRAINER_SCRIPT = re.compile(r"(?:.*/)?train_(\w+)\.py")  # examples/train_dpo.py before 0.3, if it imports OpenRLHF
 MODEL_OPTIONS = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
 IMPLEMENTATION_OPTIONS = ("attn_implementation", "ds.attn_implementation")
 
 
 def read_module_name(launch: Launch) -> str:
     """Return the name after "train_" of the module that a launch starts ("sft_dev"); "" if there is none."""
-    match = TRAINER_MODULE.fullmatch(launch.words[0].text) if launch.words else None
-    return (match[1] or match[2]) if match else ""
+    text = launch.words[0].text if launch.words else ""
+    is_user = any(name.startswith("openrlhf.") for name in launch.trainers or ())
+    match = TRAINER_MODULE.fullmatch(text) or (TRAINER_SCRIPT.fullmatch(text) if is_user else None)
+    return next(filter(None, match.groups())) if match else ""
 
 
 def guess_trainer(module_name: str) -> str:

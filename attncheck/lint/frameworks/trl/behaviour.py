@@ -23,6 +23,7 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks.trl import constraints, tables
+from attncheck.lint.programs.trainers import OWN_ROWS
 
 PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text at any token (0.18.2 data_utils.py:475)
 BFD_DEFAULT_SINCE = "0.20"
@@ -69,8 +70,9 @@ class LaunchReading:
 
     @property
     def packed(self) -> bool:
-        """Whether documents are packed into one row: only in SFT."""
-        return self.trainer == "sft" and self.settings.is_on("packing")
+        """Whether documents are packed into one row: only in SFT, and only if TRL prepares the rows."""
+        is_prepared = OWN_ROWS not in (self.launch.trainers or ())
+        return self.trainer == "sft" and self.settings.is_on("packing") and is_prepared
 
     @property
     def packing_strategy(self) -> str:

@@ -191,7 +191,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def _choose_used_trainer(launch: Launch, names: Sequence[str]) -> str:
-    """Return the TRL trainer that a program uses; if there are several, the one in its name, or else ""."""
+    """Return the TRL trainer that a program uses; if there are several, the one that its name or an option names."""
     classes = [name.rpartition(".")[2] for name in names if name.startswith(("trl.", "unsloth."))]
     by_class = {config.removesuffix("Config"): trainer for trainer, config in TRAINER_CONFIGS.items()}
     by_class["Unsloth"] = "sft"  # unsloth/trainer.py: class UnslothTrainer(SFTTrainer)
@@ -201,7 +201,10 @@ def _choose_used_trainer(launch: Launch, names: Sequence[str]) -> str:
         if len(trainers) == 1:
             return next(iter(trainers))
     named = _trainer_in_name(re.split(r"[/.]", launch.words[0].text.removesuffix(".py"))[-1])
-    return named if classes and (named in trainers or not trainers) else ""
+    if classes and (named in trainers or not trainers):
+        return named
+    chosen = {name for word in launch.words[1:] for name in _list_trainers_in_name(word.text) if name in trainers}
+    return next(iter(chosen)) if len(chosen) == 1 else ""
 
 
 def is_own_program(launch: Launch) -> bool:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from attncheck.core.results.smoke import CheckResult
-from attncheck.rehearsal.worker.changes import ROUNDED_LIMIT, compare, judge_change, name
+from attncheck.rehearsal.worker.changes import ROUNDED_LIMIT, Gradients, compare, judge_change, name
 from attncheck.rehearsal.worker.definitions import compute_loss
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
+from attncheck.rehearsal.worker.norms import find_wrong_norm, read_before
 from attncheck.rehearsal.worker.optimizers import step_again
 from attncheck.rehearsal.worker.records import RankRecord
 
@@ -23,8 +24,6 @@ LOGGED_LIMIT = 0.01  # relative, of logged numbers
 MOST = 0.9  # share of the parameters: freezing this many is intentional
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
-Gradients = Mapping[str, Any]
-
 
 def run(evidence: Evidence) -> CheckResult:
     """Judge the optimiser's parameters and actions in each recorded step."""
@@ -33,7 +32,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations = violations or [
         *_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)
     ]  # fmt: skip
-    violations += _find_unequal_steps(evidence.step.ranks)
+    violations += [*_find_unequal_steps(evidence.step.ranks), *find_wrong_norm(evidence.clipped)]
     deliberate: list[str] = []  # only the author knows whether it is intended
     for number, record in enumerate(taken if not violations else (), 1):
         altered, unclear = _find_altered(record)
@@ -99,7 +98,7 @@ def _find_unequal_steps(ranks: Sequence[RankRecord]) -> Iterator[str]:
         alike = {
             name: value
             for name, value in first.items()
-            if _is_same(_read_before(ranks[0]).get(name), _read_before(record).get(name), value)
+            if _is_same(read_before(ranks[0]).get(name), read_before(record).get(name), value)
         }
         change = compare(alike, own, set(alike))
         if abs(change.usual - 1.0) > 10 * SAME:
@@ -108,11 +107,6 @@ def _find_unequal_steps(ranks: Sequence[RankRecord]) -> Iterator[str]:
                 f"before they are clipped: each rank clips by its own norm; {name(list(alike))}"
             )
             return
-
-
-def _read_before(record: RankRecord) -> Gradients:
-    """Return a rank's unclipped gradients: those after the last backward, if they were changed later."""
-    return record.backward or record.gradients
 
 
 def _is_same(one: Any, other: Any, stepped: Any) -> bool:

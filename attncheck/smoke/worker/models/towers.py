@@ -5,6 +5,7 @@ does not run with the small tower's width, the tower keeps the width of its conf
 """
 
 import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,19 @@ def is_multimodal(source: Architecture) -> bool:
         return False
     mapping = getattr(transformers.models.auto.modeling_auto, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", {})
     return type(config) in mapping and getattr(config, "vision_config", None) is not None
+
+
+def find_type(name: str) -> str:
+    """Return the longest type of an image-to-text model that is in a model's name, "" if there is none.
+
+    A size is no part of a type: Mistral-3B is no mistral3.
+    """
+    from transformers.models.auto import modeling_auto
+
+    types = getattr(modeling_auto, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {})
+    patterns = {kind: "[-_.]?".join(re.sub(r"\W|_", "", kind)) for kind in types}
+    named = (kind for kind, text in patterns.items() if re.search(rf"(?<![a-z]){text}(?!(?<=\d)[a-z\d])", name.lower()))
+    return max(named, key=len, default="")
 
 
 def has_text_class(source: Architecture) -> bool:

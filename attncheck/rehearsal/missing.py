@@ -1,0 +1,46 @@
+"""The packages that a launch lacks, all at once, and the command that installs them.
+
+A module's name is no proof of a distribution's, and anyone may publish a package of any name. So a name is only
+installed if the launch's project or an installed package requires it, or if the error itself names the distribution.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from attncheck.core.findings import Fix
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes import install
+from attncheck.doctor.rules.transformers.transformers_import_broken import DISTRIBUTION_OF
+
+MODULE = re.compile(r"^([a-z]\w*) is not installed, so the script|No module named '(\w+)", re.MULTILINE)
+DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|`pip install (?:-U |--upgrade )?([\w-]+)`")
+LISTS = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
+REQUIREMENT = re.compile(r"^[\s\"'-]*([A-Za-z][\w.-]*)((?:\[[\w,-]+\])?(?:[<>=!~]=?[^\s\"';#]*)?)", re.MULTILINE)
+
+
+def list_installs(snapshot: Snapshot, folders: Collection[str], text: str) -> tuple[Fix, ...]:
+    """Return the command that installs the packages which a launch's output and remarks report as missing."""
+    own = {_normalise(name): f"{name}{rest}" for name, rest in _iter_own_requirements(folders)}
+    others = {_normalise(line) for distribution in snapshot.distributions for line in distribution.requires}
+    names = {_normalise(match[1] or match[2]): "" for match in DISTRIBUTION.finditer(text)}
+    for match in MODULE.finditer(text):
+        module = match[1] or match[2]
+        name = _normalise(DISTRIBUTION_OF.get(module, module))
+        if name in own or name in others:
+            names[name] = ""
+    missing = [own.get(name, name) for name in names if not snapshot.lists(name)]
+    return (install.install_packages(snapshot, *missing),) if missing else ()
+
+
+def _iter_own_requirements(folders: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names in a project's lists of packages, each with its version."""
+    for folder in folders:
+        for path in (path for pattern in LISTS for path in sorted(Path(folder).glob(pattern))):
+            if path.is_file():
+                yield from REQUIREMENT.findall(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def _normalise(name: str) -> str:
+    """Return a distribution's name in its normal form (PEP 503), without versions and extras."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", name, maxsplit=1)[0]).lower()
