@@ -597,7 +597,7 @@ datasets:
     split: train[:1%]
 output_dir: ./outputs/out
 sequence_len: 2048
-micro_batch_size: 4
+micro_batch_size: 2
 gradient_accumulation_steps: 1
 num_epochs: 1
 optimizer: adamw_torch
