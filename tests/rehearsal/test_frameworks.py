@@ -34,6 +34,7 @@ MS_SWIFT_PICTURES = (
     f"swift sft --model {LLAVA} --model_type llava1_5_hf --dataset data.jsonl --output_dir output "
     "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_length 2048 --torch_dtype float32\n"
 )
+AXOLOTL_PICTURES = launches.AXOLOTL_PICTURES.replace("Qwen/Qwen2-VL-7B-Instruct", JOB)
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
 FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
@@ -67,6 +68,7 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "ms-swift-pictures": ("ms_swift", MS_SWIFT_PICTURES),
     "ms-swift-pretraining": ("ms_swift", launches.MS_SWIFT.replace("swift sft", "swift pt")),
     "axolotl-packed": ("axolotl", FULL_AXOLOTL),
+    "axolotl-pictures": ("axolotl", AXOLOTL_PICTURES),
     "axolotl-lora": ("axolotl", AXOLOTL),
     "axolotl-chat": ("axolotl", FULL_AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: llama3")),
     "openrlhf-packed": ("openrlhf", launches.OPENRLHF),
@@ -126,7 +128,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "swift.template.base\nres['pixel_values'] = torch.concat(pixel_values)\n"
         "res['pixel_values'] = torch.concat(pixel_values).flip(0)",
         "ATN432",
-        "its picture is that of another document",
+        "its image belongs to another document",
     ),
     "ms-swift-learned-pictures": (
         "ms-swift-pictures",

@@ -407,6 +407,17 @@ def test_tool_calls_and_their_results_are_roles_of_their_own(tmp_path: Path) -> 
         assert any(f"no token of the assistant's {name} turns" in text for text in stage.judge(rows))
 
 
+def test_headers_that_an_assistant_writes_may_be_learned(tmp_path: Path) -> None:
+    """As TRL 1.9.0's gptoss_training.jinja has them: each part of an answer is a message with a header."""
+    header = "{% generation %}<|start|>assistant<|message|>"
+    template = TOOLS.replace("<|im_start|>{{ m.role }}\n", "").replace("{% generation %}", header)
+    template = template.replace("</think>", "<|end|><|start|>assistant<|message|>").replace("<think>", "")
+    tokenizer = make_byte_tokenizer(template, "<|im_end|>")
+    for parts, expected in ((PARTS | {"thinking", "reasoning"}, 0), (PARTS, 1)):
+        stage = Stage(tmp_path, tokenizer, parts, tuple(NOUNS.split()))
+        assert len(stage.judge(stage.rows)) == expected
+
+
 def test_thoughts_that_a_template_drops_are_noted(tmp_path: Path) -> None:
     tokenizer = make_byte_tokenizer(
         TOOLS.replace("m.reasoning_content %}", "m.reasoning_content and loop.last %}"), "<|im_end|>"

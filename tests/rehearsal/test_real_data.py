@@ -17,7 +17,7 @@ import torch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.rehearsal.worker import own_data
 from attncheck.rehearsal.worker.checks import documents
-from attncheck.rehearsal.worker.judging import skip_what_follows
+from attncheck.rehearsal.worker.judging import _read_precision, skip_what_follows
 from attncheck.rehearsal.worker.layouts import Unjoinable, keep_rows_whole
 from attncheck.rehearsal.worker.own_rows import UNTOLD, RowIndex, find_block_borders
 from attncheck.rehearsal.worker.records import ModelCall, RankRecord
@@ -350,3 +350,8 @@ def test_a_mask_of_blocks_has_borders(is_boolean: bool) -> None:
     mask = visible if is_boolean else torch.zeros(1, 1, 5, 5).masked_fill(~visible, -1e9)
     assert find_block_borders({"attention_mask": mask}, 0, 5) == [3]
     assert find_block_borders({"attention_mask": torch.ones(1, 5)}, 0, 5) == []
+
+
+def test_calls_without_tokens_are_a_reason() -> None:
+    with pytest.raises(ValueError, match="the model gets no input_ids"):
+        _read_precision(())

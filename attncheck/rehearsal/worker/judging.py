@@ -155,7 +155,10 @@ def _read_precision(ranks: Sequence[RankRecord]) -> "tuple[torch.dtype, bool]":
     """Return the dtype of the job's weights, and whether it computes with autocast."""
     import torch
 
-    description = next(call for record in ranks for call in record.calls).description
+    calls = [call for record in ranks for call in record.calls]
+    if not calls:  # as in ms-swift 4.6.0's template of Qwen2-VL
+        raise ValueError("the model gets no input_ids: the trainer embeds tokens itself, so the rows are unknown")
+    description = calls[0].description
     return getattr(torch, str(description["dtype"]).removeprefix("torch.")), bool(description["autocast"])
 
 

@@ -109,7 +109,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         multimodal.lay_pictures(documents, folder)
     (folder / "documents.json").write_text(json.dumps(documents))
     if has_pictures:
-        rows = multimodal.add_pictures(rows, documents, folder, message["pictures"] == "tagged")
+        rows = multimodal.add_pictures(rows, documents, folder, message["pictures"])
     elif message.get("pictures") == "tagged":  # the framework knows the column
         rows = [{**row, "images": []} for row in rows]
     save_rows(rows, folder, not has_pictures)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from attncheck.core.rehearsal import Pictures
 from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.models.fitting import describe_error
 from attncheck.smoke.worker.models.towers import image_token, list_markers, patch_side, picture_side
@@ -223,16 +224,18 @@ def _name_file(folder: Path, number: int) -> Path:
 
 
 def add_pictures(
-    rows: Sequence[dict[str, Any]], documents: Sequence[Mapping[str, Any]], folder: Path, is_tagged: bool = False
+    rows: Sequence[dict[str, Any]], documents: Sequence[Mapping[str, Any]], folder: Path, form: Pictures = "column"
 ) -> list[dict[str, Any]]:
-    """Return rows with the paths of their images; write them with images that a data set decodes.
+    """Return rows with the paths of their images; write a "column" of images that a data set decodes.
 
-    With `is_tagged` the text says where the image is.
+    In the forms "tagged" and "parts" the first turn says where its image is.
     """
     numbers = [document.get("picture") for document in documents]
     paths = [[] if number is None else [str(_name_file(folder, number))] for number in numbers]
+    if form == "parts":
+        return [{"messages": list(_split_turns(row["messages"], own))} for row, own in zip(rows, paths, strict=True)]
     laid = [{**row, "images": own} for row, own in zip(rows, paths, strict=True)]
-    if is_tagged:
+    if form == "tagged":
         for row in laid:
             first, *others = row["messages"]
             row["messages"] = [{**first, "content": f"{TAG} " * len(row["images"]) + first["content"]}, *others]
@@ -248,6 +251,13 @@ def add_pictures(
     ]
     datasets.Dataset.from_list(read).cast_column("images", feature).to_parquet(folder / "data" / "train.parquet")
     return laid
+
+
+def _split_turns(messages: Sequence[Mapping[str, str]], paths: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield messages with their text, and before the first one's the images, as parts of their content."""
+    for message in messages:
+        images = [{"type": "image", "path": paths.pop()} for _ in [*paths]]
+        yield {**message, "content": [*images, {"type": "text", "text": message["content"]}]}
 
 
 def read_placeholders(folder: Path) -> frozenset[int]:

@@ -585,38 +585,77 @@ def test_no_launcher_sets_what_guards_a_launch(before: str) -> None:
     assert not {"ATTNCHECK_REMOTE_CODE", "HF_HUB_OFFLINE"} & cut.environ.keys()
 
 
-@pytest.mark.parametrize(
-    ("former", "change", "has_tower", "expected"),
-    [
-        ("", "", True, "tagged"),
-        ("", "", False, ""),
-        ("max_length 2048", "max_length 128", True, ""),
-        ("swift sft", "swift pt", True, ""),
-    ],
-)
-def test_ms_swift_takes_pictures_if_the_model_does(former: str, change: str, has_tower: bool, expected: str) -> None:
-    launch = MS_SWIFT.replace("--packing true --attn_impl flash_attn", "").replace(former, change)
-    assert cut_text(launch, has_tower=has_tower)[0].pictures == expected
+AXOLOTL_PICTURES = """base_model: Qwen/Qwen2-VL-7B-Instruct
+processor_type: AutoProcessor
+skip_prepare_dataset: true
+remove_unused_columns: false
+sample_packing: false
+chat_template: qwen2_vl
+datasets:
+  - path: HuggingFaceH4/llava-instruct-mix-vsft
+    type: chat_template
+    split: train[:1%]
+output_dir: ./outputs/out
+sequence_len: 2048
+micro_batch_size: 2
+gradient_accumulation_steps: 1
+num_epochs: 1
+optimizer: adamw_torch
+learning_rate: 0.0002
+bf16: false
+"""
+# A launch, its format, the form of its rows' images, and replacements of its text with which rows have none.
+PICTURES: Mapping[str, tuple[str, Kind, str, tuple[tuple[str, str], ...]]] = {
+    "ms_swift": (
+        MS_SWIFT.replace("--packing true --attn_impl flash_attn", ""),
+        "shell",
+        "tagged",
+        (("max_length 2048", "max_length 128"), ("swift sft", "swift pt")),
+    ),
+    "llamafactory": (
+        LLAMAFACTORY,
+        "yaml",
+        "tagged",
+        (("cutoff_len: 2048", "cutoff_len: 128"), ("stage: sft", "stage: dpo")),
+    ),
+    "axolotl": (
+        AXOLOTL_PICTURES,
+        "yaml",
+        "parts",
+        (
+            ("sequence_len: 2048", "sequence_len: 128"),
+            ("skip_prepare_dataset: true", ""),
+            ("processor_type: AutoProcessor", ""),
+            ("type: chat_template", "type: alpaca"),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("framework", PICTURES)
+def test_rows_have_images_if_the_model_and_the_launch_take_them(framework: str) -> None:
+    text, kind, form, refused = PICTURES[framework]
+    assert cut_text(text, kind, has_tower=True)[0].pictures == form
+    changed = [text.replace(former, change) for former, change in refused]
+    assert text not in changed
+    cuts = [cut_text(text, kind)[0], *(cut_text(own, kind, has_tower=True)[0] for own in changed)]
+    assert [cut.pictures for cut in cuts] == [""] * len(cuts)
 
 
 @pytest.mark.parametrize(
-    ("former", "change", "has_tower", "expected"),
-    [
-        ("", "", True, "tagged"),
-        ("", "", False, ""),
-        ("cutoff_len: 2048", "cutoff_len: 128", True, ""),
-        ("stage: sft", "stage: dpo", True, ""),
-    ],
+    ("template", "targets"), [("qwen2_vl", "assistant"), ("llava", "all"), ("tokenizer_default", "all")]
 )
-def test_llamafactory_takes_pictures_if_the_model_does(
-    former: str, change: str, has_tower: bool, expected: str
-) -> None:
-    cut, _ = cut_text(LLAMAFACTORY.replace(former, change), "yaml", has_tower=has_tower)
-    columns = json.loads(cut.files["dataset_info.json"])["rehearsal"]["columns"]
-    assert cut.pictures == expected
-    assert ("images" in columns) == bool(expected)
-    if cut.objective.preference is None:  # train/sft/trainer.py: each batch's own mean if there is a processor
-        assert (cut.objective.normalisations[0] == "batch_tokens") == has_tower
+def test_axolotl_masks_rows_with_images_by_the_turns_that_it_knows(template: str, targets: str) -> None:
+    text = AXOLOTL_PICTURES.replace("chat_template: qwen2_vl", f"chat_template: {template}")
+    assert cut_text(text, "yaml", has_tower=True)[0].objective.targets == targets
+
+
+@pytest.mark.parametrize("has_tower", [True, False])
+def test_llamafactory_describes_the_column_of_images(has_tower: bool) -> None:
+    cut, _ = cut_text(LLAMAFACTORY, "yaml", has_tower=has_tower)
+    assert ("images" in json.loads(cut.files["dataset_info.json"])["rehearsal"]["columns"]) == has_tower
+    # train/sft/trainer.py: each batch's own mean if there is a processor
+    assert (cut.objective.normalisations[0] == "batch_tokens") == has_tower
 
 
 @pytest.mark.parametrize(

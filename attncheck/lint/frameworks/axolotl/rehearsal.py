@@ -3,7 +3,9 @@
 Sources, axolotl 0.19.0: utils/schemas/datasets.py (`path`, `type`, `ds_type`, `field_messages`), prompt_strategies/
 (`alpaca`: answers after a prompt, `completion`: whole texts, `chat_template`: answers, each with the token that ends
 it), utils/schemas/config.py (`train_on_inputs`, off), core/trainers/base.py:154 (a packed batch is one row of
-micro_batch_size × sequence_len). The loss is that of transformers' Trainer: the mean over num_items_in_batch.
+micro_batch_size × sequence_len), processing_strategies.py (`processor_type` with unprepared rows: their images, and
+answers by the turns of the templates that it knows, otherwise every token). The loss is that of transformers' Trainer:
+the mean over num_items_in_batch.
 """
 
 import json
@@ -16,6 +18,7 @@ from attncheck.lint.fields import (
     GPU_OPTIMIZERS,
     LEARNING_RATE,
     OFF_VALUES,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     WITHOUT_CUDA,
     DataForm,
@@ -56,6 +59,8 @@ TURN_ENDS = {
     **dict.fromkeys(("chatml", "qwen_25", "qwen2_vl", "qwen3", "qwen3_5", "exaone4"), "<|im_end|>"),
     **dict.fromkeys(("llama3", "llama3_2_vision"), "<|eot_id|>"),
 }
+# Templates with turns that are known where a processor makes the rows, if the small tokenizer has their tokens.
+KNOWN_TURNS = ("qwen2_vl", "qwen3_5", "llama3_2_vision")
 OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's template, or one in the file
 CORRECTIONS = ({"packing": "off"},)
 
@@ -67,6 +72,10 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     attention = cut_attention(job, materials)
     alias = materials.alias(job.model)
     form, dataset, targets = _cut_dataset(job, materials)
+    collates_pictures = form == "messages" and is_on(job, "skip_prepare_dataset") and get_setting(job, "processor_type")
+    if collates_pictures and get_setting(job, "chat_template") not in KNOWN_TURNS:
+        targets = "all"
+    has_room = materials.has_tower and materials.max_length >= PICTURE_LENGTH
     sets = {
         **dict.fromkeys(LEFT_OUT, DROP),
         **({} if materials.uses_gpu else _cut_for_cpu(job)),
@@ -102,6 +111,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *remarks, *_list_remarks(job, materials)),
+        pictures="parts" if collates_pictures and has_room else "",
         corrections=CORRECTIONS,
         whole_rows=whole_rows,
     )
