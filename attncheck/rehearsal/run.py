@@ -337,8 +337,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     if ranks and stage.read.job.plan.deterministic:
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
     job = stage.read.job
-    asked = f"asked of {job.framework} {job.version} {job.trainer}, {stage.model}, ranks: {ranks}"
-    results = [replace(r, notes=(*r.notes, asked)) if r.check in OF_PROCESS and ranks else r for r in results]
+    scope = f"asked of {job.framework} {job.version} {job.trainer}, {stage.model}, ranks: {ranks}"
+    results = [replace(r, notes=(*r.notes, scope)) if r.check in OF_PROCESS and ranks else r for r in results]
     objective = f"the loss: {cut.objective.text}"
     if cut.objective.is_documented:
         objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"

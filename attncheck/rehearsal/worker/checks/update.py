@@ -34,7 +34,7 @@ def run(evidence: Evidence) -> CheckResult:
         *_find_mode(taken), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken),
         *_find_idle(evidence), *_find_early_step(evidence),
     ]  # fmt: skip
-    schedule, told = _find_schedule(evidence)
+    schedule, unclear = _find_schedule(evidence)
     violations += [*schedule, *_find_unequal_steps(evidence.step.ranks), *find_wrong_norm(evidence.clipped)]
     deliberate: list[str] = []  # only the author knows whether it is intended
     for number, record in enumerate(taken if not violations else (), 1):
@@ -45,7 +45,13 @@ def run(evidence: Evidence) -> CheckResult:
             break
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
-    warnings += [*deliberate, *told, *find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
+    warnings += [
+        *deliberate,
+        *unclear,
+        *find_outside_changes(taken),
+        *_find_wrong_logs(evidence),
+        *_tell_zero_rate(taken),
+    ]
     warnings += _tell_drawn(evidence)
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
@@ -304,7 +310,7 @@ def find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
 
     The step whose change is known is named, because a warm-up's first step is none.
     """
-    found: list[tuple[str, int, list[str]]] = []
+    moves: list[tuple[str, int, list[str]]] = []
     for number, (own, later) in enumerate(itertools.pairwise(taken), 1):
         after = {**own.weights, **{n: value for update in own.updates for n, value in update.get("after", {}).items()}}
         if not any(update["weights"] for update in own.updates):
@@ -315,7 +321,7 @@ def find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
             if isinstance(after.get(parameter), Tensor) and not torch.equal(after[parameter], value)
         ]
         if changed:
-            found.append((_describe_move(own, after, later, changed), number, changed))
+            moves.append((_describe_move(own, after, later, changed), number, changed))
     for number, own in enumerate(taken, 1):
         held = {name: value for update in own.updates[:1] for name, value in update["weights"].items()}
         changed = [
@@ -326,7 +332,7 @@ def find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
         if changed:
             yield f"{len(changed)} parameters are changed by other code during step {number}: {name(changed)}"
             break
-    for move, number, changed in sorted(found, key=lambda item: not item[0])[:1]:
+    for move, number, changed in sorted(moves, key=lambda item: not item[0])[:1]:
         yield (
             f"{len(changed)} parameters are changed by other code between the optimiser's step {number} and the "
             f"next batch{move}: {name(changed)}"

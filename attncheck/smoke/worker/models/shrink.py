@@ -311,12 +311,12 @@ def has_configured_heads(model: Any, config: Any) -> bool:
     if getattr(config, "is_heterogeneous", False) or hasattr(config, "qk_nope_head_dim"):
         return True  # heads have explicit sizes
     head_dim = getattr(config, "head_dim", None)
-    found = [
+    widths = [
         module.out_features
         for name, module in model.named_modules()
         if name.endswith(".q_proj") and hasattr(module, "out_features")
     ]  # linear attention's too, in olmo_hybrid
-    if not head_dim or not found:
+    if not head_dim or not widths:
         return True
     width = config.num_attention_heads * head_dim
-    return width in found or 2 * width in found  # qwen3_next's also has a gate
+    return width in widths or 2 * width in found  # qwen3_next's also has a gate
