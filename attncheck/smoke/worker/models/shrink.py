@@ -319,4 +319,4 @@ def has_configured_heads(model: Any, config: Any) -> bool:
     if not head_dim or not widths:
         return True
     width = config.num_attention_heads * head_dim
-    return width in widths or 2 * width in found  # qwen3_next's also has a gate
+    return width in widths or 2 * width in widths  # qwen3_next's also has a gate
