@@ -4,11 +4,13 @@ A module's name is no proof of a distribution's, and anyone may publish a packag
 installed if the launch's project or an installed package requires it, or if the error itself names the distribution.
 """
 
+import contextlib
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from attncheck.core.findings import Fix
+from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.rules.transformers.transformers_import_broken import DISTRIBUTION_OF
@@ -16,6 +18,7 @@ from attncheck.doctor.rules.transformers.transformers_import_broken import DISTR
 MODULE = re.compile(r"^([a-z]\w*) is not installed, so the script|No module named '(\w+)", re.MULTILINE)
 DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|pip install (?:-U |--upgrade )?([A-Za-z][\w-]*)")
 LISTS = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
+MAX_BYTES = 1 << 20  # of a list
 REQUIREMENT = re.compile(r"^[\s\"'-]*([A-Za-z][\w.-]*)((?:\[[\w,-]+\])?(?:[<>=!~]=?[^\s\"';#]*)?)", re.MULTILINE)
 
 
@@ -37,8 +40,8 @@ def _iter_own_requirements(folders: Collection[str]) -> Iterator[tuple[str, str]
     """Yield the names in a project's lists of packages, each with its version."""
     for folder in folders:
         for path in (path for pattern in LISTS for path in sorted(Path(folder).glob(pattern))):
-            if path.is_file():
-                yield from REQUIREMENT.findall(path.read_text(encoding="utf-8", errors="replace"))
+            with contextlib.suppress(CannotRead):
+                yield from REQUIREMENT.findall(read_bounded(path, MAX_BYTES).decode(errors="replace"))
 
 
 def _normalise(name: str) -> str:
