@@ -1,7 +1,7 @@
 # Two commands for a fresh machine: `make demo` and `make test`. `make doctor PYTHON=…` examines your own environment.
 PYTHON ?= python3
 BASE ?= python3
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: demo doctor test selftest pythons coverage lint names clean
 

@@ -17,6 +17,7 @@ import torch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.rehearsal.worker import own_data
 from attncheck.rehearsal.worker.checks import documents
+from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.judging import _read_precision, skip_what_follows
 from attncheck.rehearsal.worker.layouts import Unjoinable, keep_rows_whole
 from attncheck.rehearsal.worker.own_rows import UNTOLD, RowIndex, find_block_borders
@@ -323,9 +324,10 @@ def test_what_nothing_tells_is_not_judged() -> None:
         judged_pieces=pieces,
         hidden_limit=1e-4,
         shares_rows=True,
-        step=SimpleNamespace(index=INDEX, ranks=(rank,), pieces=pieces),
+        step=SimpleNamespace(index=INDEX, ranks=(rank,), pieces=pieces, calls=(call,)),
         describe=lambda piece: SimpleNamespace(hidden=truths[piece.tokens]),
     )
+    evidence.hidden_errors = vars(Evidence)["hidden_errors"].func(evidence)
     result = documents.run(evidence)
     assert (result.outcome, result.reason) == ("skipped", UNTOLD)
     assert any("row 2 of the data follows another data row" in note for note in result.notes)
