@@ -144,8 +144,8 @@ def types_lost_in_batches() -> Iterator[None]:
 
 def without_mask(attention: Any) -> Any:
     def sdpa(module: Any, q: Tensor, k: Tensor, v: Tensor, attention_mask: Any, **kwargs: Any) -> Any:
-        causal = attention_mask is not None
-        return attention(module, q, k, v, None, **{**kwargs, "is_causal": causal})
+        own = kwargs if attention_mask is None else {**kwargs, "is_causal": True}  # without a mask, the layer decides
+        return attention(module, q, k, v, None, **own)
 
     return sdpa
 
