@@ -573,7 +573,10 @@ def _find_learned_markup(rows: Sequence[Row]) -> Iterator[str]:
         for before, after in itertools.pairwise([None, *row.turns, None]):
             places = range(before[2] if before else 0, after[1] if after else len(row.tokens))
             markup = [place for place in places if row.roles[place] == "template"]
-            learned = strip_blanks("".join(row.texts[place] for place in markup if row.learned[place]))
+            learned, given = (
+                strip_blanks("".join(row.texts[place] for place in markup if row.learned[place] == is_learned))
+                for is_learned in (True, False)
+            )
             if before and before[3] in ANSWERS:  # gpt-oss writes a header before each part of its answer
                 own += bool(after and after[0] == before[0] and after[3] in ANSWERS and ROLE_NAME.search(learned))
                 continue
@@ -581,7 +584,7 @@ def _find_learned_markup(rows: Sequence[Row]) -> Iterator[str]:
                 is_apart |= bool(learned)
                 continue
             heads += 1
-            headed += bool(ROLE_NAME.search(learned))
+            headed += bool(ROLE_NAME.search(learned) and not ROLE_NAME.search(given))
             twice += bool(TWICE.search(strip_blanks("".join(row.texts[place] for place in markup))))
         apart += is_apart
     if 2 * headed > heads and not own:
