@@ -231,3 +231,9 @@ def test_a_gradient_of_the_sinks_that_changes_is_state() -> None:
     assert find_state(inputs, before, lambda _: replace(before, dsinks=2.0 * torch.ones(4))) == (
         "dsinks changes when the same call is made again: it keeps state or reads unwritten memory",
     )
+
+
+def test_the_longest_the_middle_and_the_last_document_are_tested() -> None:
+    case = Case("x", (5, 7, 2, 4, 0), (5, 7, 2, 4, 0), layout="packed")
+    tested = structured_targets.tested_documents(case)
+    assert [[segment.k_stop - segment.k_start for segment in group] for group in tested] == [[7], [2], [4]]

@@ -150,3 +150,15 @@ def test_documents_are_divisible_on_any_ring(ranks: int, shard: int) -> None:
     dense, packed = determinism.choose_ring_cases(laptop(), 0, False, ranks)
     assert dense.seqlens_q == (shard * ranks,) and sum(packed.seqlens_q) == shard * ranks
     assert all(length % (2 * ranks) == 0 for length in packed.seqlens_q)
+
+
+def test_documents_of_a_ring_have_different_lengths() -> None:
+    _, packed = determinism.choose_ring_cases(laptop(), 0, False, 4)
+    assert packed.seqlens_q == (512, 8, 256, 248)
+
+
+@pytest.mark.parametrize(("calls", "share"), [(2, 0.95), (31, 0.095), (300, 0.00997)])
+def test_the_excluded_share_of_calls(calls: int, share: float) -> None:
+    """A call that varies with this probability is noticed in 95 % of tries: the first call varies from no other."""
+    assert determinism.excluded_share(calls) == pytest.approx(share, rel=0.01)
+    assert (1 - determinism.excluded_share(calls)) ** (calls - 1) == pytest.approx(0.05)
