@@ -34,7 +34,7 @@ def run(evidence: Evidence) -> CheckResult:
         *_find_mode(taken), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken),
         *_find_idle(evidence), *_find_early_step(evidence),
     ]  # fmt: skip
-    schedule, unclear = _find_schedule(evidence)
+    schedule, unclear_schedule = _find_schedule(evidence)
     violations += [*schedule, *_find_unequal_steps(evidence.step.ranks), *find_wrong_norm(evidence.clipped)]
     deliberate: list[str] = []  # only the author knows whether it is intended
     for number, record in enumerate(taken if not violations else (), 1):
@@ -45,14 +45,8 @@ def run(evidence: Evidence) -> CheckResult:
             break
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
-    warnings += [
-        *deliberate,
-        *unclear,
-        *find_outside_changes(taken),
-        *_find_wrong_logs(evidence),
-        *_tell_zero_rate(taken),
-    ]
-    warnings += _tell_drawn(evidence)
+    warnings += [*deliberate, *unclear_schedule, *find_outside_changes(taken), *_find_wrong_logs(evidence)]
+    warnings += [*_tell_zero_rate(taken), *_tell_drawn(evidence)]
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
