@@ -94,7 +94,7 @@ def _score(fix: LaterFix, job: Job, features: set[str], words: set[str]) -> int:
     needs = [need for need in fix.needs if need != DEFAULTS.get(job.framework)]
     if not all(_has(need, features) for need in needs):
         return 0
-    shared = words & set(re.split(r"[\W_]+", fix.title.lower())) - {"lora", *fix.needs, *fix.trainers}
+    shared = words & fix.words - {"lora", *fix.needs, *fix.trainers}
     is_rare = bool(fix.trainers) and COMMON_TRAINERS.isdisjoint(fix.trainers)
     return len(needs) + bool(fix.trainers) + is_rare + min(len(shared), 2)
 

@@ -99,8 +99,8 @@ def _iter_message_columns(node: ast.AST) -> Iterator[str]:
 
 def _read_column(node: ast.AST) -> str:
     """Return the name in `row["name"]`, "" for anything else."""
-    is_named = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-    name = node.slice.value if is_named else None  # type: ignore[attr-defined]
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    name = key.value if isinstance(key, ast.Constant) else None
     return name if isinstance(name, str) and COLUMN.fullmatch(name) else ""
 
 
@@ -109,6 +109,5 @@ def _iter_columns(body: ast.Module) -> Iterator[str]:
     nodes = (node for node in ast.walk(body) if isinstance(node, ast.Subscript))
     items = [node for node in nodes if isinstance(node.ctx, ast.Load)]
     for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):
-        name = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if isinstance(node.value, (ast.Name, ast.Attribute)) and isinstance(name, str) and COLUMN.fullmatch(name):
+        if isinstance(node.value, (ast.Name, ast.Attribute)) and (name := _read_column(node)):
             yield name

@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from attncheck.core.findings import Fix
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.snapshot import Snapshot
@@ -45,5 +47,5 @@ def _iter_own_requirements(folders: Collection[str]) -> Iterator[tuple[str, str]
 
 
 def _normalise(name: str) -> str:
-    """Return a distribution's name in its normal form (PEP 503), without versions and extras."""
-    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", name, maxsplit=1)[0]).lower()
+    """Return a distribution's name in its normal form, without versions and extras."""
+    return canonicalize_name(re.split(r"[^\w.-]", name, maxsplit=1)[0])

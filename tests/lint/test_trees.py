@@ -564,7 +564,7 @@ def test_what_later_releases_refuse_is_not_said_of_an_older_tree(tmp_path: Path,
     files = {**HYDRA, "verl/trainer/config/ppo_trainer.yaml": config}
     text = f"python3 -m verl.trainer.main_ppo {sizes} actor_rollout_ref.rollout.nn=1"
     findings, report = lint(write_tree(tmp_path, {**files, "run.sh": text}), version)
-    assert len(findings) == 1, "what the tree's own configuration refuses is said"
+    assert len(findings) == 1, "what the tree's own configuration refuses is reported"
     assert len([finding for finding in report.findings if "is not divisible by 4" in finding.message]) == count
 
 

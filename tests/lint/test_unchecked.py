@@ -1,4 +1,4 @@
-"""`ok` is said only of a launch whose batches and gradients were measured with the installed trainer."""
+"""`ok` is reported only for a launch whose batches and gradients were measured with the installed trainer."""
 
 from dataclasses import replace
 

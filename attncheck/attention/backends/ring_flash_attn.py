@@ -69,6 +69,13 @@ def _refuse_kernels(case: Case, device: Device) -> str:
     return flash_attn_package.refuse(case, device)
 
 
+def refuse_operands(case: Case) -> str:
+    """Return why a scheme that takes only q, k and v cannot run the case, or ""."""
+    if case.operands != "split":
+        return "takes separate q, k and v"
+    return "has no heads_k_stride" if case.heads_k_stride else ""
+
+
 def refuse_features(case: Case, sharding: Sharding, packed: bool) -> str:
     """Return why a ring that takes no padding and no masks cannot run the case, or ""."""
     if case.seqlens_q != case.seqlens_k:

@@ -41,8 +41,8 @@ def _refuse_mask(case: Case) -> str:
 
 
 def _refuse_shape(case: Case) -> str:
-    if case.operands != "split" or case.heads_k_stride:
-        return "takes separate q, k and v" if case.operands != "split" else "has no heads_k_stride"
+    if reason := ring_flash_attn.refuse_operands(case):
+        return reason
     if case.seqlens_q != case.seqlens_k:
         return 'torch: "is_causal requires the same query and context sequence lengths"'
     return "knows no padding" if case.padded else ""

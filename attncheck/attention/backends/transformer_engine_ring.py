@@ -29,13 +29,14 @@ def refuse(case: Case, device: Device) -> str:
     """Return why the scheme cannot run the case on `device`, or ""."""
     if device.kind == "cpu":
         return "TransformerEngine runs on CUDA only"
-    if case.operands != "split" or case.heads_k_stride:
-        return "takes separate q, k and v" if case.operands != "split" else "has no heads_k_stride"
-    if case.windowed or case.dtype == "float32":
-        return "takes 16-bit dtypes only" if case.dtype == "float32" else 'supports no window with "p2p"'
-    return ring_flash_attn.refuse_single_device(device) or ring_flash_attn.refuse_features(
-        case, SHARDING, packed=case.layout == "packed"
-    )
+    if reason := ring_flash_attn.refuse_operands(case):
+        return reason
+    if case.dtype == "float32":
+        return "takes 16-bit dtypes only"
+    if case.windowed:
+        return 'supports no window with "p2p"'
+    packed = case.layout == "packed"
+    return ring_flash_attn.refuse_single_device(device) or ring_flash_attn.refuse_features(case, SHARDING, packed)
 
 
 def run(inputs: "Inputs", deterministic: bool) -> Outputs:

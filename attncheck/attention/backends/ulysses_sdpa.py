@@ -42,8 +42,8 @@ def _refuse_heads(case: Case) -> str:
 
 
 def _refuse_shape(case: Case) -> str:
-    if case.operands != "split" or case.heads_k_stride:
-        return "takes separate q, k and v" if case.operands != "split" else "has no heads_k_stride"
+    if reason := ring_flash_attn.refuse_operands(case):
+        return reason
     if case.seqlens_q != case.seqlens_k:
         return "splits queries and keys the same way: seqlens_q and seqlens_k must be equal"
     if case.padded:

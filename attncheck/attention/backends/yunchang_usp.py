@@ -31,11 +31,12 @@ def refuse(case: Case, device: Device) -> str:
     """Return why the scheme cannot run the case on `device`, or ""."""
     if not case.causal:
         return "its zigzag asserts that the mask is causal"
-    if case.operands != "split" or case.heads_k_stride:
-        return "takes separate q, k and v" if case.operands != "split" else "has no heads_k_stride"
     capped = replace(case, softcap=0.0)  # unlike ring-flash-attn's, its functions take a softcap
-    reason = ring_flash_attn.refuse_ring_flash_attn(capped, device, SHARDING, packed=False)
-    return reason or ring_flash_attn.refuse_single_rank(case, device)
+    return (
+        ring_flash_attn.refuse_operands(case)
+        or ring_flash_attn.refuse_ring_flash_attn(capped, device, SHARDING, packed=False)
+        or ring_flash_attn.refuse_single_rank(case, device)
+    )
 
 
 def run(inputs: "Inputs", deterministic: bool) -> Outputs:

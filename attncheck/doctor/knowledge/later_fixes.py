@@ -4,9 +4,10 @@ tools/later_fixes.py writes the table. A release has the fault if it has the cod
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -26,7 +27,17 @@ class LaterFix:
 
     def is_missing_in(self, version: Version) -> bool:
         """Return whether a release has the code that the fix changes."""
-        return Version(self.since) <= version and (not self.until or version < Version(self.until))
+        since, until = self._range
+        return since <= version and (until is None or version < until)
+
+    @cached_property
+    def _range(self) -> tuple[Version, Version | None]:
+        return Version(self.since), Version(self.until) if self.until else None
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of the title, in lower case."""
+        return frozenset(re.split(r"[\W_]+", self.title.lower()))
 
 
 def list_missing_fixes(package: str, version: str) -> list[LaterFix]:

@@ -60,7 +60,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
                 raise ValueError("no input token belongs to a document: the data or the tokenizer differ")
             if evidence.unstepped and item in OF_STEPS:
                 result = CheckResult(item, "skipped", "no optimiser took a step")
-            elif "documents" in failed and item in ("loss", "gradients"):
+            elif "documents" in failed and item in OF_WEIGHTS:
                 result = CheckResult(item, "skipped")  # before its costly search for an explanation
             elif item in OF_WEIGHTS and any(call.description.get("moved") for call in evidence.step.calls):
                 result = CheckResult(item, "skipped", "unknown: the weights change between the batches of a step")

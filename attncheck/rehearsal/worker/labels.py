@@ -165,9 +165,7 @@ class TurnFinder:
                 stop = next((number for number, start in enumerate(starts) if start >= place + length), last)
                 spans.append((conversation, at[place], stop, role))
                 row.present.add(turn_number)
-        spoken = [
-            span for span in spans if span[3] != "system"
-        ]  # Mistral's templates write it before the last question
+        spoken = [span for span in spans if span[3] != "system"]  # Mistral's stands before the last question
         row.unordered = sum(first[0] == next_[0] and first[1] > next_[1] for first, next_ in itertools.pairwise(spoken))
         kept = {
             conversation: [n for n in row.present if self.turns[n][0] == conversation] for conversation, *_ in spans

@@ -92,7 +92,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": message["model"]}
+    made = _choose_architecture(message).name if message.get("stand_in_for") else message["model"]
+    answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made}
     if real_data:
         send({"item": item, "answer": answer})
         return
@@ -130,7 +131,7 @@ def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True)
         write_parquet(rows, folder / "data" / "train.parquet")
 
 
-def make_small_model(message: dict[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
     """Make the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`.
 
     A multimodal model keeps the job's class if its processor can also be made.
@@ -138,12 +139,7 @@ def make_small_model(message: dict[str, Any], folder: Path) -> tuple[int, Vocabu
     from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build, towers
 
-    architecture = build.load_architecture(message["model"])
-    tower_type = towers.find_type(message.get("stand_in_for", ""))
-    if len(tower_type) > len(message["model"]):
-        architecture = build.Architecture(tower_type, {"model_type": tower_type})
-    architecture = replace(architecture, vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
-    message["model"] = architecture.name
+    architecture = replace(_choose_architecture(message), vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
     remarks = []
     if towers.is_multimodal(architecture) and not towers.has_text_class(architecture):
         try:
@@ -158,6 +154,16 @@ def make_small_model(message: dict[str, Any], folder: Path) -> tuple[int, Vocabu
     parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
     check_tokenizer(folder / "model")
     return parameters, MADE, remarks
+
+
+def _choose_architecture(message: Mapping[str, Any]) -> Any:
+    """Return the architecture to build: for a model that is missing, the multimodal type that its name has."""
+    from attncheck.smoke.worker.models import build, towers
+
+    tower_type = towers.find_type(message.get("stand_in_for", ""))
+    if len(tower_type) > len(message["model"]):
+        return build.Architecture(tower_type, {"model_type": tower_type})
+    return build.load_architecture(message["model"])
 
 
 def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> tuple[int, str]:

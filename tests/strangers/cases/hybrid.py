@@ -119,7 +119,7 @@ class NoBoundaries(Kernels):
 
 class RecurrentLayersLeak(Packed):
     """modelscope/ms-swift#7981, unslothai/unsloth#4160, huggingface/transformers#44836: nothing of a recurrent layer
-    begins anew with a document."""
+    begins again with a document."""
 
     def load(self):
         model = super().load()

@@ -31,7 +31,7 @@ KEPT_EXPERTS = 4
 HEAD_FIELDS = ("num_attention_heads", "decoder_attention_heads", "encoder_attention_heads")
 KV_HEAD_FIELDS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads")
 LINEAR_HEAD_FIELDS = ("linear_num_heads", "linear_num_key_heads", "linear_num_value_heads")
-KEPT_LINEAR_HEADS = 2  # with those of the models, qwen3_next has 19 million weights instead of 5, and all are compared
+KEPT_LINEAR_HEADS = 2  # with those of the models, qwen3_next has 19 million weights instead of 8, and all are compared
 IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen in addition to the others
 NGRAM_ROWS = 512  # rows of each hashed n-gram table: qwen4_exp's have 20 million
 # In addition to num_hidden_layers: each of longcat_flash's layers has two, hrm_text runs each of a stack several times.
