@@ -1,7 +1,9 @@
 """Distributes parity's work on each backend over workers, by the cost of new shapes."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from attncheck.attention.backend import Backend, Device, refusal
 from attncheck.core import codec
@@ -11,116 +13,82 @@ from attncheck.measure.case_features import group_by_kernel, group_by_shape, lis
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Job
 
-# Measured on one H200: flex_attention compiles each shape; cuDNN 9.19 builds a plan for each, and a kernel for some.
-SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 9.0, 0.15, 1.8
-SECONDS_PER_CALL = 0.1  # for each case on an H100, if a new shape costs nothing
-SHARE_OF_NEW_SHAPES = 0.7  # share of the slots for backends with costly new shapes
+# Seconds of a processor, on an H100's host while all of its cores are busy: flex_attention compiles each shape, and
+# cuDNN 9.19 builds a plan for each, and a kernel for some.
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 14.0, 0.2, 2.5
+SECONDS_PER_CALL = 0.1  # for each case on a GPU, if a new shape costs nothing
+SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL = 0.03, 3e-8
 MIN_SECONDS_PER_WORKER = 8.0  # with less work, another worker, which must import torch, gains nothing
-SHARED_JOB = "torch"  # the job of torch's own backends on a CPU, which share their references
-SECONDS_PER_ITEM, SECONDS_PER_CELL = 0.03, 3e-8  # for that job, measured on a CPU
+SHARED_JOB = "torch"  # the job of torch's own backends that do not compile or plan, which share their references
 COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
+
+Unit: TypeAlias = tuple[float, tuple[Case, ...]]  # cases that one worker must run, and the seconds for them
 
 
 def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int) -> list[Job]:
     """Return the work on every backend's cases, the longest first.
 
-    A backend of torch gets one worker on a GPU, or several if each new shape costs it time. Such backends share the
-    slots by their cost, and cases of one shape stay together. Backends of another package share a worker. So do torch's
-    own on a CPU, because importing torch and computing the references costs more than all calls. An item is
-    "case@backend".
+    Backends of one package share a worker, because importing torch and computing the references costs more than most
+    calls. One for which each new shape costs time has its own. Those, and torch's own, get as many workers as their
+    share of all work. Another package's cases stay in one process, in which earlier calls can spoil later ones. An item
+    is "case@backend".
     """
     groups: dict[str, dict[str, tuple[Case, ...]]] = {}
     for name, cases in cases_by_backend.items():
-        groups.setdefault(_shared_package(name, target) or name, {})[name] = cases
-    together = {package: own for package, own in groups.items() if package == SHARED_JOB or len(own) > 1}
-    apart = {name: cases for package, own in groups.items() if package not in together for name, cases in own.items()}
-    shares = {name: _Shares(name, cases, target) for name, cases in apart.items()}
-    total = sum(share.seconds for share in shares.values())
+        backend = discovery.get_backend(name)
+        is_alone = _is_costly(backend, target) or backend.sharding is not None or not backend.package
+        groups.setdefault(name if is_alone else backend.package, {})[name] = cases
+    units = {group: _list_units(own, target) for group, own in groups.items()}
+    total = sum(seconds for own in units.values() for seconds, _ in own)
     jobs: list[tuple[float, Job]] = []
-    for name, share in shares.items():
-        workers = round(slots * SHARE_OF_NEW_SHAPES * share.seconds / total) if total else 1
-        for seconds, cases in share.split(min(workers, int(share.seconds / MIN_SECONDS_PER_WORKER))):
-            seconds = seconds or SECONDS_PER_CALL * len(share.accepted)
-            jobs.append((seconds, _make_job(name, {name: cases}, target, slots)))
-    for package, own in together.items():
-        if package == SHARED_JOB:
-            jobs += _share_jobs(own, target, slots)
-        else:
-            seconds = SECONDS_PER_CALL * sum(len(accepted_cases(name, cases, target)) for name, cases in own.items())
-            jobs.append((seconds, _make_job(package, own, target, slots)))
+    for group, own in groups.items():
+        name = group if len(own) > 1 else next(iter(own))
+        is_split = group == SHARED_JOB or any(_is_costly(discovery.get_backend(backend), target) for backend in own)
+        own_seconds = sum(seconds for seconds, _ in units[group]) if is_split else 0.0
+        workers = max(1, round(own_seconds / max(total / slots, MIN_SECONDS_PER_WORKER)))
+        for seconds, chosen in _distribute(units[group], workers):
+            part = {backend: tuple(case for case in cases if case in chosen) for backend, cases in own.items()}
+            jobs.append((seconds, _make_job(name, part, target, slots)))
     return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
 
 
-def _shared_package(name: str, target: ExecutionTarget) -> str:
-    """Return the package whose backends share a worker with this one, "" if it has its own."""
-    backend = discovery.get_backend(name)
-    is_costly = backend.compiles or (backend.plans and target.uses_gpu)
-    is_alone = is_costly or backend.sharding is not None or (backend.package == SHARED_JOB and target.uses_gpu)
-    return "" if is_alone else backend.package
+def _is_costly(backend: Backend, target: ExecutionTarget) -> bool:
+    """Return whether each new shape costs the backend time."""
+    return backend.compiles or (backend.plans and target.uses_gpu)
 
 
-def _share_jobs(
-    cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int
-) -> list[tuple[float, Job]]:
-    """Return the work on several backends, by case, with the seconds of each worker."""
-    backends_by_case: dict[Case, list[str]] = {}
+def _list_units(cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget) -> list[Unit]:
+    """Return the cases of backends that share a worker, in units that stay together."""
+    accepted = {name: set(accepted_cases(name, cases, target)) for name, cases in cases_by_backend.items()}
     for name, cases in cases_by_backend.items():
-        for case in cases:
-            backends_by_case.setdefault(case, []).append(name)
-    seconds = {case: len(n) * SECONDS_PER_ITEM + case.cells * SECONDS_PER_CELL for case, n in backends_by_case.items()}
-    count = max(1, min(slots, int(sum(seconds.values()) / MIN_SECONDS_PER_WORKER)))
-    loads, chosen = [0.0] * count, [set[Case]() for _ in range(count)]
-    for case in sorted(seconds, key=lambda case: -seconds[case]):
-        worker = loads.index(min(loads))
-        loads[worker] += seconds[case]
-        chosen[worker].add(case)
-    return [
-        (
-            load,
-            _make_job(
-                SHARED_JOB, {n: [c for c in cases if c in own] for n, cases in cases_by_backend.items()}, target, slots
-            ),
-        )
-        for load, own in zip(loads, chosen)
-        if own
-    ]
+        backend = discovery.get_backend(name)
+        if _is_costly(backend, target):  # then it has its own
+            # If shapes share no kernel, only cases of one shape must stay together.
+            groups = group_by_shape(cases) if backend.compiles else group_by_kernel(cases)
+            return [(_estimate_seconds(backend, accepted[name].intersection(group)), group) for group in groups]
+    per_call, per_cell = (SECONDS_PER_CALL, 0.0) if target.uses_gpu else (SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL)
+    calls_by_case = Counter(case for own in accepted.values() for case in own)
+    every = dict.fromkeys(case for cases in cases_by_backend.values() for case in cases)
+    return [(per_call * calls_by_case[case] + per_cell * case.cells, (case,)) for case in every]
 
 
-class _Shares:
-    """A backend's cases, and its approximate seconds for new shapes: 0 if these cost nothing."""
-
-    def __init__(self, name: str, cases: tuple[Case, ...], target: ExecutionTarget) -> None:
-        self.cases, self.accepted = cases, set(accepted_cases(name, cases, target))
-        self._seconds_per_shape, self._seconds_per_kernel = _costs_of(discovery.get_backend(name))
-        self.seconds = sum(map(self._estimate_seconds, group_by_kernel(cases))) if self._seconds_per_shape else 0.0
-
-    def _estimate_seconds(self, cases: tuple[Case, ...]) -> float:
-        """Return the seconds for cases that share a kernel."""
-        groups = group_by_shape(case for case in cases if case in self.accepted)
-        is_compiled = not self._seconds_per_kernel  # by Triton, which takes twice as long for a large head_dim
-        shapes = sum(1 + (is_compiled and group[0].head_dim > 128) for group in groups)
-        return self._seconds_per_shape * shapes + (self._seconds_per_kernel if shapes else 0.0)
-
-    def split(self, workers: int) -> list[tuple[float, tuple[Case, ...]]]:
-        """Return the seconds and the cases of each worker; the costliest kernel goes to the least busy worker."""
-        if workers < 2:
-            return [(self.seconds, self.cases)]
-        # If shapes share no kernel, only cases of one shape must stay together.
-        groups = group_by_kernel(self.cases) if self._seconds_per_kernel else group_by_shape(self.cases)
-        loads = [0.0] * workers
-        chosen: list[list[Case]] = [[] for _ in loads]
-        for group in sorted(groups, key=self._estimate_seconds, reverse=True):
-            worker = min(range(workers), key=lambda index: (loads[index], len(chosen[index])))
-            loads[worker] += self._estimate_seconds(group)
-            chosen[worker] += group
-        return [(load, tuple(cases)) for load, cases in zip(loads, chosen) if cases]
+def _estimate_seconds(backend: Backend, cases: Iterable[Case]) -> float:
+    """Return the seconds for the new shapes of cases that share a kernel."""
+    shapes = group_by_shape(cases)
+    if not backend.compiles:
+        return SECONDS_PER_PLAN * len(shapes) + SECONDS_PER_KERNEL * bool(shapes)
+    # Triton takes twice as long for a large head_dim.
+    return SECONDS_PER_COMPILED_SHAPE * sum(1 + (shape[0].head_dim > 128) for shape in shapes)
 
 
-def _costs_of(backend: Backend) -> tuple[float, float]:
-    """Return the seconds for a new shape, and for a new kernel."""
-    if backend.compiles:
-        return SECONDS_PER_COMPILED_SHAPE, 0.0
-    return (SECONDS_PER_PLAN, SECONDS_PER_KERNEL) if backend.plans else (0.0, 0.0)
+def _distribute(units: Iterable[Unit], workers: int) -> list[tuple[float, set[Case]]]:
+    """Return the seconds and the cases of each worker; the costliest unit goes to the least busy one."""
+    loads, chosen = [0.0] * workers, [set[Case]() for _ in range(workers)]
+    for seconds, cases in sorted(units, key=lambda unit: -unit[0]):
+        worker = min(range(workers), key=lambda index: (loads[index], len(chosen[index])))
+        loads[worker] += seconds
+        chosen[worker].update(cases)
+    return [(load, own) for load, own in zip(loads, chosen) if own]
 
 
 def accepted_cases(name: str, cases: Iterable[Case], target: ExecutionTarget) -> tuple[Case, ...]:
