@@ -15,7 +15,7 @@ from attncheck.workers.pool import Job
 
 # Seconds of a processor, on an H100's host while all of its cores are busy: flex_attention compiles each shape, and
 # cuDNN 9.19 builds a plan for each, and a kernel for some.
-SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 14.0, 0.2, 2.5
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 12.0, 0.2, 2.5
 SECONDS_PER_CALL = 0.1  # for each case on a GPU, if a new shape costs nothing
 SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL = 0.03, 3e-8
 MIN_SECONDS_PER_WORKER = 8.0  # with less work, another worker, which must import torch, gains nothing
@@ -77,8 +77,8 @@ def _estimate_seconds(backend: Backend, cases: Iterable[Case]) -> float:
     shapes = group_by_shape(cases)
     if not backend.compiles:
         return SECONDS_PER_PLAN * len(shapes) + SECONDS_PER_KERNEL * bool(shapes)
-    # Triton takes twice as long for a large head_dim.
-    return SECONDS_PER_COMPILED_SHAPE * sum(1 + (shape[0].head_dim > 128) for shape in shapes)
+    # Triton takes three times as long for a large head_dim.
+    return SECONDS_PER_COMPILED_SHAPE * sum(3 if shape[0].head_dim > 128 else 1 for shape in shapes)
 
 
 def _distribute(units: Iterable[Unit], workers: int) -> list[tuple[float, set[Case]]]:
