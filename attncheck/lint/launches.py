@@ -121,7 +121,7 @@ class _LaunchFinder:
         files = WrittenFiles(source, self.read_file)
         start = replace(start, read_script=lambda name: called_scripts.read_script(name, source, folder, files.read))
         parsed = commands.parse_commands(source, start)
-        for command, following in itertools.zip_longest(parsed, parsed[1:]):
+        for command, lost in _iter_with_lost(source, parsed):
             here = folders.get(command.shell)
             if here is None:
                 here = _enclosing_folder(folders, command.shell)
@@ -130,9 +130,6 @@ class _LaunchFinder:
             entered = directories.get(command.shell) or directories.get(command.shell[:-1], ())
             directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
             files.follow_command(command, here_text)
-            lost = _find_lost_words(source, command, following)
-            if lost and command.words[-1].text.isspace():  # "\\ " is a word, and continues no line
-                command = replace(command, words=command.words[:-1])
             launch = _make_launch(source, command, files)
             if launch is not None:
                 folder_text = str(here / launch.folder) if launch.folder else here_text
@@ -184,22 +181,57 @@ class _LaunchFinder:
                 yield replace(inner, notes=(*inner.notes, note))
 
 
-def _find_lost_words(source: Source, command: commands.Command, following: commands.Command | None) -> tuple[Word, ...]:
-    """Return the next command's words if they belong to this one: its backslash is missing or has spaces after it.
+def _iter_with_lost(
+    source: Source, parsed: Sequence[commands.Command]
+) -> Iterator[tuple[commands.Command, tuple[Word, ...]]]:
+    """Yield each command with the words that a broken line continuation takes from it: bash runs them as commands.
 
-    The next command must begin with an option, or with an override that is not an assignment, on the next line that is
-    not a comment.
+    They are not commands here. A launcher that thus has no program gets the program, because that is what was meant.
     """
-    lost = _find_lost_assignments(source, command)
-    if lost or following is None or following.shell != command.shell or not command.words:
-        return lost
+    following = list(parsed)
+    while following:
+        command = following.pop(0)
+        lost, last = _find_lost_assignments(source, command), command
+        while following and _is_lost(source, last, following[0], bool(lost)):
+            last = following.pop(0)
+            lost += last.words
+        if command.words and command.words[-1].text.isspace():  # "\\ " is a word, and continues no line
+            command = replace(command, words=command.words[:-1])
+        if lost and _lacks_program(command):
+            command = replace(command, words=(*command.words, *lost))
+        yield command, lost
+
+
+def _is_lost(source: Source, command: commands.Command, following: commands.Command, continues: bool) -> bool:
+    """Return whether a command's words belong to the one before it: its backslash is missing or has spaces after it.
+
+    They begin on the next line that is not a comment, with an option or an override that is not an assignment, before
+    which the script's arguments may be. After "\\ " they may begin with another word that starts nothing, and after a
+    launcher without a program with a program.
+    """
+    if following.shell != command.shell or not command.words:
+        return False
     first, last = following.words[0], command.words[-1]
     lines = source.text.splitlines()[last.location.line : first.location.line - 1]
     is_next = last.location.line < first.location.line and all(
         not line.strip() or line.strip()[0] == "#" for line in lines
     )
-    is_here = last.location.source == first.location.source == source.name and len(command.words) > 1
-    return following.words if is_here and is_next and CONTINUED.match(first.text) else ()
+    is_here = last.location.source == first.location.source == source.name and (continues or len(command.words) > 1)
+    if not is_here or not is_next:
+        return False
+    options = [word for word in following.words if not open_ends.is_script_arguments(word)]
+    if options and CONTINUED.match(options[0].text):
+        return True
+    if first.text.endswith(".py"):
+        return _lacks_program(command)
+    is_program = first.text in NON_JOB_COMMANDS or (first.known and bool(_parse_launchers(following.words)[0]))
+    return last.text.isspace() and all(map(str.strip, lines)) and not is_program
+
+
+def _lacks_program(command: commands.Command) -> bool:
+    """Return whether a command is a launcher that starts nothing: `accelerate launch --num_processes 8`."""
+    parsed = _parse_launchers(command.words)[1]
+    return bool(parsed) and not parsed[-1].words
 
 
 def _find_lost_assignments(source: Source, command: commands.Command) -> tuple[Word, ...]:
@@ -259,7 +291,7 @@ def _make_launch(
     known_words = tuple(word for word in whole[wrapper_length:] if not open_ends.is_script_arguments(word))
     names, parsed = _parse_launchers(known_words)
     words = parsed[-1].words if parsed else known_words
-    if not words or not words[0].text or _starts_no_job(words):
+    if not words or not words[0].text or _starts_no_job(words) or CONTINUED.match(known_words[0].text):
         return None
     argvs = (known_words, *(launcher.words for launcher in parsed))
     parsed = [

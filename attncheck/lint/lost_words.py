@@ -13,10 +13,11 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
     """Return the job with the problem that the words after a broken continuation form another command."""
     if not launch.lost:
         return job
-    names = [word.text for word in launch.lost if word.text.startswith(("-", "+", "~")) or "=" in word.text]
+    program = launch.words[:1]  # also lost, if a launcher has none
+    names = [word.text for word in launch.lost if word.text[:1] in "-+~" or "=" in word.text or word in program]
     shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
     location = launch.lost[0].location
-    line = max((word.location.line for word in launch.words if word.location.line < location.line), default=0)
+    line = max((word.location.line for word in launch.whole if word.location.line < location.line), default=0)
     text = f"the command ends at line {line}, so the following words are not passed to it: {shown}"
     advice = f"end line {line} with a backslash and nothing after it, and keep comments out of the command"
     problem = SettingProblem("ignores", text, (EVIDENCE,), location, advice=advice, universal=True)

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.launch import Launch
-from attncheck.lint import launches
+from attncheck.core.results.lint import launches_of
+from attncheck.lint import launches, run
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
+from tests import snapshots as s
+from tests.lint.launches import read_model, read_no_file
 from tests.lint.programs.trees import write_tree
 
 COMMAND = "torchrun train.py --output_dir o --per_device_train_batch_size 1"
@@ -31,6 +34,12 @@ def read_script(folder: Path, text: str, name: str = "run.sh", files: dict[str, 
         ("python -m verl.trainer.main_ppo a.b=1 \\\n  # a.c=2 \\\n  max_turns=3 \\\n  2>&1 | tee log\n", "max_turns=3"),
         ("python -m verl.trainer.main_ppo a.b=1 \\\n  # a.c=2 \\\nNAME=3 \\\n  2>&1\n", ""),
         ("python -m verl.trainer.main_ppo a.b=1 \\\n  # a.c=2\n  name=3\n", ""),
+        (f"{COMMAND}\n  --bf16 True\n  --tf32 True\n", "--bf16 True --tf32 True"),
+        (f'{COMMAND}\n  "$@" \\\n  --bf16 True\n', "$@ --bf16 True"),
+        (f"{COMMAND} \\ \n  $EXTRA --bf16 True\n", "$EXTRA --bf16 True"),
+        (f"{COMMAND} \\ \n\n$OTHER --bf16 True\n", ""),
+        (f"{COMMAND} \\ \npython eval.py --bf16 True\n", ""),
+        (f'{COMMAND}\n"$@"\n', ""),
         (f"{COMMAND} \\\n  --bf16 True\n", ""),
         (f"{COMMAND}\necho done\n", ""),
         (f"{COMMAND}\nNAME=value\n", ""),
@@ -40,6 +49,32 @@ def test_what_follows_a_broken_continuation_is_lost(tmp_path: Path, text: str, l
     launch = read_script(tmp_path, text)[0]
     assert " ".join(word.text for word in launch.lost) == lost
     assert all(word.text.strip() for word in launch.words), "a blank behind a backslash is not a setting"
+
+
+@pytest.mark.parametrize(
+    ("text", "programs"),
+    [
+        (f"{COMMAND}\n  --output_dir o --per_device_train_batch_size 1\n", ["train.py"]),
+        (f"{COMMAND} | tee log\n  --output_dir o --per_device_train_batch_size 1\n", ["train.py"]),
+        (f"accelerate launch --num_processes 8\n  {COMMAND[9:]}\n", ["train.py"]),
+        (f"{COMMAND}\ntrain.py --output_dir o --per_device_train_batch_size 1\n", ["train.py", "train.py"]),
+        ("$@ train.py --output_dir o --per_device_train_batch_size 1\n", ["train.py"]),
+    ],
+)
+def test_lost_words_are_no_launch(tmp_path: Path, text: str, programs: list[str]) -> None:
+    found = read_script(tmp_path, text)
+    assert [launch.words[0].text for launch in found if launch.words] == programs
+
+
+def test_lost_words_are_named_once_with_the_line_at_which_the_command_ends(tmp_path: Path) -> None:
+    text = f"accelerate launch --num_processes 8\n  {COMMAND[9:]}\n  --bf16 True\n"
+    write_tree(tmp_path, {"run.sh": text})
+    request = run.Request((read_source(str(tmp_path / "run.sh")),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    [finding] = [finding for finding in report.findings if finding.code == "ATN443"]
+    assert "ends at line 1" in finding.message and "train.py" in finding.message and "--bf16" in finding.message
+    [linted] = launches_of(report)
+    assert linted.job.trainer == "trainer"
 
 
 @pytest.mark.parametrize(
