@@ -195,17 +195,21 @@ def find_unknown_settings(
 HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
 
 
-def find_refused_settings(settings: ParsedSettings, transformers: str) -> Iterator[SettingProblem]:
+def find_refused_settings(settings: ParsedSettings, transformers: str, is_own: bool = True) -> Iterator[SettingProblem]:
     """Yield the settings that the parser refuses: an option without its required value, a value outside its choices.
 
-    For releases of transformers that were not read, only refusals of argparse itself are included.
+    A parser checks the choices of options, and not those of a file's keys: only a program of the framework (`is_own`)
+    and TrainingArguments' own `__post_init__` are known to refuse them later. For releases of transformers that were
+    not read, only refusals of argparse itself are included.
     """
     is_read = find_constraint(HF_ARGUMENT_PARSER, transformers) is not None
     evidence = HF_ARGUMENT_PARSER[0].evidence
     for setting in settings.all_settings:
         option = settings.options.find_option(setting.name) if setting.known else None
         if option is not None and setting.raw.known:
-            problems = _check_value(setting, option.kind, option.choices, str(option.default), evidence)
+            is_checked = is_own or setting.is_option or settings.options.any_release[setting.name][0] == "transformers"
+            choices = option.choices if is_checked else ()
+            problems = _check_value(setting, option.kind, choices, str(option.default), evidence)
             yield from (problem for problem in problems if is_read or problem.universal)
 
 

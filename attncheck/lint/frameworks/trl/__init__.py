@@ -127,7 +127,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
             replace(unknown, dropped=LENIENT_FILES) if is_lenient and not unknown.name.startswith("-") else unknown
             for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))
         ),
-        problems=(*find_refused_settings(settings, reading.transformers), *find_problems(reading)),
+        problems=(
+            *find_refused_settings(settings, reading.transformers, tables.is_own_program(launch)),
+            *find_problems(reading),
+        ),
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
