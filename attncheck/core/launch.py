@@ -130,6 +130,7 @@ class Launch:
     # trainers that its program uses: "trl.SFTTrainer"; None: its source does not say
     trainers: tuple[str, ...] | None = None
     places_itself: bool = False  # whether its program chooses its devices in its source
+    written: Source | None = None  # its program, if the script that starts it has written it
     # `environ` with locations; a variable that may not reach the job counts as unknown
     variables: tuple[Setting, ...] = ()
 

@@ -141,6 +141,7 @@ class _LaunchFinder:
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )
+                launch = replace(launch, written=files.find_program(launch.words))
                 launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
                 launch = attach_trainers(launch)  # settings of trainers that are not in the script itself
                 launch = deepspeed_config.attach_config(launch, files.read)

@@ -72,8 +72,8 @@ def find_missing_script(launch: Launch, read_file: ReadFile) -> str:
 
 
 def _read_scripts(launch: Launch, read_file: ReadFile) -> list[Source]:
-    sources = (read_file(path) for path in _list_paths(launch))
-    return [source for source in sources if source is not None and not source.host]
+    sources = [launch.written] if launch.written else map(read_file, _list_paths(launch))
+    return [source for source in sources if source is not None]
 
 
 def _list_paths(launch: Launch) -> list[str]:

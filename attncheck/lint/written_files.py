@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from attncheck.core.launch import Source, Word
@@ -51,6 +51,11 @@ class WrittenFiles:
         """Return a file that the script has written, or else the one on disk; None if its content is unknown."""
         path_text = posixpath.normpath(path)
         return self.sources[path_text] if path_text in self.sources else self.read_file(path)
+
+    def find_program(self, words: Sequence[Word]) -> Source | None:
+        """Return the Python program that a command starts, if the script has written it."""
+        program = self.sources.get(posixpath.normpath(words[0].text)) if words else None
+        return program if program is not None and program.kind == "python" else None
 
     def mark_known(self, words: Iterable[Word]) -> tuple[Word, ...]:
         """Return the words, with the path of a written file marked as known regardless of its variables."""

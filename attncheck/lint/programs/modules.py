@@ -28,6 +28,7 @@ class SourceModule:
     shown_path: str
     body: ast.Module
     is_package: bool
+    text: str = ""  # if it is no file
 
     @property
     def package(self) -> str:
@@ -130,10 +131,15 @@ class SourceTree:
                 self.unread.append(TOO_MANY)
         return self.modules[path]
 
-    def _parse_file(self, path: Path, name: str) -> SourceModule | None:
+    def parse_text(self, path: Path, text: str) -> SourceModule | None:
+        """Return a parsed script that is no file; None, with a line in `unread`, if it cannot be parsed."""
+        self.modules[path] = self._parse_file(path, "", text)
+        return self.modules[path]
+
+    def _parse_file(self, path: Path, name: str, text: str = "") -> SourceModule | None:
         shown = self.show_path(path)
         try:
-            content = read_bounded(path, MAX_MODULE_BYTES)
+            content = text or read_bounded(path, MAX_MODULE_BYTES)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # invalid escapes in other people's strings
                 body = ast.parse(content)
@@ -142,7 +148,7 @@ class SourceTree:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             self.unread.append(f"{shown} does not parse: {type(error).__name__}")
         else:
-            return SourceModule(name, path, shown, body, path.name == "__init__.py")
+            return SourceModule(name, path, shown, body, path.name == "__init__.py", text)
         return None
 
     def show_path(self, path: Path) -> str:

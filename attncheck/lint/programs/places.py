@@ -30,7 +30,8 @@ def find_program(
     `target` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft"), possibly with a name in it.
     `closed` are the modules whose installed files are not those of the job.
     """
-    name = OPEN_FOLDER.sub("", target.name)
+    written = launch.written if launch.words and target.name == launch.words[0].text else None
+    name = OPEN_FOLDER.sub("", target.name if written is None else PurePosixPath(written.name).name)
     if any(character in name for character in "$`{}\n\0") or not name:
         return None
     is_script = name.endswith(".py")
@@ -38,10 +39,11 @@ def find_program(
         python_path = tuple(_python_path(launch.environ, base))
         if is_script:
             script = Path(os.path.normpath(base / path))
-            if is_file(script):
+            if written is not None or is_file(script):
                 ancestors = tuple(folder for folder in script.parents if folder == base or base in folder.parents)
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
-                return Entry(str(script)), SourceTree(tuple(dict.fromkeys(folders)), base, closed=closed)
+                entry = Entry(str(script), text=written.text if written is not None else "")
+                return entry, SourceTree(tuple(dict.fromkeys(folders)), base, closed=closed)
             continue
         for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path):
             if locate_module(folder, name) is not None:

@@ -21,6 +21,7 @@ class Entry:
 
     name: str
     member: str = ""
+    text: str = ""  # of a script that the launch writes, so that it is no file
 
 
 def read_program(
@@ -57,6 +58,8 @@ def find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
     """Return the module that is run; None if it is not found."""
     if entry.name.endswith(".py"):
         path = Path(entry.name)
+        if entry.text:
+            return tree.parse_text(path, entry.text)
         return tree.read_file(path, module_name(path, tree.folders)) if is_file(path) else None
     module = tree.find_module(entry.name)
     if module is not None and module.is_package and not entry.member:

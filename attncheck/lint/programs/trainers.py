@@ -1,7 +1,8 @@
 """Finds the trainers that a launch's program uses, from its source; they decide which framework a launch belongs to.
 
 A class counts with all its bases, so `class MyTrainer(Trainer)` is transformers' trainer. The module that is run
-decides. If it names none, the modules of the same tree that it imports decide, nearest first.
+decides. If it names none, the modules of the same tree that it imports decide, nearest first. Of several trainers that
+the program chooses between by a word (`if kind == "dpo":`), those count that a word of the launch chooses.
 """
 
 import ast
@@ -42,6 +43,7 @@ class TrainerReading:
     settings: tuple[Setting, ...] = ()
     source: Source | None = None  # the source that contains them
     places_itself: bool = False  # the program's text names its devices
+    choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
 
 
 def attach_trainers(launch: Launch) -> Launch:
@@ -52,6 +54,10 @@ def attach_trainers(launch: Launch) -> Launch:
     if place is None:
         return launch
     reading = _read_trainers(place[0], place[1].folders, place[1].base)
+    words = (*(word.text.rpartition("=")[2] for word in launch.words), *(entry.value for entry in launch.entries))
+    chosen = reading.choices.intersection(map(str.casefold, (*words, *launch.environ.values())))
+    if chosen and reading.names is not None and len(reading.names) > 1:
+        reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     if not reading.settings or launch.file is not None:
@@ -60,33 +66,36 @@ def attach_trainers(launch: Launch) -> Launch:
 
 
 @lru_cache(maxsize=512)
-def _read_trainers(entry: Entry, folders: tuple[Path, ...], base: Path) -> TrainerReading:
+def _read_trainers(
+    entry: Entry, folders: tuple[Path, ...], base: Path, chosen: frozenset[str] = frozenset()
+) -> TrainerReading:
     tree = SourceTree(folders, base)
-    reading = _find_trainers(entry, tree)
+    reading = _find_trainers(entry, tree, chosen)
     return replace(reading, places_itself=any(_names_devices(module) for module in tree.modules.values() if module))
 
 
 def _names_devices(module: SourceModule) -> bool:
     """Return whether a module's text names its process's devices; nn.DataParallel may then not be used."""
     try:
-        return names_devices(read_source(str(module.path), pipes=False).text)
+        return names_devices(module.text or read_source(str(module.path), pipes=False).text)
     except AttncheckError:
         return True
 
 
-def _find_trainers(entry: Entry, tree: SourceTree) -> TrainerReading:
+def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> TrainerReading:
     main = find_entry(entry, tree)
     level = [main] if main is not None else []
     seen = {module.path for module in level}
     arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, but its trainer is not found yet
     for _ in range(MAX_LEVELS):
-        names = tuple(dict.fromkeys(name for module in level for name in _iter_names(tree, module)))
+        names = tuple(dict.fromkeys(name for module in level for name in _iter_names(tree, module, chosen)))
         trainers = tuple(name for name in names if TRAINERS.fullmatch(name))
         arguments = arguments or tuple(name for name in names if ARGUMENTS.fullmatch(name))
         if trainers:
             own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
             own_rows = (OWN_ROWS,) if any(_prepares_rows(module) for module in level) else ()
-            return TrainerReading((*trainers, *own_loss, *own_rows), *_read_settings(tree, level))
+            choices = frozenset(word for module in level for word in _list_choices(module))
+            return TrainerReading((*trainers, *own_loss, *own_rows), *_read_settings(tree, level), choices=choices)
         if any(_calls(module, "backward") for module in level):
             is_plain = arguments and not any(_calls(module, "generate") for module in level)
             return TrainerReading(arguments if is_plain else OWN_LOOP)
@@ -113,9 +122,10 @@ def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[t
         return (), None
     module, call = calls[0]
     try:
-        source = replace(read_source(str(module.path), pipes=False), name=module.shown_path, editable=False)
+        text = module.text or read_source(str(module.path), pipes=False).text
     except AttncheckError:
         return (), None
+    source = Source(module.shown_path, text, "python", editable=False)
     return tuple(_make_setting(source, keyword) for keyword in call.keywords), source
 
 
@@ -127,12 +137,51 @@ def _make_setting(source: Source, keyword: ast.keyword) -> Setting:
     return Setting(keyword.arg or "", "null" if value is None else text, location, NOWHERE, known=is_known)
 
 
-def _iter_names(tree: SourceTree, module: SourceModule) -> Iterator[str]:
+def _iter_names(tree: SourceTree, module: SourceModule, chosen: frozenset[str]) -> Iterator[str]:
     """Yield the dotted names of the classes and functions that a module uses, and of their bases."""
-    names = {node.id: node for node in ast.walk(module.body) if isinstance(node, ast.Name)}
-    dotted = {ast.unparse(node): node for node in ast.walk(module.body) if isinstance(node, ast.Attribute)}
+    nodes = list(_walk(module.body, chosen))
+    names = {node.id: node for node in nodes if isinstance(node, ast.Name)}
+    dotted = {ast.unparse(node): node for node in nodes if isinstance(node, ast.Attribute)}
     for expression in (*names.values(), *dotted.values()):
         yield from _iter_bases(tree, module, expression, 0)
+
+
+def _walk(node: ast.AST, chosen: frozenset[str]) -> Iterator[ast.AST]:
+    """Yield a node and those in it, without the alternatives of what a word in `chosen` chooses."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if chosen and isinstance(node, ast.If):
+            branches = _list_branches(node)
+            waiting += next((body for words, body in branches if words & chosen), list(ast.iter_child_nodes(node)))
+        elif chosen and isinstance(node, ast.Dict):
+            items = zip(node.keys, node.values)
+            picked = [value for key, value in items if key is not None and _list_words(key) & chosen]
+            waiting += picked or ast.iter_child_nodes(node)
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def _list_branches(node: ast.If) -> list[tuple[set[str], Sequence[ast.stmt]]]:
+    """Return the branches of `if`, `elif` and so on, each with the words to which its test compares a value."""
+    branches: list[tuple[set[str], Sequence[ast.stmt]]] = [(_list_words(node.test), node.body)]
+    if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+        branches += _list_branches(node.orelse[0])
+    return branches
+
+
+def _list_words(expression: ast.expr) -> set[str]:
+    """Return the texts in a test or a key, without case."""
+    values = (getattr(item, "value", None) for item in ast.walk(expression) if isinstance(item, ast.Constant))
+    return {value.casefold() for value in values if isinstance(value, str)}
+
+
+def _list_choices(module: SourceModule) -> set[str]:
+    """Return the words to which a module compares values, and the keys of its tables."""
+    nodes = [node for node in ast.walk(module.body) if isinstance(node, (ast.If, ast.Dict))]
+    tests = [expression for node in nodes for expression in ([node.test] if isinstance(node, ast.If) else node.keys)]
+    return {word for expression in tests if expression is not None for word in _list_words(expression)}
 
 
 def _iter_bases(tree: SourceTree, module: SourceModule, expression: ast.expr, depth: int) -> Iterator[str]:

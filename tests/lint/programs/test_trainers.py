@@ -10,6 +10,8 @@ from attncheck.core.launch import Launch
 from attncheck.lint import frameworks, launches
 from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
 from attncheck.lint.sources import read_source
+from attncheck.lint.training_scripts import find_missing_script
+from tests import snapshots as s
 from tests.lint.programs.trees import write_tree
 
 HF_PARSER = "HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()\n"
@@ -103,6 +105,79 @@ def name_trainers(launch: Launch) -> str:
 def test_what_the_program_uses_decides(tmp_path: Path, files: dict[str, str], command: str, expected: str) -> None:
     [launch] = read_tree(tmp_path, files, command)
     assert name_trainers(launch) == expected
+
+
+CHOOSES = """
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer, TrlParser
+from mine import Careful
+TABLE = {"prefer": DPOTrainer, "imitate": SFTTrainer}
+def main(kind):
+    if kind == "imitate":
+        trainer = SFTTrainer(args=SFTConfig())
+    elif "careful" == kind.lower():
+        trainer = Careful(args=DPOConfig())
+    else:
+        raise ValueError(kind)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("KIND=Careful accelerate launch train.py", "trl dpo"),
+        ("accelerate launch train.py --kind imitate", "trl sft"),
+        ("accelerate launch train.py kind=imitate", "trl sft"),
+        ("accelerate launch train.py --config c.yaml", "trl dpo"),
+        ("accelerate launch train.py --kind other", ""),
+    ],
+)
+def test_a_word_of_the_launch_chooses_the_trainer(tmp_path: Path, command: str, expected: str) -> None:
+    mine = "from trl import DPOTrainer\nclass Careful(DPOTrainer):\n    pass\n"
+    files = {"train.py": CHOOSES, "mine/__init__.py": "from .own import Careful", "mine/own.py": mine}
+    [launch] = read_tree(tmp_path, {**files, "c.yaml": "kind: careful\n"}, command)
+    assert name_trainers(launch) == expected
+
+
+WRITES = "cat > {0} <<'EOF'\n{1}EOF\n{2} {0}"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "start", "expected"),
+    [
+        ("run_vlm_sft.py", "import nemo_rl.algorithms.sft as s\ns.setup()\n", "uv run python", "nemo-rl sft"),
+        ("$OUT/t.py", "from trl import GRPOTrainer\nGRPOTrainer()\n", "accelerate launch", "trl grpo"),
+        ("t.py", "import torch\nloss.backward()\n", "torchrun", ""),
+    ],
+)
+def test_a_program_that_the_script_writes_is_read(
+    tmp_path: Path, path: str, text: str, start: str, expected: str
+) -> None:
+    launch = read_tree(tmp_path, {"t.py": "not this one"}, WRITES.format(path, text, start))[-1]
+    assert launch.trainers is not None and name_trainers(launch) == expected
+    assert find_missing_script(launch, lambda path: None) == ""
+
+
+def test_the_settings_of_a_written_program_are_read_with_lines_of_the_script(tmp_path: Path) -> None:
+    text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer('m', args=SFTConfig(packing=True)).train()\n"
+    launch = read_tree(tmp_path, {}, WRITES.format("$OUT/t.py", text, "accelerate launch"))[-1]
+    [packing] = [entry for entry in launch.entries if entry.name == "packing"]
+    assert (packing.value, packing.location.line, launch.file and launch.file.host) == (
+        "true", 3, str(tmp_path / "run.sh")
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "is_refused"),
+    [("train.py --config c.yaml", False), ("train.py --torch_dtype bf16", True), ("-m trl.scripts.sft c.yaml", True)],
+)
+def test_choices_are_checked_in_options_and_in_files_of_the_frameworks_own_programs(
+    tmp_path: Path, command: str, is_refused: bool
+) -> None:
+    files = {"train.py": TRL_MAIN.format("SFT"), "c.yaml": "torch_dtype: bf16\noutput_dir: o\n"}
+    [launch] = read_tree(tmp_path, files, f"accelerate launch {command}")
+    [trl] = [framework for framework in frameworks.load() if framework.name == "trl"]
+    problems = trl.read(launch, "0.24.0", s.h200()).problems
+    assert is_refused is any("torch_dtype is 'bf16'" in problem.message for problem in problems)
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,10 @@ def detect_trainer(launch: Launch) -> str:
     script = SCRIPT.search(launch.words[0].text) if launch.words else None
     is_policy = any(name.startswith("policy.") for name in names)
     is_whole = "policy.model_name" in names and any(name.startswith(BACKENDS) for name in names)
-    module = MODULE.match(launch.words[0].text) if launch.words else None
-    if module:
-        return module[1]
+    modules = map(MODULE.match, (*(word.text for word in launch.words[:1]), *(launch.trainers or ())))
+    trained = {module[1] for module in modules if module}  # the module that runs, or those that the program uses
+    if len(trained) == 1:
+        return trained.pop()
     places = (launch.folder, *(word.text for word in launch.launcher_words))
     if script and launch.trainers is None and any(map(OWN_PLACE.search, places)):
         return script[1]
