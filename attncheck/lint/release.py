@@ -2,18 +2,18 @@
 
 The names in a launch date it, because each release takes some names and refuses others. If the release that will run is
 unknown, the launch was most likely written for the newest release that takes all its names. This is a guess, is
-reported as one, and proves nothing.
+reported as one, and proves nothing. A range of releases that is stated, such as ">=0.14,<0.16", limits the guess.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.facts import Absent, Known
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import parse_release
+from attncheck.lint.fields.releases import list_allowed, parse_release
 from attncheck.lint.frameworks import Framework
 
 MAX_READINGS = 8  # each reads the launch once with the names of one release
@@ -51,12 +51,18 @@ def choose_release(
         return ChosenRelease(version, False, True, remark)
     if version:
         return ChosenRelease(version, True, list_others=lambda: _iter_neighbours(framework, version))
-    is_missing = isinstance(installed, Absent)
-    state = (
-        f"{framework.distribution} is not installed"
-        if is_missing
-        else f"the version of {framework.distribution} is unknown"
-    )
+    state = f"the version of {framework.distribution} is unknown"
+    if isinstance(installed, Absent):
+        state = f"{framework.distribution} is not installed"
+    stated = installed.value.allowed if isinstance(installed, Known) else ""
+    allowed = list_allowed(stated, framework.releases())
+    if allowed is not None:
+        state = f"any {framework.distribution} {stated} may run"
+        if len(allowed) < 2:
+            chosen = next(iter(allowed), framework.releases()[0])
+            remark = f"options were read as those of {chosen}" if allowed else "its names are not known"
+            return ChosenRelease(chosen, bool(allowed), not allowed, f"{state}: {remark}")
+        framework = replace(framework, releases=lambda: allowed, newest=allowed[-1])
     fitting, misfits = find_fitting_release(framework, read)
     if misfits:
         remark = f"{state}, and no single release has all names: read as {fitting} (--framework-version)"

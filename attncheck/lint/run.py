@@ -94,7 +94,7 @@ class Linter:
     request: Request
     read_model: ReadModel
     memory: RuleMemory[engine.RuleAnswer] = field(default_factory=RuleMemory)
-    stated: Mapping[str, str] = field(default_factory=dict)  # distribution -> the file that states its version
+    stated: StatedVersions = StatedVersions()
 
     @cached_property
     def programs(self) -> ProgramReader:
@@ -107,7 +107,7 @@ class Linter:
         return ScriptLinks(self.snapshot, self.programs.site_folders)
 
     @cached_property
-    def by_stated(self) -> "dict[tuple[tuple[str, str, str], ...], Linter]":
+    def by_stated(self) -> "dict[tuple[tuple[str, str, str, str], ...], Linter]":
         """Return the linters for trees that state versions, by these versions."""
         return {}
 
@@ -115,12 +115,15 @@ class Linter:
         """Return the linter for the versions stated by a source's tree."""
         stated = find_stated_versions(source) if self.request.stated else StatedVersions()
         stated = stated if self.request.stated == "all" else stated.without_named(self.snapshot)
-        key = tuple((name, stated.versions.get(name, ""), file) for name, file in stated.files.items())
+        key = tuple(
+            (name, stated.versions.get(name, ""), stated.allowed.get(name, ""), file)
+            for name, file in stated.files.items()
+        )
         if not key:
             return self
         if key not in self.by_stated:
             snapshot = stated.apply(_keep_named(self.snapshot, self.request))
-            self.by_stated[key] = replace(self, snapshot=snapshot, memory=RuleMemory(), stated=stated.files)
+            self.by_stated[key] = replace(self, snapshot=snapshot, memory=RuleMemory(), stated=stated)
         return self.by_stated[key]
 
     def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
@@ -296,7 +299,7 @@ def _lint_launch(
     read_file: ReadFile,
     memory: RuleMemory[engine.RuleAnswer],
     programs: ProgramReader,
-    stated: Mapping[str, str],
+    stated: StatedVersions,
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
     distribution = found_launch.framework.distribution
@@ -345,7 +348,7 @@ def _lint_launch(
         if any(OTHER_DEVICES.search(variable) for variable in launch.environ):
             job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
         job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))
-        if not request.version and is_own_source(distribution, stated.get(distribution, "")):
+        if not request.version and is_own_source(distribution, stated.files.get(distribution, "")):
             job = replace(job, requires=())  # the tree's own requirements count, not its release's
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
@@ -421,10 +424,9 @@ def _lint_launch(
     return replace(report, command="lint", findings=findings, sections={**lost, "lint": section})
 
 
-def _list_stating_files(stated: Mapping[str, str], distribution: str, requested: str) -> tuple[str, ...]:
-    """Return the tree's files that state the versions most relevant for judging a job."""
-    names = ("" if requested else distribution, "transformers", "torch")
-    return tuple(dict.fromkeys(stated[name] for name in names if name in stated))
+def _list_stating_files(stated: StatedVersions, distribution: str, requested: str) -> tuple[str, ...]:
+    """Return the tree's files that state the versions most relevant for judging a job, with ranges."""
+    return stated.describe("" if requested else distribution, "transformers", "torch")
 
 
 def _is_editable(launch: Launch) -> bool:

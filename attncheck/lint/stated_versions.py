@@ -6,10 +6,12 @@ to the launch takes precedence, and within a folder the package's own source ove
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.io.errors import AttncheckError, BadUsage
@@ -17,8 +19,10 @@ from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
+from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target import with_version
 from attncheck.doctor.target_files import read_package_list
+from attncheck.doctor.target_files.collector import NO_VERSION, find_pin
 from attncheck.lint.programs.places import REPOSITORY_MARKS, folders_above
 
 # The files in which the packages of frameworks state their version, relative to the folder that holds the package.
@@ -30,8 +34,12 @@ OWN_FILES: Mapping[str, tuple[str, ...]] = {
     "openrlhf": ("openrlhf/version.py", "version.txt"),
     "axolotl": ("axolotl/__init__.py",),
 }
+STATED_DISTRIBUTIONS = RELEVANT_DISTRIBUTIONS | {"slime"}
 STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILINE)
-PIN = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*==\s*(\d[\w.+-]*)[\"']")
+REQUIREMENT = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*((?:[<>=!~]=?=?\s*\d[\w.*+-]*[\s,]*)+)[\"';]")
+# setup(name="slime", version="0.2.2") and the [project] of a pyproject.toml
+OWN_NAME = re.compile(r"^\s*name\s*=\s*[\"']([\w.-]+)[\"']", re.MULTILINE)
+OWN_VERSION = re.compile(r"^\s*version\s*=\s*[\"']([\w.+-]+)[\"']", re.MULTILINE)
 # A pin in a conda environment or an image: "- transformers==4.48.0", "- pytorch=2.5.1", "pip install trl==0.14".
 LINE_PIN = re.compile(r"(?:^|[\s\"'])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?={1,2}(\d[\w.]*)(?=[\s\"'=]|$)", re.MULTILINE)
 COMMENT_LINE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -53,6 +61,15 @@ class StatedVersions:
         """Return the stated versions of distributions that a target does not name."""
         named = {item.name for item in snapshot.distributions if not item.location} | {*snapshot.gaps.not_installed}
         return replace(self, files={name: file for name, file in self.files.items() if name not in named})
+
+    def describe(self, *names: str) -> tuple[str, ...]:
+        """Return the files that state the versions of distributions, each with the ranges that it states."""
+        ranges: dict[str, list[str]] = {}
+        for name in names:
+            allowed = self.allowed.get(name, "")
+            if name in self.files and allowed != NO_VERSION:
+                ranges.setdefault(self.files[name], []).extend([f"{name} {allowed}"] if allowed else [])
+        return tuple(f"{file} ({'; '.join(texts)})" if texts else file for file, texts in ranges.items())
 
     def apply(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the stated versions."""
@@ -92,8 +109,8 @@ def _read_folders(folders: tuple[Path, ...]) -> StatedVersions:
 @lru_cache(maxsize=1024)
 def _list_folder(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
     """Return each distribution that a folder states: its name, its version, the versions allowed, and the file."""
-    rows = (*_iter_own(folder), *_iter_listed(folder))
-    return tuple(row for row in rows if row[0] in RELEVANT_DISTRIBUTIONS)
+    rows = [row for row in (*_iter_own(folder), *_iter_listed(folder)) if row[0] in STATED_DISTRIBUTIONS]
+    return tuple(sorted(rows, key=lambda row: (not row[1], row[2] == NO_VERSION)))  # a pin, then a range
 
 
 def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
@@ -104,6 +121,11 @@ def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
             version = match[1] if match else text.strip() if path.suffix in ("", ".txt") else ""
             if _is_version(version):
                 yield name, version, "", str(path.relative_to(folder))
+    for file in ("setup.py", "pyproject.toml"):
+        text = _read_text(folder / file)
+        named, stated = OWN_NAME.search(text), OWN_VERSION.search(text)
+        if named and stated and _is_version(stated[1]):
+            yield canonical_name(named[1]), stated[1], "", file
 
 
 def _holds_package(path: Path, name: str) -> bool:
@@ -121,10 +143,14 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
             continue
         for package in dict.fromkeys((*packages.versions, *packages.allowed)):
             yield package, packages.versions.get(package, ""), packages.allowed.get(package, ""), name
-    for file, pin in (("setup.py", PIN), *((name, LINE_PIN) for name in LINE_FILES)):
-        for match in pin.finditer(COMMENT_LINE.sub("", _read_text(folder / file))):
+    for match in REQUIREMENT.finditer(COMMENT_LINE.sub("", _read_text(folder / "setup.py"))):
+        with suppress(InvalidSpecifier):
+            pin = find_pin(SpecifierSet(match[2]))
+            yield canonical_name(match[1]), pin, "" if pin else match[2].strip(), "setup.py"
+    for file in LINE_FILES:
+        for match in LINE_PIN.finditer(COMMENT_LINE.sub("", _read_text(folder / file))):
             if _is_version(match[2]):
-                name = match[1].lower().replace("_", "-")
+                name = canonical_name(match[1])
                 yield CONDA_NAMES.get(name, name), match[2], "", file
 
 

@@ -10,8 +10,10 @@ from packaging.version import Version
 from attncheck.core.facts import Known
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
-from attncheck.doctor.target import apply_target, parse_target
+from attncheck.doctor.target import apply_target, parse_target, with_version
 from attncheck.lint import run
+from attncheck.lint.fields.hugging_face import resolve_versions
+from attncheck.lint.fields.releases import list_allowed
 from attncheck.lint.inputs import list_named, make_file_reader
 from attncheck.lint.sources import read_source
 from attncheck.lint.stated_versions import find_stated_versions
@@ -46,6 +48,10 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"Dockerfile": "RUN pip install 'trl[peft]==0.14.0' \\\n  vllm==0.7.2\n"}, "vllm", "0.7.2"),
         ({"Dockerfile": "RUN pip install trl>=0.14.0\nENV A=1.0\n"}, "trl", ""),
         ({"setup.py": "# such as:\n#   trl: 'trl==0.9.4'\nsetup(install_requires=['trl'])"}, "trl", ""),
+        ({"setup.py": "setup(\n    name='slime',\n    version='0.2.2',\n)"}, "slime", "0.2.2"),
+        ({"pyproject.toml": '[project]\nname = "openrlhf"\nversion = "0.8.1"\n'}, "openrlhf", "0.8.1"),
+        ({"setup.py": "x = ['trl>=0.9', 'trl==0.12.0']"}, "trl", "0.12.0"),
+        ({"requirements.txt": "trl\n", "Dockerfile": "RUN pip install trl==0.14.0\n"}, "trl", "0.14.0"),
     ],
 )
 def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, version: str) -> None:
@@ -70,6 +76,53 @@ def test_what_a_target_does_not_name_is_as_the_tree_states_it(
     write_tree(tmp_path, {**tree, ".git/HEAD": ""})
     [launch] = launches_of(lint_tree(tmp_path, target))
     assert (launch.job.version, launch.job.stated_by) == (version, files)
+
+
+SFT = "trl sft --model_name_or_path m --dataset_name d --packing --output_dir o --max_seq_length 512\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "version", "stated_by", "severities"),
+    [
+        # packing joins documents in each release of the first three, and in only some of the fourth
+        ({"requirements.txt": "trl>=0.12,<0.15"}, "0.14.0", "requirements.txt (trl <0.15,>=0.12)", ["warning"]),
+        ({"setup.py": "x = ['trl~=0.15.0']"}, "0.15.2", "setup.py (trl ~=0.15.0)", ["error"]),
+        ({"setup.py": "x = ['trl<=0.14.0; python_version > \"3\"']"}, "0.14.0", "setup.py (trl <=0.14.0)", ["warning"]),
+        ({"requirements.txt": "trl>=0.12,<1.0"}, "0.19.1", "requirements.txt (trl <1.0,>=0.12)", ["warning"]),
+        ({"requirements.txt": "trl>=0.12\ntransformers<4.40"}, "0.19.1", "", ["warning"]),
+        ({"requirements.txt": "trl>=1.0"}, "1.16.0", "requirements.txt (trl >=1.0)", []),
+        ({"requirements.txt": "trl<0.9"}, "0.9.6", "requirements.txt (trl <0.9)", []),
+        ({"requirements.txt": "trl"}, "0.19.1", "()", ["warning"]),
+        ({"requirements.txt": "trl==0.15.2"}, "0.15.2", "requirements.txt", ["error"]),
+    ],
+)
+def test_a_range_limits_the_release_that_a_launch_is_read_as(
+    tmp_path: Path, files: dict[str, str], version: str, stated_by: str, severities: list[str]
+) -> None:
+    write_tree(tmp_path, {**files, "run.sh": SFT, ".git/HEAD": ""})
+    report = lint_tree(tmp_path, "h100x8")
+    [launch] = launches_of(report)
+    assert launch.job.version == version
+    assert stated_by in (*launch.job.stated_by, str(launch.job.stated_by), "")
+    assert [finding.severity for finding in report.findings if finding.code == "ATN444"] == severities
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [("", None), ("it is not pinned", None), ("~=0.15.1", ("0.15.2",)), (">=2", ("0.16.0",)), ("<0.14.9", ("0.14.0",)),
+     ("<=0.14.0", ("0.14.0",)), ("<0.1", ())],
+)  # fmt: skip
+def test_the_releases_in_a_range(allowed: str, expected: tuple[str, ...] | None) -> None:
+    assert list_allowed(allowed, ("0.14.0", "0.15.2", "0.16.0")) == expected
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"), [("<4.45", "4.41.2"), (">=4.50,<5", "4.50.3"), (">=4.40", "4.49.0"), ("", "4.49.0")]
+)
+def test_a_range_of_transformers_limits_the_release_of_the_time(allowed: str, expected: str) -> None:
+    snapshot = with_version(ENVIRONMENT, "transformers", "", allowed)
+    versions = resolve_versions(snapshot, "trl", "0.15.2", {"0.12": "4.46.3", "0.15": "4.49.0", "0.17": "4.51.3"})
+    assert Version(versions["transformers"]).release[:2] == Version(expected).release[:2]
 
 
 @pytest.mark.parametrize(

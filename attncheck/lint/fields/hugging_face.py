@@ -15,7 +15,7 @@ from attncheck.core.plan import Precision
 from attncheck.core.snapshot import Absent, Fact, Known, Snapshot, value_or
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
 from attncheck.lint.fields.constraints import Constraint, find_constraint
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields.releases import is_at_least, list_allowed, list_releases
 from attncheck.lint.files import editing, python
 
 RECURRENT_KERNELS = ("flash-linear-attention", "causal-conv1d")
@@ -143,12 +143,19 @@ def read_world_size(launch: Launch) -> Fact[int]:
 
 
 def resolve_versions(snapshot: Snapshot, package: str, version: str, contemporary: Mapping[str, str]) -> dict[str, str]:
-    """Return package -> version: the installed transformers, or else the newest from the framework's time."""
+    """Return package -> version: the installed transformers, or else the newest from the framework's time.
+
+    If a range of transformers is stated, the nearest release in it is used.
+    """
     installed = snapshot.version("transformers")
     if isinstance(installed, Known):
         return {package: version, "transformers": str(installed.value)}
     candidates = [transformers for first, transformers in contemporary.items() if is_at_least(version, first)]
-    return {package: version, "transformers": candidates[-1] if candidates else "4.40.2"}
+    chosen = candidates[-1] if candidates else "4.40.2"
+    stated = snapshot.package("transformers")
+    text = stated.value.allowed if isinstance(stated, Known) else ""
+    allowed = list_allowed(text, (*list_releases("transformers"), chosen)) or (chosen,)
+    return {package: version, "transformers": allowed[0] if is_at_least(allowed[0], chosen) else allowed[-1]}
 
 
 def read_dtype(launch: Launch, option: str | None) -> str | None:

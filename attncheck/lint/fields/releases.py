@@ -1,14 +1,16 @@
 """The names in a framework's releases: lookups in `names/*.json`, which give each name's range of releases."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Any
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attncheck.lint.names import load_table
 
+LATER = "9999"  # later than any release
 Row = tuple[str, Any]  # the kind ("bool", "int", "str", "a|b"), and the default if it is a plain value
 
 
@@ -36,6 +38,22 @@ def find_release(framework: str, version: str) -> str:
     except InvalidVersion:
         return known[-1]
     return next((candidate for candidate in reversed(known) if Version(candidate) <= requested), known[0])
+
+
+def list_allowed(allowed: str, releases: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the releases in a range such as ">=0.14,<0.16", each representing its minor release; None for no range.
+
+    The newest represents later ones too.
+    """
+    try:
+        specifiers = SpecifierSet(allowed)
+    except InvalidSpecifier:
+        return None
+    if not allowed or not releases:
+        return None
+    firsts = (f"{Version(release).major}.{Version(release).minor}.0" for release in releases)
+    found = [pair[0] for pair in zip(releases, firsts) if any(specifiers.filter(pair, prereleases=True))]
+    return tuple(found) or tuple(releases[-1:] if specifiers.contains(LATER) else ())
 
 
 @cache
