@@ -87,6 +87,13 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class FixedSetting(Setting):
+    """A setting that a program's source passes to its trainer, configuration or model as a literal."""
+
+    is_read: bool = False  # whether the program also reads a setting of this name
+
+
+@dataclass(frozen=True)
 class Edit:
     """A replacement of a span of one source by `text`; (n, n) inserts before the character n."""
 
@@ -130,6 +137,7 @@ class Launch:
     # trainers that its program uses: "trl.SFTTrainer"; None: its source does not say
     trainers: tuple[str, ...] | None = None
     places_itself: bool = False  # whether its program chooses its devices in its source
+    fixed: tuple[FixedSetting, ...] = ()  # settings that its program's source fixes; they override all others
     written: Source | None = None  # its program, if the script that starts it has written it
     # `environ` with locations; a variable that may not reach the job counts as unknown
     variables: tuple[Setting, ...] = ()

@@ -28,6 +28,8 @@ def edit_settings(
     A field that is not in the text is added to the configuration file if there is one, or else to the command.
     `argument_form` is "--" for options, "=" for name=value.
     """
+    fixed = {setting.name for setting in settings.all_settings if setting.raw in launch.fixed}  # no edit changes them
+    new_values = {name: value for name, value in new_values.items() if name not in fixed}
     unknown_by_key = {(unknown.name, unknown.location): unknown for unknown in unknown_settings}
     with_new_names = [
         _with_new_name(setting, unknown_by_key.get((setting.raw.name, setting.raw.location)))

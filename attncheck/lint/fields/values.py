@@ -127,7 +127,7 @@ def join_settings(options: ParserOptions, all_settings: Sequence[ParsedSetting])
 
 
 def _parse_all(launch: Launch, options: ParserOptions, renames: Renames, leading_words: int) -> Iterator[ParsedSetting]:
-    """Yield the settings of the file, then those of the command."""
+    """Yield the settings of the file, then those of the command, then those that the program's source fixes."""
     for raw in (*launch.entries, *arguments.parse_overrides(launch.words[leading_words:], launch.source)):
         top = _field_name(raw.name)
         name = raw.name if top in options.current else top if top in options.any_release else ""
@@ -148,6 +148,10 @@ def _parse_all(launch: Launch, options: ParserOptions, renames: Renames, leading
         if resolved.negated or (option is not None and option.kind == "bool" and not value):
             value = "false" if resolved.negated else "true"
         yield ParsedSetting(name, value, raw, True, known, new_name, resolved.ambiguous)
+    for raw in launch.fixed:
+        new_name = raw.name if raw.name in options.current else _find_new_name(raw.name, raw.value, options, renames)
+        if new_name:
+            yield ParsedSetting(new_name.partition("=")[0], raw.value, raw, False)
 
 
 def _field_name(text: str) -> str:

@@ -14,8 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from attncheck.core.io.errors import AttncheckError
-from attncheck.core.launch import NOWHERE, Launch, Setting, Source, SourceLocation
+from attncheck.core.launch import NOWHERE, FixedSetting, Launch, Setting, Source, SourceLocation
 from attncheck.lint.files.python import names_devices
+from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, find_model_arguments, find_passed_arguments
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.places import describe_moved, find_program
@@ -30,6 +31,11 @@ TRAINERS = re.compile(
 )
 ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
+LIBRARIES = ("trl.", "transformers.", "unsloth.")
+LIBRARY_TRAINER = re.compile(r"(trl|unsloth)\..*Trainer")
+# Arguments of TRL's trainers that are settings too, until 0.13 (0.7.7 trainer/sft_trainer.py:135). One that is passed
+# and true overrides the configuration (0.12.2 trainer/sft_trainer.py:211-215, dpo_trainer.py:468-478).
+TRAINER_ARGUMENTS = frozenset({"packing", "max_seq_length", "max_length", "max_prompt_length", "max_target_length"})
 OWN_LOOP = ("its own training loop",)
 OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
 OWN_ROWS = "its own rows"  # if the program tells TRL's SFTTrainer not to prepare the dataset, which also packs it
@@ -41,6 +47,8 @@ class TrainerReading:
 
     names: tuple[str, ...] | None = None  # "trl.SFTTrainer"; `OWN_LOOP`; None: unknown
     settings: tuple[Setting, ...] = ()
+    created: tuple[FixedSetting, ...] = ()  # literals of `settings`, even if several calls create configurations
+    fixed: tuple[FixedSetting, ...] = ()  # literals that the program's text passes to a trainer or the model
     source: Source | None = None  # the source that contains them
     places_itself: bool = False  # the program's text names its devices
     choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
@@ -60,9 +68,11 @@ def attach_trainers(launch: Launch) -> Launch:
         reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
-    if not reading.settings or launch.file is not None:
+    if launch.starts_written_script:
         return launch
-    return replace(launch, entries=reading.settings, file=reading.source)
+    if reading.settings and launch.file is None:
+        return replace(launch, entries=reading.settings, file=reading.source, fixed=reading.fixed)
+    return replace(launch, fixed=(*reading.created, *reading.fixed))
 
 
 @lru_cache(maxsize=512)
@@ -71,6 +81,10 @@ def _read_trainers(
 ) -> TrainerReading:
     tree = SourceTree(folders, base)
     reading = _find_trainers(entry, tree, chosen)
+    main = find_entry(entry, tree)
+    if main is not None and any(name.startswith(LIBRARIES) for name in reading.names or ()):
+        model = find_model_arguments(tree, main, MODEL_ARGUMENTS)
+        reading = replace(reading, fixed=(*reading.fixed, *model))
     return replace(reading, places_itself=any(_names_devices(module) for module in tree.modules.values() if module))
 
 
@@ -95,7 +109,9 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
             own_rows = (OWN_ROWS,) if any(_prepares_rows(module) for module in level) else ()
             choices = frozenset(word for module in level for word in _list_choices(module))
-            return TrainerReading((*trainers, *own_loss, *own_rows), *_read_settings(tree, level), choices=choices)
+            settings, source = _read_settings(tree, level)
+            created, passed = _find_fixed(tree, level, chosen)
+            return TrainerReading((*trainers, *own_loss, *own_rows), settings, created, passed, source, choices=choices)
         if any(_calls(module, "backward") for module in level):
             is_plain = arguments and not any(_calls(module, "generate") for module in level)
             return TrainerReading(arguments if is_plain else OWN_LOOP)
@@ -127,6 +143,28 @@ def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[t
         return (), None
     source = Source(module.shown_path, text, "python", editable=False)
     return tuple(_make_setting(source, keyword) for keyword in call.keywords), source
+
+
+def _find_fixed(
+    tree: SourceTree, modules: Sequence[SourceModule], chosen: frozenset[str]
+) -> tuple[tuple[FixedSetting, ...], tuple[FixedSetting, ...]]:
+    """Return the literals that the modules give configurations which no parser fills, and TRL's trainers."""
+    calls = [(module, node) for module in modules for node in _walk(module.body, chosen) if isinstance(node, ast.Call)]
+    is_parser = [isinstance(call.func, ast.Name) and call.func.id.endswith(("Parser", "HfArg")) for _, call in calls]
+    parsed = {ast.unparse(node) for (_, call), parses in zip(calls, is_parser) if parses for node in ast.walk(call)}
+    created, passing = [], []
+    for module, call in calls:
+        if not call.keywords or not isinstance(call.func, (ast.Name, ast.Attribute)):
+            continue
+        callee = tree.resolve(module, call.func)
+        if isinstance(callee, External) and CONFIGURATION.fullmatch(callee.name):
+            created += [(module, call)] if ast.unparse(call.func) not in parsed else []
+        elif any(keyword.arg in TRAINER_ARGUMENTS for keyword in call.keywords):
+            names = _iter_bases(tree, module, call.func, 0)
+            passing += [(module, call)] if any(map(LIBRARY_TRAINER.fullmatch, names)) else []
+    passed = find_passed_arguments(passing, TRAINER_ARGUMENTS.__contains__)
+    true = (setting for setting in passed if setting.value not in ("False", "0"))  # others override nothing
+    return tuple(find_passed_arguments(created, lambda _: True)), tuple(true)
 
 
 def _make_setting(source: Source, keyword: ast.keyword) -> Setting:

@@ -9,6 +9,7 @@ import pytest
 from attncheck.core.launch import Launch
 from attncheck.lint import frameworks, launches
 from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
+from attncheck.lint.own_attention import add_fixed_arguments
 from attncheck.lint.sources import read_source
 from attncheck.lint.training_scripts import find_missing_script
 from tests import snapshots as s
@@ -227,3 +228,60 @@ def test_an_absolute_path_of_another_machine_leads_into_the_tree(tmp_path: Path)
         assert sum("does not exist here" in note for note in launch.notes) == 2
     [launch] = read_tree(tmp_path / "other", {}, f"python {tmp_path}/sub/train.py --bf16")
     assert name_trainers(launch) == "trl sft" and launch.notes == (), "a path of this machine is read as it is"
+
+
+FIXES = """
+import sys, torch
+from transformers import AutoModelForCausalLM, HfArgumentParser, TrainingArguments
+from trl import SFTConfig, SFTTrainer, TrlParser
+{parse}
+{load}
+trainer = SFTTrainer(model=model, {passed})
+"""
+PARSE = "args = HfArgumentParser((Own, TrainingArguments)).parse_yaml_file(sys.argv[1])"
+LOAD = 'model = AutoModelForCausalLM.from_pretrained(p, torch_dtype=torch.bfloat16, attn_implementation="sdpa")'
+
+
+@pytest.mark.parametrize(
+    ("parse", "load", "passed", "options", "expected"),
+    [
+        (PARSE, "", "packing=True, max_seq_length=512", "", ("cu_seqlens", "", 512)),
+        (PARSE, LOAD, "args=args", "", ("padding", "sdpa", 1024)),
+        (PARSE, LOAD, "args=args", " --attn_implementation eager", ("padding", "sdpa", 1024)),
+        (PARSE, "", "args=SFTConfig(packing=True, max_length=256, output_dir=args.o)", "", ("cu_seqlens", "", 256)),
+        (PARSE, "", "args=SFTConfig(packing=True, **rest)", " --packing false", ("cu_seqlens", "", 1024)),
+        # not fixed: another value than a literal, a switch that is off, values that differ, and a parser's own class
+        (PARSE, "", "packing=args.packing", "", ("padding", "", 1024)),
+        (PARSE, "", "packing=False", " --packing", ("cu_seqlens", "", 1024)),
+        (PARSE, "", "packing=True)\nSFTTrainer(packing=own", "", ("padding", "", 1024)),
+        ("TrlParser((SFTConfig,)).parse_args_and_config()\nSFTConfig(packing=True)", "", "", "", ("padding", "", 1024)),
+        (PARSE, "model.from_pretrained(p, attn_implementation=args.attn)", "", "", ("padding", "", 1024)),
+        (PARSE, "", "packing=True", " --packing false", ("cu_seqlens", "", 1024)),
+    ],
+)
+def test_what_the_program_passes_decides(
+    tmp_path: Path, parse: str, load: str, passed: str, options: str, expected: tuple[str, str, int]
+) -> None:
+    text = FIXES.format(parse=parse, load=load, passed=passed)
+    files = {"train.py": text, "c.yaml": "output_dir: o\nper_device_train_batch_size: 1\n"}
+    [launch] = read_tree(tmp_path, files, f"accelerate launch train.py --config c.yaml{options}")
+    [trl] = [framework for framework in frameworks.load() if framework.name == "trl"]
+    job = trl.read(launch, "1.16.0", s.h200())
+    assert (job.plan.packing, job.plan.attn_implementation, job.plan.max_length) == expected
+    is_fixed = "packing" in {setting.name for setting in launch.fixed}
+    assert bool(trl.write(launch, job, {"packing": "off"})) is not is_fixed, "a file or an option would change nothing"
+
+
+@pytest.mark.parametrize(
+    ("passed", "ignored"),
+    [("packing=True", ["packing=false"]), ("packing=True, x=args.packing", []), ("packing=False", [])],
+)
+def test_a_setting_that_the_program_overrides_is_ignored(tmp_path: Path, passed: str, ignored: list[str]) -> None:
+    text = FIXES.format(parse=PARSE, load="", passed=passed)
+    [launch] = read_tree(
+        tmp_path, {"train.py": text, "c.yaml": "output_dir: o\npacking: false\n"}, "python train.py --config c.yaml"
+    )
+    [trl] = [framework for framework in frameworks.load() if framework.name == "trl"]
+    job = add_fixed_arguments(trl.read(launch, "0.12.2", s.h200()), launch)
+    messages = [problem.message for problem in job.problems if " is ignored" in problem.message]
+    assert [message.partition(" is")[0] for message in messages] == ignored
