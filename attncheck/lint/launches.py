@@ -303,7 +303,8 @@ def _make_launch(
     if "ray" in names:  # the job gets the environment of Ray's processes, which other shells may have started
         variables = {name: replace(variable, known=False) for name, variable in variables.items()}
     for launcher, argv in zip(parsed, argvs):
-        if launcher.isolates:
+        is_inside = len(known_words) - len(argv) < command.prefix_length  # the shell in it has set the variables
+        if launcher.isolates and not is_inside:
             variables = {name: variables[name] for name in launcher.passes if name in variables}
         variables |= {**locate_words(source, launcher.environ, argv), **launcher.file_variables}
     environ = {name: variable.value for name, variable in variables.items()}

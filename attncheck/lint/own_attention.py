@@ -52,19 +52,19 @@ def add_fixed_arguments(job: Job, launch: Launch) -> Job:
         is_unknown = setting.location in {unknown.location for unknown in job.unknown_settings}
         if is_unknown or not setting.known or setting in launch.fixed:
             continue
-        found = fixed_settings.get(name) or (_find_model_argument(launch, name) if name in MODEL_ARGUMENTS else None)
-        if found is None or found.value.casefold() == (setting.value.strip("\"'") or "true").casefold():
+        argument = fixed_settings.get(name) or (_find_model_argument(launch, name) if name in MODEL_ARGUMENTS else None)
+        if argument is None or argument.value.casefold() == (setting.value.strip("\"'") or "true").casefold():
             continue
-        written, source = f"{setting.name.lstrip('-')}={setting.value}", found.location.source
+        written, source = f"{setting.name.lstrip('-')}={setting.value}", argument.location.source
         verb = "loads its model with" if name in MODEL_ARGUMENTS else "passes"
         problem = SettingProblem(
             "ignores",
-            f"{written} is ignored: the program {verb} {name}={found.value}",
-            (f"{source}:{found.location.line} has that value, and the program does not read {name}",),
+            f"{written} is ignored: the program {verb} {name}={argument.value}",
+            (f"{source}:{argument.location.line} has that value, and the program does not read {name}",),
             setting.location,
             advice=f"change it in {source}",
         )
-        plan = replace(job.plan, attn_implementation=found.value) if name == "attn_implementation" else job.plan
+        plan = replace(job.plan, attn_implementation=argument.value) if name == "attn_implementation" else job.plan
         job = replace(job, plan=plan, problems=(*job.problems, problem))
     return job
 

@@ -123,7 +123,7 @@ def test_a_known_trainer_keeps_what_stands_behind_its_own_dashes() -> None:
 def test_a_container_has_its_own_environment() -> None:
     outer = "export A=1 B=2\n"
     assert find_training(f"{outer}docker run -e A -e C=3 --env D image {TRAIN}").environ == {"A": "1", "C": "3"}
-    assert find_training(f"{outer}docker run image bash -c 'E=5 {TRAIN}'").environ == {}
+    assert find_training(f"{outer}docker run image bash -c 'E=5 {TRAIN}'").environ == {"E": "5"}
     assert find_training(f"{outer}apptainer exec --env C=3,D=4 image {TRAIN}").environ == {
         "A": "1",
         "B": "2",
@@ -548,3 +548,17 @@ def test_many_damaged_carriers_raise_nothing(seed: int) -> None:
 def test_deep_nesting_ends(opening: str) -> None:
     find_trainings(opening * 300 + TRAIN)
     find_trainings(f"run: |\n  {opening * 300}{TRAIN}\n", "yaml")
+
+
+@pytest.mark.parametrize(
+    ("command", "environ"),
+    [
+        ("docker exec c bash -c 'A=1 trl sft --model_name_or_path m'", {"A": "1"}),
+        ("export A=1\ndocker exec c bash -c 'export B=2; trl sft --model_name_or_path m'", {"B": "2"}),
+        ("A=1 docker exec -e C=3 c bash -c 'B=2 trl sft --model_name_or_path m'", {"B": "2", "C": "3"}),
+        ("A=1 docker exec c trl sft --model_name_or_path m", {}),
+        ("ssh host 'export A=1; docker exec c trl sft --model_name_or_path m'", {}),
+    ],
+)
+def test_a_variable_that_is_set_inside_a_container_reaches_the_job(command: str, environ: dict[str, str]) -> None:
+    assert dict(find_training(command).environ) == environ

@@ -59,7 +59,8 @@ FIXED = 'torch_dtype=torch.float32, attn_implementation="flash_attention_2"'
     [
         (FIXED, "", ["model.attn_implementation=sdpa", "model.torch_dtype=bfloat16"]),
         (FIXED, "A = Model.from_pretrained(p, attn_implementation=a)", ["model.torch_dtype=bfloat16"]),
-        (FIXED + ", **self.options", "", []),
+        (FIXED + ", **self.options", "", ["model.attn_implementation=sdpa", "model.torch_dtype=bfloat16"]),
+        ("**self.options", "", []),
         ('torch_dtype=torch.bfloat16, attn_implementation="sdpa"', "", []),
         ("attn_implementation=chosen", "", []),
     ],

@@ -52,8 +52,8 @@ def list_allowed(allowed: str, releases: Sequence[str]) -> tuple[str, ...] | Non
     if not allowed or not releases:
         return None
     firsts = (f"{Version(release).major}.{Version(release).minor}.0" for release in releases)
-    found = [pair[0] for pair in zip(releases, firsts) if any(specifiers.filter(pair, prereleases=True))]
-    return tuple(found) or tuple(releases[-1:] if specifiers.contains(LATER) else ())
+    contained = [pair[0] for pair in zip(releases, firsts) if any(specifiers.filter(pair, prereleases=True))]
+    return tuple(contained) or tuple(releases[-1:] if specifiers.contains(LATER) else ())
 
 
 @cache

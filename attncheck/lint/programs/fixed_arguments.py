@@ -23,9 +23,15 @@ def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[s
     modules = list({module.path: module for module in (main, *tree.iter_imports(main))}.values())
     if tree.unread:
         return
-    calls = [(module, node) for module in modules for node in ast.walk(module.body) if _loads_model(node)]
+    nodes = ((module, node) for module in modules for node in ast.walk(module.body))
+    calls = [(module, node) for module, node in nodes if isinstance(node, ast.Call) and _loads_model(node)]
     for name in names:
-        rows = [(module, word.value) for module, call in calls for word in call.keywords if word.arg in (name, None)]
+        rows = [
+            (module, value)
+            for module, call in calls
+            for written in _list_values(module, call, name)
+            for value in _follow_parameter(main, module, written)
+        ]
         texts = {_format_literal(value) for _, value in rows}
         if len(texts) == 1 and "" not in texts and not any(_reads(module, name) for module in (main, *dict(rows))):
             yield _make_setting(name, texts.pop(), *rows[0], is_read=False)
@@ -50,8 +56,41 @@ def _make_setting(name: str, text: str, module: SourceModule, value: ast.expr, i
     return FixedSetting(name, text, location, NOWHERE, is_read=is_read)
 
 
-def _loads_model(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in LOADS:
+def _list_values(module: SourceModule, call: ast.Call, name: str) -> list[ast.expr]:
+    """Return a call's value of an argument, or else each `**` that may contain it.
+
+    A name that the module itself binds contains it only if the module gives the argument to another call, such as
+    `dict(…)`.
+    """
+    written = [word.value for word in call.keywords if word.arg == name]
+    unpacked = [word.value for word in call.keywords if word.arg is None]
+    if written or not unpacked:
+        return written
+    nodes = list(ast.walk(module.body))
+    others = (node for node in nodes if isinstance(node, ast.Call) and not _loads_model(node))
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound = set() if any(word.arg == name for other in others for word in other.keywords) else bound
+    return [item for item in unpacked if not isinstance(item, ast.Name) or item.id not in bound]
+
+
+def _follow_parameter(main: SourceModule, module: SourceModule, value: ast.expr) -> list[ast.expr]:
+    """Return the value, or what the program's own module passes for it: `train(attn_implementation="sdpa")`."""
+    functions = [node for node in ast.walk(module.body) if isinstance(node, ast.FunctionDef)]
+    if not isinstance(value, ast.Name):
+        return [value]
+    takers = {item.name for item in functions if value.id in {argument.arg for argument in item.args.args}}
+    passed = [
+        word.value
+        for call in ast.walk(main.body)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in takers
+        for word in call.keywords
+        if word.arg == value.id
+    ]
+    return passed or [value]
+
+
+def _loads_model(node: ast.Call) -> bool:
+    if not isinstance(node.func, ast.Attribute) or node.func.attr not in LOADS:
         return False
     owner = ast.unparse(node.func.value)
     return "model" in owner.lower() or "For" in owner

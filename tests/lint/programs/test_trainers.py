@@ -272,6 +272,34 @@ def test_what_the_program_passes_decides(
     assert bool(trl.write(launch, job, {"packing": "off"})) is not is_fixed, "a file or an option would change nothing"
 
 
+LOADS = """
+from transformers import AutoModelForCausalLM, Trainer
+def train(attn_implementation=None):
+    {0}
+    more.update(dict(load_in_4bit=True))
+    model = AutoModelForCausalLM.from_pretrained(p, attn_implementation=attn_implementation, **more)
+    other = AutoModelForCausalLM.from_pretrained(p, **more)
+    Trainer(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "before", "expected"),
+    [
+        ("train(attn_implementation='sdpa')", "more = {}", "sdpa"),
+        ("train(attn_implementation=chosen)", "more = {}", ""),
+        ("train()", "more = {}", ""),
+        ("train(attn_implementation='sdpa')", "more = dict(attn_implementation=a)", ""),
+        ("train(attn_implementation='sdpa')", "more = {'attn_implementation': a}", ""),
+        ("train(attn_implementation='sdpa')\ntrain(attn_implementation='eager')", "more = {}", ""),
+    ],
+)
+def test_an_attention_that_the_program_passes_on(tmp_path: Path, main: str, before: str, expected: str) -> None:
+    files = {"train_mem.py": f"from own.train import train\n{main}\n", "own/train.py": LOADS.format(before)}
+    [launch] = read_tree(tmp_path, files, f"torchrun train_mem.py {OPTIONS}")
+    assert {setting.name: setting.value for setting in launch.fixed}.get("attn_implementation", "") == expected
+
+
 @pytest.mark.parametrize(
     ("passed", "ignored"),
     [("packing=True", ["packing=false"]), ("packing=True, x=args.packing", []), ("packing=False", [])],
