@@ -68,23 +68,6 @@ class SettingProblem:
 
 
 @dataclass(frozen=True)
-class FixedLater:
-    """A fix that the job's release of a package lacks, and that concerns what the launch uses."""
-
-    package: str
-    version: str
-    until: str  # the first release with the fix; "": none yet
-    number: int  # of the pull request
-    title: str
-
-    @property
-    def evidence(self) -> str:
-        """The fix in one line."""
-        where = f"fixed in {self.until}" if self.until else "not in a release of the table yet"
-        return f"{self.package} {self.version} lacks #{self.number} ({where}): {self.title}"
-
-
-@dataclass(frozen=True)
 class Job:
     """A launch as one version of one framework reads it."""
 
@@ -111,7 +94,6 @@ class Job:
     imports: tuple[str, ...] = ()  # modules that are imported with any settings: "flash_attn"
     locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # location of each `Key` that the launch sets
     variables: tuple[Setting, ...] = ()  # environment variables of the job that may be shown, with the location of each
-    fixed_later: tuple[FixedLater, ...] = ()
     remarks: tuple[str, ...] = ()  # values that could not be determined, so that the default was assumed
 
 

@@ -34,8 +34,8 @@ def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, read_others: Calla
 
 def _find_problems(candidates: Sequence[Clash], job: Job, launch: Launch, snapshot: Snapshot) -> list[SettingProblem]:
     """Return the problems of the table's rows that apply to a job."""
-    written = collect_written(job, launch)
-    facts = collect_facts(job, written)
+    written = _collect_written(job, launch)
+    facts = _collect_facts(job, written)
     problems = (_make_problem(clash, job, snapshot, written, facts) for clash in candidates)
     return [problem for problem in problems if problem is not None]
 
@@ -91,7 +91,7 @@ def _find_version(name: str, snapshot: Snapshot, requires: Sequence[str] = ()) -
     return package.value.version if isinstance(package, Known) else next((pin[1] for pin in pins if pin), "")
 
 
-def collect_written(job: Job, launch: Launch) -> dict[str, Setting]:
+def _collect_written(job: Job, launch: Launch) -> dict[str, Setting]:
     """Return the settings for the program and its launcher, by bare name; the last one counts."""
     options = iter_option_values(launch.launcher_words)
     launcher = [Setting(name, word.text, word.location, word.span, known=word.known) for name, word in options]
@@ -107,7 +107,7 @@ def _read_value(setting: Setting | None) -> str:
     return "true" if text in TRUE_WORDS - {"1"} or (not text and setting.name.startswith("--")) else text
 
 
-def collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
+def _collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
     """Return the facts of the job, besides its settings, that a row may use."""
     is_no_loss = job.framework == "trl" and job.trainer in ("grpo", "dpo", "kto")
     return {

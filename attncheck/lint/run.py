@@ -34,7 +34,6 @@ from attncheck.lint.clashes import add_clashes
 from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
-from attncheck.lint.later_fixes import add_later_fixes
 from attncheck.lint.lost_words import add_lost_words
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
@@ -336,7 +335,6 @@ def _lint_launch(
         job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
         job = add_clashes(job, launch, model_snapshot, read_others)
-        job = add_later_fixes(job, launch, model_snapshot, distribution if release.is_known else "")
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
