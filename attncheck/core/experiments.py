@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 VARIANTS = ("liger", "tensor parallel")  # ways to compute the same step
+SHORT_STEP = "a short last step"  # a division: one micro-batch is left for the last step of an epoch
 TOLERANCE = 0.02  # relative; in float32, two runs of one tiny model differ by 1e-6
 
 
@@ -17,12 +18,12 @@ class GradientMeasurement:
     """
 
     trainer: str  # "transformers", "trl"
-    division: str  # "one batch", "two micro-batches", "two replicas", "two ranks"
+    division: str  # "one batch", "two micro-batches", "two replicas", "two ranks", SHORT_STEP
     ratio: float = 0.0
     cosine: float = 0.0
     logged: float = 0.0
     error: str = ""  # why nothing was measured
-    variant: str = ""  # one of VARIANTS, or an objective of TRL: "dpo", "reward"
+    variant: str = ""  # one of VARIANTS, an objective of TRL ("dpo", "reward"), or a given adapter: "QLoRA", "dpo LoRA"
     later: float = 1.0
     moved: float = 1.0
 
@@ -70,12 +71,32 @@ class AccumulationMeasurement:
 
 
 @dataclass(frozen=True)
+class ResumeMeasurement:
+    """How training that resumes inside the second epoch differs from training without interruption.
+
+    `same` is the share of steps that get the same documents, `drift` the distance between the final weights, over the
+    distance that the steps after the checkpoint moved them.
+    """
+
+    trainer: str
+    same: float = 1.0
+    drift: float = 0.0
+    error: str = ""  # why nothing was measured
+
+    @property
+    def differs(self) -> bool:
+        """Whether resuming changes what is trained."""
+        return not self.error and (self.same < 1 or self.drift > TOLERANCE)
+
+
+@dataclass(frozen=True)
 class Experiments:
     """All measurements, and the experiments that failed."""
 
     gradients: tuple[GradientMeasurement, ...] = ()
     batches: tuple[BatchMeasurement, ...] = ()
     accumulations: tuple[AccumulationMeasurement, ...] = ()
+    resumes: tuple[ResumeMeasurement, ...] = ()
     lost: tuple[str, ...] = ()  # experiments without a result, with the reason
 
     @property
@@ -87,6 +108,7 @@ class Experiments:
         return (
             *(f"gradients of {item.trainer}, {item.division}: {item.error}" for item in gradients if item.error),
             *(f"batches of {item.trainer}: {item.error}" for item in batches if item.error),
+            *(f"resuming of {item.trainer}: {item.error}" for item in self.resumes if item.error),
         )
 
     def baseline(self, trainer: str, variant: str = "") -> GradientMeasurement | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -169,6 +170,67 @@ def test_liger_on_a_cpu_is_its_own_code_around_torchs_loss(monkeypatch: pytest.M
 def test_a_loss_that_is_divided_twice_halves_the_gradient() -> None:
     measured = measure("divides twice", steps=2)
     assert measured["ratio"] == pytest.approx(0.5, abs=1e-4) and measured["cosine"] == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize(("fault", "later"), [("", 1), ("divides by absent ones", 0.5)])
+def test_the_last_step_of_an_epoch_may_have_fewer_micro_batches(fault: str, later: float) -> None:
+    class Epoch(Loop):
+        def train(self) -> None:
+            for count in (2, 1):
+                self.optimizer.zero_grad()
+                for row in self.rows[:count]:
+                    ids = torch.tensor([row["input_ids"]])
+                    divisor = self.steps if self.fault else count
+                    (self._sum_loss(self.model, ids) / ids.shape[1] / divisor).backward()
+                self.optimizer.step()
+
+    def make(folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int) -> Loop:
+        assert len(documents) == 3
+        return Epoch(fault, documents, per_device, steps)
+
+    measured = main.measure_step(make, "", 2, rows=main.documents()[1:] * 3)
+    assert measured["later"] == pytest.approx(later, abs=0.01)
+
+
+@pytest.mark.parametrize("freezes", [False, True])
+def test_a_trainer_that_freezes_the_adapter_that_it_is_given_moves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, freezes: bool
+) -> None:
+    """Like TRL 0.21's SFTTrainer, which prepares a model that says that it is quantised."""
+
+    def add_adapter(model: Any, config: Any) -> Any:
+        model.requires_grad_(False)
+        model.lm_head.lora_A = torch.nn.Parameter(torch.eye(model.config.hidden_size))
+        model.lm_head.register_forward_pre_hook(lambda head, inputs: (inputs[0] @ head.lora_A,))
+        return model
+
+    peft: Any = ModuleType("peft")
+    peft.LoraConfig, peft.get_peft_model = SimpleNamespace, add_adapter
+    monkeypatch.setitem(sys.modules, "peft", peft)
+    main.save_model(str(tmp_path))
+
+    class Given(Loop):
+        def __init__(self, model: Any, *arguments: Any) -> None:
+            super().__init__("", *arguments)
+            self.model, self.args.learning_rate = model, 0.0
+            if freezes and model.is_loaded_in_4bit:
+                model.requires_grad_(False)
+
+    def make(
+        folder: str,
+        documents: list[list[int]],
+        layout: str,
+        attention: str,
+        per_device: int,
+        steps: int,
+        model: Any = None,
+    ) -> Loop:
+        return Given(model, documents, per_device, steps)
+
+    for adapter in main.ADAPTERS:
+        measured = main.measure_step(partial(main.make_with_adapter, make, adapter), str(tmp_path), 2)
+        assert measured["moved"] == (0 if freezes and adapter == "QLoRA" else 1)
+        assert measured["moved"] == 0 or measured["ratio"] == pytest.approx(1, abs=1e-3)
 
 
 def test_means_over_micro_batches_point_elsewhere() -> None:

@@ -97,6 +97,7 @@ def make_swift_trainer(
         "template": "dummy", "dataset": f"{folder}/rows.jsonl", "tuner_type": "full", "train_type": "full",
         "torch_dtype": "float32", "max_length": MAX_LENGTH, "attn_impl": attention, "split_dataset_ratio": 0,
         "gradient_checkpointing": False, "check_model": False, "dataset_num_proc": 1, "dataloader_num_workers": 0,
+        "dataloader_persistent_workers": False,
         "load_from_cache_file": False, "packing": layout == "packing", "padding_free": layout == "padding_free",
     }  # fmt: skip
     known = pipeline.args_class.__dataclass_fields__  # `train_type` is `tuner_type` since 4.1

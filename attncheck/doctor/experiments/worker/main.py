@@ -17,6 +17,7 @@ from typing import Any
 from .frameworks import STEPS, Maker, import_frameworks, list_makers
 from .liger import SETTINGS, imitate_liger
 from .ranks import fork_ranks
+from .resume import measure_resume
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
@@ -25,6 +26,8 @@ LENGTHS = (5, 17)  # unequal lengths: the mean over micro-batches differs from t
 ATTENTIONS = ("sdpa", "flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3")
 LAYOUTS = ("padded", "packing", "padding_free")
 DIVISIONS = (("one batch", 1, 1), ("two micro-batches", 2, 1), ("two replicas", 1, 2))
+SHORT_STEP = "a short last step"  # one micro-batch is left for the last step of an epoch
+ADAPTERS = ("LoRA", "QLoRA")
 RANKS = 2  # of two micro-batches each
 RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
 OBJECTIVES = {"dpo": "DPO", "reward": "Reward", "orpo": "ORPO", "cpo": "CPO"}  # of TRL: means over the rows of a batch
@@ -41,19 +44,22 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
 
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    fields: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = (
-        {"gradients": measure_gradients, "batches": measure_keys}
-        if name == "trainers"
-        else {"accumulations": measure_accumulation}
-    )
+    measures = [measure_trainers, measure_keys] if name == "trainers" else [measure_accumulation]
+    measured: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=f"{folder}/datasets", MODELSCOPE_CACHE=f"{folder}/modelscope")
-        return {field: list(measure(folder)) for field, measure in fields.items()}
+        for measure in measures:
+            for field, item in measure(folder):
+                measured.setdefault(field, []).append(item)
+        return measured
 
 
 # Gradients: what the loss is divided by ------------------------------------------------------------------------------
-def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield, for each trainer, variant and division of documents, its gradient relative to that of their mean loss."""
+def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield, for each trainer, variant and division of documents, its gradient relative to that of their mean loss.
+
+    And for each trainer whether it resumes. Each item has its field of the answer.
+    """
     import torch
 
     torch.set_num_threads(1)  # a pool of threads would not survive a fork
@@ -64,10 +70,16 @@ def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
         for division, steps, replicas in DIVISIONS:
-            if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES):
+            if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES or "LoRA" in variant):
                 question = {"trainer": name, "variant": variant, "division": division}
-                yield _answer(question, measure_step, make, folder, steps, replicas)
-    yield from read_ranks() or [{"trainer": "transformers", "division": "two ranks", "error": "no answer in time"}]
+                yield "gradients", _answer(question, measure_step, make, folder, steps, replicas)
+        if "LoRA" not in variant:
+            question = {"trainer": name, "variant": variant, "division": SHORT_STEP}
+            yield "gradients", _answer(question, measure_step, make, folder, 2, rows=documents()[1:] * 3)
+        if not variant:
+            yield "resumes", _answer({"trainer": name}, measure_resume, make, folder)
+    late = {"trainer": "transformers", "division": "two ranks", "error": "no answer in time"}
+    yield from (("gradients", item) for item in read_ranks() or [late])
 
 
 def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterator[dict[str, Any]]:
@@ -75,8 +87,9 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
     folder = f"{folder}/rank{os.environ['RANK']}"
     save_model(folder)
     for (name, variant), make in makers.items():
-        question = {"trainer": name, "variant": variant, "division": "two ranks"}
-        yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
+        if "LoRA" not in variant:
+            question = {"trainer": name, "variant": variant, "division": "two ranks"}
+            yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
     for name in ("transformers", "trl"):
         if (name, "") in makers:
             question = {"trainer": name, "variant": "tensor parallel", "division": "two ranks"}
@@ -85,7 +98,7 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
 
 
 def find_variants() -> dict[tuple[str, str], Maker]:
-    """Return a function that makes each installed trainer, by name and variant: "liger", or an objective of TRL."""
+    """Return a function that makes each installed trainer, by name and variant: "liger", "dpo", "dpo LoRA"."""
     makers: dict[tuple[str, str], Maker] = {("transformers", ""): make_plain_trainer}
     if _has("trl"):
         makers["trl", ""] = make_sft_trainer
@@ -94,32 +107,51 @@ def find_variants() -> dict[tuple[str, str], Maker]:
     for objective in OBJECTIVES if _has("trl") else ():
         if _find_trl_class(objective, "Trainer") is not None:
             makers["trl", objective] = functools.partial(make_objective_trainer, objective)
+    for (name, variant), make in list(makers.items()) if _has("peft") else ():
+        if variant in ("", "dpo"):
+            for adapter in ADAPTERS:
+                makers[name, f"{variant} {adapter}".strip()] = functools.partial(make_with_adapter, make, adapter)
     makers.update({(name, ""): make for name, make in list_makers().items()})  # last, because they patch Trainer
     return makers
 
 
-def _answer(question: dict[str, Any], measure: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+def _answer(
+    question: dict[str, Any], measure: Callable[..., dict[str, Any]], *arguments: Any, **options: Any
+) -> dict[str, Any]:
     """Return the question with the measurement, or with the error, because a package's refusal is an answer too."""
     try:
-        return {**question, **measure(*arguments)}
+        return {**question, **measure(*arguments, **options)}
     except Exception as error:
         return {**question, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
 
-def measure_step(make: Maker, folder: str, steps: int, replicas: int = 1, ranks: int = 1) -> dict[str, Any]:
+def measure_step(
+    make: Maker,
+    folder: str,
+    steps: int,
+    replicas: int = 1,
+    ranks: int = 1,
+    rows: list[list[int]] | None = None,
+) -> dict[str, Any]:
     """Return how the gradient of a trainer's first step compares with the right one, and what its steps leave.
 
     `ratio` of norms, `cosine`, `logged`: the norm that the trainer logs, over the right one; `later`: the norm at the
-    second step over that at the first; `moved`: the share of parameters with a gradient that the steps changed.
+    second step over that at the first; `moved`: the share of parameters with a gradient that the steps changed. `rows`
+    replace the documents of two lengths. Of a model with an adapter, the adapter is judged.
     """
     import torch
 
     torch.manual_seed(0)
     divided = max(steps, replicas, ranks) > 1
-    trainer = make(folder, documents(max(2, steps * ranks)), "padded", "sdpa", 1 if divided else 2, steps)
+    rows = rows or documents(max(2, steps * ranks))
+    trainer = make(folder, rows, "padded", "sdpa", 1 if divided else 2, steps)
     whole = load_whole_model(folder) if getattr(trainer.model, "tp_size", None) else trainer.model
-    pairs = zip(trainer.model.parameters(), whole.parameters())
+    named = dict(trainer.model.named_parameters())
+    adapted = getattr(trainer, "adapted", ())
+    pairs = [(named[name], full) for name, full in whole.named_parameters() if not adapted or name in adapted]
     parameters, reference = zip(*[(own, full) for own, full in pairs if own.shape == full.shape])  # less what is split
+    if not any(parameter.requires_grad for parameter in parameters):
+        return {"moved": 0.0}
     right = right_gradient(trainer, whole, reference)
     before = [parameter.detach().clone() for parameter in parameters]
     gradients: list[Any] = []
@@ -138,7 +170,7 @@ def measure_step(make: Maker, folder: str, steps: int, replicas: int = 1, ranks:
         raise RuntimeError("no optimiser step was taken")
     first, norm = gradients[0], float(right.norm())
     logged = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
-    trained = [not torch.equal(old, new) for old, new in zip(before, parameters) if new.requires_grad]
+    trained = [not torch.equal(old, new) for old, new in zip(before, parameters) if new.requires_grad or adapted]
     return {
         "ratio": float(first.norm()) / norm,
         "cosine": float(torch.dot(first, right)) / (float(first.norm()) * norm or 1.0),
@@ -312,6 +344,21 @@ def make_with_liger(make: Maker, *arguments: Any) -> Any:
     return make(*arguments, **SETTINGS)
 
 
+def make_with_adapter(make: Maker, adapter: str, folder: str, *arguments: Any) -> Any:
+    """Return a trainer that is given a model with PEFT's adapter; for QLoRA the model only says that it is quantised.
+
+    The adapter is not zero at first, so that all of it has a gradient.
+    """
+    peft = importlib.import_module("peft")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(load_whole_model(folder), config)
+    model.is_loaded_in_4bit = adapter == "QLoRA"
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    trainer = make(folder, *arguments, model=model)
+    trainer.adapted, trainer.args.learning_rate = names, 1e-2  # bfloat16 does not round such a step away
+    return trainer
+
+
 def make_with_tensor_parallel(make: Maker, folder: str, *arguments: Any) -> Any:
     """Return a trainer of a model that all ranks share; accelerate would refuse to do so on a CPU."""
     from transformers import MistralForCausalLM
@@ -338,6 +385,7 @@ def make_objective_trainer(
     attention: str,
     per_device: int,
     steps: int,
+    model: Any = None,
 ) -> Any:
     """Return TRL's trainer for pairs of answers of one length: the mean over rows is then also that over tokens."""
     from datasets import Dataset
@@ -348,10 +396,10 @@ def make_objective_trainer(
 
     config = _find_trl_class(objective, "Config")
     arguments = _training_arguments(config, folder, per_device, steps, disable_dropout=False)
-    model = load_whole_model(folder)  # DPO loads its reference model from there too
+    model = model or load_whole_model(folder)  # DPO loads its reference model from there too
     if objective == "reward":
         model = MistralForSequenceClassification.from_pretrained(f"{folder}/model", num_labels=1)
-    numbers = range(len(documents))
+    numbers = [documents.index(document) for document in documents]
     rows = [{"prompt": "w1 w2 ", "chosen": write(number), "rejected": write(number + 50)} for number in numbers]
     options = {"model": model, "args": arguments, "train_dataset": Dataset.from_list(rows)}
     return _find_trl_class(objective, "Trainer")(**options, processing_class=_make_tokenizer())
@@ -376,14 +424,14 @@ def _make_tokenizer() -> Any:
 
 
 # Keys: which keys of a batch reach the model --------------------------------------------------------------------------
-def measure_keys(folder: str) -> Iterator[dict[str, Any]]:
+def measure_keys(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield which keys a batch of each framework has, by layout and attention, and whether they separate documents."""
     makers = {**({"trl": make_sft_trainer} if _has("trl") else {}), **list_makers()}
     for name, make in makers.items():
         for layout in LAYOUTS:
             for attention in ATTENTIONS:
                 question = {"trainer": name, "layout": layout, "attention": attention}
-                yield _answer(question, measure_batch, make, folder, layout, attention)
+                yield "batches", _answer(question, measure_batch, make, folder, layout, attention)
 
 
 def measure_batch(make: Maker, folder: str, layout: str, attention: str) -> dict[str, Any]:
@@ -413,8 +461,8 @@ def _has(module: str) -> bool:
 
 
 # DeepSpeed: what one step takes of accumulated micro-batches ----------------------------------------------------------
-def measure_accumulation(folder: str) -> Iterator[dict[str, Any]]:
+def measure_accumulation(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the weight of each micro-batch in one optimizer step, by ZeRO stage and place of the optimizer's state."""
     deepspeed = start_deepspeed(folder)
     for stage, offload in CONFIGURATIONS:
-        yield _answer({"stage": stage, "offload": offload}, measure_weights, deepspeed, stage, offload)
+        yield "accumulations", _answer({"stage": stage, "offload": offload}, measure_weights, deepspeed, stage, offload)

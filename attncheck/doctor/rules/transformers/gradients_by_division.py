@@ -4,9 +4,11 @@ What it checks: `doctor --deep` trains two steps on documents of two lengths wit
 trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-batches, on two ranks (gloo), and (the
 first two) as two imitated replicas of nn.DataParallel, and on two ranks that share a model (tensor parallel). If
 liger-kernel is installed, its loss is run too, with torch instead of its triton kernel. TRL's trainers for DPO, ORPO,
-CPO and rewards are run on pairs of answers. Norm and direction of the gradient at the optimiser's first step are
-compared with the gradient of the same loss over the same tokens. The second step on the same documents must have about
-the same gradient, and both must change every parameter.
+CPO and rewards are run on pairs of answers. If PEFT is installed, trainers are also given a model that already has a
+LoRA adapter, with and without the mark of a quantised model. Norm and direction of the gradient at the optimiser's
+first step are compared with the gradient of the same loss over the same tokens. The second step on the same documents
+must have about the same gradient, and both must change every parameter. The last step of an epoch, which may have
+fewer micro-batches, must have the same gradient on equal documents.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
 different objective. Clipping, weight decay and optimisers that depend on scale then behave differently. Gradients that
@@ -16,12 +18,12 @@ What to do: use a release of transformers, accelerate or the framework in which 
 batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
-#40709, #37474, #43919, #45994; huggingface/accelerate#3533.
+#40709, #37474, #43919, #45994, #38837; huggingface/accelerate#3533; huggingface/trl#3926.
 """
 
 from collections.abc import Iterator
 
-from attncheck.core.experiments import TOLERANCE, Experiments, GradientMeasurement
+from attncheck.core.experiments import SHORT_STEP, TOLERANCE, Experiments, GradientMeasurement
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
@@ -48,7 +50,9 @@ def check(snapshot: Snapshot) -> Problems:
             evidence=(
                 f"measured: norm {measurement.ratio:.4f} of the right one{undivided}",
                 f"the trainer logs a norm of {measurement.logged:.4f} of the right one",
-            ),
+            )
+            if measurement.moved
+            else ("measured: no parameter of the adapter that the model has already requires a gradient",),
             fixes=tuple(_iter_fixes(snapshot, measurement, is_shared)),
             subject=_name_package(snapshot, measurement.trainer),
             predicted=measurement.division != "one batch" or bool(measurement.variant),
@@ -57,6 +61,8 @@ def check(snapshot: Snapshot) -> Problems:
 
 def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) -> str:
     """Return what is wrong with a measurement, "" if nothing is or its undivided batch is unknown."""
+    if not measurement.moved:
+        return "trainer freezes every parameter that it should train"
     baseline = experiments.baseline(measurement.trainer, measurement.variant)
     if measurement.error or baseline is None:
         return ""
@@ -64,6 +70,8 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
     if measurement.points_elsewhere or abs(against - 1) > TOLERANCE:
         direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
         return f"gradients with {measurement.division} are {against:.3g} times those of one batch{direction}"
+    if measurement.division == SHORT_STEP and 0 < measurement.later < 1 / ADDED_UP:
+        return f"last step of an epoch, with fewer micro-batches, has {measurement.later:.3g} times the gradient"
     if measurement.later > ADDED_UP:
         return f"gradients are not cleared after a step: the second step's are {measurement.later:.3g} times as large"
     if measurement.moved < 1:
@@ -89,6 +97,8 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
     if not isinstance(snapshot.job, Known):
         return True
     job = snapshot.job.value
+    if measurement.division == SHORT_STEP:
+        return False  # one step of an epoch: a matter of the environment
     has_own = job.framework == "trl" or experiments.baseline(job.framework) is not None
     if job.framework not in TRAINER_FRAMEWORKS or measurement.trainer != (job.framework if has_own else "transformers"):
         return False
@@ -109,6 +119,8 @@ def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared:
         yield Fix("do not divide the batch this way", "setting", SETTINGS[measurement.division])
     if setting := VARIANT_SETTINGS.get(measurement.variant):
         yield Fix(f"train without {measurement.variant}", "setting", setting)
+    if not measurement.moved:
+        yield Fix("let the trainer add the adapter to a plain model", "setting", "peft_config=LoraConfig(...)")
     if is_shared:
         yield install_packages(snapshot, "transformers>=5.5.4")
 

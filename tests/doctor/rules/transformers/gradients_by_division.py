@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attncheck.core.experiments import Experiments, GradientMeasurement
+from attncheck.core.experiments import SHORT_STEP, Experiments, GradientMeasurement
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
@@ -55,6 +55,12 @@ FIRES = {
     "a parameter is never trained": with_measured(
         s.h200(), GradientMeasurement("transformers", "one batch", 1, 1, 1, moved=0.9)
     ),
+    "the adapter of a given model is frozen": with_measured(
+        s.h200(), GradientMeasurement("trl", "one batch", moved=0.0, variant="QLoRA")
+    ),
+    "the last step of an epoch is divided by micro-batches that it has not": with_measured(
+        with_gradients(s.h200(), RIGHT), GradientMeasurement("transformers", SHORT_STEP, 1, 1, 1, later=0.5)
+    ),
 }
 SILENT = {
     "nothing was measured": s.h200(),
@@ -93,6 +99,15 @@ SILENT = {
         {"accumulation": 2},
         framework="trl",
         trainer="orpo",
+    ),
+    "the same adapter trained": with_measured(
+        s.h200(), GradientMeasurement("trl", "one batch", 1.1, 1, 1.1, later=0.7, variant="QLoRA")
+    ),
+    "a right last step": with_measured(
+        with_gradients(s.h200(), RIGHT), GradientMeasurement("transformers", SHORT_STEP, 1, 1, 1, later=0.98)
+    ),
+    "a last step that is never reached": with_measured(
+        with_gradients(s.h200(), RIGHT), GradientMeasurement("transformers", SHORT_STEP, 1, 1, 1, later=0.0)
     ),
     "a faster second step": with_measured(
         s.h200(), GradientMeasurement("transformers", "one batch", 1, 1, 1, later=0.98)

@@ -1,0 +1,65 @@
+"""Training that resumes from a checkpoint does not continue as if it had not been interrupted.
+
+What it checks: `doctor --deep` trains a tiny model for two epochs with the installed Trainer, and with the trainers
+that TRL, LLaMA-Factory and ms-swift make. It then resumes from a checkpoint inside the second epoch. The remaining
+steps must get the same documents, and the weights must end where they end without an interruption.
+
+Why it matters: the error is silent. Documents that the epoch has had already are trained again, and others are left
+out.
+
+What to do: use a release that resumes right, or resume only from checkpoints at the end of an epoch, which the faulty
+releases continue right.
+
+Source: the measurement (attncheck/doctor/experiments/worker/resume.py). Measured wrong: transformers 4.56.1 and 4.57.6
+with accelerate 1.10.1, ms-swift 4.4.2. Measured right: transformers 5.5.4 and 5.17.0, ms-swift 4.5.3. Faults of this
+kind: huggingface/transformers#40690, modelscope/ms-swift#10050.
+"""
+
+from attncheck.core.experiments import ResumeMeasurement
+from attncheck.core.launch import SourceLocation
+from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+
+SETTING = "resume_from_checkpoint"
+RIGHT_SINCE = {"transformers": "5.5.4", "ms-swift": "4.5.3"}  # the first release that was measured right
+OFF = {"", "false", "none", "null", "no"}
+
+
+def check(snapshot: Snapshot) -> Problems:
+    measured = {item.trainer: item for item in snapshot.measurements.resumes}
+    wrong = {name: item for name, item in measured.items() if item.differs}
+    locations: tuple[SourceLocation, ...] = ()
+    if isinstance(snapshot.job, Known):
+        job = snapshot.job.value
+        stated = [item for item in job.settings if item.name.lstrip("-+").replace("-", "_") == SETTING]
+        locations = tuple(item.location for item in stated if item.value.lower() not in OFF)
+        wrong = {name: item for name, item in wrong.items() if name == job.framework and locations}
+    elif "transformers" in wrong:  # the others use its data loader
+        wrong = {name: item for name, item in wrong.items() if name in RIGHT_SINCE}
+    for name, item in wrong.items():
+        yield _describe(snapshot, item, name if name in RIGHT_SINCE else "transformers", locations)
+
+
+def _describe(
+    snapshot: Snapshot, item: ResumeMeasurement, package: str, locations: tuple[SourceLocation, ...]
+) -> Problem:
+    """Return the problem of one trainer."""
+    change = (
+        f"gives {1 - item.same:.0%} of the steps other documents than training without an interruption"
+        if item.same < 1
+        else f"ends with other weights than training without an interruption, {item.drift:.0%} of the way apart"
+    )
+    return Problem(
+        message=f"training that resumes inside the second epoch with {item.trainer} {change}",
+        evidence=(f"measured: the weights end {item.drift:.0%} of the way that the resumed steps move them apart",),
+        fixes=(
+            install_packages(snapshot, f"{package}>={RIGHT_SINCE[package]}"),
+            Fix("resume only from checkpoints at the end of an epoch", "setting", "save_strategy: epoch"),
+        ),
+        subject=item.trainer,
+        predicted=not locations,
+        locations=locations,
+    )
+
+
+RULE = Rule("ATN465", "error", check)
