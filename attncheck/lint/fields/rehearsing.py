@@ -23,8 +23,9 @@ FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
 CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # Makes the watcher ignore calls of torch.cuda that only choose a device, and DeepSpeed use its code for CPUs.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
-# accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
+MAX_JOINED_ROWS = 3  # of a batch
 PICTURE_LENGTH = 256  # tokens that hold a document with its image
+# accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
 WHOLE_ROWS = "rows that accelerate splits across ranks are not compared with the reference yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not work on a CPU.
 GPU_SETTINGS = (
@@ -177,7 +178,7 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
         "output_dir": materials.output,
         "max_steps": str(materials.steps),
         "num_train_epochs": DROP,
-        "per_device_train_batch_size": str(materials.batch),
+        "per_device_train_batch_size": str(_count_rows(job, materials)),
         "gradient_accumulation_steps": str(materials.accumulation),
         "learning_rate": LEARNING_RATE,
         "lr_scheduler_type": "constant",
@@ -201,6 +202,13 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
         "resume_from_checkpoint": DROP,
         **({} if materials.uses_gpu else without_gpu),
     }
+
+
+def _count_rows(job: Job, materials: Materials) -> int:
+    """Return the rows of a batch; if padding_free joins them, the plan's batch is one row."""
+    rows = get_setting(job, "per_device_train_batch_size") or ""
+    is_joined = is_on(job, "padding_free") and not is_on(job, "packing")
+    return min(int(rows), MAX_JOINED_ROWS) if is_joined and rows.isdecimal() else materials.batch
 
 
 def leaves_sharding_out(job: Job) -> bool:

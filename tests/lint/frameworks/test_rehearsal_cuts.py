@@ -217,6 +217,13 @@ def test_ms_swift_sees_the_models_own_name_and_few_processes() -> None:
     assert cut.objective.targets == "assistant"
 
 
+@pytest.mark.parametrize(("text", "rows"), [("--padding_free true", "3"), ("--padding_free true --packing true", "1")])
+def test_a_batch_that_padding_free_joins_has_several_rows(text: str, rows: str) -> None:
+    """Otherwise no document would share a row, and none could influence another."""
+    _, launch = cut_text(MS_SWIFT.replace("--packing true", text))
+    assert f"--per_device_train_batch_size {rows} " in launch.command
+
+
 def test_ms_swift_pretraining_learns_everything() -> None:
     """`swift pt` has loss_scale all."""
     cut, _ = cut_text(MS_SWIFT.replace("swift sft", "swift pt"))
