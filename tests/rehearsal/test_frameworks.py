@@ -34,6 +34,9 @@ MS_SWIFT_PICTURES = (
     f"swift sft --model {LLAVA} --model_type llava1_5_hf --dataset data.jsonl --output_dir output "
     "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_length 2048 --torch_dtype float32\n"
 )
+# Its template embeds the tokens itself, and resizes images with a library of its own.
+MS_SWIFT_QWEN = MS_SWIFT_PICTURES.replace(f"{LLAVA} --model_type llava1_5_hf", f"{JOB} --model_type qwen2_vl").rstrip()
+MS_SWIFT_PACKED_QWEN = MS_SWIFT_QWEN.replace("--torch_dtype float32", "--attn_impl flash_attn --packing true")
 AXOLOTL_PICTURES = launches.AXOLOTL_PICTURES.replace("Qwen/Qwen2-VL-7B-Instruct", JOB)
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
@@ -66,6 +69,13 @@ CLEAN: Mapping[str, tuple[str, str]] = {
         launches.MS_SWIFT.replace("--packing true", "").replace("--attn_impl flash_attn", ""),
     ),
     "ms-swift-pictures": ("ms_swift", MS_SWIFT_PICTURES),
+    "ms-swift-qwen-pictures": ("ms_swift", f"{MS_SWIFT_QWEN} --tuner_type full"),
+    "ms-swift-qwen-pictures-lora": ("ms_swift", MS_SWIFT_QWEN),
+    "ms-swift-qwen-pictures-packed": ("ms_swift", MS_SWIFT_PACKED_QWEN),
+    "ms-swift-qwen-pictures-padding-free": (
+        "ms_swift",
+        f"{MS_SWIFT_PACKED_QWEN.replace('--packing', '--padding_free')} --tuner_type full",
+    ),
     "ms-swift-pretraining": ("ms_swift", launches.MS_SWIFT.replace("swift sft", "swift pt")),
     "axolotl-packed": ("axolotl", FULL_AXOLOTL),
     "axolotl-pictures": ("axolotl", AXOLOTL_PICTURES),
@@ -137,6 +147,51 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "ATN433",
         "",
     ),
+    **{
+        f"ms-swift-qwen-{name}": (f"ms-swift-qwen-pictures{launch}", plant, code, words)
+        for name, launch, plant, code, words in (
+            (
+                "documents",
+                "-packed",
+                "swift.template.templates.qwen\nres['text_position_ids'] = text_position_ids = position_ids[0]\n"
+                "res['text_position_ids'] = text_position_ids = torch.arange(position_ids.shape[-1])[None]",
+                "ATN432",
+                "attend to earlier documents in the row",
+            ),
+            (  # as hiyouga/LlamaFactory#7754: positions of text alone
+                "positions",
+                "-packed",
+                "swift.template.templates.qwen\nres['position_ids'] = position_ids[1:]\n"
+                "res['position_ids'] = position_ids[:1].expand(3, -1, -1)",
+                "ATN432",
+                "",
+            ),
+            (
+                "other-picture",
+                "-packed",
+                "swift.template.base\nres['pixel_values'] = torch.concat(pixel_values)\n"
+                "res['pixel_values'] = torch.concat(pixel_values[::-1])",
+                "ATN432",
+                "its image belongs to another document",
+            ),
+            (
+                "learned-pictures",
+                "",
+                "swift.template.base\nlabels = labels[:idx + added_tokens_len] + [-100] * token_len + labels\n"
+                "labels = labels[:idx + added_tokens_len] + new_tokens + labels",
+                "ATN433",
+                "",
+            ),
+            (
+                "cut-pictures",
+                "",
+                "swift.template.templates.qwen\ntoken_len = (media_grid_thw[i].prod() // merge_length)\n"
+                "token_len = (media_grid_thw[i].prod() // merge_length) - 1",
+                "ATN435",
+                "",
+            ),
+        )
+    },
     "axolotl-positions": (
         "axolotl-packed",
         'axolotl.utils.collators.batching\nelif feature == "position_ids" and self.squash_position_ids:'

@@ -13,7 +13,7 @@ from attncheck.rehearsal.worker.truth import TruthModel
 from attncheck.smoke.worker.models.architectures import Unbuildable
 from tests.smoke.multimodal_configs import CONFIGS
 
-pytest.importorskip("PIL")  # of which image processors are made
+Image = pytest.importorskip("PIL.Image")  # of which image processors are made
 
 
 def make_model(folder: Path, name: str = "gemma3") -> list[str]:
@@ -75,3 +75,21 @@ def test_a_multimodal_model_that_is_not_cached_is_known_by_its_name(name: str, k
     from attncheck.smoke.worker.models import towers
 
     assert towers.find_type(name) == kind
+
+
+@pytest.mark.parametrize(
+    "name", ["gemma3", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("llava", "qwen2_vl", "qwen3_vl"))]
+)
+def test_images_are_as_large_as_their_processor_makes_them(name: str, tmp_path: Path) -> None:
+    """Frameworks that resize an image themselves do so with another library: ms-swift by qwen_vl_utils."""
+    from transformers import AutoProcessor
+
+    if name.startswith("qwen"):
+        pytest.importorskip("torchvision")
+    make_model(tmp_path, name)
+    (tmp_path / multimodal.FOLDER).mkdir()
+    multimodal.lay_pictures([{}], tmp_path)
+    with Image.open(tmp_path / multimodal.FOLDER / "0.png") as picture:
+        process = AutoProcessor.from_pretrained(tmp_path / "model", local_files_only=True).image_processor
+        made = [process(images=[picture], return_tensors="pt", do_resize=on)["pixel_values"] for on in (True, False)]
+    assert made[0].shape == made[1].shape and bool((made[0] == made[1]).all())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.results.smoke import judge_result
+from attncheck.rehearsal.worker.truth import TruthModel
 from tests.rehearsal.staging import SCRIPTS, ForkServer, ask_for_materials, list_failures, rehearse
 from tests.smoke.multimodal_configs import CONFIGS
 
@@ -37,6 +38,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def qwen_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torchvision")  # which its processor of videos wants
     return make_stage(tmp_path_factory.mktemp("qwen2_vl"), "qwen2_vl")
+
+
+def test_a_document_without_all_of_its_placeholders_has_no_image_to_compare_with(stage: Path) -> None:
+    book = TruthModel(stage / "model").pictures
+    assert book is not None
+    words = book.index.words[0]
+    whole = [book.token] * book.count_tokens(0)
+    assert book.find_documents([*whole, *words]) == [0]
+    assert book.find_documents([*whole[1:], *words]) == []
 
 
 @pytest.mark.nightly

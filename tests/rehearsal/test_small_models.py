@@ -195,6 +195,22 @@ def test_a_call_of_a_models_part_is_no_call_of_a_model(tmp_path: Path) -> None:
         assert "hidden" in recorder.calls[-1] and not recorder.faults
 
 
+def test_tokens_that_a_framework_embeds_itself_are_known(tmp_path: Path) -> None:
+    """As ms-swift's templates of images do: the model gets their embeddings. A tower's pixels are no tokens."""
+    folder, _ = prepare(tmp_path, "mllama", {})
+    model = read_again(folder / "model").train()
+    recorder = Recorder(str(tmp_path))
+    recorder.watch(model)
+    tokens = torch.arange(10).reshape(2, 5)
+    embedded = model.get_input_embeddings()(tokens)
+    recorder._keep_embedded(model, (torch.zeros(2, 3, 4, 4),), torch.zeros(2, 5))
+    model(inputs_embeds=embedded)
+    model(inputs_embeds=embedded[:, :3])
+    first, second = recorder.calls
+    assert first["tensors"]["input_ids"].equal(tokens) and recorder.rows == [(True, row) for row in tokens.tolist()]
+    assert "input_ids" not in second["tensors"] and not recorder.faults
+
+
 def test_heads_are_kept_where_the_width_is_cut(tmp_path: Path) -> None:
     folder, _ = prepare(tmp_path, "minicpm3", {})
     whole = transformers.CONFIG_MAPPING["minicpm3"]()

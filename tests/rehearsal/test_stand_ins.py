@@ -27,6 +27,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     leave_unknown,
     leave_unknown_keys,
     load_with_known,
+    number_markers,
     take_known,
 )
 from attncheck.rehearsal.worker.materials import add_columns, add_message_columns
@@ -399,3 +400,23 @@ def test_a_field_that_is_taken_apart_as_turns_has_turns(tmp_path: Path) -> None:
 def test_a_split_whose_name_a_script_computes_has_the_rows() -> None:
     splits = answer_any_split(dict)({"train": [1], "test": [2]})
     assert splits["train_balanced"] == [1] and splits["test"] == [2] and "train_balanced" not in splits
+
+
+def test_templates_of_ms_swift_have_the_models_numbers_of_markers() -> None:
+    """4.6.0 template/templates/qwen.py:310: `image_token_id = 151655`; a template without one gets none."""
+
+    class Template:
+        def init_processor(self, processor: Any) -> None:
+            self.config = processor
+
+    class QwenTemplate(Template):
+        image_token_id = 151655
+        audio_token_id = 3
+
+    number_markers(SimpleNamespace(Template=Template))
+    config = SimpleNamespace(image_token_id=150, video_token_id=151)
+    text, qwen = Template(), QwenTemplate()
+    for template in (text, qwen):
+        template.init_processor(config)
+    assert qwen.image_token_id == 150 and qwen.audio_token_id == 3 and QwenTemplate.image_token_id == 151655
+    assert vars(text) == {"config": config}

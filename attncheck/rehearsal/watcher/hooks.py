@@ -36,6 +36,7 @@ from .stand_ins import (
     leave_unknown,
     leave_unknown_keys,
     load_with_known,
+    number_markers,
     open_rows,
     read_lines_as_array,
     take_known,
@@ -67,6 +68,7 @@ def install(folder: str) -> None:
         "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
         "torch.nn.parallel.data_parallel": functools.partial(note_data_parallel, folder),
+        "swift.template": number_markers,
     }
     watch_data = watch_batches if os.environ.get("ATTNCHECK_BATCHES") else watch_epochs
     callbacks["torch.utils.data.dataloader"] = watch_data(folder)

@@ -65,6 +65,7 @@ class Recorder:
         self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
         self.adapted: Any = None  # the model inside a wrapping adapter, whose call is already recorded
+        self.embedded: tuple[Any, Any] | None = None  # tokens that were embedded last, and the embeddings' shape
         self.written: dict[str, Any] = {}  # the record of the last step, until a model is called again
         self.drawn: list[str] | None = None  # operators that drew random numbers in a call in evaluation mode
         self.listener: tuple[Any, Any] | None = None  # listens to that call; with its model
@@ -97,6 +98,13 @@ class Recorder:
         head = model.get_output_embeddings()
         if head is not None:  # of a class whose forward bypasses its base model's: OPT's
             head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
+        model.get_input_embeddings().register_forward_hook(self._keep_embedded)
+
+    @_guarded
+    def _keep_embedded(self, embedding: Any, arguments: tuple[Any, ...], output: Any) -> None:
+        """Keep the tokens of the last embeddings, which a framework may compute before it calls the model."""
+        if not arguments[0].is_floating_point():  # otherwise they are a tower's pixels
+            self.embedded = arguments[0], output.shape
 
     @property
     def is_recording(self) -> bool:
@@ -120,6 +128,9 @@ class Recorder:
         version = 0 if is_flat(model) else sum(value._version for value in model.parameters())
         self.version = version if self.version is None else self.version
         inputs = {**_name_arguments(model, arguments), **options}
+        # ms-swift's templates of images embed the tokens themselves (4.6.0 template/base.py:1731 `pre_forward_hook`).
+        if self.embedded and getattr(inputs.get("inputs_embeds"), "shape", None) == self.embedded[1]:
+            inputs["input_ids"] = self.embedded[0]
         if torch.is_tensor(inputs.get("input_ids")) and version == self.version:  # otherwise a batch's second pass
             self.rows += [(model.training, row) for row in inputs["input_ids"].tolist()]
         if not self.is_recording or len(self.calls) >= MAX_CALLS:

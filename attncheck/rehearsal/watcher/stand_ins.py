@@ -234,6 +234,23 @@ def take_known(base: Any) -> None:
     base.__new__ = make
 
 
+def number_markers(module: Any) -> None:
+    """Give ms-swift's templates the model's numbers of image markers: some classes have the released tokenizers'.
+
+    ms-swift 4.6.0 template/templates/qwen.py:310 (`image_token_id = 151655`), template/base.py:231 (`init_processor`).
+    """
+    original = module.Template.init_processor
+
+    @functools.wraps(original)
+    def init_processor(template: Any, processor: Any) -> None:
+        original(template, processor)
+        for name in ("image_token_id", "video_token_id"):
+            if hasattr(type(template), name) and hasattr(template.config, name):
+                setattr(template, name, getattr(template.config, name))
+
+    module.Template.init_processor = init_processor
+
+
 def leave_login(module: Any) -> None:
     """Do nothing if the script logs in to the hub, because a rehearsal has no network."""
     module.login = lambda *arguments, **options: note(os.environ["ATTNCHECK_WATCH"], "network", "login")

@@ -53,8 +53,8 @@ MAX_PARAMETERS = 1_000_000_000
 # the remark for a multimodal model
 TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks images in the batch"
 PICTURES = (
-    "two of three rows have an image of 32 x 32 pixels, to suit a small tower; whether max_length truncates images of "
-    "your size is not checked"
+    "two of three rows have a small image, to suit a small tower; whether max_length truncates images of your size is "
+    "not checked"
 )
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")

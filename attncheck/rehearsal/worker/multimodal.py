@@ -23,7 +23,7 @@ from attncheck.smoke.worker.models.towers import image_token, list_markers, patc
 if TYPE_CHECKING:
     from attncheck.rehearsal.worker.segments import DocumentIndex
 
-SIDE = 32  # pixels of an image; processors resize it for the tower
+SIDE, MAX_SIDE = 32, 112  # pixels of an image, if its processor's own size is unknown or larger than that
 PICTURE_EVERY = 3  # one of so many documents has no image
 FOLDER = "pictures"  # next to the model
 TAG = "<image>"  # the tag that LLaMA-Factory and ms-swift replace in a text
@@ -100,6 +100,9 @@ def _fit_pictures(processor: Any, config: Any) -> None:
         if value and hasattr(processor, name):
             setattr(processor, name, value)
     side = picture_side(tower)
+    merge = getattr(processor, "merge_size", None)
+    if merge and _read_size(processor.size, "shortest_edge"):  # the pixels of the smallest image: four tokens
+        processor.size["shortest_edge"] = 4 * (processor.patch_size * merge) ** 2
     if not side:
         return
     for name in ("size", "crop_size", "max_image_size"):
@@ -179,13 +182,23 @@ def encode_row(processor: Any, text: str, pictures: Sequence[Any]) -> dict[str, 
     return dict(processor(text=[text], return_tensors="pt", add_special_tokens=False, **options))
 
 
-def make_picture(number: int) -> Any:
+def make_picture(number: int, side: int = SIDE) -> Any:
     """Return the image of a document: pixels that no other has."""
     from PIL import Image
 
     pixels = torch.Generator().manual_seed(number)
-    colours = torch.randint(0, 256, (SIDE, SIDE, 3), generator=pixels, dtype=torch.uint8)
-    return Image.frombytes("RGB", (SIDE, SIDE), bytes(colours.flatten().tolist()))
+    colours = torch.randint(0, 256, (side, side, 3), generator=pixels, dtype=torch.uint8)
+    return Image.frombytes("RGB", (side, side), bytes(colours.flatten().tolist()))
+
+
+def _measure_side(processor: Any) -> int:
+    """Return the side of images that a processor does not resize: frameworks that do it themselves do it otherwise."""
+    made = processor.image_processor(images=[make_picture(0)], return_tensors="pt")
+    if "image_grid_thw" in made:
+        side = int(made["image_grid_thw"][0, -1]) * int(processor.image_processor.patch_size)
+    else:
+        side = int(made["pixel_values"].shape[-1]) if made["pixel_values"].dim() > 3 else SIDE
+    return side if side <= MAX_SIDE else SIDE
 
 
 def name_markers(config: Any, plain_tokenizer: Any) -> dict[str, tuple[str, int]]:
@@ -213,10 +226,13 @@ def name_markers(config: Any, plain_tokenizer: Any) -> dict[str, tuple[str, int]
 
 def lay_pictures(documents: Sequence[dict[str, Any]], folder: Path) -> None:
     """Give two of three documents an image, chosen by their numbers, and write the images."""
+    from transformers import AutoProcessor
+
+    side = _measure_side(AutoProcessor.from_pretrained(folder / "model", local_files_only=True))
     for number, document in enumerate(documents):
         if number % PICTURE_EVERY != PICTURE_EVERY - 1:
             document["picture"] = number
-            make_picture(number).save(_name_file(folder, number))
+            make_picture(number, side).save(_name_file(folder, number))
 
 
 def _name_file(folder: Path, number: int) -> Path:
@@ -278,7 +294,7 @@ class PictureBook:
 
         self.processor = AutoProcessor.from_pretrained(folder / "model", local_files_only=True)
         documents = json.loads((folder / "documents.json").read_text())
-        self.numbers = [document.get("picture") for document in documents]
+        self.numbers, self.folder = [document.get("picture") for document in documents], folder
         self.index, self.token = index, image_token(model.config)
         names = inspect.signature(model.forward).parameters
         self.types = next((name for name in ("mm_token_type_ids", "token_type_ids") if name in names), "")
@@ -288,14 +304,14 @@ class PictureBook:
         self._counts: dict[int, int] = {}
 
     def find_documents(self, tokens: Sequence[int]) -> list[int]:
-        """Return the documents in a row that have an image, by the row's tokens."""
+        """Return the documents in a row that have an image, all of its placeholders included, by the row's tokens."""
         segments = self.index.find_segments(tokens, (), None)
         return [
             segment.document
             for segment in segments
             if segment.document >= 0
             and self.numbers[segment.document] is not None
-            and self.token in tokens[segment.start : segment.stop]
+            and tokens[segment.start : segment.stop].count(self.token) == self.count_tokens(segment.document)
         ]
 
     def make_inputs(self, tokens: Sequence[int], documents: Sequence[int] | None = None) -> dict[str, Tensor]:
@@ -316,8 +332,11 @@ class PictureBook:
 
     def read(self, document: int) -> dict[str, Tensor]:
         """Return the processor's tensors for a document's image."""
+        from PIL import Image
+
         if document not in self._pictures:
-            made = encode_row(self.processor, self.placeholder, [make_picture(self.numbers[document])])
+            with Image.open(_name_file(self.folder, self.numbers[document])) as picture:
+                made = encode_row(self.processor, self.placeholder, [picture])
             self._counts[document] = int((made["input_ids"] == self.token).sum())
             own = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
             self._pictures[document] = {name: value for name, value in made.items() if name not in own}
