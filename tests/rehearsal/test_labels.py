@@ -8,12 +8,14 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("transformers")
 
+from attncheck.rehearsal.watcher.hooks import note_prompt
 from attncheck.rehearsal.worker import conversations, light, materials
 from attncheck.rehearsal.worker.labels import (
     IGNORED,
@@ -275,6 +277,36 @@ def test_markup_and_ends_of_given_turns_that_are_learned_are_noted(tmp_path: Pat
     _, notes = judge_rows(relabel(stage, keep_roles("other_end")), tokenizer, "assistant")
     assert any("learned: '\"' in 24 of 24 places" in note for note in notes), notes
     assert any("14 of 14 special tokens after other turns are learned" in note for note in notes), notes
+
+
+@pytest.mark.parametrize(("prompt", "is_named"), [(None, True), ("<|end|><|assistant|>", True), ("<|end|>", False)])
+def test_a_learned_header_is_named_if_prompts_contain_it(stage: Stage, prompt: str | None, is_named: bool) -> None:
+    """LLaMA-Factory's `ernie_vl` generates the header too, by its own prompts and by the template that it saves."""
+    problems = judge_rows(relabel(stage, header_learned), stage.tokenizer, "assistant", prompt=prompt)[0]
+    named = "the chat template's header of 12 of 12 answers is learned: prompts contain it"
+    assert (named in problems) == is_named
+
+
+def test_the_end_of_a_trainers_prompts_is_recorded(tmp_path: Path) -> None:
+    class Trainer:
+        def __init__(self, tokenizer: Any) -> None:
+            self.processing_class = tokenizer
+
+        def train(self) -> str:
+            return "trained"
+
+    template = "{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
+    tokenizer = make_byte_tokenizer(*TEMPLATES["chatml"])
+    note_prompt(str(tmp_path), SimpleNamespace(Trainer=Trainer))
+    generating = "{% if add_generation_prompt %}ASSISTANT: {% endif %}"
+    for text, expected in (
+        (template, " [/INST]"),
+        (template + generating, " [/INST]ASSISTANT: "),
+        ("{{ raise_exception('no') }}", None),
+    ):
+        tokenizer.chat_template = text
+        assert Trainer(tokenizer).train() == "trained"
+        assert json.loads((tmp_path / "prompt.json").read_text()) == expected
 
 
 def insert(row: Row, place: int, tokens: list[int], learned: bool) -> tuple[list[int], list[int]]:

@@ -53,6 +53,18 @@ def describe_adapters(model: Any) -> list[tuple[str, str, float]]:
     return adapters
 
 
+def describe_prompt(tokenizer: Any) -> str | None:
+    """Return what the chat template writes after the last question of a prompt, None if it cannot be rendered."""
+    question = "QUESTION"
+    try:
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], tokenize=False, add_generation_prompt=True
+        )
+    except Exception:  # the template's author decides what it refuses
+        return None
+    return str(text.rpartition(question)[2]) if question in text else None
+
+
 def describe_process() -> dict[str, Any]:
     """Return the process's rank and world size, and the packages in it that patch models."""
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))

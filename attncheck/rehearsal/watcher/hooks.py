@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from typing import Any
 from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_batches, watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
+from .describe import describe_prompt
 from .devices import hold_in_float32, keep_off_absent_devices, keep_on_cpu
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
@@ -230,6 +232,20 @@ def watch_logs(recorder: Recorder, trainer: Any) -> None:
     trainer.Trainer.log = log
 
 
+def note_prompt(folder: str, trainer: Any) -> None:
+    """Write `prompt.json`, the end of a prompt by the tokenizer that a trainer trains with."""
+    original = trainer.Trainer.train
+
+    @functools.wraps(original)
+    def train(self: Any, *arguments: Any, **options: Any) -> Any:
+        tokenizer = getattr(self, "processing_class", None) or getattr(self, "tokenizer", None)
+        with open(os.path.join(folder, "prompt.json"), "w") as stream:
+            json.dump(describe_prompt(tokenizer), stream)
+        return original(self, *arguments, **options)
+
+    trainer.Trainer.train = train
+
+
 def _drive_trl(name: str, module: Any) -> None:
     """Call a function of TRL's driver with a module of the training process."""
     getattr(importlib.import_module("attncheck_drivers.trl"), name)(module)
@@ -269,8 +285,10 @@ def _patch_training_args(training_args: Any) -> None:
 
 
 def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
-    """Record what a trainer logs."""
+    """Record what a trainer logs, and the end of its prompts if labels are read."""
     watch_logs(recorder, trainer)
+    if os.environ.get("ATTNCHECK_BATCHES"):
+        note_prompt(recorder.folder, trainer)
     if os.environ.get("ATTNCHECK_ROWS"):
         take_known(trainer.Trainer)
 

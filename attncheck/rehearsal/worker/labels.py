@@ -78,7 +78,9 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     if not any(row.turns for row in rows):
         send({"unanswered": "no turn of the conversations was found in the batches, so roles are unknown"})
         return
-    problems, notes = judge_rows(rows, tokenizer, message["targets"], message["renders"])
+    path = folder / "watch" / "prompt.json"
+    prompt = json.loads(path.read_text()) if path.exists() else None
+    problems, notes = judge_rows(rows, tokenizer, message["targets"], message["renders"], prompt)
     answer = {
         "rows": [codec.to_plain(span_row(row, tokenizer)) for row in rows[:MAX_ROWS]],
         "counts": [codec.to_plain(count) for count in count_roles(rows)],
@@ -304,11 +306,12 @@ def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
 
 
 def judge_rows(
-    rows: Sequence[Row], tokenizer: Any, targets: Targets, renders_system: bool = False
+    rows: Sequence[Row], tokenizer: Any, targets: Targets, renders_system: bool = False, prompt: str | None = None
 ) -> tuple[list[str], list[str]]:
     """Return the labels' faults for a launch that should learn `targets`, and possibly intended effects.
 
-    `renders_system`: the chat template writes system turns, and the framework uses it.
+    `renders_system`: the chat template writes system turns, and the framework uses it. `prompt` is what the chat
+    template of the launch's tokenizer writes after a question at inference, None if it is not known.
     """
     counts = {count.role: count for count in count_roles(rows)}
     learned = sum(count.learned for count in counts.values())
@@ -334,7 +337,7 @@ def judge_rows(
     if targets != "labelled" and not moved:
         problems += _find_unlearned(rows, counts, targets)
     if targets in ("assistant", "last"):
-        problems += [*_find_given(counts), *_find_learned_markup(rows)]
+        problems += [*_find_given(counts), *_find_learned_markup(rows, prompt)]
         notes += _note_markup(rows, counts)
     cut = sum(row.is_cut for row in rows)
     if not moved and cut < len(rows):
@@ -563,8 +566,11 @@ def _find_given(counts: dict[Role, RoleCount]) -> Iterator[str]:
             yield f"{ROLE_TEXTS[role]} turns are learned: {count.learned} of {count.tokens} tokens"
 
 
-def _find_learned_markup(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a line if the header of answers is learned, if they have it twice, and if other turns' text is learned."""
+def _find_learned_markup(rows: Sequence[Row], prompt: str | None) -> Iterator[str]:
+    """Yield a line if the header of answers is learned, if they have it twice, and if other turns' text is learned.
+
+    A header that prompts do not end with must be learned: LLaMA-Factory 0.9.5 data/template.py:920 (`ernie_vl`).
+    """
     apart = heads = headed = twice = own = 0
     for row in rows:
         is_apart = False
@@ -585,7 +591,8 @@ def _find_learned_markup(rows: Sequence[Row]) -> Iterator[str]:
             headed += bool(ROLE_NAME.search(learned) and not ROLE_NAME.search(given))
             twice += bool(TWICE.search(strip_blanks("".join(row.texts[place] for place in markup))))
         apart += is_apart
-    if 2 * headed > heads and not own:
+    is_given = prompt is None or ROLE_NAME.search(prompt)
+    if 2 * headed > heads and not own and is_given:
         yield f"the chat template's header of {headed} of {heads} answers is learned: prompts contain it"
     if 2 * twice > heads:
         yield f"{twice} answers have their header twice: the chat template was applied to text that has it already"

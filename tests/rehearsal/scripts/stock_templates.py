@@ -1,7 +1,8 @@
 """Prints the problems of labels that a framework's own code makes with stock chat templates, as JSON by launch.
 
-It runs in the framework's environment: `python stock_templates.py axolotl|openrlhf|verl`. The templates are those that
-TRL and axolotl ship. The tokenizer is one of bytes, with a template's markup as special tokens.
+It runs in the framework's environment: `python stock_templates.py axolotl|openrlhf|verl|llamafactory`. The templates
+are those that TRL and axolotl ship, or LLaMA-Factory's. The tokenizer is one of bytes, with a template's markup as
+special tokens.
 """
 
 import copy
@@ -19,6 +20,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from attncheck.rehearsal.watcher.describe import describe_prompt
 from attncheck.rehearsal.worker import conversations
 from attncheck.rehearsal.worker.labels import IGNORED, Row, TurnFinder, assign_roles, judge_rows
 from attncheck.rehearsal.worker.vocabulary import NOUNS
@@ -59,7 +61,37 @@ def iter_tokenizers() -> Iterator[tuple[str, Any]]:
             yield f"{package} {path.stem}", make_tokenizer(path.read_text(), end[0] if end else "</s>")
 
 
-def label_axolotl(tokenizer: Any, rows: list[dict[str, Any]], folder: Path) -> Iterator[Labelled]:
+def iter_llamafactory() -> Iterator[tuple[str, Any]]:
+    """Yield the name of each template of LLaMA-Factory, and a tokenizer with it."""
+    from llamafactory.data.mm_plugin import get_mm_plugin  # type: ignore[import-not-found]
+    from llamafactory.data.template import TEMPLATES  # type: ignore[import-not-found]
+
+    for name, template in TEMPLATES.items():
+        template.mm_plugin = get_mm_plugin("base")  # the rows have no images, and there is no processor of them
+        parts = ("format_prefix", "format_system", "format_user", "format_assistant")
+        slots = [slot for part in parts for slot in getattr(template, part).slots]
+        tokenizer = make_tokenizer(str(slots), "</s>")
+        tokenizer.add_tokens([slot["token"] for slot in slots if isinstance(slot, dict)], special_tokens=True)
+        tokenizer.chat_template = None
+        template.fix_special_tokens(tokenizer)
+        template.fix_jinja_template(tokenizer)
+        yield name, tokenizer
+
+
+def label_llamafactory(tokenizer: Any, rows: list[dict[str, Any]], folder: Path, name: str) -> Iterator[Labelled]:
+    """Yield rows by LLaMA-Factory's processor of supervised data and one of its templates."""
+    from llamafactory.data.processor.supervised import SupervisedDatasetProcessor  # type: ignore[import-not-found]
+    from llamafactory.data.template import TEMPLATES
+
+    settings = types.SimpleNamespace(cutoff_len=8192, train_on_prompt=False, mask_history=False)
+    laid = SupervisedDatasetProcessor(TEMPLATES[name], tokenizer, None, settings)
+    for row in rows:
+        turns = copy.deepcopy(row["messages"])
+        system = turns.pop(0)["content"] if turns[0]["role"] == "system" else ""
+        yield laid._encode_data_example(turns[:-1], turns[-1:], system, "", [], [], [])
+
+
+def label_axolotl(tokenizer: Any, rows: list[dict[str, Any]], folder: Path, name: str) -> Iterator[Labelled]:
     """Yield rows by axolotl's prompt strategy of chat templates."""
     from axolotl.prompt_strategies.chat_template import StrategyLoader  # type: ignore[import-not-found]
     from axolotl.utils.dict import DictDefault  # type: ignore[import-not-found]
@@ -72,7 +104,7 @@ def label_axolotl(tokenizer: Any, rows: list[dict[str, Any]], folder: Path) -> I
         yield encoded["input_ids"], encoded["labels"]
 
 
-def label_openrlhf(tokenizer: Any, rows: list[dict[str, Any]], folder: Path) -> Iterator[Labelled]:
+def label_openrlhf(tokenizer: Any, rows: list[dict[str, Any]], folder: Path, name: str) -> Iterator[Labelled]:
     """Yield rows by OpenRLHF's data set of single answers; the mask of a token is that of its prediction."""
     import datasets
     from openrlhf.datasets.sft_dataset import SFTDataset
@@ -87,7 +119,7 @@ def label_openrlhf(tokenizer: Any, rows: list[dict[str, Any]], folder: Path) -> 
         yield tokens, [IGNORED, *(token if is_on else IGNORED for token, is_on in zip(tokens[1:], mask[:-1]))]
 
 
-def label_verl(tokenizer: Any, rows: list[dict[str, Any]], folder: Path) -> Iterator[Labelled]:
+def label_verl(tokenizer: Any, rows: list[dict[str, Any]], folder: Path, name: str) -> Iterator[Labelled]:
     """Yield rows by verl's data set of conversations."""
     import pandas  # type: ignore[import-untyped]
 
@@ -107,10 +139,11 @@ LABELLERS = {
     "axolotl": (label_axolotl, "assistant"),
     "openrlhf": (label_openrlhf, "last"),
     "verl": (label_verl, "assistant"),
+    "llamafactory": (label_llamafactory, "assistant"),
 }
 
 
-def judge(name: str, tokenizer: Any, folder: Path) -> list[str]:
+def judge(name: str, template: str, tokenizer: Any, folder: Path) -> list[str]:
     """Return the problems of a template's rows."""
     label, targets = LABELLERS[name]
     parts = conversations.list_parts(tokenizer, "messages", name == "axolotl")
@@ -118,12 +151,14 @@ def judge(name: str, tokenizer: Any, folder: Path) -> list[str]:
     (folder / conversations.FILE).write_text(json.dumps(laid))
     rows = [conversations.make_row(own, "messages", "reasoning" in parts) for own in laid]
     read = []
-    for tokens, labels in label(copy.deepcopy(tokenizer), rows, folder):
+    for tokens, labels in label(copy.deepcopy(tokenizer), rows, folder, template):
         row = Row(tokens, labels, [tokenizer.decode([token]) for token in tokens])
         row.roles = ["unknown"] * len(tokens)
         assign_roles(row, TurnFinder(folder), tokenizer)
         read.append(row)
-    return judge_rows(read, tokenizer, targets)[0] if any(row.turns for row in read) else ["no turn was found"]  # type: ignore[arg-type]
+    if not any(row.turns for row in read):
+        return ["no turn was found"]
+    return judge_rows(read, tokenizer, targets, prompt=describe_prompt(tokenizer))[0]  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -131,10 +166,10 @@ def main() -> None:
     logging.disable(logging.WARNING)
     answers: dict[str, list[str] | None] = {}
     output, sys.stdout = sys.stdout, sys.stderr  # verl prints
-    for template, tokenizer in iter_tokenizers():
+    for template, tokenizer in iter_llamafactory() if sys.argv[1] == "llamafactory" else iter_tokenizers():
         with tempfile.TemporaryDirectory() as folder:
             try:
-                answers[template] = judge(sys.argv[1], tokenizer, Path(folder))
+                answers[template] = judge(sys.argv[1], template, tokenizer, Path(folder))
             except Exception as error:  # which is the framework's or the template's own
                 print(template, type(error).__name__, error)
                 answers[template] = None
