@@ -45,10 +45,11 @@ class Request:
 def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, ...]:
     """Return the cases to repeat: many key tiles and over 1e6 gradient elements; a dense one and a packed one."""
     shape = _choose_shape(snapshot, uses_gpu)
-    seqlen, batch = (4096, 2) if uses_gpu else (512, 1)
-    if not uses_gpu:  # enough elements, but no more: a CPU takes seconds for a large call
-        batch = max(1, math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"])))
-    documents = (seqlen // 2, seqlen, 100, seqlen // 4) if uses_gpu else (150, 250, 50, 62)
+    if uses_gpu:
+        seqlen, batch, documents = 4096, 2, (2048, 4096, 100, 1024)
+    else:  # enough elements, but no more: a CPU takes seconds for a large call
+        seqlen, documents = 512, (150, 250, 50, 62)
+        batch = math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"]))
     dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
     packed = Case("repeats", documents, documents, layout="packed", seed=seed, **shape)
     return with_name(dense), with_name(packed)

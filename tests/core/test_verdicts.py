@@ -126,6 +126,13 @@ def test_budgets_are_those_of_the_study(dtype: Dtype, values: str, z_rms: float,
     assert (budget.z_rms, budget.z_row) == (z_rms, z_row)
 
 
+def test_a_slope_is_not_judged_if_rounding_alone_may_give_any() -> None:
+    for sigma, ratio in ((0.2499, 600.0 / (4.0 * 0.2499)), (0.25, 0.0), (0.4, 0.0)):
+        assert budget_ratio(CASE, replace(CLEAN, z_rms=0.0, z_row=0.0, slope=601.0, slope_sigma=sigma)) == (
+            pytest.approx(ratio)
+        )
+
+
 def test_a_slope_below_what_kernels_approximate_is_not_judged() -> None:
     assert slope_budget("bfloat16", 0.0) == slope_budget("float16", 1e-6) == 3e-4
     assert slope_budget("float32", 0.0) == 1e-4

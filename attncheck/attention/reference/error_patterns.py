@@ -7,7 +7,7 @@ that fit form one line, with what the results are in these places: zero, or a fa
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ FEW_PLACES = 3  # that may lie anywhere
 MIN_SHARE = 0.8  # of the rows in a place that must be wrong
 TILES = (128, 64, 32, 16, 8)  # of a kernel's queries or keys
 MAX_SWAPPED = 128  # heads or batch rows that are compared with each other
+MIN_FACTOR = 3.0 / 1024.0  # of a result's difference from a multiple of 1 that is named
 SHORT_DOCUMENT = 4  # a document with at most this many tokens and no error may have been spared by chance
 
 
@@ -53,8 +54,6 @@ def _lse_patterns(got: Tensor, reference: Reference) -> Iterator[str]:
     want = reference.lse
     got = select_rows("lse", got, reference).to(want.dtype)
     is_finite = torch.isfinite(want) & torch.isfinite(got)
-    if not bool(is_finite.any()):
-        return
     want, got, logit = want[is_finite], got[is_finite], reference.expected_logit[is_finite].to(want.dtype)
     error = got - want
     size = float(error.norm())
@@ -97,12 +96,13 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
         yield from _wrong_ranks(name, wrong_rows, reference, sharding)
     for dim, noun in ((2, "head"), (0, "batch row")):
         yield from _swapped_results(got, want, dim, noun)
-    zero = [int(h) for h in (want.any(3).any(1).any(0) & ~got.any(3).any(1).any(0)).nonzero()[:, 0]]
+    largest_got, largest_want = (x.abs().amax((0, 1, 3)) for x in (got, want))
+    zero = [int(h) for h in ((largest_want > 0.0) & (largest_got == 0.0)).nonzero()[:, 0]]
     places = list(_wrong_heads(rows, case))
-    columns = range(error.shape[-1])
-    if case.values != "negative":  # inputs whose magnitude is almost all in element 0
-        columns = _wrong_columns(error, wrong_rows)
-    if len(columns) < error.shape[-1]:
+    every_column = range(error.shape[3])
+    # The inputs of "negative" have almost all of their magnitude in element 0.
+    columns = every_column if case.values == "negative" else _wrong_columns(error, wrong_rows)
+    if columns != every_column:
         places.append(f"in head_dim elements {columns[0]} to {columns[-1]}")
     positions = list(_wrong_positions(name, rows, wrong_rows, reference))
     more_wrong = rows > BUDGETS[case.dtype].z_row
@@ -123,7 +123,7 @@ def _describe_content(got: Tensor, want: Tensor, case: Case) -> Iterator[str]:
         return
     factor = float((got * want).sum() / want.square().sum().clamp_min(1e-30))
     rest, error = float((got - factor * want).norm()), float((got - want).norm())
-    if abs(factor - 1.0) > 3e-3 and rest < min(0.3 * error, 0.05 * abs(factor) * float(want.norm())):
+    if abs(factor - 1.0) > MIN_FACTOR and rest < min(0.3 * error, 0.05 * abs(factor) * float(want.norm())):
         yield f"{factor:.4g} times what it should be" + "".join(_name_factor(factor, case))
 
 
@@ -133,7 +133,7 @@ def _name_factor(factor: float, case: Case) -> Iterator[str]:
     numbers = {"the softmax scale": scale, "1/sqrt(head_dim)": usual, "the bases' log2(e)": math.log2(math.e)}
     numbers |= {"1/sqrt(head_dim) for the scale": usual / scale, "the bases' ln(2)": math.log(2.0)}
     for name, number in numbers.items():
-        if abs(factor / number - 1.0) < 4e-3 and not math.log2(number).is_integer():
+        if abs(factor / number - 1.0) < 2.0**-8 and not math.log2(number).is_integer():
             yield f", as by {name}"
             return
 
@@ -141,13 +141,13 @@ def _name_factor(factor: float, case: Case) -> Iterator[str]:
 def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator[str]:
     """Yield a line naming the heads or batch rows that contain another one's result."""
     count = got.shape[dim]
-    if not 1 < count <= MAX_SWAPPED:
+    if count > MAX_SWAPPED:
         return
     got_rows, want_rows = (
-        torch.nn.functional.normalize(x.float().transpose(0, dim).reshape(count, -1), dim=-1) for x in (got, want)
+        torch.nn.functional.normalize(x.float().transpose(0, dim).flatten(1), dim=1) for x in (got, want)
     )
-    best, holder = (got_rows @ want_rows.T).max(-1)
-    own = (want_rows * want_rows[holder]).sum(-1)  # nearly equal results cannot be distinguished
+    best, holder = (got_rows @ want_rows.T).max(1)
+    own = (want_rows * want_rows[holder]).sum(1)  # nearly equal results cannot be distinguished
     pairs = [(i, int(holder[i])) for i in range(count) if float(best[i]) > 0.999 and float(own[i]) < 0.9]
     if pairs:
         yield "; ".join(f"{noun} {i} holds {noun} {other}'s result" for i, other in pairs[:3])
@@ -181,14 +181,14 @@ def _is_regular(places: list[int], group: int = 1) -> bool:
     offsets: dict[int, set[int]] = {}
     for place in places:
         offsets.setdefault(place // group, set()).add(place % group)
-    same_in_groups = group > 1 and all(own == offsets[places[0] // group] for own in offsets.values())
+    same_in_groups = group > 1 and len(set(map(frozenset, offsets.values()))) == 1
     return len(places) <= FEW_PLACES or len(steps) == 1 or same_in_groups
 
 
 def _wrong_ranks(name: str, wrong_rows: Tensor, reference: Reference, sharding: Sharding) -> Iterator[str]:
     """Yield a line naming the ranks of the wrong rows, if other ranks have none."""
     case = reference.case
-    row_indices = wrong_rows.any(-1).any(0).nonzero()[:, 0]
+    row_indices = wrong_rows.any(2).any(0).nonzero()[:, 0]
     tokens = row_indices if reference.rows is None or name in ("dk", "dv") else reference.rows[row_indices]
     wrong_tokens = set(tokens.tolist())
     ranks = range(case.context_parallel_size)
@@ -202,11 +202,10 @@ def _wrong_columns(error: Tensor, wrong_rows: Tensor) -> range:
     size = error[wrong_rows].square().mean(0).sqrt()
     wrong = [int(index) for index in (size > 0.1 * size.max()).nonzero()[:, 0]]
     is_dense = bool(wrong) and len(wrong) == wrong[-1] - wrong[0] + 1
-    return range(wrong[0], wrong[-1] + 1) if is_dense else range(error.shape[-1])
+    return range(wrong[0], wrong[-1] + 1) if is_dense else range(error.shape[3])
 
 
-@dataclass(frozen=True)
-class _Rows:
+class _Rows(NamedTuple):
     """The rows of a tensor that can show an error, one entry each, and whether they are wrong."""
 
     wrong: Tensor  # bool
@@ -219,7 +218,7 @@ class _Rows:
 
     def select(self, chosen: Tensor) -> "_Rows":
         """Return the chosen rows."""
-        return _Rows(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return _Rows(*(x[chosen] for x in self))
 
 
 def _list_rows(name: str, wrong_rows: Tensor, reference: Reference) -> _Rows:
@@ -227,16 +226,17 @@ def _list_rows(name: str, wrong_rows: Tensor, reference: Reference) -> _Rows:
     tokens = None if of_keys else reference.rows
     tokens = torch.arange(case.seqlen_k if of_keys else case.seqlen_q) if tokens is None else tokens.cpu()
     shape = (case.batch, case.seqlen_k if of_keys else case.seqlen_q)
-    document, position, lengths, telling = (torch.full(shape, -1) for _ in range(4))
+    document, position, lengths = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))  # 0 in padding
+    is_telling = torch.zeros(shape, dtype=torch.bool)
     for s in iter_segments(case):
         start, stop = (s.k_start, s.k_stop) if of_keys else (s.q_start, s.q_stop)
         document[s.batch, start:stop], lengths[s.batch, start:stop] = s.index, stop - start
-        position[s.batch, start:stop], telling[s.batch, start:stop] = torch.arange(stop - start), 1
-        if not of_keys and name in ("dq", "out"):  # a query with one key returns its v, and has no gradient
+        position[s.batch, start:stop], is_telling[s.batch, start:stop] = torch.arange(stop - start), True
+        if name in ("dq", "out"):  # a query with one key returns its v, and has no gradient
             rows, first, last = visible_spans(case, s, "cpu")
-            telling[s.batch, rows[last - first < 2]] = -1
-    wrong = wrong_rows.any(-1).cpu()
-    is_telling = wrong | (telling[:, tokens] > 0)
+            is_telling[s.batch, rows[last - first < 2]] = False
+    wrong = wrong_rows.any(2).cpu()
+    is_telling = wrong | is_telling[:, tokens]
     batch = torch.arange(case.batch)[:, None].expand_as(is_telling)[is_telling]
     document, position, lengths = (x[:, tokens][is_telling] for x in (document, position, lengths))
     token = tokens.expand_as(is_telling)[is_telling]
@@ -248,18 +248,17 @@ def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Ref
     """Yield the places along the batch and the sequence where the wrong rows are."""
     case, unit = reference.case, "key" if name in ("dk", "dv") else "query"
     listed = _list_rows(name, wrong_rows, reference)
-    if not bool(listed.wrong.any()):
-        return
     place = _find_place(listed, unit, case)
     if case.layout == "packed":
         wrong = sorted(set(listed.document[listed.wrong].tolist()))
-        clean = [s.index for s in iter_segments(case) if s.index not in wrong and s.k_stop - s.k_start > SHORT_DOCUMENT]
+        lengths = [s.k_stop - s.k_start for s in iter_segments(case) if s.index not in wrong]
+        has_clean = max(lengths, default=0) > SHORT_DOCUMENT
         words, chosen = f"in document{_format_numbers(wrong)} of {len(case.seqlens_q)}", listed.document
     else:
         wrong = _clearly_wrong(rows.amax((1, 2)))
-        clean = sorted(set(range(len(rows))) - set(wrong)) if wrong else []
+        has_clean = bool(wrong)
         words, chosen = f"in batch row{_format_numbers(wrong)} of {len(rows)}", listed.batch
-    if not place and clean and _is_regular(wrong):
+    if not place and has_clean and _is_regular(wrong):
         yield words
         place = _find_place(listed.select(torch.isin(chosen, torch.tensor(wrong))), unit, case)
     if place:
@@ -289,7 +288,7 @@ def _iter_places(rows: _Rows, unit: str, case: Case) -> Iterator[tuple[str, Tens
     """Yield sets of tokens that a kernel's tiles, loops and bounds make, in words and as those of `rows`."""
     units = {"key": "keys", "query": "queries"}[unit]
     coordinates = [("", rows.token, rows.length)]
-    if len(case.seqlens_q) > 1 and (case.layout == "packed" or case.padded):
+    if case.layout != "dense" and bool((rows.document_length[rows.wrong] > 0).all()):  # not if padding is wrong
         noun = "document" if case.layout == "packed" else "sequence"
         coordinates.append((f" of each {noun}", rows.position, rows.document_length))
     for whole, x, length in coordinates:
