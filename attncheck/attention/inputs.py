@@ -1,7 +1,7 @@
 """The inputs of a case, made on the device from its seed.
 
 The distributions are those of the numerical study behind the verdicts: normal; FlashAttention-3's outliers (arXiv
-2407.08608, section 4.3); large logits; Student's t with 3 degrees of freedom; nearly constant v; a ramp of keys (block
+2407.08608, section 4.3); large logits; Student's t with 3 degrees of freedom; sums that cancel; a ramp of keys (block
 LSEs more than 100 apart); small (float16 subnormal gradients); negative (no logit is above -100, which empties the
 softmax if the maximum starts at 0). `torch.rand` is never used: with positive values dq cancels and the rows of the
 output are equal, so that the rounding errors of a perfect kernel are not independent.
@@ -52,9 +52,7 @@ def make_inputs(case: Case, device: str) -> Inputs:
     k = _draw_values(case, draw_normal, case.batch, case.seqlen_k, case.num_kv_heads, case.head_dim)
     v = _draw_values(case, draw_normal, case.batch, case.seqlen_k, case.num_kv_heads, case.v_head_dim)
     dout = _draw_values(case, draw_normal, case.batch, case.seqlen_q, case.num_heads, case.v_head_dim)
-    q, k, v = _scale_values(case, q, k, v)
-    if case.values == "small":
-        dout = dout * 0.05
+    q, k, v, dout = _scale_values(case, q, k, v, dout)
     if case.dout_exponent:
         dout = dout * 2.0**case.dout_exponent
     if not case.every_row:
@@ -90,21 +88,38 @@ def _draw_values(case: Case, draw_normal: object, *shape: int) -> Tensor:
     return values
 
 
-def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, k, v scaled as the case's `values` requires."""
+def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return q, k, v, dout scaled as the case's `values` requires."""
     if case.values == "large":
-        return q * 4.0, k * 2.0, v
-    if case.values == "constant_v":
-        return q, k, 1.0 + 0.01 * v
-    if case.values == "ramp":
-        return q, k * torch.linspace(41.0, 1.0, k.shape[1], device=k.device)[None, :, None, None], v
-    if case.values == "small":
-        return q * 0.05, k * 0.05, v * 0.05
-    if case.values == "negative":
+        q, k = q * 4.0, k * 2.0
+    elif case.values == "cancelling":
+        return _shift_values(q, k, v, dout)
+    elif case.values == "ramp":
+        k = k * torch.linspace(41.0, 1.0, k.shape[1], device=k.device)[None, :, None, None]
+    elif case.values == "small":
+        q, k, v, dout = (x * 0.05 for x in (q, k, v, dout))
+    elif case.values == "negative":
         size = math.sqrt(NEGATIVE_LOGIT / case.softmax_scale)
         q[..., 0], k[..., 0] = size, -size
-        return q, k, v
-    return q, k, v
+    return q, k, v, dout
+
+
+def _shift_values(q: Tensor, k: Tensor, v: Tensor, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return inputs whose sums cancel, which multiplies what a kernel loses before the end of a sum.
+
+    In kv heads 0, 2, …, scores are large and nearly equal. v and dout follow a half wave along the sequence, so that
+    the sums of all four results rise and fall again. In the others v and dout have a mean, so that dP and D nearly
+    cancel in dS.
+    """
+    heads = torch.arange(k.shape[2], device=k.device)[:, None] % 2 == 0
+    q_heads = heads.repeat_interleave(q.shape[2] // k.shape[2], 0)
+
+    def shift(x: Tensor, in_wave: Tensor) -> Tensor:
+        angles = torch.linspace(0.0, math.pi, x.shape[1], device=x.device)
+        return x + torch.where(in_wave, 3.0 * torch.cos(angles)[:, None, None], 1.0)
+
+    q, k = (torch.where(equal, 1.0 + 0.5 * x, x) for x, equal in ((q, q_heads), (k, heads)))
+    return q, k, shift(v, heads), shift(dout, q_heads)
 
 
 def zero_padding_dout(inputs: Inputs) -> Inputs:

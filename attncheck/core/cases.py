@@ -13,7 +13,7 @@ from typing import Literal, get_args
 Dtype = Literal["bfloat16", "float16", "float32"]
 Layout = Literal["dense", "right_padded", "left_padded", "packed"]
 Alignment = Literal["bottom_right", "top_left"]
-Values = Literal["normal", "outlier", "large", "long_tail", "constant_v", "ramp", "small", "negative"]
+Values = Literal["normal", "outlier", "large", "long_tail", "cancelling", "ramp", "small", "negative"]
 Mask = Literal["", "bool", "additive"]
 Operands = Literal["split", "kvpacked", "qkvpacked"]
 Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison", "dropout"]

@@ -63,6 +63,8 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield "no packed documents"
     if case.alibi or case.values in LARGE_SCORES or case.probe == "retrieve":
         yield "large scores"
+    if case.values == "cancelling":
+        yield "sums that cancel"
     if case.dout_exponent < 0:
         yield "a dout far below 1"
     left, right = case.window_size

@@ -142,13 +142,19 @@ def _input_lines(case: Case) -> Iterator[str]:
 def _distribution_lines(case: Case) -> Iterator[str]:
     lines = {
         "large": "q, k = q * 4.0, k * 2.0",
-        "constant_v": "v = 1.0 + 0.01 * v",
         "ramp": "k = k * torch.linspace(41.0, 1.0, SK, device=device)[None, :, None, None]",
         "negative": f"q[..., 0], k[..., 0] = ({NEGATIVE_LOGIT} / scale)**0.5, -(({NEGATIVE_LOGIT} / scale)**0.5)",
         "small": "q, k, v, dout = q * 0.05, k * 0.05, v * 0.05, dout * 0.05",
     }
     if case.values in lines:
         yield lines[case.values]
+    elif case.values == "cancelling":
+        yield "heads = (torch.arange(HK, device=device) % 2 == 0)[:, None]"
+        yield "q_heads = heads.repeat_interleave(H // HK, 0)"
+        yield "q, k = torch.where(q_heads, 1.0 + 0.5 * q, q), torch.where(heads, 1.0 + 0.5 * k, k)"
+        yield "wave = lambda n: 3.0 * torch.cos(torch.linspace(0.0, torch.pi, n, device=device))[:, None, None]"
+        yield "v = v + torch.where(heads, wave(SK), 1.0)"
+        yield "dout = dout + torch.where(q_heads, wave(SQ), 1.0)"
 
 
 _VALUE_PROBES = ("code", "heads", "retrieve")

@@ -97,6 +97,7 @@ def _quick_cases(seed: int) -> Iterator[Case]:
     yield from probe_variants(_gqa_case("length", 257), "code", "heads", "retrieve", "prefix")
     yield from probe_variants(_packed_case((200, 7, 1, 128)), "retrieve", "poison")
     yield from probe_variants(_gqa_case("dropout", 190, dropout=0.2), "dropout")
+    yield _gqa_case("values", 200, values="cancelling", causal=False)
     yield from _generated_cases("quick", seed)
 
 
@@ -115,10 +116,10 @@ def _generated_cases(suite: Suite, seed: int) -> Iterator[Case]:
 
 def _length_cases() -> Iterator[Case]:
     yield _gqa_case("length", 257)
-    for seqlen, head_dim in ((1000, 64), (1100, 128)):
-        yield _dense_case("length", seqlen, **FEW_HEADS, **_head_dim_fields(head_dim))
+    yield _dense_case("length", 1000, **FEW_HEADS)
+    yield _dense_case("length", 1100, **FEW_HEADS, **_head_dim_fields(128), values="cancelling")
     yield _dense_case("length", 2048, num_heads=1, num_kv_heads=1, **_head_dim_fields(128))
-    yield _dense_case("length", 2047, num_heads=1, num_kv_heads=1, causal=False)
+    yield _dense_case("length", 2047, num_heads=1, num_kv_heads=1, causal=False, values="cancelling")
     yield _dense_case("length", 2560, num_heads=1, num_kv_heads=1)
     for seqlen in (65, 300, 1023):
         yield from probe_variants(_gqa_case("length", seqlen), "code", "retrieve", "prefix")
@@ -128,8 +129,9 @@ def _length_cases() -> Iterator[Case]:
 
 
 def _value_cases() -> Iterator[Case]:
-    for values in ("large", "constant_v", "small", "negative"):
-        yield _gqa_case("values", 320, values=values)
+    for dtype, head_dim in (("bfloat16", 192), ("float16", 64)):
+        fields = _head_dim_fields(head_dim)
+        yield _gqa_case("values", 260, dtype=dtype, values="cancelling", causal=False, **fields)
     yield _dense_case("values", 1024, **FEW_HEADS, values="ramp")
     for values in ("large", "small"):
         yield _dense_case("values", 400, **FEW_HEADS, dtype="float16", values=values)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from attncheck.core.verdicts import FAIL_FACTOR, HUGE, Answer, BackendState, Verdict
+from attncheck.core.verdicts import HUGE, Answer, BackendState, Verdict
 
 HEAT_MARKS = "·▁▂▃▄▅▆▇"  # by eighths of the budget; "!" is above the budget, "X" is wrong
 
@@ -55,7 +55,7 @@ def _worst_cell(verdicts: list[Verdict]) -> Cell:
         return Cell("lost", "lost") if measured else Cell("-", "refused")
     worst = max(
         judged,
-        key=lambda verdict: (verdict.budget_ratio > FAIL_FACTOR, _has_warning(verdict), verdict.budget_ratio),
+        key=lambda verdict: (verdict.answer in ("fail", "lost"), _has_warning(verdict), verdict.budget_ratio),
     )
     if _has_warning(worst):
         return Cell("noted", "warn")
@@ -87,7 +87,7 @@ def heat_mark(verdict: Verdict) -> str:
         return " "
     if _ran_out_of_time(verdict):
         return "?"
-    if verdict.answer in ("fail", "lost") or verdict.budget_ratio > FAIL_FACTOR:
+    if verdict.answer in ("fail", "lost"):
         return "X"
     if verdict.answer == "warn":
         return "!"

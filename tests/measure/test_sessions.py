@@ -14,6 +14,7 @@ from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.device import prepare_device
 from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import compute_reference
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import Run, judge_run
@@ -165,6 +166,39 @@ def test_the_mode_that_is_wrong_is_simplified() -> None:
     assert {score.mode for score in failing.scores if score.z_rms > 6.0} == {"deterministic"}
 
 
+@pytest.mark.parametrize("follows_torch", [False, True])
+def test_a_deterministic_mode_that_is_not_declared_is_judged(follows_torch: bool) -> None:
+    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+        outputs = eager.BACKEND.run(inputs, False)
+        if not (torch.are_deterministic_algorithms_enabled() if follows_torch else deterministic):
+            return outputs
+        unwindowed = replace(inputs, case=replace(inputs.case, window_size=(-1, 0)))
+        return replace(outputs, dq=eager.BACKEND.run(unwindowed, False).dq)
+
+    backend = replace(make_backend(run_correct), run=run, noise="eager", takes_mask=True)
+    case = make_case((150,), num_kv_heads=2, window_size=(40, 0))
+    failing = ParitySession(backend, CPU).measure(case)
+    verdict = judge_run(failing)
+    assert verdict.answer == "fail" and verdict.reason.startswith("in deterministic mode, dq "), verdict
+    assert failing.pattern[0] == "the same case is correct without the window"
+    plain = ParitySession(backend, CPU).measure(replace(case, window_size=(-1, -1)))
+    assert judge_run(plain).answer == "pass" and {score.mode for score in plain.scores} == {"default"}
+
+
+def test_a_mode_is_not_blamed_for_a_later_call() -> None:
+    calls = []
+
+    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+        calls.append(deterministic)
+        outputs = eager.BACKEND.run(inputs, False)
+        return outputs if len(calls) <= 1 else replace(outputs, out=outputs.out * 2.0)
+
+    backend = replace(make_backend(run_correct), run=run, noise="eager")
+    verdict = judge_run(ParitySession(backend, CPU).measure(make_case((70,))))
+    assert verdict.answer == "fail" and verdict.reason.startswith("in call 2, out "), (verdict, calls)
+    assert True in calls
+
+
 def test_a_pattern_that_the_inputs_alone_explain_is_not_named() -> None:
     def shifted(inputs: Inputs) -> Outputs:
         return run_correct(replace(inputs, q=inputs.q * 1.5))
@@ -207,9 +241,11 @@ def test_heads_that_are_nearly_equal_are_not_called_swapped() -> None:
     def blur(x: Tensor) -> Tensor:
         return x + 0.05 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
 
-    run = measure_parity(with_edits(out=lambda x: blur(x.flip(2))), make_case((200,), values="constant_v"))
-    assert judge_run(run).answer == "fail"
-    assert not any(" holds " in line for line in run.pattern), run.pattern
+    inputs = make_inputs(make_case((200,)), "cpu")
+    inputs = replace(inputs, v=1.0 + 0.01 * inputs.v)
+    outputs = run_correct(inputs)
+    lines = describe_patterns(replace(outputs, out=blur(outputs.out.flip(2))), compute_reference(inputs), ("out",))
+    assert not any(" holds " in line for line in lines), lines
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,8 @@ def add_sum_roundings(result: Reference, device: str, roundings: tuple[float, fl
     final_roundings = {"dq": 0.0, "dk": roundings_dkv, "dv": roundings_dkv}
     for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
         square, times = exact.float().square(), roundings[0 if name == "dq" else 1]
+        if times and case.values == "cancelling":  # partial sums follow a half wave: n / 20 times the sum of squares
+            result.sigma[name] *= 1.0 + times * (case.seqlen_k if name == "dq" else case.seqlen_q) / 20.0
         if times:
             walk = (square + square.mean(-1, keepdim=True)) / 3.0
             result.sigma[name] += times * (model.kappa**2 * walk + model.eta**2)

@@ -6,7 +6,7 @@ round-to-nearest relative error has rms kappa = u·sqrt(1 / (8 ln 2)) for a log-
 error analysis: Higham and Mary 2019, doi 10.1137/18M1226312). With element-wise products:
 
 var_out = kappa² [(P·P)(V·V) + O·O]
-var_D   = sum over head_dim of dO·dO·var_out,   D = rowsum(dO·O)
+var_D   = kappa² [(P·P)(dP·dP) + (dO·dO)(O·O)],   D = rowsum(dO·O): P's errors add up over head_dim
 var_dq  = kappa² [scale² (dS·dS)(K·K) + dQ·dQ] + scale² var_D (P K)²
 var_dk  = kappa² [scale² (dS·dS)ᵀ(Q·Q) + dK·dK] + scale² ((P·P) var_D)ᵀ(Q·Q)
 var_dv  = kappa² [(P·P)ᵀ(dO·dO) + dV·dV]
@@ -111,10 +111,9 @@ class Variances:
         self.dp_variance = self._dp_variance(exact)
         self.tanh_slope_variance = self._tanh_slope_variance(exact)
         self.lse_variance = self._lse_variance(exact)
-        self.var_out = self._out_variance()
-        self.var_delta = (self.dout2 * self.var_out).sum(-1, keepdim=True)
+        delta = (exact.dout.float() * self.out).sum(-1, keepdim=True)
+        self.var_out, self.var_delta = self._out_variances(exact.dp.float(), delta)
         if self.lse_variance is not None:
-            delta = (exact.dout.float() * self.out).sum(-1, keepdim=True)
             self.var_delta = self.var_delta + self.lse_variance * delta.square()
             self.var_out = self.var_out + self.lse_variance * self.out.square()
 
@@ -155,17 +154,23 @@ class Variances:
             return None
         return (self.model.tanh * 2.0 * exact.tanh.float().square() * exact.ds_capped.float()).square()
 
-    def _out_variance(self) -> Tensor:
-        model = self.model
-        squares = torch.matmul(self.p2, self.v2) + self.out.square()
-        var = (model.kappa**2 + KAPPA32**2 * self.tile_count) * squares
+    def _out_variances(self, dp: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the variances of out and of D, without LSE's rounding."""
+        model, out2 = self.model, self.out.square()
+        rounding = model.kappa**2 + KAPPA32**2 * self.tile_count
+        var = rounding * (torch.matmul(self.p2, self.v2) + out2)
+        var_delta = rounding * (
+            (self.p2 * dp.square()).sum(-1, keepdim=True) + (self.dout2 * out2).sum(-1, keepdim=True)
+        )
         if model.eta:
-            var = var + model.eta**2 * (self._sum_visible(self.v2) + 1.0)
+            subnormal = model.eta**2 * (self._sum_visible(self.v2) + 1.0)
+            var, var_delta = var + subnormal, var_delta + (self.dout2 * subnormal).sum(-1, keepdim=True)
         if self.logit_variance is not None:
             p_variance = self.p2 * self.logit_variance
             var = var + torch.matmul(p_variance, self.v2) + p_variance.sum(-1, keepdim=True) * self.out.square()
             var = (var - 2.0 * self.out * torch.matmul(p_variance, self.v)).clamp_min(0.0)
-        return var
+            var_delta = var_delta + (p_variance * (dp - delta).square()).sum(-1, keepdim=True)
+        return var, var_delta
 
     def _sum_visible(self, x: Tensor) -> Tensor:
         """Return the sum of x over each row's visible keys: (n, kv, group * rows, d)."""

@@ -5,7 +5,8 @@ import gc
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from attncheck.attention import memory
 from attncheck.attention.backend import Backend, Device, Outputs, Refused, refusal
 from attncheck.attention.backends.eager import BACKEND as EAGER
+from attncheck.attention.calls.common import deterministic_algorithms
 from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs, negate_inputs
 from attncheck.attention.kernel_trace import foreign_kernels, own_kernels, trace_kernels
@@ -206,6 +208,8 @@ class ParitySession:
         is_wrong = bool(self._list_wrong(case, scores))
         later_scores, state = self._judge_later_call(inputs, outputs, exact, timed_call, is_wrong)
         scores += later_scores
+        if any(score.mode == "deterministic" for score in later_scores):
+            is_wrong = is_strict = True
         if is_wrong and not state and self._causes_left:
             self._causes_left -= 1
             pattern = (*describe_cause(case, partial(self._is_right, deterministic=is_strict)), *pattern)
@@ -230,7 +234,8 @@ class ParitySession:
             return False
         inputs = make_inputs(case, self.device.kind)
         try:
-            outputs = self.backend.run(inputs, deterministic)
+            with torch_mode(deterministic and not self.backend.deterministic_switch):
+                outputs = self.backend.run(inputs, deterministic)
         except Exception as error:
             if is_fatal_error(describe_exception(error)):
                 raise
@@ -250,19 +255,42 @@ class ParitySession:
         """Return the scores of a later call if it is wrong, and how a wrong backend depends on earlier calls.
 
         The call negates every input. Rounding is symmetric, so only the sign of the results may change. Ranks would
-        have to agree on further calls, so context-parallel schemes are judged by determinism instead.
+        have to agree on further calls, so context-parallel schemes are judged by determinism instead. If a backend
+        declares no deterministic mode, torch's is on during the call, because the backend may follow it. If the call is
+        wrong, one in the default mode shows whether that is the cause.
         """
         if self.backend.sharding is not None or inputs.case.dropout:
             return (), ()
         scores: tuple[Score, ...] = ()
         if not is_wrong:
-            later = negate_outputs(call(negate_inputs(inputs)))
-            if find_malformed_outputs(inputs, later) or has_same_outputs(outputs, later):
-                return (), ()
-            scores = tuple(replace(score, call=2) for score in score_backend(self.backend, later, exact))
-            if not self._list_wrong(exact.case, scores):
+            tries_mode = inputs.case.backward and not (self.backend.deterministic_switch or self.backend.compiles)
+            scores = self._score_negated(inputs, outputs, exact, call, tries_mode)
+            if scores and tries_mode:
+                later_scores = self._score_negated(inputs, outputs, exact, call, False)
+                if not later_scores:
+                    return scores, ()
+                scores = later_scores
+            if not scores:
                 return (), ()
         return scores, find_state(inputs, outputs, call)[:1]
+
+    def _score_negated(
+        self, inputs: Inputs, outputs: Outputs, exact: Reference, call: "_TimedCall", deterministic: bool
+    ) -> tuple[Score, ...]:
+        """Return the scores of a call on negated inputs if they are over budget, otherwise ()."""
+        negated = negate_inputs(inputs)
+        try:
+            with torch_mode(deterministic):
+                later = negate_outputs(call(negated, deterministic))
+        except (Refused, RuntimeError, NotImplementedError, ValueError) as error:
+            if not deterministic or is_fatal_error(describe_exception(error)):
+                raise
+            later = negate_outputs(call(negated))
+        if find_malformed_outputs(inputs, later) or has_same_outputs(outputs, later):
+            return ()
+        changes: dict[str, Any] = {"mode": "deterministic"} if deterministic else {"call": 2}
+        scores = tuple(replace(score, **changes) for score in score_backend(self.backend, later, exact))
+        return scores if self._list_wrong(exact.case, scores) else ()
 
     def _list_wrong(self, case: Case, scores: tuple[Score, ...]) -> tuple[str, ...]:
         """Return the tensors whose error is over budget."""
@@ -288,7 +316,7 @@ class ParitySession:
             return None
         return None if find_malformed_outputs(inputs, outputs) else outputs
 
-    def _make_call(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
+    def _make_call(self, case: Case) -> Callable[[Inputs, bool], tuple[Outputs, tuple[str, ...]]]:
         """Return the call; its kernels are traced for the first case of each kind."""
         kind: tuple[object, ...] = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.dropout)
         if self.device.kind == "cuda":  # CUDA kernels also depend on sizes
@@ -296,12 +324,12 @@ class ParitySession:
         is_new = kind not in self._traced_kinds
         self._traced_kinds.add(kind)
 
-        def call(inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
+        def call(inputs: Inputs, deterministic: bool) -> tuple[Outputs, tuple[str, ...]]:
             nonlocal is_new
             traces, is_new = is_new, False  # later calls of the case run the same kernels
             # On the CPU, tracing would stop the compiler.
             if not traces or not self.traces_kernels or (self.backend.compiles and self.device.kind == "cpu"):
-                return self.backend.run(inputs, False), ()
+                return self.backend.run(inputs, deterministic), ()
             if self.backend.compiles:
                 self.backend.run(inputs, False)
             return trace_kernels(lambda: self.backend.run(inputs, False), self.device.kind)
@@ -329,24 +357,34 @@ class ParitySession:
         return shared.eager_outputs(inputs)
 
 
+@contextlib.contextmanager
+def torch_mode(deterministic: bool) -> Iterator[None]:
+    """Turn on torch's deterministic mode for a block, if `deterministic`, without its errors and warnings."""
+    with warnings.catch_warnings(), deterministic_algorithms(deterministic, warn_only=True):
+        if deterministic:
+            warnings.simplefilter("ignore")
+        yield
+
+
 class _TimedCall:
     """A backend's call, with the milliseconds of all calls together and the kernels of the first one."""
 
-    def __init__(self, call: Callable[[Inputs], tuple[Outputs, tuple[str, ...]]], kind: str) -> None:
+    def __init__(self, call: Callable[[Inputs, bool], tuple[Outputs, tuple[str, ...]]], kind: str) -> None:
         self._call, self._kind = call, kind
         self.ms, self._dirt = 0.0, itertools.cycle(DIRT)
         self.kernels: tuple[str, ...] = ()
         self._earlier: Outputs | None = None
 
-    def __call__(self, inputs: Inputs) -> Outputs:
-        outputs, kernels = call_unchanged(self._time_call, inputs, self._earlier)
+    def __call__(self, inputs: Inputs, deterministic: bool = False) -> Outputs:
+        timed_call = partial(self._time_call, deterministic=deterministic)
+        outputs, kernels = call_unchanged(timed_call, inputs, self._earlier)
         self.kernels, self._earlier = self.kernels or kernels, outputs
         return outputs
 
-    def _time_call(self, inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
+    def _time_call(self, inputs: Inputs, deterministic: bool) -> tuple[Outputs, tuple[str, ...]]:
         held = fill_free_memory(inputs, next(self._dirt))
         began = time.perf_counter()
-        result = self._call(inputs)
+        result = self._call(inputs, deterministic)
         if self._kind == "cuda":
             torch.cuda.synchronize()
         self.ms += 1e3 * (time.perf_counter() - began)

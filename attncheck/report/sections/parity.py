@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.verdicts import HUGE
+from attncheck.core.verdicts import CANCELLING_FAIL_FACTOR, HUGE
 from attncheck.report import scoreboard
 from attncheck.report.sections import (
     FAIL_FACTOR,
@@ -169,8 +169,8 @@ def _error_table(rows: Sequence[scoreboard.Row], families: Sequence[str]) -> Tab
     """Return each backend's worst error by family, without families in which no case ran."""
     used = [i for i, _ in enumerate(families) if any(row.cells[i].text != "-" for row in rows)]
     caption = (
-        f"Worst error by family, in units of its budget: up to 1 passes, over {FAIL_FACTOR:g} fails; "
-        "- if no case was run"
+        f"Worst error by family, in units of its budget: up to 1 passes, over {FAIL_FACTOR:g} fails "
+        f"({CANCELLING_FAIL_FACTOR:g} if sums cancel); - if no case was run"
     )
     cells = (
         Row(row.backend, tuple((row.cells[i].text, style_of_answer(row.cells[i].answer)) for i in used)) for row in rows

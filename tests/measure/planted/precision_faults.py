@@ -104,6 +104,35 @@ def _half_products(self: Kernel, work: Work, block: slice) -> Tensor:
     return half(torch.matmul(work.q, work.k[:, :, block].transpose(2, 3)) * 256.0) / 256.0 * self.scale()
 
 
+def _finest_bf16(case: Case) -> bool:
+    return backward(case) and case.dtype == "bfloat16"
+
+
+def _long_bf16(case: Case) -> bool:
+    return _finest_bf16(case) and case.seqlen_k > 1024
+
+
+def _wide_bf16(case: Case) -> bool:
+    return _finest_bf16(case) and case.head_dim > 128
+
+
+def _sum_in_io_dtype(self: Kernel, x: Tensor, y: Tensor) -> Tensor:
+    """Return xᵀ y, rounded to the io dtype after each 64 queries."""
+    total = torch.zeros(*x.shape[:2], x.shape[3], y.shape[3], device=x.device)
+    for start in range(0, x.shape[2], 64):
+        part = torch.matmul(x[:, :, start : start + 64].transpose(2, 3), y[:, :, start : start + 64])
+        total = self.rounded(total + part)
+    return total
+
+
+def _ds_of_rounded_dp(self: Kernel, work: Work, block: slice, lse: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+    s, slope = self.scores(work, block)
+    p = self.exp(s - lse.masked_fill(lse == -math.inf, 0.0))
+    dp = self.rounded(torch.matmul(work.dout, self.value_tile(work, block).transpose(2, 3)))
+    ds = p * (dp - delta)
+    return p, self.rounded_ds(ds if slope is None else self.uncapped(ds, slope))
+
+
 def _overflows(case: Case) -> bool:
     return everywhere(case) and case.values == "large"
 
@@ -138,6 +167,19 @@ PRECISION_FAULTS = (
             lambda c: everywhere(c) and c.values in ("large", "ramp"),
             subtracted=lambda self, top: torch.zeros_like(top)),
     precise("tf32", "float32 inputs through TF32 tensor cores", _float32, load=_tf32_load),
+    precise("out_accumulated_in_io_dtype", "output accumulator in the io dtype, of head_dims over 128", _wide_bf16,
+            add_out=lambda self, out, shrink, product: self.rounded(out * shrink + product)),
+    precise("dq_accumulated_in_io_dtype", "dq accumulator in the io dtype, beyond 1,024 keys", _long_bf16,
+            add_dq=lambda self, dq, part, block: self.rounded(dq + part)),
+    precise("dk_accumulated_in_io_dtype", "dk accumulator in the io dtype", _finest_bf16, sum_dk=_sum_in_io_dtype),
+    precise("dv_accumulated_in_io_dtype", "dv accumulator in the io dtype, beyond 1,024 keys", _long_bf16,
+            sum_dv=_sum_in_io_dtype),
+    precise("delta_in_io_dtype", "D rounded to the io dtype", _finest_bf16,
+            delta=lambda self, work, out: self.rounded(Kernel.delta(self, work, out))),
+    precise("dp_in_io_dtype", "dP rounded to the io dtype, of head_dims over 128", _wide_bf16,
+            p_and_ds=_ds_of_rounded_dp),
+    precise("shrink_in_io_dtype", "the factor that corrects earlier blocks is rounded", _finest_bf16,
+            add_out=lambda self, out, shrink, product: out * self.rounded(shrink) + product),
     precise("ring_merge_bf16", "merged output kept in bf16 (unflagged in bf16)", ring_case, Ring, merge=_merge_bf16),
     precise("ring_merge_lse_bf16", "merged LSE kept in bf16", ring_case, Ring,
             merged_lse=lambda self, lse, new: bf16(torch.logaddexp(lse, new))),
