@@ -125,7 +125,7 @@ class _LaunchFinder:
             here = folders.get(command.shell)
             if here is None:
                 here = _enclosing_folder(folders, command.shell)
-            here = folders[command.shell] = _change_folder(here, command.words[command.prefix_length :])
+            here = folders[command.shell] = _change_folder(here, command.words[command.prefix_length :], source)
             here_text = "" if here == PurePosixPath() else str(here)
             entered = directories.get(command.shell) or directories.get(command.shell[:-1], ())
             directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
@@ -276,12 +276,15 @@ def _enter_directory(directories: tuple[str, ...], words: Sequence[Word]) -> tup
     return (*(() if is_absolute else directories), words[1].shell or quote_on_one_line(words[1].text))
 
 
-def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPath:
-    """Return the folder after a command: `cd path` changes it, if the path is known."""
+def _change_folder(folder: PurePosixPath, words: Sequence[Word], source: Source) -> PurePosixPath:
+    """Return the folder after a command: `cd path` changes it, if the path is known or relative to the script's own."""
     if len(words) != 2 or words[0].text not in ("cd", "pushd"):
         return folder
     target = words[1]
-    return folder / target.text if target.known and target.text.strip() else folder
+    if target.known:
+        return folder / target.text if target.text.strip() else folder
+    resolved = called_scripts.resolve_word(target, source)
+    return PurePosixPath(resolved.text) if resolved.known else folder
 
 
 def _make_launch(

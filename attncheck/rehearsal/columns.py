@@ -1,6 +1,7 @@
 """Finds the row fields that a script may read, in its source and in the modules that it imports."""
 
 import ast
+import functools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -13,10 +14,12 @@ from attncheck.lint.rewriting import ReadLaunch
 
 VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
 COLUMN = re.compile(r"[a-z]\w*")
+OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
 TURN_FIELDS = ("role", "content")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
+MAX_FOLDERS = 5000  # that are searched for a launch's script
 
 
 def read_columns(read: ReadLaunch) -> list[str]:
@@ -40,7 +43,7 @@ def list_message_columns(program: Path, places: Sequence[Path]) -> list[str]:
 def find_script(launch: Launch) -> Path | None:
     """Return the Python file that a launch starts, or its own; None if it is not found."""
     name = launch.program.path if launch.program else launch.words[0].text if launch.words else ""
-    nearby = (name, launch.source.name, find_here(launch, name))
+    nearby = (os.path.join(launch.folder, name), name, launch.source.name, find_here(launch, name), find_below(name))
     return next((Path(path) for path in nearby if path.endswith(".py") and os.path.isfile(path)), None)
 
 
@@ -51,6 +54,22 @@ def find_here(launch: Launch, path: str) -> str:
     parts = () if os.path.exists(path) else path.strip(os.sep).split(os.sep)
     tails = (os.path.join(place, *parts[first:]) for first in range(len(parts)) for place in places)
     return next(filter(os.path.isfile, tails), "")
+
+
+def find_below(path: str) -> str:
+    """Return the only file below the current folder that has this relative path; "" if none or several have it."""
+    return "" if os.path.isabs(path) or not path.endswith(".py") else _search(os.getcwd(), path)
+
+
+@functools.lru_cache(maxsize=64)
+def _search(root: str, path: str) -> str:
+    paths: list[str] = []
+    for count, (folder, names, _) in enumerate(os.walk(root)):
+        names[:] = [name for name in names if not name.startswith(".")]
+        paths += [place for place in (os.path.join(folder, path),) if os.path.isfile(place)]
+        if count >= MAX_FOLDERS or len(paths) > 1:
+            return ""
+    return next(iter(paths), "")
 
 
 def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
@@ -71,12 +90,22 @@ def _list_written(body: ast.Module) -> set[str]:
 
 
 def find_marker(read: ReadLaunch) -> str:
-    """Return the marker of a chat template's turns that the script of a launch names, "" if it names none."""
+    """Return the marker of a chat template's turns that the script of a launch names, "" if it names none.
+
+    A script may name those of several models, of which Llama's have headers.
+    """
     script = find_script(read.recognised.launch)
     modules = _list_modules(script, (Path(), Path("src"))) if script is not None else ()
     nodes = (node for module in modules for node in ast.walk(module.body) if isinstance(node, ast.Constant))
-    markers = (match[0] for node in nodes if isinstance(node.value, str) and (match := MARKER.search(node.value)))
-    return next(markers, "")
+    markers = [match[0] for node in nodes if isinstance(node.value, str) and (match := MARKER.search(node.value))]
+    fitting = (marker for marker in markers if ("header" in marker) == ("llama" in read.job.model.lower()))
+    return next(fitting, next(iter(markers), ""))
+
+
+def has_own_collator(read: ReadLaunch) -> bool:
+    """Return whether the script of a launch gives its trainer a collator, which may label only some tokens."""
+    script = find_script(read.recognised.launch)
+    return script is not None and OWN_COLLATOR.search(script.read_text(errors="replace")) is not None
 
 
 def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:

@@ -11,7 +11,7 @@ from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP, Job, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation, Word
-from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, JobCut, Materials
+from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, DataForm, JobCut, Materials
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
@@ -23,7 +23,14 @@ from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
 from attncheck.lint.run import ReadFile
-from attncheck.rehearsal.columns import VARIABLE_FOLDER, find_here, find_script, read_columns
+from attncheck.rehearsal.columns import (
+    VARIABLE_FOLDER,
+    find_below,
+    find_here,
+    find_script,
+    has_own_collator,
+    read_columns,
+)
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
@@ -38,6 +45,7 @@ PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of 
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
+PROJECT = ("pyproject.toml", "setup.py")
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
     "-H",
@@ -122,8 +130,11 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         raise NothingToRehearse(f"{read.job.location}: {cut}")
     if materials.real_data:
         cut = _take_own_data(read, cut)
-    elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ and TEXT_COLUMNS & {*read_columns(read)}:
-        cut = replace(cut, form="every", objective=replace(cut.objective, targets="labelled"))
+    elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ:
+        makes_rows = bool(TEXT_COLUMNS & {*read_columns(read)})
+        if makes_rows or has_own_collator(read):
+            form: DataForm = "every" if makes_rows else cut.form
+            cut = replace(cut, form=form, objective=replace(cut.objective, targets="labelled"))
     if materials.full_model:
         cut = _keep_own_model(read, cut)
     if not materials.uses_gpu and leaves_sharding_out(read.job):
@@ -414,13 +425,16 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
 
 
 def _enter_folder(launch: Launch) -> Launch:
-    """Return a launch that starts in its script's folder, if its program exists only there."""
-    folder, program = os.path.dirname(launch.source.name), launch.words[0].text if launch.words else ""
-    if not program.endswith(".py") or os.path.isabs(program) or not folder:
+    """Return a launch that starts where its program is: in its file's folder, or the only one that has it."""
+    program = launch.words[0].text if launch.words else ""
+    if not program.endswith(".py") or os.path.isabs(program) or os.path.isfile(os.path.join(launch.folder, program)):
         return launch
-    if os.path.isfile(os.path.join(launch.folder, program)) or not os.path.isfile(os.path.join(folder, program)):
+    here = os.path.join(os.path.dirname(launch.source.name), program)
+    place = here if os.path.isfile(here) else find_below(program)
+    folder = os.path.abspath(place.removesuffix(program))
+    if not place or folder == os.getcwd():
         return launch
-    return replace(launch, directories=(*launch.directories, shlex.quote(os.path.abspath(folder))))
+    return replace(launch, directories=(*launch.directories, shlex.quote(folder)))
 
 
 def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Launch, JobCut]:
@@ -446,12 +460,32 @@ def _import_project(launch: Launch, cut: JobCut) -> JobCut:
     Python itself searches only the script's folder.
     """
     program = launch.words[0].text if launch.words else ""
-    is_project = any(map(os.path.isfile, ("pyproject.toml", "setup.py")))
-    if not program.endswith(".py") or not (is_project or os.path.dirname(program)):
+    projects = [
+        folder for folder in _list_folders_above(launch) if any(os.path.isfile(f"{folder}/{n}") for n in PROJECT)
+    ]
+    if program.endswith(".py") and os.path.dirname(program):
+        projects.append(os.getcwd())
+    places = [
+        place for folder in dict.fromkeys(projects) for place in (f"{folder}/src", folder) if os.path.isdir(place)
+    ]
+    package = program.partition(".")[0]
+    if not program.endswith(".py"):  # a module of one of these packages
+        places = places if any(os.path.isdir(f"{place}/{package}") for place in places) else []
+    if not places:
         return cut
-    folders = os.pathsep.join(os.path.abspath(folder) for folder in ("src", ".") if os.path.isdir(folder))
-    remark = "packages in this folder are imported if they are not installed, as after pip install -e ."
+    remark = "packages in the project's folder are imported if they are not installed, as after pip install -e ."
+    folders = os.pathsep.join(places)
     return _add_remarks(replace(cut, environ={**cut.environ, "ATTNCHECK_PROJECT": folders}), (remark,))
+
+
+def _list_folders_above(launch: Launch) -> Iterator[str]:
+    """Yield the folders above a launch's program and file, up to the current one."""
+    here, script = os.getcwd(), find_script(launch)
+    for name in (str(script or ""), launch.source.name, os.path.join(launch.folder, "launch")):
+        folder = os.path.dirname(os.path.abspath(name))
+        while os.path.commonpath((folder, here)) == here:
+            yield folder
+            folder = os.path.dirname(folder)
 
 
 def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launch:

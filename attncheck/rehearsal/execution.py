@@ -39,6 +39,7 @@ ABSENT: Mapping[str, str] = {
         "without it"
     ),
     "twice": "{} is an argument of the installed release too, so the script's parser ends there: rehearsed with one",
+    "former": "{} is not in the installed release, so the script ends at its import: rehearsed with attncheck's own",
     "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
 }
 REPLACED: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""The packages that a launch lacks, all at once, and the command that installs them.
+"""The packages that a launch lacks, all at once, and the command that installs them; and other versions than it states.
 
 A module's name is no proof of a distribution's, and anyone may publish a package of any name. So a name is only
 installed if the launch's project or an installed package requires it, or if the error itself names the distribution.
@@ -9,17 +9,23 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.core.launch import Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.frameworks import FRAMEWORK_NAMES
 from attncheck.doctor.rules.transformers.transformers_import_broken import DISTRIBUTION_OF
+from attncheck.lint.stated_versions import find_stated_versions
 
 MODULE = re.compile(r"^([a-z]\w*) is not installed, so the script|No module named '(\w+)", re.MULTILINE)
 DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|pip install (?:-U |--upgrade )?([A-Za-z][\w-]*)")
 LISTS = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
+TRAINERS = frozenset((*FRAMEWORK_NAMES, "transformers", "peft", "accelerate", "datasets"))
 MAX_BYTES = 1 << 20  # of a list
 REQUIREMENT = re.compile(r"^[\s\"'-]*([A-Za-z][\w.-]*)((?:\[[\w,-]+\])?(?:[<>=!~]=?[^\s\"';#]*)?)", re.MULTILINE)
 
@@ -36,6 +42,20 @@ def list_installs(snapshot: Snapshot, folders: Collection[str], text: str) -> tu
             names[name] = ""
     missing = [own.get(name, name) for name in names if not snapshot.lists(name)]
     return (install.install_packages(snapshot, *missing),) if missing else ()
+
+
+def list_stated(snapshot: Snapshot, source: Source) -> tuple[str, ...]:
+    """Return the trainers' packages whose installed version is not one that a launch's tree states, a line per file."""
+    stated = find_stated_versions(source)
+    others: dict[str, list[tuple[str, str]]] = {}
+    for name in sorted(TRAINERS & stated.files.keys()):
+        installed = snapshot.version(name)
+        wanted = stated.allowed.get(name) or f"=={stated.versions[name]}"
+        with contextlib.suppress(InvalidSpecifier):
+            if isinstance(installed, Known) and not SpecifierSet(wanted).contains(installed.value, prereleases=True):
+                others.setdefault(stated.files[name], []).append((f"{name}{wanted}", f"{name} {installed.value}"))
+    rows = ((file, *(", ".join(texts) for texts in zip(*pairs))) for file, pairs in others.items())
+    return tuple(f"{file} requires {wanted}; installed: {installed}" for file, wanted, installed in rows)
 
 
 def _iter_own_requirements(folders: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -323,6 +323,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
     correction = cutting.describe_corrections(stage.read, cut)
     remarks = (*filter(None, (correction,)), *execution.list_absent(stage.folder))
+    if results[0].violations and not ended.steps:  # possibly because of the installed versions
+        remarks = (*missing.list_stated(stage.read.snapshot, stage.read.recognised.launch.source), *remarks)
     if remarks:
         results[0] = replace(results[0], warnings=(*remarks, *results[0].warnings))
     if ranks:

@@ -22,6 +22,9 @@ PLAIN = re.compile(r"[\w@%+=:,./-]+")  # a path that needs no quotes
 SINGLE_QUOTED = re.compile(r"\\.|\"(?:[^\"\\]|\\.)*\"|\$?'[^']*'", re.DOTALL)
 # `$(`, a backquote, `<(`, `>(`, and `${X@P}`, which runs the contents of X. Arithmetic runs commands in array indices.
 RUNS = re.compile(r"`|\$\((?!\()|[<>]\(|@P\}")
+LOOKUP = re.compile(
+    r"\$\((?:which|command -v) [\w.-]+\)|`(?:which|command -v) [\w.-]+`"
+)  # of a program; changes nothing
 ARITHMETIC = re.compile(r"\$\(\(|\$\[")
 # Expressions that expand a variable's value again: arithmetic, `${!X}`, and the numbers of `${X:Y}` and `${X[Y]}`.
 EXPANDS_AGAIN = re.compile(rf"{ARITHMETIC.pattern}|\$\{{!|\$\{{\w+(?:\[|:(?![-=?+]))")
@@ -161,8 +164,9 @@ def runs_command(shell: str) -> bool:
 
 
 def _drop_literals(shell: str) -> str:
-    """Return a shell's text without unexpanded parts: single quotes, and characters after a backslash."""
-    text = SINGLE_QUOTED.sub(lambda match: match[0] if match[0].startswith('"') else " ", shell)
+    """Return a shell's text without unexpanded parts: single quotes, and characters after a backslash; and look-ups."""
+    text = LOOKUP.sub(" ", shell)
+    text = SINGLE_QUOTED.sub(lambda match: match[0] if match[0].startswith('"') else " ", text)
     return re.sub(r"\\.", " ", text)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.rehearsal.execution import list_absent
+from attncheck.rehearsal.watcher import former
 
 INSTALL = """
 import sys
@@ -54,6 +55,8 @@ from packed import Moved, Removed, kept as other
 from packed.gone import Moved as again
 import packed
 from packed import AutoModelForVision2Seq as renamed
+from packed import ALL_MOVED
+assert ALL_MOVED == [1]
 assert packed.Moved is Moved and packed.kept == 3 and not hasattr(packed, "Never") and renamed().place == "renamed"
 assert Moved is again and Moved().place == "here" and other == 3
 """
@@ -77,7 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = folder / "site-packages" / "packed"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("kept = 3\n")
-    (package / "elsewhere.py").write_text("class Moved:\n    place = 'here'\n")
+    (package / "elsewhere.py").write_text("class Moved:\n    place = 'here'\nALL_MOVED = [1]\n")
     (package / "records.py").write_text("import tensorboard\n")
     (package / "newer.py").write_text("class AutoModelForImageTextToText:\n    place = 'renamed'\n")
     (package / "broken.py").write_text("import another_package\n")
@@ -98,6 +101,56 @@ def test_a_script_imports_what_is_not_installed(folder: Path, tmp_path: Path, us
     assert USES[use] in (ended.stdout if USES[use] == "ok" else ended.stderr.splitlines()[-1]), ended.stderr
     lines = list_absent(str(tmp_path))
     started = [line.split(" ")[0] for line in lines]
-    moved = ["packed.AutoModelForVision2Seq", "packed.Moved", "packed.gone.Moved"]
+    moved = ["packed.ALL_MOVED", "packed.AutoModelForVision2Seq", "packed.Moved", "packed.gone.Moved"]
     assert started == ["neptune", "tensorboard", *moved, "packed.Removed", "deepspeed", "no_such_package"]
-    assert lines[3].endswith("rehearsed with the one in packed.elsewhere")
+    assert lines[4].endswith("rehearsed with the one in packed.elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("if __name__ == '__main__':\n    print('ok')\n", 0), ("print('ok')\n", 1)]
+)
+def test_the_body_of_a_script_with_a_main_only_defines_names(tmp_path: Path, end: str, status: int) -> None:
+    """A plain script's body is its program, so a call there is a use."""
+    (tmp_path / "watch").mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(f"{INSTALL}from no_such_package import Client\nclient = Client(key='x')\n{end}")
+    command = [sys.executable, str(script), str(tmp_path / "watch")]
+    environ = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    assert ended.returncode == status, ended.stderr
+
+
+def test_names_that_trl_and_transformers_no_longer_have_are_made() -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    assert not hasattr(transformers, "AdamW") and former.has("transformers", "AdamW")
+    optimizer = former.make("transformers", "AdamW")([torch.nn.Parameter(torch.ones(2))], correct_bias=True)
+    assert (optimizer.defaults["eps"], optimizer.defaults["weight_decay"]) == (1e-6, 0.0)
+    if not torch.cuda.is_available():
+        assert former.make("trl", "get_kbit_device_map")() is None
+    assert not former.has("trl", "PPOTrainer")
+
+
+# w1 w2 <|assistant|> w3 w4, two turns of it, and a row without an answer
+@pytest.mark.parametrize(
+    ("text", "instruction", "labels"),
+    [
+        ("<|user|> w1 w2 <|assistant|> w3 w4", None, [0, 0, 0, 0, 3, 4]),
+        ("<|user|> w1 <|assistant|> w3 <|user|> w2 <|assistant|> w4", "<|user|>", [0, 0, 0, 3, 0, 0, 0, 4]),
+        ("<|user|> w1 <|assistant|> w3 <|user|> w2 <|assistant|> w4", None, [0, 0, 0, 0, 0, 0, 0, 4]),
+        ("<|user|> w1 <|assistant|> w3 <|user|> w2", "<|user|>", [0, 0, 0, 3, 0, 0]),
+        ("<|user|> w1 w2", None, [0, 0, 0]),
+        ("w1 w2", "<|user|>", [0, 0]),
+    ],
+)
+def test_only_answers_are_labelled(text: str, instruction: str | None, labels: list[int]) -> None:
+    """As TRL's collator did up to 0.19: the last answer, or each one up to the next instruction."""
+    pytest.importorskip("torch")
+    from attncheck.rehearsal.worker.materials import make_tokenizer
+
+    tokenizer = make_tokenizer(True)
+    collator = former.make("trl", "DataCollatorForCompletionOnlyLM")("<|assistant|>", instruction, tokenizer=tokenizer)
+    batch = collator([tokenizer(text, add_special_tokens=False)])
+    assert batch["labels"].tolist() == [[label or -100 for label in labels]]
+    collator.padding_free = True
+    batch = collator([tokenizer(text, add_special_tokens=False)] * 2)
+    assert batch["position_ids"].tolist() == [[*range(len(labels))] * 2] and "attention_mask" not in batch

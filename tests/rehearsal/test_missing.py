@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.rehearsal.missing import list_installs
+from attncheck.core.launch import Source
+from attncheck.rehearsal.missing import list_installs, list_stated
 from tests.snapshots import h200, with_package
 
 REMARK = "{} is not installed, so the script ends at its import: rehearsed up to its first use"
@@ -33,3 +34,13 @@ def test_all_missing_packages_are_installed_by_one_command(
     (tmp_path / "requirements.txt").write_text("# ours\ntyro==0.9\npycountry  # for languages\n")
     fixes = list_installs(snapshot, [str(tmp_path)], "\n".join(lines))
     assert [fix.installs for fix in fixes] == ([packages] if packages else [])
+
+
+@pytest.mark.parametrize(("stated", "is_other"), [("trl==0.12.0\npeft>=0.15\nnumpy==1.0\n", True), ("trl\n", False)])
+def test_other_versions_than_a_project_states_are_named(tmp_path: Path, stated: str, is_other: bool) -> None:
+    """The trainers' packages alone; a version that the project allows is no difference."""
+    snapshot = with_package(with_package(h200(), "trl", "1.16.0"), "peft", "0.18.0")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "requirements.txt").write_text(stated)
+    line = "requirements.txt requires trl==0.12.0; installed: trl 1.16.0"
+    assert list_stated(snapshot, Source(str(tmp_path / "run.sh"), "", "shell")) == ((line,) if is_other else ())

@@ -204,11 +204,27 @@ def test_tokens_that_a_framework_embeds_itself_are_known(tmp_path: Path) -> None
     tokens = torch.arange(10).reshape(2, 5)
     embedded = model.get_input_embeddings()(tokens)
     recorder._keep_embedded(model, (torch.zeros(2, 3, 4, 4),), torch.zeros(2, 5))
-    model(inputs_embeds=embedded)
-    model(inputs_embeds=embedded[:, :3])
-    first, second = recorder.calls
-    assert first["tensors"]["input_ids"].equal(tokens) and recorder.rows == [(True, row) for row in tokens.tolist()]
-    assert "input_ids" not in second["tensors"] and not recorder.faults
+    pictured = embedded.clone()
+    pictured[:, 1] = 3.0
+    for given in (embedded, embedded[:, :3], pictured):
+        model(inputs_embeds=given)
+    assert recorder.calls[0]["tensors"]["input_ids"].equal(tokens) and not recorder.faults
+    assert recorder.rows == [(True, row) for row in tokens.tolist()]
+    assert all("input_ids" not in call["tensors"] for call in recorder.calls[1:])
+
+
+def test_only_placeholders_may_have_embeddings_of_images(tmp_path: Path) -> None:
+    folder, _ = prepare(tmp_path, "mllama", {})
+    model = read_again(folder / "model").train()
+    recorder = Recorder(str(tmp_path))
+    recorder.watch(model)
+    tokens = torch.tensor([[1, 2, 3, 4, 5]])
+    model.config.image_token_id = 2
+    for place in (1, 2):
+        given = model.get_input_embeddings()(tokens).detach().clone()
+        given[:, place] = 3.0
+        model(inputs_embeds=given)
+    assert ["input_ids" in call["tensors"] for call in recorder.calls] == [True, False]
 
 
 def test_heads_are_kept_where_the_width_is_cut(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attncheck.rehearsal.worker.materials import BEGINNINGS, VOCABULARY_SIZE, make_tokenizer, write_template
+from attncheck.rehearsal.worker.materials import HEADERS, VOCABULARY_SIZE, make_tokenizer, write_template, write_turns
 
 
 def test_unknown_words_are_tokens_by_their_first_letters() -> None:
@@ -18,7 +18,7 @@ def test_unknown_words_are_tokens_by_their_first_letters() -> None:
     assert (you, are) == ("~y", "~a")
 
 
-@pytest.mark.parametrize("marker", BEGINNINGS)
+@pytest.mark.parametrize("marker", HEADERS)
 def test_turns_begin_with_the_marker_that_a_script_searches(marker: str) -> None:
     """The rest of the template stays: the words, which tokens an answer has, and its end."""
     tokenizer = make_tokenizer(True)
@@ -31,3 +31,6 @@ def test_turns_begin_with_the_marker_that_a_script_searches(marker: str) -> None
     assert text.startswith(generated)
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert [token for token in tokens if token < 5] == [1, 2, 3, 4] and tokenizer.unk_token_id not in tokens
+    written = write_turns([{"messages": messages, "text": "w1 w2 w3 w4"}], marker)[0]["text"]
+    assert written == text.replace("<|end|>", "</s>")
+    assert write_turns([{"text": "w1"}], marker) == write_turns([{"text": "w1"}], "") == [{"text": "w1"}]

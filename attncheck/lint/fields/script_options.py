@@ -1,5 +1,7 @@
 """Options of the user's scripts: names that many scripts share, and their replacements in a rehearsal."""
 
+import re
+
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import Materials
 from attncheck.lint.fields.rehearsing import find_options, get_option
@@ -9,6 +11,11 @@ TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path
 FILE_OPTIONS = ("data_path", "train_file", "data_file", "train_data", "data_files", "train_path")  # these take a file
 FOLDER_OPTIONS = ("dataset_name", "dataset_path", "dataset", "data", "data_dir")  # these take a load_dataset argument
 LENGTH_OPTIONS = ("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len", "max_len", "seq_len")
+DATA_FILE = re.compile(r"\.(?:jsonl?|parquet|csv)$")
+# options whose file is no training data
+OTHER_FILE = re.compile(
+    r"eval|val(?:id|_|$)|test|dev|config|deepspeed|ds_|fsdp|template|token|output|save|log|result", re.I
+)
 PACKING_SWITCHES = ("packing", "use_packing", "enable_packing", "pack_sequences")  # these take no value
 
 
@@ -47,8 +54,11 @@ def list_stand_ins(launch: Launch) -> tuple[str, ...]:
 
 
 def find_data_option(launch: Launch) -> str:
-    """Return the option that names the data; "" if no known one is written."""
-    return next(iter(find_options(launch, (*FILE_OPTIONS, *FOLDER_OPTIONS))), "")
+    """Return the option that names the data, by a known name or else by its file of rows; "" if there is none."""
+    known = find_options(launch, (*FILE_OPTIONS, *FOLDER_OPTIONS))
+    written = (word.text.partition("=")[0] for word in launch.words[1:] if word.text.startswith("--"))
+    others = (name.lstrip("-").replace("-", "_") for name in written if not OTHER_FILE.search(name))
+    return next(iter(known), "") or next((name for name in others if DATA_FILE.search(get_option(launch, name))), "")
 
 
 def _choose_data(option: str, value: str, materials: Materials) -> str:

@@ -3,7 +3,8 @@
 A package that records, logs or measures gets calls that do nothing: a rehearsal sends nothing and evaluates nothing.
 Any other package or name can only be imported, annotated with and derived from, or called where an imported
 module defines its own names: its use raises the error of the import.
-A function or class that the installed package defines elsewhere is taken from there.
+A function or class that the installed package defines elsewhere is taken from there, and `former` has some that it no
+longer defines.
 
 Only the script's own `import` is answered, and no import that it guards itself (`except ImportError`). Packages look
 around by `importlib.util.find_spec`, and see what is installed.
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NoReturn
 
+from . import former
 from .modules import INSTALLED
 
 IDLE = (
@@ -107,8 +109,10 @@ def _complete_attributes(folder: str, module: Any, path: str) -> Any:
     """Return a module with the names that a script takes from it by attribute, if they are now defined elsewhere."""
     package = getattr(module, "__name__", "")
     taken = _list_attributes(path).get(package, ())
-    places = {name: _find_elsewhere(package, name) for name in _list_missing(module, taken)}
-    return _complete(folder, module, [name for name, place in places.items() if place is not None])
+    missing = _list_missing(module, taken)
+    return _complete(
+        folder, module, [name for name in missing if _find_elsewhere(package, name) or former.has(package, name)]
+    )
 
 
 @functools.cache
@@ -131,13 +135,17 @@ def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
     if not missing:
         return module
     for name in missing:
-        elsewhere = _find_elsewhere(module.__name__.partition(".")[0], name)
+        package = module.__name__.partition(".")[0]
+        elsewhere = _find_elsewhere(package, name)
         available = AVAILABLE.fullmatch(name)
         if available is not None:
             values[name] = functools.partial(_is_installed, available[1])
         elif elsewhere is not None:
             values[name] = getattr(elsewhere, RENAMED.get(name, name))
             note(folder, "moved", f"{module.__name__}.{name} {elsewhere.__name__}")
+        elif former.has(package, name):
+            values[name] = former.make(package, name)
+            note(folder, "former", f"{module.__name__}.{name}")
         else:
             text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
             values[name] = _Unused(ImportError(text, name=module.__name__))
@@ -155,7 +163,7 @@ def _find_elsewhere(package: str, name: str) -> Any:
     root = os.path.dirname(getattr(sys.modules[package], "__file__", None) or "")
     if os.path.basename(os.path.dirname(root)) not in INSTALLED:
         return None
-    defines = re.compile(rf"^(?:class|def) {re.escape(name)}\b".encode(), re.MULTILINE)
+    defines = re.compile(rf"^(?:(?:class|def) {re.escape(name)}\b|{re.escape(name)} ?=)".encode(), re.MULTILINE)
     paths = [path for path in _list_files(root) if _contains(path, defines)]
     if len(paths) != 1:
         return None
@@ -263,13 +271,23 @@ class _Unused:
         raise type(error)(str(error), name=error.name) from None
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Return a result that is unused too in the body of an imported module, which only defines names."""
+        """Return a result that is unused too in the body of a module that only defines names."""
         frame = sys._getframe(1)
         is_in_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        return self._fail() if is_in_function or frame.f_globals.get("__name__") == "__main__" else self
+        is_main = frame.f_globals.get("__name__") == "__main__"
+        return self._fail() if is_in_function or (is_main and not _has_main(frame.f_code.co_filename)) else self
 
     __bool__ = __len__ = __iter__ = __enter__ = __str__ = __format__ = __int__ = __float__ = _fail
     __add__ = __radd__ = __mod__ = __contains__ = __setattr__ = __setitem__ = _fail
+
+
+@functools.cache
+def _has_main(path: str) -> bool:
+    """Return whether a script trains only below `if __name__ == "__main__"`, and its body defines names."""
+    tree = _parse(path)
+    return tree is not None and any(
+        isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in tree.body
+    )
 
 
 @functools.cache

@@ -8,10 +8,12 @@ rows of the first step's calls.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -27,6 +29,7 @@ from .randomness import Randomness, make_listener
 
 RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
+PLACEHOLDER = re.compile(r"^(image|video|audio)_token_(id|index)$")  # in a configuration
 MAX_CALLS = 256  # kept until a step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # for one recorded tensor
 MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # recorded numbers of all parameters; 0: no limit
@@ -65,7 +68,7 @@ class Recorder:
         self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
         self.adapted: Any = None  # the model inside a wrapping adapter, whose call is already recorded
-        self.embedded: tuple[Any, Any] | None = None  # tokens that were embedded last, and the embeddings' shape
+        self.embedded: tuple[Any, Any] | None = None  # tokens that were embedded last, and the result
         self.written: dict[str, Any] = {}  # the record of the last step, until a model is called again
         self.drawn: list[str] | None = None  # operators that drew random numbers in a call in evaluation mode
         self.listener: tuple[Any, Any] | None = None  # listens to that call; with its model
@@ -98,13 +101,8 @@ class Recorder:
         head = model.get_output_embeddings()
         if head is not None:  # of a class whose forward bypasses its base model's: OPT's
             head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
-        model.get_input_embeddings().register_forward_hook(self._keep_embedded)
-
-    @_guarded
-    def _keep_embedded(self, embedding: Any, arguments: tuple[Any, ...], output: Any) -> None:
-        """Keep the tokens of the last embeddings, which a framework may compute before it calls the model."""
-        if not arguments[0].is_floating_point():  # otherwise they are a tower's pixels
-            self.embedded = arguments[0], output.shape
+        with contextlib.suppress(NotImplementedError, AttributeError):  # a tower of images
+            model.get_input_embeddings().register_forward_hook(self._keep_embedded)
 
     @property
     def is_recording(self) -> bool:
@@ -127,10 +125,7 @@ class Recorder:
         self.entered, self.written = model, {}
         version = 0 if is_flat(model) else sum(value._version for value in model.parameters())
         self.version = version if self.version is None else self.version
-        inputs = {**_name_arguments(model, arguments), **options}
-        # ms-swift's templates of images embed the tokens themselves (4.6.0 template/base.py:1731 `pre_forward_hook`).
-        if self.embedded and getattr(inputs.get("inputs_embeds"), "shape", None) == self.embedded[1]:
-            inputs["input_ids"] = self.embedded[0]
+        inputs = self._find_tokens(model, {**_name_arguments(model, arguments), **options})
         if torch.is_tensor(inputs.get("input_ids")) and version == self.version:  # otherwise a batch's second pass
             self.rows += [(model.training, row) for row in inputs["input_ids"].tolist()]
         if not self.is_recording or len(self.calls) >= MAX_CALLS:
@@ -158,6 +153,29 @@ class Recorder:
                 **describe_model(model),
             }
         )
+
+    @_guarded
+    def _keep_embedded(self, embedding: Any, arguments: tuple[Any, ...], output: Any) -> None:
+        """Keep the tokens that are embedded outside of a model's call, which a framework may do before it."""
+        if self.entered is None and arguments and not arguments[0].is_floating_point():  # no pixels of a tower
+            self.embedded = arguments[0], output.detach()
+
+    def _find_tokens(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a model's inputs, with the tokens in place of their embeddings if the trainer embedded them.
+
+        ms-swift's templates of images do (4.6.0 template/base.py:1731 `pre_forward_hook`). Only the embeddings of
+        placeholders may be others: those of the images.
+        """
+        given = inputs.get("inputs_embeds")
+        if given is None or inputs.get("input_ids") is not None or self.embedded is None:
+            return inputs
+        tokens, embedded = self.embedded
+        if given.shape != embedded.shape:
+            return inputs
+        placeholders = {value for name, value in vars(model.config).items() if PLACEHOLDER.search(name)}
+        if not placeholders.issuperset(tokens[(given != embedded).any(-1)].tolist()):
+            return inputs
+        return {name: value for name, value in inputs.items() if name != "inputs_embeds"} | {"input_ids": tokens}
 
     @_guarded
     def leave_model(self, model: Any, arguments: Any, options: Any, output: Any) -> None:

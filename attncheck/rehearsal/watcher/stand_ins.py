@@ -40,6 +40,7 @@ GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb")
 MISSING = ("FileNotFoundError", "OSError", "IOError", "EnvironmentError")
 SPLITS = ("train", "validation", "test")
 TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|validation|eval|dev)(?:_\w+)?)["']\]""")
+LOOPS_OVER_SPLITS = re.compile(r"\bfor \w*split\w*(?:, \w+)? in ")  # of a dictionary of data sets
 UNEXPECTED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
 ROW_FILES = (".jsonl", ".json", ".csv")
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
@@ -88,9 +89,11 @@ def find_rows(load: Any) -> None:
 
     @functools.wraps(from_disk)
     def load_from_disk(path: Any, *arguments: Any, **options: Any) -> Any:
-        if os.path.exists(path):
+        if os.path.exists(path) and path != os.path.dirname(rows):
             return from_disk(path, *arguments, **options)
         _note_rows(path)
+        if LOOPS_OVER_SPLITS.search(_read_main()):
+            return load_dataset(os.path.dirname(rows))
         return _split(original(kind, data_files=rows, split="train"))
 
     load.load_from_disk = load_from_disk
@@ -106,12 +109,16 @@ def _list_splits(files: Any) -> tuple[str, ...]:
     """Return the names of a data set's splits: its files', or the usual ones and those that the script takes."""
     if isinstance(files, dict):
         return tuple(files)
+    return tuple(dict.fromkeys((*SPLITS, *TAKEN_SPLIT.findall(_read_main()))))
+
+
+def _read_main() -> str:
+    """Return the text of the script that runs, "" if it has no file."""
     path = getattr(sys.modules["__main__"], "__file__", None)
-    text = ""
-    if path is not None:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            text = stream.read()
-    return tuple(dict.fromkeys((*SPLITS, *TAKEN_SPLIT.findall(text))))
+    if path is None:
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read()
 
 
 def _split(rows: Any) -> Any:

@@ -28,12 +28,9 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|> ' }}{% endif %}"
 )
 # The beginning of a turn in templates whose text a script searches.
-BEGINNINGS = {
-    "<|im_start|>": ("'<|im_start|>' + message['role'] + '\\n'", "'<|im_start|>assistant\\n'"),
-    "<|start_header_id|>": (
-        "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'",
-        "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'",
-    ),
+HEADERS = {
+    "<|im_start|>": "<|im_start|>{}\n",
+    "<|start_header_id|>": "<|start_header_id|>{}<|end_header_id|>\n\n",
 }
 MARKUP = (
     "<unk>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
@@ -100,6 +97,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     rows = add_columns(rows, message.get("columns", ()))
     rows = add_message_columns(rows, message.get("message_columns", ()))
+    if not {"messages", "conversations", *message.get("message_columns", ())} & {*message.get("columns", ())}:
+        rows = write_turns(rows, message.get("marker", ""))
     answer["made_up"] = [
         name
         for name in message.get("columns", ())
@@ -289,11 +288,23 @@ def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) ->
 
 def write_template(marker: str) -> str:
     """Return the chat template whose turns begin with a marker, if it is known."""
-    any_turn, answer = BEGINNINGS.get(marker, ("", ""))
-    if not answer:
+    header = HEADERS.get(marker, "").replace("\n", "\\n")
+    if not header:
         return CHAT_TEMPLATE
+    any_turn = f"'{header}'".replace("{}", "' + message['role'] + '")
     template = CHAT_TEMPLATE.replace("'<|' + message['role'] + '|> '", any_turn)
-    return template.replace("'<|assistant|> '", answer)
+    return template.replace("<|assistant|> ", header.format("assistant"))
+
+
+def write_turns(rows: list[dict[str, Any]], marker: str) -> list[dict[str, Any]]:
+    """Return rows whose text is their conversation as this template writes it, for a script that searches its text."""
+    header = HEADERS.get(marker, "")
+    if not header or "messages" not in rows[0]:
+        return rows
+    return [
+        {**row, "text": "".join(f"{header.format(turn['role'])}{turn['content']} {END}\n" for turn in row["messages"])}
+        for row in rows
+    ]
 
 
 def check_tokenizer(folder: Path) -> None:

@@ -14,9 +14,11 @@ from attncheck.core.launch import Launch, Setting, Source, SourceLocation
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.rehearsal import UNDOCUMENTED, JobCut, PolicyGradient
 from attncheck.lint.fields.rehearsing import resolve_options
+from attncheck.lint.fields.script_options import find_data_option
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.columns import find_marker
+from attncheck.rehearsal.columns import find_below, find_marker
+from attncheck.rehearsal.substitutions import runs_command
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
 from tests.snapshots import laptop, with_package
 
@@ -407,3 +409,75 @@ def test_a_launch_starts_where_its_program_is(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "train_sft.py").touch()
     launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
     assert launch.command.startswith("python train_sft.py ")
+
+
+def test_the_project_of_a_launch_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script in a folder that the launch does not name, and a module of a package with a setup.py further down."""
+    monkeypatch.chdir(tmp_path)
+    inner = tmp_path / "parts" / "trainer"
+    (inner / "src" / "own").mkdir(parents=True)
+    (inner / "setup.py").touch()
+    (inner / "train_sft.py").touch()
+    options = f"{SFT.partition(' ')[2]} --per_device_train_batch_size 2"
+    launches = {
+        "run.sh": (f"cd gone\npython train_sft.py {options}", f"cd {inner} && python train_sft.py "),
+        "parts/trainer/run.sh": (f"torchrun -m own.train_sft {options}", "torchrun -m own.train_sft "),
+    }
+    for name, (text, start) in launches.items():
+        (read,) = read_launches(laptop(), Source(name, text, "shell"), lambda name: Absent("no"), lambda path: None)
+        materials = cutting.make_materials(read, "/stage", 30, False, 2)
+        launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
+        assert launch.command.startswith(start)
+        assert launch.cut.environ["ATTNCHECK_PROJECT"].split(":")[:2] == [str(inner / "src"), str(inner)]
+
+
+def test_a_file_of_unknown_place_is_found_if_it_is_the_only_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("a/parts/main.py", "a/parts/other.py", "b/parts/other.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    assert find_below("parts/main.py") == str(tmp_path / "a" / "parts" / "main.py")
+    assert not find_below("parts/other.py") and not find_below("/parts/main.py") and not find_below("own.main")
+
+
+def test_a_file_of_rows_is_the_data() -> None:
+    text = "python train.py --model_path a/b --eval_file e.jsonl --rows_at x/y.jsonl --output_dir o --lr 1e-5"
+    (read,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    assert find_data_option(read.recognised.launch) == "rows_at"
+
+
+def test_a_program_that_the_shell_looks_up_stays() -> None:
+    text = "torchrun --nproc_per_node 2 $(which swift) sft --model a/b --dataset c --output_dir o\n"
+    assert "$(which swift) sft" in cut_text(text, **MS_SWIFT)[1].command
+    assert not runs_command("$(which swift)") and not runs_command("`command -v swift`")
+    assert runs_command("$(which $(curl x))") and runs_command("$(which swift; curl x)")
+
+
+def test_options_that_a_release_removed_are_left_out() -> None:
+    text = "swift sft --model a/b --dataset c --output_dir o --ckpt_dir d --num_infer_workers 2 --train_type full\n"
+    launch = cut_text(text, **MS_SWIFT)[1]
+    assert "ckpt_dir" not in launch.command and "num_infer" not in launch.command and "--tuner_type" in launch.command
+
+
+def test_a_folder_next_to_the_script_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cd "$ROOT/x"`, with a ROOT that is computed from the script's own path."""
+    monkeypatch.chdir(tmp_path)
+    root = 'ROOT="$( cd "$( dirname "${BASH_SOURCE[0]}" )/.." && pwd )"'
+    text = f"{root}\ncd $ROOT/parts\npython train_{SFT} --per_device_train_batch_size 2\n"
+    source = Source("scripts/run.sh", text, "shell")
+    (read,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
+    assert read.recognised.launch.folder == "parts"
+
+
+@pytest.mark.parametrize(("collator", "targets"), [("data_collator=own", "labelled"), ("data_collator=None", "all")])
+def test_the_tokens_that_a_script_collates_itself_are_those_that_it_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collator: str, targets: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train_sft.py").write_text(f"from trl import SFTTrainer\nSFTTrainer(model, args, {collator})\n")
+    text = f"python train_{SFT} --per_device_train_batch_size 2"
+    (read,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    cut = cutting.cut_job(read, cutting.make_materials(read, "/stage", 30, False, 2))
+    assert cut.objective.targets == targets

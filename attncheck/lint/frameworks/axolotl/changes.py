@@ -48,10 +48,13 @@ def make_edits(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit,
 
 def _rename_settings(changes: Changes, settings: AxolotlReading, job: Job) -> None:
     known_names = read_fields("axolotl", "names", job.version)
-    renamed = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
+    refused = {(unknown.name, unknown.location): unknown for unknown in job.unknown_settings}
     for name, setting in settings.by_field.items():
-        if (setting.name, setting.location) not in renamed:
+        unknown = refused.get((setting.name, setting.location))
+        if unknown is None:
             continue
+        if not (unknown.now or unknown.near or unknown.dropped):
+            changes.settings[setting] = None
         new_name = next(iter(axolotl.find_new_names(job.version, name, setting.value, known_names)), "")
         field_name, _, value = new_name.partition(": ")
         if field_name and field_name not in settings.by_field:

@@ -38,8 +38,15 @@ def make_edits(launch: Launch, verb: str, job: Job, sets: Mapping[str, str]) -> 
 
 
 def _rename_settings(changes: Changes, settings: MsSwiftReading, job: Job) -> None:
-    """Give each setting its new name; it is left unchanged if the launch also sets the new name."""
-    refused = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
+    """Give each setting its new name, and remove those that the release has under none.
+
+    A setting is left unchanged if the launch also sets the new name.
+    """
+    refused = {(unknown.name, unknown.location): unknown for unknown in job.unknown_settings}
+    for setting in settings.unknown:
+        unknown = refused.get((setting.name, setting.location))
+        if unknown is not None and not unknown.now and not unknown.near:
+            changes.settings[setting] = None
     for setting, (name, value) in settings.renamed.items():
         if (setting.name, setting.location) in refused:
             is_same = not setting.known or value == (setting.value or value)

@@ -75,6 +75,8 @@ OTHER_MODELS = (
     "reward_model_name_or_path",
     "ref_model_name_or_path",
 )
+# Settings of the judge and of generated answers, whose default length leaves room for a prompt.
+NO_GENERATION = ("judge", "reward_funcs", "use_vllm", "max_completion_length", "max_new_tokens")
 PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for images since
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
@@ -114,7 +116,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         del sets["max_length"]
     if job.trainer in OTHER_FORMS:
         sets |= {name: materials.model for name in OTHER_MODELS if get_setting(job, name) is not None}
-        sets |= {name: DROP for name in ("judge", "reward_funcs") if get_setting(job, name) is not None}
+        sets |= {name: DROP for name in NO_GENERATION if get_setting(job, name) is not None}
     if job.trainer == "kto":  # it compares each answer with another row's
         sets["per_device_train_batch_size"] = str(max(materials.batch, 2))
     if not materials.real_data:
