@@ -47,7 +47,6 @@ def test_what_each_shape_costs_is_spread_over_the_slots_on_a_gpu() -> None:
     assert counts["sdpa_cudnn"] >= 3 and counts["flex_attention"] >= 3 and counts["flash_attention_2"] == 1
     assert SLOTS - 1 <= counts.total() <= SLOTS + 1
     assert {job.name for job in jobs[:SLOTS]} >= {"sdpa_cudnn", "flex_attention"}, "the long ones first"
-    assert jobs[0].name in ("sdpa_cudnn", "flex_attention")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -182,12 +182,12 @@ def test_compiling_calls_the_backend_once_unless_it_refuses() -> None:
 @pytest.mark.parametrize(
     ("changes", "kinds"),
     [
-        ({}, ["decoy", "call", "negated"]),
+        ({}, ["decoy", "call", "strict negated"]),
         ({"deterministic_switch": "argument"}, ["decoy", "call", "strict call", "negated"]),
         ({"compiles": True}, ["call", "negated"]),
-        ({"plans": True}, ["call", "negated"]),
+        ({"plans": True}, ["call", "strict negated"]),
         ({"sharding": "contiguous", "deterministic_switch": "argument"}, ["call"]),
-        ({"refuse": lambda case, device: "" if case.backward else "no"}, ["call", "negated"]),
+        ({"refuse": lambda case, device: "" if case.backward else "no"}, ["call", "strict negated"]),
     ],
 )
 def test_the_calls_of_a_right_backend(changes: dict[str, Any], kinds: list[str]) -> None:
@@ -388,7 +388,7 @@ def count_traces(session: ParitySession, *cases: Case, monkeypatch: pytest.Monke
     for case in cases:
         call = session._make_call(case)
         for _ in range(2):
-            call(make_inputs(case, "cpu"))
+            call(make_inputs(case, "cpu"), False)
             counts.append(len(traced))
     assert set(traced) <= {session.device.kind}
     return counts
@@ -458,7 +458,7 @@ def test_a_gpu_is_waited_for(device: Device, count: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(None))
     inputs, session = make_inputs(CASE, "cpu"), make_session(Calls(), device, deterministic_switch="argument")
     assert session._run_deterministic(inputs) is not None and len(waits) == count
-    module._TimedCall(lambda inputs: (eager.BACKEND.run(inputs, False), ()), device.kind)(inputs)
+    module._TimedCall(lambda inputs, deterministic: (eager.BACKEND.run(inputs, deterministic), ()), device.kind)(inputs)
     assert len(waits) == 2 * count
 
 
