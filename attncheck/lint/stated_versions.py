@@ -65,7 +65,7 @@ class StatedVersions:
     def describe(self, *names: str) -> tuple[str, ...]:
         """Return the files that state the versions of distributions, each with the ranges that it states."""
         ranges: dict[str, list[str]] = {}
-        for name in names:
+        for name in dict.fromkeys(names):
             allowed = self.allowed.get(name, "")
             if name in self.files and allowed != NO_VERSION:
                 ranges.setdefault(self.files[name], []).extend([f"{name} {allowed}"] if allowed else [])

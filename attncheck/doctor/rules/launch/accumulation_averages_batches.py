@@ -2,10 +2,12 @@
 
 What it checks: transformers before 4.46 in a launch that accumulates gradients with transformers' Trainer or a
 trainer based on it. A program whose own class replaces `compute_loss` is not judged: its mean may not be over tokens.
+Neither is TRL's packing of that time: all its rows have the same number of labels (trl 0.14.0 trainer/utils.py,
+ConstantLengthDataset).
 
 Why it matters: the error is silent. Each micro-batch's loss is the mean over its own tokens, and the means are
 averaged, so tokens of short micro-batches get more weight. Accumulating 16 × 1 trains a different objective from 1 ×
-16. The difference is largest with packing and with answers of unequal length.
+16. The difference is largest with answers of unequal length.
 
 What to do: install transformers 4.46 or newer, whose Trainer divides by the tokens of the whole batch
 (`num_items_in_batch`); or do not accumulate.
@@ -26,9 +28,10 @@ def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
     version = snapshot.version("transformers")
     has_own_loss = job.trainer in OWN_LOSS or job.trainer.endswith("own loss")
+    has_equal_rows = job.framework == "trl" and job.plan.packing == "mask_2d"
     if job.framework not in TRAINER_FRAMEWORKS or has_own_loss or not is_older(version, COUNTS_TOKENS):
         return
-    if job.plan.accumulation < 2 or "global_batch" not in job.locations:
+    if has_equal_rows or job.plan.accumulation < 2 or "global_batch" not in job.locations:
         return
     yield Problem(
         message=(

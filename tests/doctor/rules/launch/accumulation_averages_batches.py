@@ -29,6 +29,12 @@ SILENT = {
         "4.45.2", framework="transformers", trainer="trainer with its own loss"
     ),
     "a framework with its own loop": accumulating("4.45.2", framework="openrlhf"),
+    "rows of one length": s.with_job(
+        s.with_package(s.laptop(), "transformers", "4.45.2"),
+        {"accumulation": 8, "packing": "mask_2d"},
+        framework="trl",
+        locations=WRITTEN,
+    ),
     "not written: the default is not judged": accumulating("4.45.2", locations={}),
 }
 
