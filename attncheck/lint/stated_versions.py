@@ -63,13 +63,18 @@ class StatedVersions:
         return replace(self, files={name: file for name, file in self.files.items() if name not in named})
 
     def describe(self, *names: str) -> tuple[str, ...]:
-        """Return the files that state the versions of distributions, each with the ranges that it states."""
-        ranges: dict[str, list[str]] = {}
-        for name in dict.fromkeys(names):
-            allowed = self.allowed.get(name, "")
-            if name in self.files and allowed != NO_VERSION:
-                ranges.setdefault(self.files[name], []).extend([f"{name} {allowed}"] if allowed else [])
-        return tuple(f"{file} ({'; '.join(texts)})" if texts else file for file, texts in ranges.items())
+        """Return the files that state the versions of distributions, each with its versions if one is a range."""
+        stated: dict[str, dict[str, str]] = {}
+        for name in names:
+            version = self.allowed.get(name) or self.versions.get(name, "")
+            if name in self.files and version != NO_VERSION:
+                stated.setdefault(self.files[name], {})[name] = version
+        return tuple(
+            f"{file} ({'; '.join(f'{name} {text}' for name, text in rows.items())})"
+            if rows.keys() & self.allowed
+            else file
+            for file, rows in stated.items()
+        )
 
     def apply(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the stated versions."""
