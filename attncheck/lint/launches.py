@@ -25,7 +25,8 @@ from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.launchers.options import program_name
-from attncheck.lint.programs.places import describe_moved
+from attncheck.lint.programs.paths import is_file
+from attncheck.lint.programs.places import describe_moved, list_config_folders
 from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
 from attncheck.lint.shell.quoting import quote_on_one_line
@@ -445,6 +446,8 @@ def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:
     if not path:
         return launch
     file = files.read(path)
+    if file is None and any(is_file(folder / path) for folder in list_config_folders(launch)):
+        return launch  # Hydra composes it for the program
     if file is None or file.kind not in ("yaml", "json", "toml"):
         return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))
     try:

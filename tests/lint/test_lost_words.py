@@ -115,3 +115,34 @@ def test_an_array_that_differs_by_branch_is_followed_in_each(
     commands = read_script(tmp_path, f'{arrays}\n"${{L[@]}}" train.py --output_dir o --per_device_train_batch_size 1\n')
     starts = [launch for launch in commands if launch.words[0].text == "train.py"]
     assert [launch.launchers for launch in starts] == launchers
+
+
+ARRAYS = """{0}
+GEPO_ARGS=(
+   --bf16 True
+   # --fp16 True
+   --tf32 True
+)
+{1}
+torchrun train.py --output_dir o --per_device_train_batch_size 1 "${{GRPO_ARGS[@]}}" ${{EXTRA[@]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_said"),
+    [
+        ("", "", True),
+        ("# GRPO_ARGS=()", "# uses ${GEPO_ARGS[@]}", True),
+        ("GRPO_ARGS=()", "", False),
+        ("", 'GRPO_ARGS+=("${GEPO_ARGS[@]}")', False),
+        ("", "mapfile -t GRPO_ARGS < options.txt", False),
+        ("source env.sh", "", False),
+        ("", "echo ${#GEPO_ARGS[@]}", False),
+    ],
+)
+def test_a_misspelled_array_passes_nothing(tmp_path: Path, before: str, after: str, is_said: bool) -> None:
+    write_tree(tmp_path, {"run.sh": ARRAYS.format(before, after)})
+    request = run.Request((read_source(str(tmp_path / "run.sh")),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    messages = [finding.message for finding in report.findings if finding.code == "ATN443"]
+    assert [("GRPO_ARGS" in message, "--bf16, --tf32" in message) for message in messages] == [(True, True)] * is_said

@@ -55,6 +55,26 @@ def find_program(
     return None
 
 
+def list_config_folders(launch: Launch) -> tuple[Path, ...]:
+    """Return the folders in which Hydra finds a configuration that the command names: its module's, and `config` in it.
+
+    `--config-path` is relative to the module (hydra-core 1.3.2 _internal/utils.py, compute_search_path_dir), and
+    verl's `@hydra.main` has config_path="config".
+    """
+    is_named = any(word.text.split("=")[0] in ("--config-name", "-cn") for word in launch.words)
+    place = find_program(launch, Entry(launch.words[0].text), ()) if is_named else None
+    if place is None:
+        return ()
+    entry, tree = place
+    is_script = entry.name.endswith(".py")
+    path = (
+        Path(entry.name)
+        if is_script
+        else next(filter(None, (locate_module(f, entry.name) for f in tree.folders)), None)
+    )
+    return (path.parent, path.parent / "config") if path is not None else ()
+
+
 def list_paths(name: str) -> list[str]:
     """Return a path, and if it is absolute its ends, longest first: on another machine it led into this tree."""
     parts = PurePosixPath(name).parts

@@ -8,8 +8,11 @@ import pytest
 
 from attncheck.core.launch import Source, Word
 from attncheck.core.program import Program
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.launches import find_launches
 from attncheck.lint.programs.hydra_configs import read_config_options
 from attncheck.lint.programs.hydra_overrides import find_refused_overrides
+from attncheck.lint.sources import read_source
 from tests.lint.hydra_composing import compose_jobs
 from tests.lint.programs.trees import read_script, write_tree
 
@@ -182,3 +185,20 @@ def test_overrides_are_refused_as_hydra_refuses_them(tmp_path: Path, overrides: 
     [composed] = compose_jobs([(str(tmp_path / "config"), "main", overrides)])
     refused = [override.name for override in find_refused_overrides(program, words)]
     assert bool(refused) == isinstance(composed, str), (refused, composed)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_unread"),
+    [
+        ("--config-name=other", False),
+        ("--config-name other.yaml --config-path config", False),
+        ("--config-path=config --config-name=missing", True),
+        ("--config-name=missing", True),
+    ],
+)
+def test_a_configuration_next_to_the_module_is_not_missing(tmp_path: Path, options: str, is_unread: bool) -> None:
+    files = {"verl/trainer/main_ppo.py": "", "verl/trainer/config/other.yaml": "a: 1\n", ".git/HEAD": ""}
+    write_tree(tmp_path, {**files, "examples/run.sh": f"python3 -m verl.trainer.main_ppo {options} a=2\n"})
+    source = read_source(str(tmp_path / "examples/run.sh"))
+    [launch] = find_launches(source, make_file_reader((source,)))
+    assert any("could not be read" in note for note in launch.notes) is is_unread
