@@ -78,7 +78,7 @@ PAIRS: dict[str, Pair] = {
         THREADS, "update", r"norm of 0.1 that counts .* ranks hold parts 2 times", 2, model="qwen3_moe"
     ),
 }
-# What is not found yet, not called what it is, or was not run to its end. A small model's sinks are 1e-6 of its norm.
+# Not found yet. A small model's sinks are 1e-6 of its norm, and a loop's coefficient of its balancing loss is unknown.
 OPEN: dict[str, Pair] = {
     "SinksLeftOutOfNorm": Pair(MEGATRON, "update", r"norm of 0.1 that .*\.sinks", 2, model="gpt_oss"),
     "BalanceDoubled": Pair(MEGATRON, "loss", r"router", model="qwen3_moe"),

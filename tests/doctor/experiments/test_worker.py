@@ -233,6 +233,34 @@ def test_a_trainer_that_freezes_the_adapter_that_it_is_given_moves_nothing(
         assert measured["moved"] == 0 or measured["ratio"] == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.parametrize(("fault", "ratio"), [("", 1), ("adds it whole", 2)])
+def test_the_balancing_loss_is_divided_by_the_micro_batches(fault: str, ratio: float) -> None:
+    class Balanced(Loop):
+        def __init__(self, model: Any, *arguments: Any) -> None:
+            super().__init__(fault, *arguments)
+            self.model = model
+
+        def data_collator(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+            ids = torch.tensor([row["input_ids"] for row in rows])
+            return {"input_ids": ids, "labels": ids}
+
+        def _train_rows(self, tokens: int) -> None:
+            for row in self.rows:
+                out = self.model(**self.data_collator([row]))
+                balance = out.aux_loss * self.model.router_aux_loss_coef
+                share = 1 if self.fault else len(self.rows)
+                ((out.loss - balance) / len(self.rows) + balance / share).backward()
+
+    def make(
+        folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int, model: Any
+    ) -> Loop:
+        return Balanced(model, documents, per_device, steps)
+
+    rows = main.documents()[1:] * 2
+    measured = main.measure_step(partial(main.make_with_experts, make), "", 2, rows=rows)
+    assert measured["ratio"] == pytest.approx(ratio, rel=0.05)
+
+
 def test_means_over_micro_batches_point_elsewhere() -> None:
     assert measure("mean of means", steps=2)["cosine"] < 0.98
 

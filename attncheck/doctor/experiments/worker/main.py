@@ -22,12 +22,18 @@ from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
 PAD, EOS = VOCABULARY - 1, VOCABULARY - 2
+SIZES: dict[str, Any] = {
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "max_position_embeddings": 128,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": VOCABULARY,
+}  # fmt: skip
+TOKENS: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": EOS}
 LENGTHS = (5, 17)  # unequal lengths: the mean over micro-batches differs from the mean over tokens
 ATTENTIONS = ("sdpa", "flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3")
 LAYOUTS = ("padded", "packing", "padding_free")
 DIVISIONS = (("one batch", 1, 1), ("two micro-batches", 2, 1), ("two replicas", 1, 2))
 SHORT_STEP = "a short last step"  # one micro-batch is left for the last step of an epoch
 ADAPTERS = ("LoRA", "QLoRA")
+BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
 RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
 OBJECTIVES = {"dpo": "DPO", "reward": "Reward", "orpo": "ORPO", "cpo": "CPO"}  # of TRL: means over the rows of a batch
@@ -69,11 +75,13 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
+        is_special = "LoRA" in variant or variant == BALANCING  # measured without replicas and ranks
         for division, steps, replicas in DIVISIONS:
-            if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES or "LoRA" in variant):
+            if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES or is_special):
                 question = {"trainer": name, "variant": variant, "division": division}
-                yield "gradients", _answer(question, measure_step, make, folder, steps, replicas)
-        if "LoRA" not in variant:
+                rows = documents()[1:] * 2 if variant == BALANCING else None  # the loss of two equal ones is the same
+                yield "gradients", _answer(question, measure_step, make, folder, steps, replicas, rows=rows)
+        if not is_special:
             question = {"trainer": name, "variant": variant, "division": SHORT_STEP}
             yield "gradients", _answer(question, measure_step, make, folder, 2, rows=documents()[1:] * 3)
         if not variant:
@@ -87,7 +95,7 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
     folder = f"{folder}/rank{os.environ['RANK']}"
     save_model(folder)
     for (name, variant), make in makers.items():
-        if "LoRA" not in variant:
+        if "LoRA" not in variant and variant != BALANCING:
             question = {"trainer": name, "variant": variant, "division": "two ranks"}
             yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
     for name in ("transformers", "trl"):
@@ -107,6 +115,9 @@ def find_variants() -> dict[tuple[str, str], Maker]:
     for objective in OBJECTIVES if _has("trl") else ():
         if _find_trl_class(objective, "Trainer") is not None:
             makers["trl", objective] = functools.partial(make_objective_trainer, objective)
+    for name in ("transformers", "trl"):
+        if (name, "") in makers and _has_experts():
+            makers[name, BALANCING] = functools.partial(make_with_experts, makers[name, ""])
     for (name, variant), make in list(makers.items()) if _has("peft") else ():
         if variant in ("", "dpo"):
             for adapter in ADAPTERS:
@@ -193,12 +204,7 @@ def make_model() -> Any:
     """Return a tiny causal model in float32 without dropout, of a type that works with any tokenizer."""
     from transformers import MistralConfig, MistralForCausalLM
 
-    sizes: dict[str, Any] = {
-        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "max_position_embeddings": 128,
-        "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": VOCABULARY,
-    }  # fmt: skip
-    tokens: dict[str, Any] = {"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": EOS}
-    return MistralForCausalLM(MistralConfig(**sizes, **tokens, sliding_window=None))
+    return MistralForCausalLM(MistralConfig(**SIZES, **TOKENS, sliding_window=None))
 
 
 def documents(count: int = 2) -> list[list[int]]:
@@ -212,14 +218,16 @@ def documents(count: int = 2) -> list[list[int]]:
 def right_gradient(trainer: Any, model: Any, parameters: Any) -> Any:
     """Return the gradient that a step should have, as one vector.
 
-    It is that of the summed loss of all rows over the number of their labels, or, if the rows are not documents with
-    labels, that of the trainer's own loss of all rows in one batch.
+    It is that of the summed loss of all rows over the number of their labels. If the rows are not documents with
+    labels, it is that of the trainer's own loss of all rows in one batch; of a mixture of experts, the model's own.
     """
     import torch
 
     rows = [trainer.train_dataset[number] for number in range(len(trainer.train_dataset))]
     if "input_ids" not in rows[0]:
         trainer.compute_loss(model, trainer.data_collator(rows)).backward()
+    elif getattr(model.config, "output_router_logits", False):
+        model(**trainer.data_collator(rows)).loss.backward()
     else:
         pairs = [(row["input_ids"], row.get("labels") or row["input_ids"]) for row in rows]
         total = sum(label != -100 for _, labels in pairs for label in labels)  # a row's first label counts too
@@ -342,6 +350,21 @@ def make_with_liger(make: Maker, *arguments: Any) -> Any:
     """Return a trainer whose loss is liger's."""
     imitate_liger()
     return make(*arguments, **SETTINGS)
+
+
+def _has_experts() -> bool:
+    return hasattr(importlib.import_module("transformers"), "Qwen3MoeForCausalLM")  # since 4.51
+
+
+def make_with_experts(make: Maker, *arguments: Any) -> Any:
+    """Return a trainer of a mixture of experts, most of whose gradient is that of the balancing loss."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        **SIZES, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2, **TOKENS,
+        output_router_logits=True, router_aux_loss_coef=10.0,
+    )  # fmt: skip
+    return make(*arguments, model=Qwen3MoeForCausalLM(config))
 
 
 def make_with_adapter(make: Maker, adapter: str, folder: str, *arguments: Any) -> Any:

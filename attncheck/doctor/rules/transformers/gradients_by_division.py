@@ -5,7 +5,8 @@ trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-b
 first two) as two imitated replicas of nn.DataParallel, and on two ranks that share a model (tensor parallel). If
 liger-kernel is installed, its loss is run too, with torch instead of its triton kernel. TRL's trainers for DPO, ORPO,
 CPO and rewards are run on pairs of answers. If PEFT is installed, trainers are also given a model that already has a
-LoRA adapter, with and without the mark of a quantised model. Norm and direction of the gradient at the optimiser's
+LoRA adapter, with and without the mark of a quantised model. A mixture of experts is run with its balancing loss; this
+result is used only for launches that set that loss. Norm and direction of the gradient at the optimiser's
 first step are compared with the gradient of the same loss over the same tokens. The second step on the same documents
 must have about the same gradient, and both must change every parameter. The last step of an epoch, which may have
 fewer micro-batches, must have the same gradient on equal documents.
@@ -21,9 +22,11 @@ Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this k
 #40709, #37474, #43919, #45994, #38837; huggingface/accelerate#3533; huggingface/trl#3926.
 """
 
+import re
 from collections.abc import Iterator
 
 from attncheck.core.experiments import SHORT_STEP, TOLERANCE, Experiments, GradientMeasurement
+from attncheck.core.job import Job
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
@@ -31,6 +34,9 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 DIVIDES_TWICE = "ATN457"  # reports gradients that are divided by the accumulation steps twice, with its releases
 SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas": "torchrun --nproc-per-node N"}
 VARIANT_SETTINGS = {"liger": "use_liger_kernel: false", "tensor parallel": "parallelism_config_tp_size: 1"}
+BALANCING = "balancing loss"
+BALANCED = re.compile(r"router_logits|aux_loss_coef")  # in settings that add the loss
+OFF = {"", "0", "0.0", "false", "none", "null"}
 ADDED_UP = 1.5  # the second step's gradient over the first's: 2 if it was not cleared, about 1 if it was
 
 
@@ -95,7 +101,7 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
     if is_known and measurement.division == "two micro-batches" and not measurement.points_elsewhere:
         return False
     if not isinstance(snapshot.job, Known):
-        return True
+        return measurement.variant != BALANCING
     job = snapshot.job.value
     if measurement.division == SHORT_STEP:
         return False  # one step of an epoch: a matter of the environment
@@ -103,6 +109,7 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
     if job.framework not in TRAINER_FRAMEWORKS or measurement.trainer != (job.framework if has_own else "transformers"):
         return False
     variants = {"liger": job.plan.liger, "tensor parallel": job.tensor_parallel > 1}
+    variants[BALANCING] = _adds_balancing_loss(job)
     if not variants.get(measurement.variant, measurement.variant in ("", job.trainer)):
         return False
     if not measurement.variant and job.trainer in {item.variant for item in experiments.gradients}:
@@ -114,9 +121,19 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
     return measurement.division == "one batch" or job.plan.accumulation > 1
 
 
+def _adds_balancing_loss(job: Job) -> bool:
+    """Return whether a setting of the launch adds the balancing loss of a mixture of experts."""
+    return any(
+        BALANCED.search(item.value) or (BALANCED.search(item.name) and item.value.lower() not in OFF)
+        for item in job.settings
+    )
+
+
 def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared: bool) -> Iterator[Fix]:
     if measurement.division in SETTINGS:
         yield Fix("do not divide the batch this way", "setting", SETTINGS[measurement.division])
+    if measurement.variant == BALANCING:
+        yield Fix("divide its coefficient by the accumulation steps", "setting", "router_aux_loss_coef: COEF / STEPS")
     if setting := VARIANT_SETTINGS.get(measurement.variant):
         yield Fix(f"train without {measurement.variant}", "setting", setting)
     if not measurement.moved:

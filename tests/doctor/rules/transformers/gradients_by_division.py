@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attncheck.core.experiments import SHORT_STEP, Experiments, GradientMeasurement
+from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
@@ -32,6 +33,16 @@ LIGER = with_gradients(
 SHARED = with_gradients(
     with_gradients(s.h200(), RIGHT), ("two ranks", 2.0, 1.0), trainer="transformers", variant="tensor parallel"
 )
+EXPERTS = with_gradients(
+    with_gradients(s.h200(), RIGHT), RIGHT, ("two micro-batches", 1.9, 0.99), variant="balancing loss"
+)
+
+
+def with_router(value: str = "0.001", accumulation: int = 8, name: str = "--router_aux_loss_coef") -> Snapshot:
+    setting = Setting(name, value, SourceLocation("run.sh", 3, 1), (0, 1))
+    return s.with_job(EXPERTS, {"accumulation": accumulation}, framework="transformers", settings=(setting,))
+
+
 ON_RANKS = with_gradients(s.h200(), RIGHT, ("two ranks", 0.9, 0.9), trainer="trl")
 FIRES = {
     "two micro-batches halve the gradient": with_gradients(s.h200(), RIGHT, ("two micro-batches", 0.5, 1.0)),
@@ -46,6 +57,10 @@ FIRES = {
     "a model that ranks share": SHARED,
     "a launch with tensor parallelism": s.with_job(
         SHARED, framework="transformers", tensor_parallel=2, world_size=s.Known(4)
+    ),
+    "a launch with a balancing loss": with_router(),
+    "a launch that builds its model with one": with_router(
+        '{"output_router_logits": true}', name="--model_init_kwargs"
     ),
     "TRL's ORPO alone": ORPO,
     "a launch of ORPO": s.with_job(ORPO, {"accumulation": 2}, framework="trl", trainer="orpo"),
@@ -87,6 +102,10 @@ SILENT = {
     "a launch of DPO, which was not measured": s.with_job(ORPO, {"accumulation": 2}, framework="trl", trainer="dpo"),
     "a launch without liger": s.with_job(LIGER, {"accumulation": 2}, framework="transformers"),
     "a launch without tensor parallelism": s.with_job(SHARED, framework="transformers", world_size=s.Known(4)),
+    "the balancing loss, which no launch adds": EXPERTS,
+    "a launch without a balancing loss": s.with_job(EXPERTS, {"accumulation": 8}, framework="transformers"),
+    "a balancing loss that is turned off": with_router("0"),
+    "a balancing loss without accumulation": with_router(accumulation=1),
     "a launch on one rank": s.with_job(ON_RANKS, framework="trl", trainer="sft", world_size=s.Known(1)),
     "SFT is wrong, and the launch is ORPO, which was measured right": s.with_job(
         with_gradients(
