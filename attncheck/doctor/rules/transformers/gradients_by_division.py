@@ -49,20 +49,26 @@ def check(snapshot: Snapshot) -> Problems:
         is_shared = _is_wrong_in_transformers(experiments, measurement)
         if is_shared and measurement.trainer != "transformers" and not isinstance(snapshot.job, Known):
             continue  # reported of transformers itself
-        baseline = experiments.baseline(measurement.trainer, measurement.variant)
-        undivided = f", {baseline.ratio:.4f} undivided" if baseline is not None else ""
+        is_short = measurement.division == SHORT_STEP
         yield Problem(
-            message=f"{measurement.name}'s {fault}",
-            evidence=(
-                f"measured: norm {measurement.ratio:.4f} of the right one{undivided}",
-                f"the trainer logs a norm of {measurement.logged:.4f} of the right one",
-            )
-            if measurement.moved
-            else ("measured: no parameter of the adapter that the model has already requires a gradient",),
+            message=f"{measurement.trainer if is_short else measurement.name}'s {fault}",
+            evidence=tuple(_iter_evidence(experiments, measurement)),
             fixes=tuple(_iter_fixes(snapshot, measurement, is_shared)),
             subject=_name_package(snapshot, measurement.trainer),
             predicted=measurement.division != "one batch" or bool(measurement.variant),
         )
+
+
+def _iter_evidence(experiments: Experiments, measurement: GradientMeasurement) -> Iterator[str]:
+    baseline = experiments.baseline(measurement.trainer, measurement.variant)
+    if not measurement.moved:
+        yield "measured: no parameter of the adapter that the model already has requires a gradient"
+    elif measurement.division == SHORT_STEP:
+        yield f"measured: one micro-batch, after a step of two equal ones: {measurement.later:.4f} of their gradient"
+    else:
+        undivided = f", {baseline.ratio:.4f} undivided" if baseline is not None else ""
+        yield f"measured: norm {measurement.ratio:.4f} of the right one{undivided}"
+        yield f"the trainer logs a norm of {measurement.logged:.4f} of the right one"
 
 
 def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) -> str:
@@ -72,12 +78,14 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
     baseline = experiments.baseline(measurement.trainer, measurement.variant)
     if measurement.error or baseline is None:
         return ""
+    if measurement.division == SHORT_STEP:
+        is_wrong = 0 < measurement.later < 1 / ADDED_UP
+        factor = f"{measurement.later:.1g} times the gradient"
+        return f"last step of an epoch, with fewer micro-batches, has {factor}" if is_wrong else ""
     against = measurement.ratio / baseline.ratio
     if measurement.points_elsewhere or abs(against - 1) > TOLERANCE:
         direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
         return f"gradients with {measurement.division} are {against:.3g} times those of one batch{direction}"
-    if measurement.division == SHORT_STEP and 0 < measurement.later < 1 / ADDED_UP:
-        return f"last step of an epoch, with fewer micro-batches, has {measurement.later:.3g} times the gradient"
     if measurement.later > ADDED_UP:
         return f"gradients are not cleared after a step: the second step's are {measurement.later:.3g} times as large"
     if measurement.moved < 1:
@@ -138,7 +146,7 @@ def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared:
         yield Fix(f"train without {measurement.variant}", "setting", setting)
     if not measurement.moved:
         yield Fix("let the trainer add the adapter to a plain model", "setting", "peft_config=LoraConfig(...)")
-    if is_shared:
+    if is_shared or measurement.division == SHORT_STEP:
         yield install_packages(snapshot, "transformers>=5.5.4")
 
 

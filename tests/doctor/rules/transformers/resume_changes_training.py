@@ -18,9 +18,10 @@ WRONG = with_resumes(ResumeMeasurement("transformers", 0.0, 0.35), ResumeMeasure
 SWIFT = with_resumes(ResumeMeasurement("transformers"), ResumeMeasurement("ms-swift", 0.5, 0.1))
 
 
-def with_setting(snapshot: Snapshot, value: str) -> Snapshot:
-    setting = Setting("--resume_from_checkpoint", value, SourceLocation("run.sh", 3, 1), (0, 1))
-    return s.with_job(snapshot, framework="trl", settings=(setting,))
+def with_setting(snapshot: Snapshot, value: str, epochs: str = "3") -> Snapshot:
+    values = {"--resume_from_checkpoint": value, "--num_train_epochs": epochs}
+    settings = [Setting(name, text, SourceLocation("run.sh", 3, 1), (0, 1)) for name, text in values.items()]
+    return s.with_job(snapshot, framework="trl", settings=tuple(settings))
 
 
 FIRES = {
@@ -35,6 +36,7 @@ SILENT = {
     "could not be measured": with_resumes(ResumeMeasurement("trl", 0.0, 1.0, error="TypeError")),
     "a launch that starts anew": s.with_job(WRONG, framework="trl"),
     "a launch that turns resuming off": with_setting(WRONG, "null"),
+    "a launch of one epoch": with_setting(WRONG, "true", "1"),
     "a launch of another framework": with_setting(SWIFT, "true"),
 }
 
