@@ -14,7 +14,8 @@ from attncheck.lint.rewriting import ReadLaunch
 
 VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
 COLUMN = re.compile(r"[a-z]\w*")
-OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
+OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")  # which may label only some tokens
+OWN_FLASH_ATTN = re.compile(r"[\"']flash_attention_2[\"']|\bimport flash_attn|\bfrom flash_attn")
 TURN_FIELDS = ("role", "content")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
@@ -102,10 +103,10 @@ def find_marker(read: ReadLaunch) -> str:
     return next(fitting, next(iter(markers), ""))
 
 
-def has_own_collator(read: ReadLaunch) -> bool:
-    """Return whether the script of a launch gives its trainer a collator, which may label only some tokens."""
+def is_in_script(read: ReadLaunch, pattern: re.Pattern[str]) -> bool:
+    """Return whether the script of a launch, if it is found, has some text."""
     script = find_script(read.recognised.launch)
-    return script is not None and OWN_COLLATOR.search(script.read_text(errors="replace")) is not None
+    return script is not None and pattern.search(script.read_text(errors="replace")) is not None
 
 
 def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:

@@ -10,25 +10,34 @@ from dataclasses import dataclass, replace
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP, Job, UnknownSetting
-from attncheck.core.launch import Edit, Launch, SourceLocation, Word
+from attncheck.core.launch import Edit, Launch, Setting, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, DataForm, JobCut, Materials
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.hugging_face import is_multimodal
-from attncheck.lint.fields.rehearsing import COMPOSED, edit_options, edit_word, get_setting, leaves_sharding_out
+from attncheck.lint.fields.rehearsing import (
+    COMPOSED,
+    describe_emulation,
+    edit_options,
+    edit_word,
+    get_setting,
+    leaves_sharding_out,
+)
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
 from attncheck.lint.run import ReadFile
 from attncheck.rehearsal.columns import (
+    OWN_COLLATOR,
+    OWN_FLASH_ATTN,
     VARIABLE_FOLDER,
     find_below,
     find_here,
     find_script,
-    has_own_collator,
+    is_in_script,
     read_columns,
 )
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
@@ -123,7 +132,7 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     framework = read.recognised.framework
     if framework.cut is None:
         raise NothingToRehearse(f"{read.job.location}: launches of {framework.name} are not rehearsed yet, only linted")
-    cut = framework.cut(read.recognised.launch, read.job, materials)
+    cut = framework.cut(read.recognised.launch, _with_new_names(read), materials)
     if not isinstance(cut, str) and materials.uses_gpu:  # on a CPU it is emulated
         cut = explain_uncached_kernel(read.snapshot, read.job.plan.attn_implementation) or cut
     if isinstance(cut, str):
@@ -132,17 +141,30 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = _take_own_data(read, cut)
     elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ:
         makes_rows = bool(TEXT_COLUMNS & {*read_columns(read)})
-        if makes_rows or has_own_collator(read):
+        if makes_rows or is_in_script(read, OWN_COLLATOR):
             form: DataForm = "every" if makes_rows else cut.form
             cut = replace(cut, form=form, objective=replace(cut.objective, targets="labelled"))
     if materials.full_model:
         cut = _keep_own_model(read, cut)
+    if not (materials.uses_gpu or cut.emulates_flash_attn) and is_in_script(read, OWN_FLASH_ATTN):
+        cut = replace(_add_remarks(cut, (describe_emulation("flash_attention_2"),)), emulates_flash_attn=True)
     if not materials.uses_gpu and leaves_sharding_out(read.job):
         cut = replace(cut, environ={**cut.environ, **WITHOUT_SHARDING})
     if cut.driver:
         names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
         cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
     return _cut_ring(cut, read.job.plan.ring_size, materials)
+
+
+def _with_new_names(read: ReadLaunch) -> Job:
+    """Return a launch's job with its settings under the names that the installed release has for them."""
+    names = {(unknown.name, unknown.location): unknown.now[0] for unknown in read.corrections if unknown.now}
+
+    def rename(setting: Setting) -> Setting:
+        new = names.get((setting.name, setting.location))
+        return replace(setting, name=re.split("[=: ]", new)[0]) if new else setting
+
+    return replace(read.job, settings=tuple(map(rename, read.job.settings)))
 
 
 def lay_files(cut: JobCut, materials: Materials) -> None:

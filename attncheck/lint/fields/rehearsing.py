@@ -248,5 +248,10 @@ def cut_attention(job: Job, materials: Materials, requested: str = "") -> Attent
     return AttentionCut(
         {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION},
         True,
-        (f"{name} needs a GPU, which this machine lacks: replaced by an emulation of flash-attn 2.8.3 in torch",),
+        (describe_emulation(name),),
     )
+
+
+def describe_emulation(name: str) -> str:
+    """Return the remark on flash-attn's emulation, which replaces an implementation."""
+    return f"{name} needs a GPU, which this machine lacks: replaced by an emulation of flash-attn 2.8.3 in torch"

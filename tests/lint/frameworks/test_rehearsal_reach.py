@@ -481,3 +481,37 @@ def test_the_tokens_that_a_script_collates_itself_are_those_that_it_labels(
     (read,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
     cut = cutting.cut_job(read, cutting.make_materials(read, "/stage", 30, False, 2))
     assert cut.objective.targets == targets
+
+
+def test_a_verl_next_to_the_launch_must_have_the_workers_that_are_driven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python imports it before the installed one, and older ones have other workers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "verl" / "workers").mkdir(parents=True)
+    (tmp_path / "verl" / "__init__.py").touch()
+    with pytest.raises(Unanswered, match="the verl next to the launch has no workers"):
+        cut_text(VERL_GRPO, verl="0.9.1")
+    (tmp_path / "verl" / "workers" / "engine_workers.py").touch()
+    assert cut_text(VERL_GRPO, verl="0.9.1")[0].driver == "verl"
+
+
+def test_settings_under_old_names_are_read_under_their_new_ones() -> None:
+    """Which rows OpenRLHF's DPO takes, and whether its loss is known, as its 0.8 wrote it."""
+    text = (
+        "deepspeed --module openrlhf.cli.train_dpo --save_path o --pretrain a/b --dataset c/d --apply_chat_template "
+        "--chosen_key chosen --rejected_key rejected --beta 0.1 --train_batch_size 8 --micro_train_batch_size 2"
+    )
+    assert cut_text(text, openrlhf="0.11.2")[0].form == "preference"
+    with pytest.raises(Unanswered, match="adds a second loss"):
+        cut_text(f"{text} --nll_loss_coef 0.1", openrlhf="0.11.2")
+
+
+def test_flash_attn_in_the_script_alone_is_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"python train_{SFT} --per_device_train_batch_size 2"
+    for kind in ("sdpa", "flash_attention_2"):
+        (tmp_path / "train_sft.py").write_text(f"from trl import SFTTrainer\nload(attn_implementation='{kind}')\n")
+        (read,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+        cut = cutting.cut_job(read, cutting.make_materials(read, "/stage", 30, False, 2))
+        assert cut.emulates_flash_attn == (kind != "sdpa")

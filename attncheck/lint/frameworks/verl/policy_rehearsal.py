@@ -9,6 +9,7 @@ the mini-batch of all ranks, for any micro-batches; workers/engine/fsdp/transfor
 :1546, :1708, :2048 (the losses); trainer/ppo/utils.py (`need_critic`).
 """
 
+import os
 from collections.abc import Mapping
 
 from attncheck.lint.fields import (
@@ -32,6 +33,7 @@ from attncheck.lint.frameworks.verl.roles import ACTOR, MODEL
 from attncheck.lint.frameworks.verl.sft_sizes import keep_hydra_in
 
 SINCE = "0.9.1"  # the release whose workers were read
+WORKERS = "workers/engine_workers.py"  # the code that a rehearsal drives
 ROLLOUT = "actor_rollout_ref.rollout"
 ROWS = 6  # responses in a rank's step: micro-batches of different lengths
 TOKENS = 128  # in a micro-batch, if its size is given in tokens; no rollout is longer
@@ -65,7 +67,7 @@ STANDS_FOR = "only verl's actor is updated, with synthetic rollouts: no rollout 
 
 def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `verl.trainer.main_ppo` or a similar main, or why it is not rehearsed."""
-    refusal = _refuse(job)
+    refusal = _refuse(job) or _refuse_fork(launch)
     if refusal:
         return refusal
     attention = cut_attention(job, materials)
@@ -101,6 +103,18 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         driver="verl",
         remarks=tuple(remarks),
     )
+
+
+def _refuse_fork(launch: Launch) -> str:
+    """Return why a verl next to the launch, which Python imports before the installed one, is not rehearsed."""
+    program = launch.program.path if launch.program is not None else ""
+    own = os.path.join(launch.folder, program.partition("verl/")[0])
+    for folder in dict.fromkeys((launch.folder, own, "")):
+        package = os.path.join(folder, "verl")
+        if os.path.isfile(f"{package}/__init__.py") and "site-packages" not in package:
+            text = f"the verl next to the launch has no {WORKERS}, which a rehearsal drives (verl {SINCE} has it)"
+            return "" if os.path.isfile(os.path.join(package, WORKERS)) else text
+    return ""
 
 
 def _refuse(job: Job) -> str:
