@@ -23,7 +23,7 @@ class GradientMeasurement:
     cosine: float = 0.0
     logged: float = 0.0
     error: str = ""  # why nothing was measured
-    variant: str = ""  # one of VARIANTS, an objective of TRL ("dpo"), "balancing loss", or a given adapter: "dpo LoRA"
+    variant: str = ""  # one of VARIANTS, an objective of TRL ("dpo"), "balancing loss", or a given adapter: "dpo QLoRA"
     later: float = 1.0
     moved: float = 1.0
 

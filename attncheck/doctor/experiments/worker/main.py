@@ -32,7 +32,7 @@ ATTENTIONS = ("sdpa", "flash_attention_2", "flash_attention_3", "kernels-communi
 LAYOUTS = ("padded", "packing", "padding_free")
 DIVISIONS = (("one batch", 1, 1), ("two micro-batches", 2, 1), ("two replicas", 1, 2))
 SHORT_STEP = "a short last step"  # one micro-batch is left for the last step of an epoch
-ADAPTERS = ("LoRA", "QLoRA")
+ADAPTER = "QLoRA"  # the adapter of a model that is marked as quantised: what trainers do with LoRA, and more
 BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
 RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
@@ -75,15 +75,15 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
-        is_special = "LoRA" in variant or variant == BALANCING  # measured without replicas and ranks
+        is_special = ADAPTER in variant or variant == BALANCING
         for division, steps, replicas in DIVISIONS:
             if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES or is_special):
                 question = {"trainer": name, "variant": variant, "division": division}
-                rows = documents()[1:] * 2 if variant == BALANCING else None  # the loss of two equal ones is the same
+                rows = EQUAL if variant == BALANCING else None  # it depends on how documents that differ are divided
                 yield "gradients", _answer(question, measure_step, make, folder, steps, replicas, rows=rows)
         if not is_special:
             question = {"trainer": name, "variant": variant, "division": SHORT_STEP}
-            yield "gradients", _answer(question, measure_step, make, folder, 2, rows=documents()[1:] * 3)
+            yield "gradients", _answer(question, measure_step, make, folder, 2, rows=[*EQUAL, EQUAL[0]])
         if not variant:
             yield "resumes", _answer({"trainer": name}, measure_resume, make, folder)
     late = {"trainer": "transformers", "division": "two ranks", "error": "no answer in time"}
@@ -95,8 +95,10 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
     folder = f"{folder}/rank{os.environ['RANK']}"
     save_model(folder)
     for (name, variant), make in makers.items():
-        if "LoRA" not in variant and variant != BALANCING:
-            question = {"trainer": name, "variant": variant, "division": "two ranks"}
+        question = {"trainer": name, "variant": variant, "division": "two ranks"}
+        if variant == BALANCING:
+            yield _answer(question, measure_step, make, folder, 1, 1, RANKS, rows=EQUAL)
+        elif ADAPTER not in variant:
             yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
     for name in ("transformers", "trl"):
         if (name, "") in makers:
@@ -106,7 +108,7 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
 
 
 def find_variants() -> dict[tuple[str, str], Maker]:
-    """Return a function that makes each installed trainer, by name and variant: "liger", "dpo", "dpo LoRA"."""
+    """Return a function that makes each installed trainer, by name and variant: "liger", "dpo", "dpo QLoRA"."""
     makers: dict[tuple[str, str], Maker] = {("transformers", ""): make_plain_trainer}
     if _has("trl"):
         makers["trl", ""] = make_sft_trainer
@@ -120,8 +122,7 @@ def find_variants() -> dict[tuple[str, str], Maker]:
             makers[name, BALANCING] = functools.partial(make_with_experts, makers[name, ""])
     for (name, variant), make in list(makers.items()) if _has("peft") else ():
         if variant in ("", "dpo"):
-            for adapter in ADAPTERS:
-                makers[name, f"{variant} {adapter}".strip()] = functools.partial(make_with_adapter, make, adapter)
+            makers[name, f"{variant} {ADAPTER}".strip()] = functools.partial(make_with_adapter, make)
     makers.update({(name, ""): make for name, make in list_makers().items()})  # last, because they patch Trainer
     return makers
 
@@ -213,6 +214,9 @@ def documents(count: int = 2) -> list[list[int]]:
         [(7 * number + 3 * position) % (VOCABULARY - 4) for position in range(LENGTHS[number % 2])]
         for number in range(count)
     ]
+
+
+EQUAL = documents()[1:] * 2  # two equal documents
 
 
 def right_gradient(trainer: Any, model: Any, parameters: Any) -> Any:
@@ -367,15 +371,15 @@ def make_with_experts(make: Maker, *arguments: Any) -> Any:
     return make(*arguments, model=Qwen3MoeForCausalLM(config))
 
 
-def make_with_adapter(make: Maker, adapter: str, folder: str, *arguments: Any) -> Any:
-    """Return a trainer that is given a model with PEFT's adapter; for QLoRA the model only says that it is quantised.
+def make_with_adapter(make: Maker, folder: str, *arguments: Any) -> Any:
+    """Return a trainer that is given a model with PEFT's adapter, which is not zero, so that all of it has a gradient.
 
-    The adapter is not zero at first, so that all of it has a gradient.
+    The model has the mark of a quantised one, but is not.
     """
     peft = importlib.import_module("peft")
     config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
     model = peft.get_peft_model(load_whole_model(folder), config)
-    model.is_loaded_in_4bit = adapter == "QLoRA"
+    model.is_loaded_in_4bit = True
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     trainer = make(folder, *arguments, model=model)
     trainer.adapted, trainer.args.learning_rate = names, 1e-2  # bfloat16 does not round such a step away

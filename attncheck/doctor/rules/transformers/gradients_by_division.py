@@ -5,7 +5,7 @@ trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-b
 first two) as two imitated replicas of nn.DataParallel, and on two ranks that share a model (tensor parallel). If
 liger-kernel is installed, its loss is run too, with torch instead of its triton kernel. TRL's trainers for DPO, ORPO,
 CPO and rewards are run on pairs of answers. If PEFT is installed, trainers are also given a model that already has a
-LoRA adapter, with and without the mark of a quantised model. A mixture of experts is run with its balancing loss; this
+LoRA adapter and the mark of a quantised model. A mixture of experts is run with its balancing loss; this
 result is used only for launches that set that loss. Norm and direction of the gradient at the optimiser's
 first step are compared with the gradient of the same loss over the same tokens. The second step on the same documents
 must have about the same gradient, and both must change every parameter. The last step of an epoch, which may have
@@ -19,7 +19,7 @@ What to do: use a release of transformers, accelerate or the framework in which 
 batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
-#40709, #37474, #43919, #45994, #38837; huggingface/accelerate#3533; huggingface/trl#3926.
+#40709, #37474, #43919, #45994, #38837, #48690; huggingface/accelerate#3533; huggingface/trl#3926.
 """
 
 import re
@@ -141,7 +141,8 @@ def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared:
     if measurement.division in SETTINGS:
         yield Fix("do not divide the batch this way", "setting", SETTINGS[measurement.division])
     if measurement.variant == BALANCING:
-        yield Fix("divide its coefficient by the accumulation steps", "setting", "router_aux_loss_coef: COEF / STEPS")
+        count = "RANKS" if measurement.division == "two ranks" else "STEPS"
+        yield Fix("divide its coefficient", "setting", f"router_aux_loss_coef: COEF / {count}")
     if setting := VARIANT_SETTINGS.get(measurement.variant):
         yield Fix(f"train without {measurement.variant}", "setting", setting)
     if not measurement.moved:

@@ -34,13 +34,20 @@ SHARED = with_gradients(
     with_gradients(s.h200(), RIGHT), ("two ranks", 2.0, 1.0), trainer="transformers", variant="tensor parallel"
 )
 EXPERTS = with_gradients(
-    with_gradients(s.h200(), RIGHT), RIGHT, ("two micro-batches", 1.9, 0.99), variant="balancing loss"
+    with_gradients(s.h200(), RIGHT),
+    RIGHT,
+    ("two micro-batches", 1.9, 0.99),
+    ("two ranks", 1.96, 0.99),
+    variant="balancing loss",
 )
 
 
-def with_router(value: str = "0.001", accumulation: int = 8, name: str = "--router_aux_loss_coef") -> Snapshot:
+def with_router(
+    value: str = "0.001", accumulation: int = 8, name: str = "--router_aux_loss_coef", ranks: int = 1
+) -> Snapshot:
     setting = Setting(name, value, SourceLocation("run.sh", 3, 1), (0, 1))
-    return s.with_job(EXPERTS, {"accumulation": accumulation}, framework="transformers", settings=(setting,))
+    plan, size = {"accumulation": accumulation}, s.Known(ranks)
+    return s.with_job(EXPERTS, plan, framework="transformers", settings=(setting,), world_size=size)
 
 
 ON_RANKS = with_gradients(s.h200(), RIGHT, ("two ranks", 0.9, 0.9), trainer="trl")
@@ -59,6 +66,7 @@ FIRES = {
         SHARED, framework="transformers", tensor_parallel=2, world_size=s.Known(4)
     ),
     "a launch with a balancing loss": with_router(),
+    "a launch with a balancing loss on ranks": with_router(accumulation=1, ranks=8),
     "a launch that builds its model with one": with_router(
         '{"output_router_logits": true}', name="--model_init_kwargs"
     ),
