@@ -51,6 +51,7 @@ COPYING_PROGRAMS = options.split_names("kubectl oc docker podman gsutil gcloud a
 COPYING_VERBS = options.split_names("cp sync rsync copy mv")
 OVERRIDE_LINE = re.compile(r"\s+[A-Za-z_]\w*=\S*\s.*(?:\\|[|>])", re.DOTALL)  # continues or is redirected
 CONTINUED = re.compile(r"--?[A-Za-z]|(\+\+|\+|~)?[A-Za-z_]\w*(\.\w+)+=")  # --option, or a dotted Hydra override
+STARTS = re.compile(r"\bsubprocess\b|\bos\.(system|exec|popen)|\bexecute_train")
 EXPANSION = re.compile(r"\$[A-Za-z_{(@*0-9]|`")
 MAX_CALLED_SCRIPTS = 20  # run by one source, directly or indirectly
 MAX_CALL_DEPTH = 4
@@ -166,8 +167,11 @@ class _LaunchFinder:
                 )
                 yield deepspeed_config.attach_config(wrapped, files.read)
                 return
+        if len(self.open_scripts) >= MAX_CALL_DEPTH or self.remaining_scripts <= 0:
+            return
         called = called_scripts.find_called_script(launch.words)
-        if called is None or len(self.open_scripts) >= MAX_CALL_DEPTH or self.remaining_scripts <= 0:
+        if called is None:
+            yield from self._find_started(launch, files)
             return
         script, arguments = called
         file = called_scripts.read_script(script.text, launch.source, launch.folder, files.read)
@@ -181,6 +185,16 @@ class _LaunchFinder:
         for inner in self._read_inner(called_scripts.mark_uneditable(file), start, launch.folder):
             if self.starts_training(inner):
                 yield replace(inner, notes=(*inner.notes, note))
+
+    def _find_started(self, launch: Launch, files: WrittenFiles) -> Iterator[Launch]:
+        """Yield the launches that the user's own Python program starts."""
+        name = launch.words[0].text if launch.words else ""
+        file = files.read(str(PurePosixPath(launch.folder) / name)) if name.endswith(".py") else None
+        if file is None or file.kind != "python" or not STARTS.search(file.text) or file.name in self.open_scripts:
+            return
+        self.remaining_scripts -= 1
+        for inner in self.find_embedded(called_scripts.mark_uneditable(file), python_scripts.find_scripts(file)):
+            yield replace(inner, notes=(*inner.notes, f"it is started by {launch.words[0].location}"))
 
 
 def _iter_with_lost(

@@ -19,6 +19,8 @@ COMMAND_CALLS = {
     *("run", "call", "check_call", "check_output", "Popen", "getoutput", "getstatusoutput"),
     *("system", "popen", "create_subprocess_shell"),
 }
+# slime 0.2.2 utils/external_utils/command_utils.py: starts train.py with these options after those of a model's script
+SLIME_CALL = re.compile(r"execute_train\w*")
 EXEC_CALLS = {"execv", "execvp", "execve", "execvpe"}  # these take the program, then its argument list
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 MAX_CHARACTERS = 1 << 18
@@ -160,6 +162,11 @@ class _Reader:
         """Return the command that a call starts, as shell text; () if it starts none."""
         module, _, name = _dotted_name(call.func).rpartition(".")
         arguments = call.args
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        if SLIME_CALL.fullmatch(name) and "train_args" in given:
+            script = self._read_text(given["train_script"], 0) if "train_script" in given else "train.py"
+            text = self._read_text(given["train_args"], 0)
+            return (Segment(f'python3 {script} "${{MODEL_ARGS[@]}}" {text}', -1),)
         if (module and module not in MODULES) or not arguments:
             return ()
         if name in COMMAND_CALLS and (module or name != "run"):

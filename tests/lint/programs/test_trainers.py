@@ -313,3 +313,35 @@ def test_a_setting_that_the_program_overrides_is_ignored(tmp_path: Path, passed:
     job = add_fixed_arguments(trl.read(launch, "0.12.2", s.h200()), launch)
     messages = [problem.message for problem in job.problems if " is ignored" in problem.message]
     assert [message.partition(" is")[0] for message in messages] == ignored
+
+
+LAUNCHER = """
+import os
+from slime.utils.external_utils.command_utils import execute_train
+gpus = int(os.environ.get("N", "8"))
+sizes = f"--actor-num-gpus-per-node {gpus} --actor-num-nodes 1 "
+execute_train(train_args=f"{sizes} --rollout-batch-size 32 --context-parallel-size 2", megatron_model_type="q")
+"""
+SUBPROCESS = "import subprocess\nsubprocess.run(['trl', 'sft', '--model_name_or_path', 'm', '--packing'])\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "expected", "words"),
+    [
+        (LAUNCHER, "slime grpo", ["--rollout-batch-size", "32"]),
+        (SUBPROCESS, "trl sft", ["--packing"]),
+        ("print('no training')\n", "", []),
+        ("import subprocess\nsubprocess.run(['python', 'go.py'])\n", "", []),  # it starts itself
+    ],
+)
+def test_a_program_of_the_user_that_starts_the_training_is_followed(
+    tmp_path: Path, program: str, expected: str, words: list[str]
+) -> None:
+    write_tree(tmp_path, {"go.py": program, "run.sh": "python go.py\n", ".git/HEAD": ""})
+    source = read_source(str(tmp_path / "run.sh"))
+    found = launches.find_launches(
+        source, make_readers(Inputs((source,)))(source), lambda item: bool(name_trainers(item))
+    )
+    assert [name_trainers(launch) for launch in found if name_trainers(launch)] == ([expected] if expected else [])
+    texts = [word.text for launch in found if name_trainers(launch) for word in launch.words]
+    assert set(words) <= set(texts)
