@@ -16,7 +16,7 @@ from pathlib import Path
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, FixedSetting, Launch, Setting, Source, SourceLocation
 from attncheck.lint.files.python import names_devices
-from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, find_model_arguments, find_passed_arguments
+from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_model_arguments, find_passed_arguments
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.places import describe_moved, find_program
@@ -36,6 +36,7 @@ LIBRARY_TRAINER = re.compile(r"(trl|unsloth)\..*Trainer")
 # Arguments of TRL's trainers that are settings too, until 0.13 (0.7.7 trainer/sft_trainer.py:135). One that is passed
 # and true overrides the configuration (0.12.2 trainer/sft_trainer.py:211-215, dpo_trainer.py:468-478).
 TRAINER_ARGUMENTS = frozenset({"packing", "max_seq_length", "max_length", "max_prompt_length", "max_target_length"})
+TRL_CONFIGURATION = re.compile(r"(?:trl\.)?[A-Z]+Config")  # SFTConfig, GRPOConfig
 OWN_LOOP = ("its own training loop",)
 OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
 OWN_ROWS = "its own rows"  # if the program tells TRL's SFTTrainer not to prepare the dataset, which also packs it
@@ -148,23 +149,30 @@ def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[t
 def _find_fixed(
     tree: SourceTree, modules: Sequence[SourceModule], chosen: frozenset[str]
 ) -> tuple[tuple[FixedSetting, ...], tuple[FixedSetting, ...]]:
-    """Return the literals that the modules give configurations which no parser fills, and TRL's trainers."""
+    """Return the literals that the modules give a configuration that no parser fills, and a trainer.
+
+    With several classes of either, it is unknown which of them is used.
+    """
     calls = [(module, node) for module in modules for node in _walk(module.body, chosen) if isinstance(node, ast.Call)]
     is_parser = [isinstance(call.func, ast.Name) and call.func.id.endswith(("Parser", "HfArg")) for _, call in calls]
     parsed = {ast.unparse(node) for (_, call), parses in zip(calls, is_parser) if parses for node in ast.walk(call)}
-    created, passing = [], []
+    created: dict[str, list[Call]] = {name: [] for name in parsed if TRL_CONFIGURATION.fullmatch(name)}
+    passing: dict[str, list[Call]] = {}
     for module, call in calls:
         if not call.keywords or not isinstance(call.func, (ast.Name, ast.Attribute)):
             continue
         callee = tree.resolve(module, call.func)
         if isinstance(callee, External) and CONFIGURATION.fullmatch(callee.name):
-            created += [(module, call)] if ast.unparse(call.func) not in parsed else []
+            created.setdefault(callee.name.rpartition(".")[2], []).append((module, call))
         elif any(keyword.arg in TRAINER_ARGUMENTS for keyword in call.keywords):
-            names = _iter_bases(tree, module, call.func, 0)
-            passing += [(module, call)] if any(map(LIBRARY_TRAINER.fullmatch, names)) else []
-    passed = find_passed_arguments(passing, TRAINER_ARGUMENTS.__contains__)
+            name = next(filter(LIBRARY_TRAINER.fullmatch, _iter_bases(tree, module, call.func, 0)), "")
+            passing.setdefault(name.rpartition(".")[2], []).append((module, call))
+    passing.pop("", None)  # calls of something else
+    taken = next(iter(passing.values())) if len(passing) == 1 else []
+    passed = find_passed_arguments(taken, TRAINER_ARGUMENTS.__contains__)
     true = (setting for setting in passed if setting.value not in ("False", "0"))  # others override nothing
-    return tuple(find_passed_arguments(created, lambda _: True)), tuple(true)
+    only = next(iter(created.values())) if len(created) == 1 and not created.keys() & parsed else []
+    return tuple(find_passed_arguments(only, lambda _: True)), tuple(true)
 
 
 def _make_setting(source: Source, keyword: ast.keyword) -> Setting:

@@ -233,7 +233,7 @@ def test_an_absolute_path_of_another_machine_leads_into_the_tree(tmp_path: Path)
 FIXES = """
 import sys, torch
 from transformers import AutoModelForCausalLM, HfArgumentParser, TrainingArguments
-from trl import SFTConfig, SFTTrainer, TrlParser
+from trl import DPOConfig, DPOTrainer, GRPOConfig, SFTConfig, SFTTrainer, TrlParser
 {parse}
 {load}
 trainer = SFTTrainer(model=model, {passed})
@@ -246,6 +246,7 @@ LOAD = 'model = AutoModelForCausalLM.from_pretrained(p, torch_dtype=torch.bfloat
     ("parse", "load", "passed", "options", "expected"),
     [
         (PARSE, "", "packing=True, max_seq_length=512", "", ("cu_seqlens", "", 512)),
+        (PARSE, "tokenizer(texts, max_length=9)", "packing=True", "", ("cu_seqlens", "", 1024)),
         (PARSE, LOAD, "args=args", "", ("padding", "sdpa", 1024)),
         (PARSE, LOAD, "args=args", " --attn_implementation eager", ("padding", "sdpa", 1024)),
         (PARSE, "", "args=SFTConfig(packing=True, max_length=256, output_dir=args.o)", "", ("cu_seqlens", "", 256)),
@@ -257,6 +258,9 @@ LOAD = 'model = AutoModelForCausalLM.from_pretrained(p, torch_dtype=torch.bfloat
         ("TrlParser((SFTConfig,)).parse_args_and_config()\nSFTConfig(packing=True)", "", "", "", ("padding", "", 1024)),
         (PARSE, "model.from_pretrained(p, attn_implementation=args.attn)", "", "", ("padding", "", 1024)),
         (PARSE, "", "packing=True", " --packing false", ("cu_seqlens", "", 1024)),
+        (PARSE, "DPOConfig(max_length=9)", "args=SFTConfig(packing=True, max_length=7)", "", ("padding", "", 1024)),
+        (PARSE, "DPOTrainer(max_length=9)", "packing=True", "", ("padding", "", 1024)),
+        (PARSE, "TrlParser((GRPOConfig,))", "args=SFTConfig(packing=True)", "", ("padding", "", 1024)),
     ],
 )
 def test_what_the_program_passes_decides(
