@@ -14,6 +14,7 @@ from torch import Tensor
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
+from attncheck.attention.reference import structured_dropout
 from attncheck.attention.reference.structured import run_probe
 from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.core.cases import DTYPES, Case, Dtype, with_name
@@ -114,6 +115,29 @@ def test_few_keys_or_queries_that_are_never_dropped_are_found(dim: int, noun: st
     result = probe(FULL, spare_the_last)
     assert result.violations[0].startswith(f"dropout keeps 1 of the weights of {noun} 6"), result
     assert result.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("queries", "share", "usual", "count", "is_found"),
+    [
+        *((144, 0.5, 72, 72 + 42, False), (144, 0.5, 72, 72 + 43, True), (144, 0.5, 72, 72 - 43, True)),  # 7 sigmas
+        *((144, 0.5, 66, 72 + 62, False), (144, 0.5, 66, 72 + 63, True)),  # of keys that share some draws
+        *((48, 0.75, 36, 15, False), (48, 0.75, 36, 14, True), (47, 0.75, 36, 0, False)),  # a variance of 9
+    ],
+)
+def test_a_key_or_query_that_is_kept_too_often_by_seven_sigmas(
+    queries: int, share: float, usual: int, count: int, is_found: bool
+) -> None:
+    order = torch.arange(queries)
+    kept = (order < usual)[:, None].repeat(1, 5)
+    kept[:, 3] = order < count
+    visible = torch.ones(queries, 6, dtype=torch.bool)
+    visible[:, 5] = False  # a key that no query sees
+    kept = torch.cat((kept, torch.zeros(queries, 1, dtype=torch.bool)), 1)
+    words = f"dropout keeps {count / queries:.3g} of the weights of"
+    for noun, x, seen in (("key", kept, visible), ("query", kept.mT, visible.mT)):
+        found = list(structured_dropout._list_outliers(x[None, None], seen, share))
+        assert found == ([f"{words} {noun} 3, not {share:g}"] if is_found else [])
 
 
 # --- seeds ---
@@ -245,6 +269,7 @@ def test_a_few_that_share_a_draw_are_a_warning_and_a_quarter_of_them_all_is_wron
         assert float(end.split()[0]) == pytest.approx(ratio, abs=0.06)
     (violation,), warnings = found(probe(LONG, shared(dim, 20)))
     assert violation.startswith(f"dropout's spread over {name} is ") and warnings == ()
+    assert violation.endswith(" times that of independent keys"), "only heads and batch rows are compared in pairs"
 
 
 def test_a_spread_that_is_too_even_is_wrong() -> None:

@@ -32,7 +32,7 @@ MODULES = {  # and their tests: first those that are mostly a module's own
         "tests/measure/test_determinism_limits.py",
         "tests/measure/test_determinism.py",
     ),
-    "attncheck/measure/worker/judging.py": (LIMITS, SESSIONS, *ALWAYS),
+    "attncheck/measure/worker/judging.py": ("tests/measure/test_shared_results.py", LIMITS, SESSIONS, *ALWAYS),
     "attncheck/measure/worker/session.py": (LIMITS, SESSIONS, "tests/measure/test_guarded_calls.py"),
     "attncheck/ring/determinism.py": RING,
     "attncheck/ring/parity.py": RING,

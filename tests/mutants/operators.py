@@ -43,11 +43,20 @@ NEAR_ZERO, NEAR_INFINITY = 1e-9, 1e30  # beyond these a number is zero's or infi
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: where, what, and the source that has it."""
+    """One change: where, what, and how it is made, at which node of the unchanged source."""
 
     line: int
     change: str
-    source: str
+    original: str
+    index: int
+    operator: Callable[[ast.AST], bool]
+
+    @property
+    def source(self) -> str:
+        """The source that has the change."""
+        tree = ast.parse(self.original)
+        self.operator(next(node for index, node in enumerate(ast.walk(tree)) if index == self.index))
+        return ast.unparse(tree)
 
 
 def make_mutants(source: str) -> Iterator[Mutant]:
@@ -56,12 +65,10 @@ def make_mutants(source: str) -> Iterator[Mutant]:
     skipped = {id(child) for node in ast.walk(tree) for part in _unchanged(node) for child in ast.walk(part)}
     for index, node in enumerate(ast.walk(tree)):
         for operator in OPERATORS:
-            if id(node) in skipped or not operator(copy.deepcopy(node)):
-                continue
-            mutated = copy.deepcopy(tree)
-            operator(next(other for position, other in enumerate(ast.walk(mutated)) if position == index))
-            text = ast.unparse(node).splitlines()[0][:70]
-            yield Mutant(getattr(node, "lineno", 0), f"{text} [{operator.__name__[1:]}]", ast.unparse(mutated))
+            if id(node) not in skipped and operator(copy.copy(node)):
+                text = ast.unparse(node).splitlines()[0][:70]
+                change = f"{text} [{operator.__name__[1:]}]"
+                yield Mutant(getattr(node, "lineno", 0), change, source, index, operator)
 
 
 def _unchanged(node: ast.AST) -> Iterator[ast.AST]:
@@ -75,13 +82,13 @@ def _unchanged(node: ast.AST) -> Iterator[ast.AST]:
         yield node
 
 
-# Each changes a node in place and returns True, or returns False.
+# Each changes a node's own fields and returns True, or returns False.
 
 
 def _compare(node: ast.AST) -> bool:
     if not (isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS):
         return False
-    node.ops[0] = COMPARISONS[type(node.ops[0])]()
+    node.ops = [COMPARISONS[type(node.ops[0])](), *node.ops[1:]]
     return True
 
 

@@ -128,14 +128,14 @@ def _list_outliers(kept: Tensor, visible: Tensor, share: float) -> Iterator[str]
     Draws that weights share widen all of these shares, which is judged elsewhere.
     """
     for name, dims in (("key", (0, 1, 2)), ("query", (0, 1, 3))):
-        size = visible.double().expand(kept.shape).sum(dims)
-        shares = kept.sum(dims) / size.clamp_min(1.0)
-        variance = share * (1.0 - share) * size
-        z2 = ((shares - share) * size).square() / variance.clamp_min(MIN_VARIANCE)
-        judged = z2[variance >= MIN_VARIANCE]
-        if judged.numel() and float(judged.max()) > MAX_Z**2 * max(1.0, float(judged.median()) / MEDIAN_CHI_SQUARE):
-            worst = int(torch.where(variance >= MIN_VARIANCE, z2, 0.0).argmax())
-            yield f"dropout keeps {float(shares[worst]):.3g} of the weights of {name} {worst}, not {share:.3g}"
+        size, count = visible.double().expand(kept.shape).sum(dims), kept.sum(dims)
+        judged = (share * (1.0 - share) * size >= MIN_VARIANCE).nonzero()[:, 0]
+        if len(judged):
+            z2 = (count - share * size)[judged].square() / (share * (1.0 - share) * size[judged])
+            worst = int(judged[z2.argmax()])
+            if float(z2.max()) > MAX_Z**2 * max(1.0, float(z2.median()) / MEDIAN_CHI_SQUARE):
+                kept_share = float(count[worst] / size[worst])
+                yield f"dropout keeps {kept_share:.3g} of the weights of {name} {worst}, not {share:.3g}"
 
 
 def _name_copies(kept: Tensor, dim: int, name: str) -> Iterator[str]:
