@@ -45,7 +45,7 @@ MODULES = {  # and their tests: first those that are mostly a module's own
     f"{REFERENCE}/structured_dropout.py": ("tests/attention/test_structured_dropout.py", SESSIONS),
     f"{REFERENCE}/structured_edits.py": ("tests/attention/test_structured_edits.py", SESSIONS),
     f"{REFERENCE}/structured_keys.py": KEYS,
-    f"{REFERENCE}/structured_targets.py": KEYS,
+    f"{REFERENCE}/structured_targets.py": ("tests/attention/test_structured_edits.py", *KEYS),
 }
 SECONDS = 600  # for one file of tests
 
