@@ -168,10 +168,11 @@ def test_sampled_rows_have_the_same_answer() -> None:
     [
         make_case((700,), num_kv_heads=2, every_row=False, values="large", softcap=5.0),
         make_case((301, 0, 200, 90), (200, 50, 230, 0), layout="packed", every_row=False),
+        make_case((250, 250), layout="packed", every_row=False),
         make_case((300, 300), every_row=False, window_size=(20, 3), causal=False),
         make_case((301, 200), layout="packed", every_row=False, window_size=(20, 3), causal=False),
     ],
-    ids=["soft-cap", "packed", "window", "packed window"],
+    ids=["soft-cap", "packed", "equal documents", "window", "packed window"],
 )
 def test_a_sampled_row_is_that_row_in_every_number(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle, "rounding_model", lambda case, device, *rest: rounding_model(case, "cuda", *rest))
