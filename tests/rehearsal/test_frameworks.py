@@ -37,6 +37,8 @@ MS_SWIFT_PICTURES = (
 # Its template embeds the tokens itself, and resizes images with a library of its own.
 MS_SWIFT_QWEN = MS_SWIFT_PICTURES.replace(f"{LLAVA} --model_type llava1_5_hf", f"{JOB} --model_type qwen2_vl").rstrip()
 MS_SWIFT_PACKED_QWEN = MS_SWIFT_QWEN.replace("--torch_dtype float32", "--attn_impl flash_attn --packing true")
+AXOLOTL_LABELS = 'batch["labels"] = self.processing_strategy.process_labels(batch["input_ids"])'
+AXOLOTL_TOKEN = "self.processing_strategy.image_token_id"
 AXOLOTL_PICTURES = launches.AXOLOTL_PICTURES.replace("Qwen/Qwen2-VL-7B-Instruct", JOB)
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
@@ -189,6 +191,41 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
                 "token_len = (media_grid_thw[i].prod() // merge_length) - 1",
                 "ATN435",
                 "",
+            ),
+        )
+    },
+    **{
+        f"axolotl-{name}": (
+            "axolotl-pictures",
+            f"axolotl.utils.collators.mm_chat\n{AXOLOTL_LABELS}\n{before}{AXOLOTL_LABELS}{after}",
+            code,
+            words,
+        )
+        for name, before, after, code, words in (
+            (
+                "other-picture",
+                "",
+                '; "pixel_values" in batch and batch.update(pixel_values=batch["pixel_values"].roll(16, 0))',
+                "ATN432",
+                "its image belongs to another document",
+            ),
+            (
+                "learned-pictures",
+                "",
+                f'; batch["labels"][batch["input_ids"] == {AXOLOTL_TOKEN}] = {AXOLOTL_TOKEN}',
+                "ATN431",
+                "image placeholders have a label",
+            ),
+            (  # the first of two rows loses its placeholders and its image
+                "cut-picture",
+                'len(batch.get("image_grid_thw", ())) == 2 and batch.update(pixel_values=batch["pixel_values"][16:], '
+                'image_grid_thw=batch["image_grid_thw"][1:], input_ids=batch["input_ids"].masked_fill('
+                f'(batch["input_ids"] == {AXOLOTL_TOKEN}) & batch["input_ids"].new_tensor([[1], [0]]).bool(), '
+                "self.tokenizer.pad_token_id)); "
+                f'batch.update(mm_token_type_ids=(batch["input_ids"] == {AXOLOTL_TOKEN}).int()); ',
+                "",
+                "ATN431",
+                "images are truncated or have no placeholders",
             ),
         )
     },
