@@ -3,8 +3,9 @@
 The distributions are those of the numerical study behind the verdicts: normal; FlashAttention-3's outliers (arXiv
 2407.08608, section 4.3); large logits; Student's t with 3 degrees of freedom; sums that cancel; a ramp of keys (block
 LSEs more than 100 apart); small (float16 subnormal gradients); negative (no logit is above -100, which empties the
-softmax if the maximum starts at 0). `torch.rand` is never used: with positive values dq cancels and the rows of the
-output are equal, so that the rounding errors of a perfect kernel are not independent.
+softmax if the maximum starts at 0); a first key that outweighs all others, as in trained heads. `torch.rand` is never
+used: with positive values dq cancels and the rows of the output are equal, so that the rounding errors of a perfect
+kernel are not independent.
 """
 
 import math
@@ -17,6 +18,7 @@ from torch import Tensor
 from attncheck.attention.masks import alibi_slopes, rows_with_keys
 from attncheck.core.cases import (
     BROADCAST_STRIDES,
+    FIRST_KEY_LOGIT,
     NEGATIVE_LOGIT,
     SINK_LEVELS,
     STRIDE_LETTERS,
@@ -101,6 +103,10 @@ def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor, dout: Tensor) -> 
     elif case.values == "negative":
         size = math.sqrt(NEGATIVE_LOGIT / case.softmax_scale)
         q[..., 0], k[..., 0] = size, -size
+    elif case.values == "first_key":
+        q, k = q * 0.5, k * 0.5
+        q[..., 0], k[..., 0] = 4.0, 0.0
+        k[:, 0, :, 0] = FIRST_KEY_LOGIT / 4.0 / case.softmax_scale
     return q, k, v, dout
 
 

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 Dtype = Literal["bfloat16", "float16", "float32"]
 Layout = Literal["dense", "right_padded", "left_padded", "packed"]
 Alignment = Literal["bottom_right", "top_left"]
-Values = Literal["normal", "outlier", "large", "long_tail", "cancelling", "ramp", "small", "negative"]
+Values = Literal["normal", "outlier", "large", "long_tail", "cancelling", "ramp", "small", "negative", "first_key"]
 Mask = Literal["", "bool", "additive"]
 Operands = Literal["split", "kvpacked", "qkvpacked"]
 Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison", "dropout"]
@@ -27,6 +27,7 @@ UNBOUNDED = -1  # an open side of a window
 UNLIMITED = 1 << 30  # further than any key
 SINK_LEVELS = (-2.0, 0.0, 3.0, 6.0)  # the sinks of the heads are near these values, in turn
 NEGATIVE_LOGIT = 128.0  # how far the logits of the values "negative" are below those of "normal"
+FIRST_KEY_LOGIT = 8.0  # how far the first key's are above the others' for the values "first_key"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ def _iter_features(case: Case) -> Iterator[str]:
     yield "causal" if case.causal else "no causal mask"
     yield f"family {case.family}"
     yield from (f"head_dim over {step}" for step in HEAD_DIM_STEPS if case.head_dim > step)
-    yield f"{case.num_heads // case.num_kv_heads} heads for each kv head"
+    group = case.num_heads // case.num_kv_heads
+    yield f"{group} heads for each kv head" if group > 1 else "one head for each kv head"
     if case.strides != "contiguous":
         yield f"{case.strides} strides"
     yield from (f"seqlen over {step}" for step in SEQLEN_STEPS if case.seqlen_k > step)

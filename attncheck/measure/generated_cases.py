@@ -34,7 +34,7 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "alignment": ("bottom_right", "top_left"),
     "length": ("odd", "above", "tile", "below", "long", "short", "one"),
     "batch": (1, 3, 33, 2, 9, 17, 65),  # number of rows, or of documents
-    "heads": ((4, 2), (9, 1), (20, 2), (4, 4), (10, 2), (14, 2), (65, 13), (96, 12)),
+    "heads": ((4, 2), (9, 1), (4, 4), (20, 2), (10, 2), (14, 2), (65, 13), (96, 12)),
     "head_dim": (64, 192, 80, 128, 32, 96, 256, 72, 0),  # 0: another size
     "values": ("normal", "large", "ramp", "outlier", "long_tail", "cancelling", "small", "negative"),
     "dout_exponent": (0, -20, -10),
@@ -203,8 +203,10 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
         return tuple(lengths), tuple(lengths)
     if row["keys"] == "decode":
         return tuple(min(1, length) for length in lengths), tuple(lengths)
-    more = rng.choice((1, 16, 37, 64))
-    longer = tuple(length and length + min(more, limit) for length in lengths)
+    more = [min(rng.choice((1, 16, 37, 64)), limit) for _ in lengths]  # each document has its own difference
+    longer = tuple(
+        length and length + (more[0] if row["documents"] == "equal" else extra) for length, extra in zip(lengths, more)
+    )
     return (tuple(lengths), longer) if row["keys"] == "longer" else (longer, tuple(lengths))
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from attncheck import __version__
 from attncheck.attention.backend import Backend
 from attncheck.core.cases import (
+    FIRST_KEY_LOGIT,
     NEGATIVE_LOGIT,
     SINK_LEVELS,
     STRIDE_LETTERS,
@@ -144,6 +145,8 @@ def _distribution_lines(case: Case) -> Iterator[str]:
         "large": "q, k = q * 4.0, k * 2.0",
         "ramp": "k = k * torch.linspace(41.0, 1.0, SK, device=device)[None, :, None, None]",
         "negative": f"q[..., 0], k[..., 0] = ({NEGATIVE_LOGIT} / scale)**0.5, -(({NEGATIVE_LOGIT} / scale)**0.5)",
+        "first_key": "q, k = q * 0.5, k * 0.5\n"
+        f"q[..., 0], k[..., 0], k[:, 0, :, 0] = 4.0, 0.0, {FIRST_KEY_LOGIT / 4.0} / scale",
         "small": "q, k, v, dout = q * 0.05, k * 0.05, v * 0.05, dout * 0.05",
     }
     if case.values in lines:

@@ -20,6 +20,8 @@ SUITES: tuple[Suite, ...] = get_args(Suite)
 OFFSET_BATCH = 2080  # rows of 32 tokens: token offsets exceed 2^16, element offsets 2^20
 FEW_DOCUMENTS = (200, 7, 1, 128, 65)
 FEW_HEADS: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}  # of long sequences: a CPU takes seconds for many
+LATE_DOCUMENTS = (*(1 + 37 * i % 41 for i in range(28)), 150, 129, 135, 131, 140, 137)  # the late ones are long
+NEARLY_WHOLE_TILES = (255, 120, 113, 8)
 MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
 TINY_DOCUMENTS = tuple(1 + 5 * i % 11 for i in range(150))
 SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
@@ -116,7 +118,7 @@ def _generated_cases(suite: Suite, seed: int) -> Iterator[Case]:
 
 def _length_cases() -> Iterator[Case]:
     yield _gqa_case("length", 257)
-    yield _dense_case("length", 1000, **FEW_HEADS)
+    yield _dense_case("length", 1000, **FEW_HEADS, values="first_key")
     yield _dense_case("length", 1100, **FEW_HEADS, **_head_dim_fields(128), values="cancelling")
     yield _dense_case("length", 2048, num_heads=1, num_kv_heads=1, **_head_dim_fields(128))
     yield _dense_case("length", 2047, num_heads=1, num_kv_heads=1, causal=False, values="cancelling")
@@ -163,7 +165,7 @@ def _model_like_cases() -> Iterator[Case]:
 
 def _offset_cases() -> Iterator[Case]:
     """Yield cases with token offsets beyond 2^15 and 2^16, and little to compute."""
-    tiny: dict[str, Any] = {"num_heads": 1, "num_kv_heads": 1, **_head_dim_fields(16)}
+    tiny: dict[str, Any] = {"num_heads": 1, "num_kv_heads": 1, **_head_dim_fields(32)}
     seqlens = (32,) * OFFSET_BATCH
     yield Case("offsets", seqlens, seqlens, **tiny)
     seqlens = (*seqlens[1:], 31)
@@ -187,6 +189,8 @@ def _masked_case(seqlen: int, layout: str, mask: str, per_head: bool = False) ->
 def _packing_cases() -> Iterator[Case]:
     for seqlens in (TINY_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS, (513, 2, 300)):
         yield _packed_case(seqlens)
+    yield _packed_case(LATE_DOCUMENTS, num_heads=2, num_kv_heads=1)
+    yield _packed_case(NEARLY_WHOLE_TILES, causal=False)
     for seqlens in (FEW_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS):
         yield from probe_variants(_packed_case(seqlens), "code", "retrieve", "poison")
     yield from probe_variants(_packed_case(FEW_DOCUMENTS), "nan_poison")
@@ -204,7 +208,9 @@ def _stride_and_dropout_cases() -> Iterator[Case]:
     yield from probe_variants(_gqa_case("dropout", 190, dropout=0.1, causal=False, dtype="float16"), "dropout")
     crossed = Case("dropout", (150,), (290,), dropout=0.2, num_heads=10, num_kv_heads=2)
     windowed = _gqa_case("dropout", 300, dropout=0.1, window_size=(64, 0), num_heads=3, num_kv_heads=1)
-    for case in (crossed, windowed):
+    biased = _gqa_case("dropout", 150, dropout=0.2, window_size=(64, 0), alibi=True)
+    rare = _gqa_case("dropout", 130, dropout=0.2, attention_chunk=50, softcap=20.0, sinks=True)
+    for case in (crossed, windowed, biased, rare):
         yield from probe_variants(case, "dropout")
 
 

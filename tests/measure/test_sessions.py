@@ -185,6 +185,35 @@ def test_a_deterministic_mode_that_is_not_declared_is_judged(follows_torch: bool
     assert judge_run(plain).answer == "pass" and {score.mode for score in plain.scores} == {"default"}
 
 
+DROPPED = make_case((130,), num_kv_heads=2, dropout=0.2, probe="dropout")
+
+
+@pytest.mark.parametrize("feature", [{"alibi": True}, {"softcap": 2.0}, {"sinks": True}, {"attention_chunk": 50}])
+def test_a_feature_that_dropout_forgets_is_found(feature: dict[str, object]) -> None:
+    forgotten: dict[str, object] = {name: type(value)(0) for name, value in feature.items()}
+    case = replace(DROPPED, **feature)  # type: ignore[arg-type]
+
+    def forgetful(inputs: Inputs) -> Outputs:
+        plain = replace(inputs.case, **forgotten)  # type: ignore[arg-type]
+        slopes, sinks = (inputs.slopes if plain.alibi else None), (inputs.sinks if plain.sinks else None)
+        return eager.BACKEND.run(replace(inputs, case=plain, slopes=slopes, sinks=sinks), False)
+
+    assert judge_run(ParitySession(eager.BACKEND, CPU).measure(case)).answer == "pass"
+    assert judge_run(measure_parity(forgetful, case, takes_mask=True)).answer == "fail"
+
+
+def test_the_deterministic_mode_drops_what_the_forward_pass_drops() -> None:
+    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+        outputs = eager.BACKEND.run(inputs, False)
+        torch.manual_seed(99)
+        return replace(outputs, dv=eager.BACKEND.run(inputs, False).dv) if deterministic else outputs
+
+    backend = replace(eager.BACKEND, run=run, deterministic_switch="argument")
+    verdict = judge_run(ParitySession(backend, CPU).measure(DROPPED))
+    assert verdict.answer == "fail" and verdict.reason.startswith("in deterministic mode, dv "), verdict
+    assert judge_run(ParitySession(eager.BACKEND, CPU).measure(DROPPED)).answer == "pass"
+
+
 def test_a_mode_is_not_blamed_for_a_later_call() -> None:
     calls = []
 
@@ -203,8 +232,10 @@ def test_a_pattern_that_the_inputs_alone_explain_is_not_named() -> None:
     def shifted(inputs: Inputs) -> Outputs:
         return run_correct(replace(inputs, q=inputs.q * 1.5))
 
-    patterns = measure_parity(shifted, replace(PLAIN, values="negative")).pattern
-    assert not any("head_dim elements" in line or "from 1 on" in line for line in patterns), patterns
+    for values in ("negative", "first_key", "cancelling"):
+        patterns = measure_parity(shifted, replace(PLAIN, values=values)).pattern
+        assert not any("head_dim elements" in line or "from 1 on" in line for line in patterns), patterns
+        assert values != "cancelling" or not any("errors only in head" in line for line in patterns), patterns
 
 
 def test_heads_whose_sinks_hide_an_error_are_not_called_right() -> None:

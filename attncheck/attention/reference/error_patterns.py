@@ -100,8 +100,8 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
     zero = [int(h) for h in ((largest_want > 0.0) & (largest_got == 0.0)).nonzero()[:, 0]]
     places = list(_wrong_heads(rows, case))
     every_column = range(error.shape[3])
-    # The inputs of "negative" have almost all of their magnitude in element 0.
-    columns = every_column if case.values == "negative" else _wrong_columns(error, wrong_rows)
+    is_uneven = case.values in ("negative", "first_key")  # inputs whose magnitude is almost all in element 0
+    columns = every_column if is_uneven else _wrong_columns(error, wrong_rows)
     if columns != every_column:
         places.append(f"in head_dim elements {columns[0]} to {columns[-1]}")
     positions = list(_wrong_positions(name, rows, wrong_rows, reference))
@@ -154,11 +154,11 @@ def _swapped_results(got: Tensor, want: Tensor, dim: int, noun: str) -> Iterator
 
 
 def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
-    """Yield the wrong heads, unless their own sinks or slopes may explain why errors show only in these."""
+    """Yield the wrong heads, unless their own sinks, slopes or inputs may explain why errors show only in these."""
     heads, count = _clearly_wrong(rows.amax((0, 1))), rows.shape[2]
     levels = len(SINK_LEVELS)
     are_alike = min(len(heads), count - len(heads)) >= levels and heads == list(range(count - len(heads), count))
-    is_hidden = case.alibi or (case.sinks and not are_alike)
+    is_hidden = case.alibi or case.values == "cancelling" or (case.sinks and not are_alike)
     if (
         heads
         and not is_hidden
@@ -298,7 +298,10 @@ def _iter_places(rows: _Rows, unit: str, case: Case) -> Iterator[tuple[str, Tens
         period = math.gcd(*(wrong - first).tolist())
         if period > 1:
             yield f"in every {period}th {unit}{whole}, from {first} on", (x >= first) & ((x - first) % period == 0)
-        if case.values == "ramp":  # only the first keys have weight, so the end of the errors says nothing
+        if case.values in (
+            "ramp",
+            "first_key",
+        ):  # only the first keys have weight, so the end of the errors says nothing
             continue
         tails = [tile for tile in TILES if bool(torch.eq(length // tile * tile, first).all())]
         tail = f" (after the last whole tile of {tails[0]})" if tails else ""

@@ -24,7 +24,7 @@ from attncheck.attention.reference.structured_common import (
     cast_to_case,
     make_normal_inputs,
 )
-from attncheck.core.cases import Case, iter_segments
+from attncheck.core.cases import Case
 
 MAX_Z, MIN_VARIANCE = 7.0, 9.0  # of the number kept of a key, or by a query
 MEDIAN_CHI_SQUARE = 0.455  # one degree of freedom
@@ -56,7 +56,7 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
 
 
 def _read_weights(case: Case, normal: Inputs, call: BackendCall, start: int, seed: int) -> Tensor:
-    """Return the weights of v_head_dim keys from `start`, times the number of visible keys: float32."""
+    """Return the weights of v_head_dim keys from `start` over those without dropout, or an equal share: float32."""
     stop = min(start + case.v_head_dim, case.seqlen_k)
     v = torch.zeros_like(normal.v)
     keys = torch.arange(start, stop, device=v.device)
@@ -64,10 +64,26 @@ def _read_weights(case: Case, normal: Inputs, call: BackendCall, start: int, see
     inputs = cast_to_case(replace(normal, q=normal.q * 0, k=normal.k * 0, v=v), case)
     torch.manual_seed(seed)
     out = call(inputs).out
-    rows, first, last = masks.visible_spans(case, next(iter_segments(case)), str(v.device))
-    counts = torch.zeros(case.seqlen_q, device=v.device)
-    counts[rows] = (last - first).float()
-    return out[..., : stop - start].float().transpose(1, 2) * counts[:, None]
+    exact = _compute_weights(inputs, inputs.q.double(), inputs.k.double()).float()
+    count = (exact > 0.0).sum(-1, keepdim=True)
+    scale = torch.where(exact > 0.0, 1.0 / exact, count)[..., start:stop]
+    return out[..., : stop - start].float().transpose(1, 2) * scale
+
+
+def _compute_weights(inputs: Inputs, q: Tensor, k: Tensor) -> Tensor:
+    """Return the weights without dropout, `(batch, num_heads, seqlen_q, seqlen_k)`, in the dtype of q and k."""
+    case = inputs.case
+    key = k.transpose(1, 2).repeat_interleave(case.num_heads // case.num_kv_heads, 1)
+    scores = torch.matmul(q.transpose(1, 2), key.transpose(2, 3)) * case.softmax_scale
+    if case.softcap:
+        scores = torch.tanh(scores / case.softcap) * case.softcap
+    if inputs.slopes is not None:
+        scores = scores + masks.build_alibi_bias(case, inputs.slopes.to(q.dtype))
+    scores = scores.masked_fill(~masks.build_mask(case, inputs.device), -math.inf)
+    if inputs.sinks is not None:
+        column = inputs.sinks.to(q.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
+        return torch.softmax(torch.cat((scores, column), -1), -1)[..., :-1]
+    return torch.softmax(scores, -1)
 
 
 def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], list[str]]:
@@ -153,10 +169,8 @@ def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor) -> Iterat
     case = inputs.case
     group = case.num_heads // case.num_kv_heads
     leaves = [x.double().requires_grad_() for x in (inputs.q, inputs.k, inputs.v)]
-    q, k, v = (x.transpose(1, 2) for x in leaves)
-    scores = torch.matmul(q, k.repeat_interleave(group, 1).transpose(2, 3)) * case.softmax_scale
-    p = torch.softmax(scores.masked_fill(~masks.build_mask(case, inputs.device), -math.inf), -1)
-    out = torch.matmul(p * kept / (1.0 - case.dropout), v.repeat_interleave(group, 1)).transpose(1, 2)
+    p, value = _compute_weights(inputs, leaves[0], leaves[1]), leaves[2].transpose(1, 2).repeat_interleave(group, 1)
+    out = torch.matmul(p * kept / (1.0 - case.dropout), value).transpose(1, 2)
     gradients = compute_gradients(out, tuple(leaves), inputs.dout.double()) if case.backward else ()
     for name, want in zip(("out", "dq", "dk", "dv"), (out.detach(), *gradients)):
         got = getattr(outputs, name)

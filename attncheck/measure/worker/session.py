@@ -24,6 +24,7 @@ from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import Reference
 from attncheck.attention.reference.score import TENSORS
 from attncheck.attention.reference.structured import run_probe
+from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
@@ -33,6 +34,7 @@ from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, ma
 
 MAX_CPU_CELLS = 1 << 27  # with more score entries, the oracle samples rows on a CPU
 CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
+UNJUDGED_ERRORS = (Refused, RuntimeError, NotImplementedError, ValueError)  # of a deterministic mode
 MAX_CAUSES = 3  # the most wrong cases for which simpler cases are tried
 MAX_YARDSTICK_SCORES = {
     "cpu": 1 << 20,
@@ -174,6 +176,8 @@ class ParitySession:
         timed_call = _TimedCall(self._make_call(case), self.device.kind)
         if case.probe:
             result = run_probe(case, self.device.kind, timed_call)
+            if case.dropout and self.backend.deterministic_switch and not result.violations:
+                result = self._probe_deterministic(case, timed_call, result)
             return replace(
                 blank,
                 violations=result.violations,
@@ -217,6 +221,17 @@ class ParitySession:
         oracle_ms = 1e3 * (time.perf_counter() - began)
         kernels = self._identify_kernels(timed_call, outputs)
         return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
+
+    def _probe_deterministic(self, case: Case, call: "_TimedCall", usual: ProbeResult) -> ProbeResult:
+        """Return the result of the deterministic mode if it is wrong, otherwise the `usual` one."""
+        try:
+            strict = run_probe(case, self.device.kind, partial(call, deterministic=True))
+        except UNJUDGED_ERRORS as error:
+            if is_fatal_error(describe_exception(error)):
+                raise
+            return usual
+        violations = tuple(f"in deterministic mode, {violation}" for violation in strict.violations)
+        return replace(usual, violations=violations)
 
     def _call_decoy(self, case: Case, shared: SharedResults) -> None:
         """Call the backend on a small case's shapes with other contents, to detect results that it caches by shape."""
@@ -282,7 +297,7 @@ class ParitySession:
         try:
             with torch_mode(deterministic):
                 later = negate_outputs(call(negated, deterministic))
-        except (Refused, RuntimeError, NotImplementedError, ValueError) as error:
+        except UNJUDGED_ERRORS as error:
             if not deterministic or is_fatal_error(describe_exception(error)):
                 raise
             later = negate_outputs(call(negated))
@@ -310,7 +325,7 @@ class ParitySession:
             outputs = call_unchanged(lambda given: self.backend.run(given, True), inputs)
             if self.device.kind == "cuda":
                 torch.cuda.synchronize()
-        except (Refused, RuntimeError, NotImplementedError, ValueError) as error:
+        except UNJUDGED_ERRORS as error:
             if is_fatal_error(describe_exception(error)):
                 raise
             return None
