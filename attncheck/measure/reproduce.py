@@ -147,17 +147,16 @@ def _distribution_lines(case: Case) -> Iterator[str]:
         "negative": f"q[..., 0], k[..., 0] = ({NEGATIVE_LOGIT} / scale)**0.5, -(({NEGATIVE_LOGIT} / scale)**0.5)",
         "first_key": "q, k = q * 0.5, k * 0.5\n"
         f"q[..., 0], k[..., 0], k[:, 0, :, 0] = 4.0, 0.0, {FIRST_KEY_LOGIT / 4.0} / scale",
+        "cancelling": """\
+heads = (torch.arange(HK, device=device) % 2 == 0)[:, None]
+q_heads = heads.repeat_interleave(H // HK, 0)
+q, k = torch.where(q_heads, 1.0 + 0.5 * q, q), torch.where(heads, 1.0 + 0.5 * k, k)
+wave = lambda n: 3.0 * torch.cos(torch.linspace(0.0, torch.pi, n, device=device))[:, None, None]
+v = v + torch.where(heads, wave(SK), 1.0)
+dout = dout + torch.where(q_heads, wave(SQ), 1.0)""",
         "small": "q, k, v, dout = q * 0.05, k * 0.05, v * 0.05, dout * 0.05",
     }
-    if case.values in lines:
-        yield lines[case.values]
-    elif case.values == "cancelling":
-        yield "heads = (torch.arange(HK, device=device) % 2 == 0)[:, None]"
-        yield "q_heads = heads.repeat_interleave(H // HK, 0)"
-        yield "q, k = torch.where(q_heads, 1.0 + 0.5 * q, q), torch.where(heads, 1.0 + 0.5 * k, k)"
-        yield "wave = lambda n: 3.0 * torch.cos(torch.linspace(0.0, torch.pi, n, device=device))[:, None, None]"
-        yield "v = v + torch.where(heads, wave(SK), 1.0)"
-        yield "dout = dout + torch.where(q_heads, wave(SQ), 1.0)"
+    yield from lines.get(case.values, "").splitlines()
 
 
 _VALUE_PROBES = ("code", "heads", "retrieve")

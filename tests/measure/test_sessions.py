@@ -190,7 +190,7 @@ DROPPED = make_case((130,), num_kv_heads=2, dropout=0.2, probe="dropout")
 
 @pytest.mark.parametrize("feature", [{"alibi": True}, {"softcap": 2.0}, {"sinks": True}, {"attention_chunk": 50}])
 def test_a_feature_that_dropout_forgets_is_found(feature: dict[str, object]) -> None:
-    forgotten: dict[str, object] = {name: type(value)(0) for name, value in feature.items()}
+    forgotten = dict.fromkeys(feature, 0)
     case = replace(DROPPED, **feature)  # type: ignore[arg-type]
 
     def forgetful(inputs: Inputs) -> Outputs:
