@@ -39,6 +39,7 @@ STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILI
 REQUIREMENT = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*((?:[<>=!~]=?=?\s*\d[\w.*+-]*[\s,]*)+)[\"';]")
 # setup(name="slime", version="0.2.2") and the [project] of a pyproject.toml
 OWN_NAME = re.compile(r"^\s*name\s*=\s*[\"']([\w.-]+)[\"']", re.MULTILINE)
+PROJECT = re.compile(r"^\[project\]$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 OWN_VERSION = re.compile(r"^\s*version\s*=\s*[\"']([\w.+-]+)[\"']", re.MULTILINE)
 # A pin in a conda environment or an image: "- transformers==4.48.0", "- pytorch=2.5.1", "pip install trl==0.14".
 LINE_PIN = re.compile(r"(?:^|[\s\"'])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?={1,2}(\d[\w.]*)(?=[\s\"'=]|$)", re.MULTILINE)
@@ -128,6 +129,7 @@ def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
                 yield name, version, "", str(path.relative_to(folder))
     for file in ("setup.py", "pyproject.toml"):
         text = _read_text(folder / file)
+        text = text if file == "setup.py" else "".join(PROJECT.findall(text))
         named, stated = OWN_NAME.search(text), OWN_VERSION.search(text)
         if named and stated and _is_version(stated[1]):
             yield canonical_name(named[1]), stated[1], "", file

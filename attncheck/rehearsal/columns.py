@@ -14,8 +14,7 @@ from attncheck.lint.rewriting import ReadLaunch
 
 VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
 COLUMN = re.compile(r"[a-z]\w*")
-OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")  # which may label only some tokens
-OWN_FLASH_ATTN = re.compile(r"[\"']flash_attention_2[\"']|\bimport flash_attn|\bfrom flash_attn")
+OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
 TURN_FIELDS = ("role", "content")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
@@ -95,18 +94,28 @@ def find_marker(read: ReadLaunch) -> str:
 
     A script may name those of several models, of which Llama's have headers.
     """
-    script = find_script(read.recognised.launch)
-    modules = _list_modules(script, (Path(), Path("src"))) if script is not None else ()
-    nodes = (node for module in modules for node in ast.walk(module.body) if isinstance(node, ast.Constant))
-    markers = [match[0] for node in nodes if isinstance(node.value, str) and (match := MARKER.search(node.value))]
+    markers = [match[0] for text in _iter_texts(read) if (match := MARKER.search(text))]
     fitting = (marker for marker in markers if ("header" in marker) == ("llama" in read.job.model.lower()))
     return next(fitting, next(iter(markers), ""))
 
 
-def is_in_script(read: ReadLaunch, pattern: re.Pattern[str]) -> bool:
-    """Return whether the script of a launch, if it is found, has some text."""
+def names_flash_attn(read: ReadLaunch) -> bool:
+    """Return whether the script of a launch, or a module that it imports, names flash-attn's implementation."""
+    return any(text == "flash_attention_2" for text in _iter_texts(read))
+
+
+def _iter_texts(read: ReadLaunch) -> Iterator[str]:
+    """Yield the strings in the script of a launch and in the modules that it imports."""
     script = find_script(read.recognised.launch)
-    return script is not None and pattern.search(script.read_text(errors="replace")) is not None
+    for module in _list_modules(script, (Path(), Path("src"))) if script is not None else ():
+        nodes = (node for node in ast.walk(module.body) if isinstance(node, ast.Constant))
+        yield from (node.value for node in nodes if isinstance(node.value, str))
+
+
+def has_own_collator(read: ReadLaunch) -> bool:
+    """Return whether the script of a launch gives its trainer a collator, which may label only some tokens."""
+    script = find_script(read.recognised.launch)
+    return script is not None and OWN_COLLATOR.search(script.read_text(errors="replace")) is not None
 
 
 def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:

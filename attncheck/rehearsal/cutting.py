@@ -31,13 +31,12 @@ from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, sru
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
 from attncheck.lint.run import ReadFile
 from attncheck.rehearsal.columns import (
-    OWN_COLLATOR,
-    OWN_FLASH_ATTN,
     VARIABLE_FOLDER,
     find_below,
     find_here,
     find_script,
-    is_in_script,
+    has_own_collator,
+    names_flash_attn,
     read_columns,
 )
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
@@ -141,12 +140,12 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = _take_own_data(read, cut)
     elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ:
         makes_rows = bool(TEXT_COLUMNS & {*read_columns(read)})
-        if makes_rows or is_in_script(read, OWN_COLLATOR):
+        if makes_rows or has_own_collator(read):
             form: DataForm = "every" if makes_rows else cut.form
             cut = replace(cut, form=form, objective=replace(cut.objective, targets="labelled"))
     if materials.full_model:
         cut = _keep_own_model(read, cut)
-    if not (materials.uses_gpu or cut.emulates_flash_attn) and is_in_script(read, OWN_FLASH_ATTN):
+    if not (materials.uses_gpu or cut.emulates_flash_attn) and names_flash_attn(read):
         cut = replace(_add_remarks(cut, (describe_emulation("flash_attention_2"),)), emulates_flash_attn=True)
     if not materials.uses_gpu and leaves_sharding_out(read.job):
         cut = replace(cut, environ={**cut.environ, **WITHOUT_SHARDING})

@@ -50,6 +50,7 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"setup.py": "# such as:\n#   trl: 'trl==0.9.4'\nsetup(install_requires=['trl'])"}, "trl", ""),
         ({"setup.py": "setup(\n    name='slime',\n    version='0.2.2',\n)"}, "slime", "0.2.2"),
         ({"pyproject.toml": '[project]\nname = "openrlhf"\nversion = "0.8.1"\n'}, "openrlhf", "0.8.1"),
+        ({"pyproject.toml": '[project]\nname = "openrlhf"\n[tool.x]\nversion = "1.5.4"\n'}, "openrlhf", ""),
         ({"setup.py": "x = ['trl>=0.9', 'trl==0.12.0']"}, "trl", "0.12.0"),
         ({"requirements.txt": "trl\n", "Dockerfile": "RUN pip install trl==0.14.0\n"}, "trl", "0.14.0"),
     ],

@@ -111,3 +111,24 @@ def test_weights_are_held_as_the_sharding_that_is_left_out_holds_them(
     Accelerator().prepare_model(model)
     assert model.weight.dtype == getattr(torch, held) and model.bias.dtype == getattr(torch, dtype)
     assert bool(list_replaced(str(tmp_path))) == (held != dtype)
+
+
+@pytest.mark.parametrize(
+    ("variable", "checkpoints", "reentrant", "expected"),
+    [("1", False, True, True), ("1", True, False, True), ("1", True, True, False), ("", False, True, False)],
+)
+def test_what_replaces_sharding_may_leave_parameters_unused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, checkpoints: bool, reentrant: bool, expected: bool
+) -> None:
+    """DeepSpeed and FSDP allow it; DDP's search for such parameters does not fit reentrant checkpoints."""
+    monkeypatch.setenv("ATTNCHECK_WITHOUT_SHARDING", variable)
+
+    class Wrapper:
+        def __init__(self, model: Any, find_unused_parameters: bool = False) -> None:
+            self.finds = find_unused_parameters
+
+    devices.allow_unused_parameters(SimpleNamespace(DistributedDataParallel=Wrapper))
+    checkpoint = SimpleNamespace(keywords={"use_reentrant": reentrant})
+    layer = SimpleNamespace(gradient_checkpointing=checkpoints, _gradient_checkpointing_func=checkpoint)
+    wrapper: Any = Wrapper(SimpleNamespace(modules=lambda: [layer]))
+    assert wrapper.finds == expected

@@ -142,3 +142,26 @@ def _change_options(kind: Any, **changes: Any) -> None:
         original(*bound.args, **bound.kwargs)
 
     kind.__init__ = initialize
+
+
+def allow_unused_parameters(module: Any) -> None:
+    """Let DDP have parameters that a step does not use if it replaces DeepSpeed or FSDP, which allow them.
+
+    With reentrant checkpoints it would mark parameters twice: torch 2.13 nn/parallel/distributed.py.
+    """
+    original = module.DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def initialize(wrapper: Any, model: Any, *arguments: Any, **options: Any) -> None:
+        if os.environ.get("ATTNCHECK_WITHOUT_SHARDING") and not any(map(_is_reentrant, model.modules())):
+            options["find_unused_parameters"] = True
+        original(wrapper, model, *arguments, **options)
+
+    module.DistributedDataParallel.__init__ = initialize
+
+
+def _is_reentrant(module: Any) -> bool:
+    """Return whether a module's checkpoints are reentrant, torch's default."""
+    checkpoint = getattr(module, "_gradient_checkpointing_func", None)
+    options = getattr(checkpoint, "keywords", None) or {}
+    return bool(getattr(module, "gradient_checkpointing", False) and options.get("use_reentrant", True))

@@ -515,3 +515,24 @@ def test_flash_attn_in_the_script_alone_is_emulated(tmp_path: Path, monkeypatch:
         (read,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
         cut = cutting.cut_job(read, cutting.make_materials(read, "/stage", 30, False, 2))
         assert cut.emulates_flash_attn == (kind != "sdpa")
+
+
+def test_an_adapter_and_a_server_of_another_job_are_left_out() -> None:
+    text = (
+        "model: a/b\nrlhf_type: grpo\ndataset: c\noutput_dir: o\ntrain_type: lora\nadapters:\n  - out/checkpoint-120\n"
+    )
+    more = "use_vllm: true\nvllm_mode: server\nvllm_server_base_url:\n  - http://x\nnum_generations: 8\n"
+    files = {"grpo.yaml": text + more}
+    cut, launch = cut_text("swift rlhf --config grpo.yaml --rlhf_type grpo\n", files=files, **MS_SWIFT)
+    (content,) = launch.files.values()
+    assert "vllm" not in content and "adapters" not in content and "tuner_type: lora" in content
+    assert "the adapter's checkpoint is not loaded: a new adapter is trained" in cut.remarks
+
+
+def test_trl_prepares_the_rows_of_a_configuration_alone() -> None:
+    """Its own program may have done so, and told TRL to skip it."""
+    text = "model_name_or_path: a/b\ndataset_name: c/d\noutput_dir: o\nlearning_rate: 1.0e-5\npacking: false\n"
+    skips = "dataset_kwargs:\n  skip_prepare_dataset: true\n"
+    for own in ("num_exclude: 3\n", ""):
+        launch = cut_text(f"{text}{skips}{own}", "yaml", trl="1.16.0")[1]
+        assert ("skip_prepare_dataset" in read_file(launch).get("dataset_kwargs", "skip_prepare_dataset")) != bool(own)

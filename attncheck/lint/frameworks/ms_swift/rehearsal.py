@@ -41,8 +41,7 @@ RLHF_FORMS: Mapping[str, DataForm] = {
 }
 OTHER_MODELS = ("ref_model", "teacher_model", "reward_model")
 LEFT_OUT = (
-    *("use_vllm", "vllm_mode", "vllm_server_host", "vllm_server_port", "vllm_gpu_memory_utilization", "sleep_level"),
-    *("vllm_max_model_len", "vllm_tensor_parallel_size", "offload_model", "offload_optimizer", "async_generate"),
+    *("use_vllm", "sleep_level", "offload_model", "offload_optimizer", "async_generate"),
     *("external_plugins", "multi_turn_scheduler", "reward_weights", "reward_model", "reward_model_plugin"),
     *("dynamic_sample", "max_resample_times", "generation_batch_size", "steps_per_generation", "log_completions"),
     *("teacher_model_server", "offload_teacher_model", "move_model_batches"),
@@ -86,6 +85,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     is_rlhf = job.trainer in RLHF_FORMS
     if is_rlhf:
         sets |= _cut_rlhf(job, materials, alias)
+    has_adapter = any(setting.name.lstrip("-").startswith("adapters") for setting in job.settings)
+    if has_adapter:  # trained on a model of another size
+        sets["adapters"] = DROP
     option = () if is_at_least(job.version, tables.CONFIG_OPTION_RANGE[1]) else ("--config",)
     source = f"ms-swift {job.version} trainers/seq2seq_trainer.py: transformers' mean over num_items_in_batch"
     objective = Objective(targets, TRAINER_NORMALISATIONS, source)
@@ -101,6 +103,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         pictures="tagged" if job.trainer == "sft" and has_room else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
+            *(["the adapter's checkpoint is not loaded: a new adapter is trained"] if has_adapter else []),
             *([f"the loss of ms-swift's {job.trainer} is unknown"] if is_rlhf else []),
             *attention.remarks,
             *list_left_out(job, materials),
@@ -112,7 +115,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 def _cut_rlhf(job: Job, materials: Materials, alias: str) -> dict[str, str]:
     """Return the settings of `swift rlhf` for other models, generation and rewards."""
-    sets = {name: DROP for name in LEFT_OUT if get_setting(job, name) is not None}
+    names = (setting.name.lstrip("-").partition(".")[0] for setting in job.settings)
+    sets = {name: DROP for name in names if name in LEFT_OUT or name.startswith("vllm_")}
     sets |= {name: alias for name in OTHER_MODELS if name not in sets and get_setting(job, name) is not None}
     if job.trainer == "grpo":
         sets |= {"num_generations": "2", "max_completion_length": "64", "reward_funcs": "format"}

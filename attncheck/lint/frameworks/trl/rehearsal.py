@@ -124,6 +124,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if not (materials.full_model or materials.real_data):  # they belong to its own tokenizer
         sets |= dict.fromkeys(("eos_token", "chat_template_path"), DROP)
     foreign = () if launch.words or launch.starts_written_script else tuple(_iter_foreign(launch, job))
+    own_rows = bool(foreign) and any(entry.name.startswith("dataset_kwargs") for entry in launch.entries)
+    if own_rows:
+        sets["dataset_kwargs"] = DROP
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
     if is_own_script and launch.program is not None and launch.program.is_complete:
@@ -147,6 +150,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *([f"the loss of TRL's {job.trainer} is unknown"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),
+            *(["dataset_kwargs is left out: TRL's command prepares the rows"] if own_rows else []),
             *([f"removed, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
         ),
         corrections={"sft": CORRECTIONS, "dpo": DPO_CORRECTIONS}.get(job.trainer, ()),
