@@ -115,11 +115,12 @@ def run_rules(
     findings += [_describe_load_failure(extension) for extension in broken]
     if snapshot.gaps.reason and is_selected(GAPS, select, ignore):
         findings.append(make_finding_by_code(GAPS, _describe_gaps(snapshot.gaps)))
+    found_codes = {finding.code for finding in findings}
     return Report(
         "doctor",
         snapshot,
         by_severity(findings),
-        tuple(_name_covering_findings(skip, findings) for skip in skips),
+        tuple(_name_covering_findings(skip, found_codes) for skip in skips),
         tuple(passed),
         tuple(suppressed),
         sections={"doctor": DoctorSection(tuple(sorted(needs)), tuple(lost))},
@@ -149,11 +150,10 @@ def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
     return RuleAnswer(tuple(make_finding(rule, problem) for problem in problems))
 
 
-def _name_covering_findings(skip: Skip, findings: Iterable[Finding]) -> Skip:
+def _name_covering_findings(skip: Skip, found_codes: Collection[str]) -> Skip:
     """Return `skip` with only the covering codes that were found, and name them in its reason."""
     if not skip.covered_by:
         return skip
-    found_codes = {finding.code for finding in findings}
     covered_by = tuple(code for code in skip.covered_by if code in found_codes)
     reason = f"{skip.reason}; fix {' and '.join(covered_by)} first" if covered_by else skip.reason
     return replace(skip, reason=reason, covered_by=covered_by)

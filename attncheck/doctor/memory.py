@@ -111,29 +111,50 @@ def read_part(snapshot: Snapshot, part: Part) -> Any:
 
 @dataclass
 class RuleMemory(Generic[T]):
-    """The answers of rules by code, each with the parts that were read for it and their values."""
+    """The answers of rules by code, each with the parts that were read for it and their values.
+
+    Each part of a snapshot is read and compared once, not once per rule: equal values become one object.
+    """
 
     answers: dict[str, list[tuple[tuple[tuple[Part, Any], ...], T]]] = field(default_factory=dict)
+    values: dict[Part, list[Any]] = field(default_factory=dict)  # the latest different ones of earlier snapshots
+    snapshot: Snapshot | None = None  # the one that the next two fields describe
+    recorded: Snapshot | None = None
+    current: dict[Part, Any] = field(default_factory=dict)
 
     def recall(self, code: str, snapshot: Snapshot, run: Callable[[Snapshot], T]) -> T:
         """Return `run(snapshot)`; the remembered result if every part that it read has the same value as before."""
+        if snapshot is not self.snapshot:
+            self.snapshot, self.recorded, self.current = snapshot, record_snapshot(snapshot), {}
+        assert self.recorded is not None
+        current = self.current
         kept = self.answers.setdefault(code, [])
         for known, answer in kept:
             for part, value in known:
-                now = read_part(snapshot, part)
-                if value is not now and (not _is_compared_by_value(part) or value != now):
+                if value is not (current[part] if part in current else self._read(part, snapshot)):
                     break
             else:
                 return answer
         outer = set(_parts_read)
         _parts_read.clear()
         try:
-            answer = run(record_snapshot(snapshot))
-            kept.insert(0, (tuple((part, read_part(snapshot, part)) for part in _parts_read), answer))
+            answer = run(self.recorded)
+            kept.insert(0, (tuple((part, self._read(part, snapshot)) for part in _parts_read), answer))
         finally:
             _parts_read.update(outer)
         del kept[MAX_ANSWERS:]
         return answer
+
+    def _read(self, part: Part, snapshot: Snapshot) -> Any:
+        """Return the value of a part of the current snapshot; an equal earlier value if it is compared by value."""
+        if part not in self.current:
+            value = read_part(snapshot, part)
+            if _is_compared_by_value(part):
+                earlier = self.values.setdefault(part, [])
+                value = next((known for known in earlier if known is value or known == value), value)
+                earlier[:] = [value, *(known for known in earlier if known is not value)][: 2 * MAX_ANSWERS]
+            self.current[part] = value
+        return self.current[part]
 
 
 def _is_compared_by_value(part: Part) -> bool:

@@ -44,16 +44,15 @@ def _make_problem(
     clash: Clash, job: Job, snapshot: Snapshot, written: Mapping[str, Setting], facts: Mapping[str, str]
 ) -> SettingProblem | None:
     """Return the problem of one row; None if it does not apply to this job."""
+    if not all(_matches(pattern, _find_value(names, written, facts)) for names, pattern in clash.when.items()):
+        return None
     version = _find_version(clash.package, snapshot, job.requires) if clash.package else job.version
     constraint = Constraint(clash.source, clash.since, clash.until)
-    values = {names: _find_value(names, written, facts) for names in clash.when}
     measured = clash.find_measured(snapshot)
     is_listed = bool(version) and constraint.holds_in(version)
     if not (measured.loses_gradients if measured else is_listed) or not all(
         _holds(need, snapshot) for need in clash.needs
     ):
-        return None
-    if not all(_matches(pattern, values[name]) for name, pattern in clash.when.items()):
         return None
     names = [name for choice in clash.when for name in choice.split("|")]
     location = next((written[name].location for name in names if name in written), job.location)

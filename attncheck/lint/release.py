@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from attncheck.core.facts import Absent, Known
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import list_allowed, parse_release
+from attncheck.lint.fields.releases import list_allowed, parse_release, parse_version
 from attncheck.lint.frameworks import Framework
 
 MAX_READINGS = 8  # each reads the launch once with the names of one release
@@ -86,12 +86,12 @@ def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
     "0.2.0.dev" of verl lasted until after 0.3.0: what changed in one of the next releases may be in the tree or not.
     """
     try:
-        parsed = Version(version)
+        parsed = parse_version(version)
     except InvalidVersion:
         return
     if parsed.is_devrelease:
-        older = [release for release in framework.releases() if Version(release) < parsed]
-        newer = [release for release in framework.releases() if Version(release) > parsed]
+        older = [release for release in framework.releases() if parse_version(release) < parsed]
+        newer = [release for release in framework.releases() if parse_version(release) > parsed]
         yield from (*older[-1:], *newer[:3])
 
 
@@ -104,7 +104,7 @@ def _iter_older_fits(
     A conclusion about a launch must hold in each of them, because any of them may run. A tree between the last that
     takes fewer and the next, such as a fork or a pinned commit, has all names too.
     """
-    older = [release for release in framework.releases() if Version(release) < Version(version)]
+    older = [release for release in framework.releases() if parse_version(release) < parse_version(version)]
 
     def is_fit(index: int) -> bool:
         return len(_list_dated(read(older[index]))) <= misfits
@@ -156,17 +156,17 @@ def _find_release_before(framework: Framework, version: str, unknown_settings: S
     """
     is_own = [unknown.since.rpartition(" ")[0] in ("", framework.distribution) for unknown in unknown_settings]
     changes = [_parse_change(unknown.since) for unknown, own in zip(unknown_settings, is_own) if own]
-    removals = [change for change in changes if change is not None and change <= Version(version)]
+    removals = [change for change in changes if change is not None and change <= parse_version(version)]
     if not all(is_own):
-        removals.append(Version(".".join(map(str, Version(version).release[:2]))))
-    older = [release for release in framework.releases() if removals and Version(release) < min(removals)]
+        removals.append(parse_version(".".join(map(str, parse_version(version).release[:2]))))
+    older = [release for release in framework.releases() if removals and parse_version(release) < min(removals)]
     return older[-1] if older else ""
 
 
 def _parse_change(since: str) -> Version | None:
     """Return the release in "0.6.0" or "trl 1.5.0" in which a name was removed or added; None if there is none."""
     try:
-        return Version(since.rpartition(" ")[2])
+        return parse_version(since.rpartition(" ")[2])
     except InvalidVersion:
         return None
 
@@ -175,6 +175,6 @@ def is_older_than_known(framework: Framework, version: str) -> bool:
     """Return whether a version belongs to a minor release older than every one with known names."""
     releases = framework.releases()
     try:
-        return bool(releases) and parse_release(version).release[:2] < Version(releases[0]).release[:2]
+        return bool(releases) and parse_release(version).release[:2] < parse_version(releases[0]).release[:2]
     except InvalidVersion:
         return False

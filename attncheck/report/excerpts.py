@@ -20,9 +20,9 @@ MAX_LINE = 100  # maximum characters of an excerpt
 
 def excerpt(report: Report, location: SourceLocation) -> tuple[str, str] | None:
     """Return a location's line, cut around its column, and the carets below it; None if no launch was read from it."""
-    settings = (setting for launch in launches_of(report) for setting in launch.job.settings)
-    setting = next((setting for setting in settings if setting.location == location), None)
-    if setting is None or not path_in_checkout(location.source) or Path(location.source).is_absolute():
+    locations = (setting.location for launch in launches_of(report) for setting in launch.job.settings)
+    is_read = any(place.line == location.line and place == location for place in locations)
+    if not is_read or not path_in_checkout(location.source) or Path(location.source).is_absolute():
         return None
     try:
         lines = read_bounded(location.source, MAX_BYTES).decode("utf-8").split("\n")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # every command imports this module, so what it needs for cle
     from attncheck.core.launch import Edit
 
 T = TypeVar("T")
+PLAIN = (int, float, bool, type(None))  # data without text
 MASKED_FIX = "… represents a hidden secret: fill it in"
 MASKED_LAUNCH = "secrets are shown as …: fill them in before you paste; `attncheck lint --write` keeps them in the file"
 
@@ -53,35 +54,45 @@ def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         cleaned = clean_one(value)
         return value if cleaned == value else cleaned
+    if type(value) in PLAIN:
+        return value
     if isinstance(value, (tuple, list, frozenset, set)):
         items = [map_texts(item, clean_one) for item in value]
         if _are_same(value, items):
             return value
         return value._make(items) if hasattr(value, "_make") else type(value)(items)
+    if is_dataclass(value):
+        return value if isinstance(value, type) else _map_record(value, clean_one)
     if isinstance(value, Mapping):
         entries = {clean_one(str(key)): _map_named(str(key), item, clean_one) for key, item in value.items()}
         is_same = list(entries) == list(value) and _are_same(value.values(), entries.values())
         return value if is_same else entries
-    return _map_record(value, clean_one) if is_dataclass(value) and not isinstance(value, type) else value
+    return value
 
 
 def _map_record(record: Any, clean_one: Callable[[str], str]) -> Any:
     name = getattr(record, "name", None)
+    kind: Any = type(record)
     changes = {}
-    for field in fields(record):
-        before = getattr(record, field.name)
-        if field.name == "value" and isinstance(name, str):
+    for field_name in _list_fields(kind):
+        before = getattr(record, field_name)
+        if field_name == "value" and isinstance(name, str):
             after = _map_named(name, before, clean_one)
         else:
             after = map_texts(before, clean_one)
         if after is not before:
-            changes[field.name] = after
+            changes[field_name] = after
     if not changes:
         return record
     changed = copy.copy(record)  # not `replace`, whose checks would see a half-changed record
     for field_name, after in changes.items():
         object.__setattr__(changed, field_name, after)
     return _remark_masks(record, changed)
+
+
+@cache
+def _list_fields(record_type: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(record_type))
 
 
 def _map_named(name: str, item: Any, clean_one: Callable[[str], str]) -> Any:

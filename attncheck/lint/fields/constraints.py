@@ -46,14 +46,14 @@ def find_constraint(constraints: Constraints, version: str) -> Constraint | None
 
 
 @cache
-def _read_constraints(path: Path) -> dict[str, Constraints]:
-    document = tomllib.loads(path.read_text(encoding="utf-8"))
+def _read_constraints(module_file: str) -> dict[str, Constraints]:
+    document = tomllib.loads(Path(module_file).with_suffix(".toml").read_text(encoding="utf-8"))
     return {name: tuple(Constraint(**row) for row in rows) for name, rows in document.items()}
 
 
 def find_by_name(module_file: str, name: str) -> Constraints:
     """Return the constraints with a name from the table next to a framework's `constraints.py`."""
     try:
-        return _read_constraints(Path(module_file).with_suffix(".toml"))[name]
+        return _read_constraints(module_file)[name]
     except KeyError:
         raise AttributeError(f"{module_file} and the table next to it have no {name}") from None

@@ -84,7 +84,15 @@ class ParserOptions:
 
     def resolve(self, text: str) -> ResolvedOption:
         """Return the field that an option sets; `text` is the option with its dashes."""
-        text = text.removeprefix("--")
+        if text not in self._resolved:
+            self._resolved[text] = self._resolve(text.removeprefix("--"))
+        return self._resolved[text]
+
+    @cached_property
+    def _resolved(self) -> dict[str, ResolvedOption]:
+        return {}
+
+    def _resolve(self, text: str) -> ResolvedOption:
         for known in (self.current, self._last_options):
             match = _match_exact_name(text, known) or _match_prefix(text, known)
             if match is not None:

@@ -20,6 +20,9 @@ def list_releases(framework: str) -> tuple[str, ...]:
     return tuple(load_table(framework)["versions"])
 
 
+parse_version = cache(Version)
+
+
 def parse_release(text: str) -> Version:
     """Return the release that a version represents; a development version represents the next release.
 

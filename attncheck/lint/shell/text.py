@@ -28,7 +28,12 @@ class Segment:
 
     def substring(self, start: int, end: int) -> Segment:
         """Return the characters from `start` to `end`, counted within the segment."""
-        return replace(self, text=self.text[start:end], start=self.start + start if self.start >= 0 else -1)
+        if start == 0 and end >= len(self.text):
+            return self
+        return Segment(
+            self.text[start:end], self.start + start if self.start >= 0 else -1, self.known, self.expansions,
+            self.splittable, self.quoted, self.element_span,
+        )  # fmt: skip
 
     def with_expansion(self, expansion: Span, splittable: bool) -> Segment:
         """Return the segment in the form that the expansion with the span `expansion` inserts."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from attncheck.lint import arguments
@@ -78,11 +78,12 @@ def field_name(option: str, known_names: Mapping[str, Any]) -> str:
         return name
     if name.startswith("no_") and name[3:] in known_names:
         return name[3:]
-    candidates = (
-        [known_name for known_name in known_names if known_name.startswith(name)]
-        if name and option.startswith("--")
-        else []
-    )
+    return _complete_name(name, tuple(known_names)) if name and option.startswith("--") else name
+
+
+@lru_cache(maxsize=4096)
+def _complete_name(name: str, known_names: tuple[str, ...]) -> str:
+    candidates = [known_name for known_name in known_names if known_name.startswith(name)]
     return candidates[0] if len(candidates) == 1 else name
 
 

@@ -1,10 +1,11 @@
 """Maps settings to verl's keys, by trainer, training engine and release."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from packaging.version import Version
+from functools import cached_property
 
 from attncheck.lint.fields import Constraint, Constraints, Key, find_constraint
+from attncheck.lint.fields.releases import parse_version
 from attncheck.lint.frameworks.verl.given import HydraInputs
 from attncheck.lint.frameworks.verl.tables import Release
 from attncheck.lint.frameworks.verl.values import Values
@@ -24,13 +25,13 @@ class LaunchConfig:
 
     def is_at_least(self, boundary: str) -> bool:
         """Return whether this release is `boundary` or newer."""
-        return Version(self.release.version) >= Version(boundary)
+        return parse_version(self.release.version) >= parse_version(boundary)
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
         """Return the constraint that applies in this release; None if there is none."""
         return find_constraint(constraints, self.release.version)
 
-    @property
+    @cached_property
     def is_reinforcement(self) -> bool:
         """Return whether this is reinforcement learning; otherwise it is fine-tuning."""
         return not self.inputs.config_name.startswith("sft_trainer")
@@ -45,7 +46,7 @@ class LaunchConfig:
         """Return the key of the model's table."""
         return MODEL if self.is_reinforcement else "model"
 
-    @property
+    @cached_property
     def strategy(self) -> str:
         """Return the training engine: "fsdp", "fsdp2", "megatron", "veomni", "torchtitan", "automodel"."""
         keys = (f"{ACTOR}.strategy",) if self.is_reinforcement else ("engine.strategy", "model.strategy")
@@ -56,7 +57,7 @@ class LaunchConfig:
         """Return whether the training engine is PyTorch's FSDP."""
         return self.strategy.startswith("fsdp")
 
-    @property
+    @cached_property
     def engine_key(self) -> str:
         """Return the key of the training engine's table."""
         if self.is_old_sft:
@@ -65,7 +66,7 @@ class LaunchConfig:
             return "engine"
         return f"{ACTOR}.fsdp_config" if self.is_fsdp else f"{ACTOR}.{self.strategy}"
 
-    @property
+    @cached_property
     def has_legacy_workers(self) -> bool:
         """Return whether workers from before 0.8.0 run, which read no size in `fsdp_config` (0.7.1 main_ppo.py:182)."""
         choice = self.values.get_text("trainer.use_legacy_worker_impl")
@@ -132,6 +133,10 @@ class LaunchConfig:
 
     def find_keys(self, key: str) -> tuple[str, ...]:
         """Return verl's own keys of a `Key`, the one to write first; () if there are none."""
+        return self._keys.get(key, ())
+
+    @cached_property
+    def _keys(self) -> Mapping[str, tuple[str, ...]]:
         engine, is_megatron = self.engine_key, self.strategy == "megatron"
         keys: dict[Key, tuple[str, ...]] = {
             "attn_implementation": (self.attn_implementation_key,) if self.attn_implementation_key else (),
@@ -146,7 +151,7 @@ class LaunchConfig:
             "global_batch": (f"{ACTOR}.ppo_mini_batch_size",) if self.is_reinforcement else ("data.train_batch_size",),
             "tensor_parallel": (f"{engine}.tensor_model_parallel_size",) if is_megatron else (),
         }
-        return next((own_keys for name, own_keys in keys.items() if name == key), ())
+        return {str(name): own_keys for name, own_keys in keys.items()}
 
     def packing_keys(self) -> tuple[str, ...]:
         """Return the key of packing. Megatron's own decides in 0.7; before, Megatron always packs.
@@ -159,7 +164,7 @@ class LaunchConfig:
             return (f"{self.model_key}.use_remove_padding",)
         return (f"{self.engine_key}.use_remove_padding",) if self.is_at_least("0.7.0") else ()
 
-    @property
+    @cached_property
     def attn_implementation_key(self) -> str:
         """Return the key of the implementation; "" if this release has none."""
         if self.strategy in ("veomni", "automodel"):
