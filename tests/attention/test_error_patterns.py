@@ -478,7 +478,7 @@ def test_up_to_128_heads_or_batch_rows_are_compared_and_three_are_named() -> Non
         *((0.0, 0.9991, True), (0.0, 1.0 - 2.0**-10, False), (0.0, 0.9989, False)),
     ],
 )
-def test_a_swapped_result_is_anothers_and_unlike_its_own(own: float, angle: float, is_swapped: bool) -> None:
+def test_a_swapped_result_is_like_the_other_and_unlike_its_own(own: float, angle: float, is_swapped: bool) -> None:
     want = torch.tensor([[1.0, 0.0, 0.0], [own, math.sqrt(1.0 - own**2), 0.0]])
     cosine = angle or 1.0
     got = torch.stack((cosine * want[1] + math.sqrt(1.0 - cosine**2) * torch.tensor([0.0, 0.0, 1.0]), want[1]))
