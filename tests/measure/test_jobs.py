@@ -16,6 +16,7 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import BackendState
+from attncheck.measure import discovery
 from attncheck.measure.case_features import group_by_kernel, group_by_shape, list_features
 from attncheck.measure.parity import Request, choose_backend_cases
 from attncheck.measure.parity_jobs import SECONDS_PER_KERNEL, SECONDS_PER_PLAN, SHARED_JOB, accepted_cases, make_jobs
@@ -188,3 +189,9 @@ def test_the_workers_of_a_run_share_one_cache_that_is_gone_afterwards(
     for folder in (str(first), str(triton)):
         assert os.path.basename(os.path.dirname(folder)).startswith("attncheck-")
         assert not os.path.exists(os.path.dirname(folder))
+
+
+def test_flex_rounds_twice_if_sinks_scale_its_output() -> None:
+    factor = discovery.get_backend("flex_attention").class_factor
+    assert factor(Case("sinks", (70,), (70,), sinks=True)) == pytest.approx(2**0.5)
+    assert factor(Case("length", (70,), (70,))) == 1.0

@@ -7,6 +7,7 @@ its backward) and needs a C++ compiler.
 
 from __future__ import annotations
 
+import math
 import shutil
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,11 @@ def compiled_flex_attention() -> Any:
     return torch.compile(flex_attention, dynamic=False)
 
 
+def double_rounding_factor(case: Case) -> float:
+    """Return sqrt(2) with sinks, which scale an out and a dout that are rounded before and after it; otherwise 1."""
+    return math.sqrt(2.0) if case.sinks else 1.0
+
+
 def _build_score_mod(inputs: Inputs) -> Any:
     import torch
 
@@ -160,4 +166,5 @@ BACKEND = Backend(
     kernel_pattern=r"flex_attention|FlexAttention|triton_tem_fused|triton_(poi|per|red|tem)_|cpp_fused|CompiledFunction",
     takes_chunks=True,
     compiles=True,
+    class_factor=double_rounding_factor,
 )
