@@ -106,7 +106,9 @@ def variances_by_hand(
 
             var_out = summed * (p**2 @ v**2 + out**2) + eta**2 * (visible @ v**2 + 1)
             var_out = var_out + torch.einsum("ij,ij,ijd->id", p**2, var_s, (v[None] - out[:, None]) ** 2)
-            var_d = (dout**2 * var_out).sum(1, keepdim=True) + w * d**2
+            var_d = summed * (p**2 * dp**2).sum(1, keepdim=True)  # P's errors add up over head_dim
+            var_d = var_d + (dout**2 * (summed * out**2 + eta**2 * (visible @ v**2 + 1))).sum(1, keepdim=True)
+            var_d = var_d + (p**2 * var_s * (dp - d) ** 2).sum(1, keepdim=True) + w * d**2
             shift = (p**2 * var_s).sum(1, keepdim=True)
             var_ds = ds**2 * (summed + var_s + shift) + p**2 * var_dp + var_slope
             var_row = var_d + (ds**2 * var_s).sum(1, keepdim=True) + (p**2 * var_dp).sum(1, keepdim=True)
