@@ -40,7 +40,7 @@ def find_release(framework: str, version: str) -> str:
         requested = parse_release(version)
     except InvalidVersion:
         return known[-1]
-    return next((candidate for candidate in reversed(known) if Version(candidate) <= requested), known[0])
+    return next((candidate for candidate in reversed(known) if parse_version(candidate) <= requested), known[0])
 
 
 def list_allowed(allowed: str, releases: Sequence[str]) -> tuple[str, ...] | None:
@@ -54,7 +54,7 @@ def list_allowed(allowed: str, releases: Sequence[str]) -> tuple[str, ...] | Non
         return None
     if not allowed or not releases:
         return None
-    firsts = (f"{Version(release).major}.{Version(release).minor}.0" for release in releases)
+    firsts = (f"{parse_version(release).major}.{parse_version(release).minor}.0" for release in releases)
     contained = [pair[0] for pair in zip(releases, firsts) if any(specifiers.filter(pair, prereleases=True))]
     return tuple(contained) or tuple(releases[-1:] if specifiers.contains(LATER) else ())
 

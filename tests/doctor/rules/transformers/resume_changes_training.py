@@ -34,7 +34,7 @@ SILENT = {
     "nothing was measured": s.h200(),
     "measured right": with_resumes(ResumeMeasurement("transformers", 1.0, 1e-6)),
     "could not be measured": with_resumes(ResumeMeasurement("trl", 0.0, 1.0, error="TypeError")),
-    "a launch that starts anew": s.with_job(WRONG, framework="trl"),
+    "a launch that starts without a checkpoint": s.with_job(WRONG, framework="trl"),
     "a launch that turns resuming off": with_setting(WRONG, "null"),
     "a launch of one epoch": with_setting(WRONG, "true", "1"),
     "a launch of another framework": with_setting(SWIFT, "true"),
