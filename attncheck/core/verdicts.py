@@ -56,6 +56,8 @@ SMALL_FLOAT16_BUDGET = Budget(3.0, 12.0)  # sqrt(8): one subnormal rounding per 
 SLOPE_SIGMAS = 4.0
 # Slopes are not judged below this: kernels approximate exp and log (LSE's own budget is 2e-4).
 SLOPE_FLOORS: dict[Dtype, float] = {"bfloat16": 3e-4, "float16": 3e-4, "float32": 1e-4}
+# A rounded number times a factor just below 1 is often rounded back, in one direction: up to this part of it.
+UNIT_ROUNDOFFS: dict[Dtype, float] = {"bfloat16": 2.0**-9, "float16": 2.0**-12, "float32": 2.0**-25}
 
 
 @dataclass(frozen=True)
@@ -209,8 +211,9 @@ def error_budget(case: Case, tensor: str, class_factor: float = 1.0) -> Budget:
 
 
 def slope_budget(dtype: Dtype, slope_sigma: float, class_factor: float = 1.0) -> float:
-    """Return how far from 1 a regression slope may be without a warning."""
-    return max(SLOPE_FLOORS[dtype], SLOPE_SIGMAS * class_factor * slope_sigma)
+    """Return how far from 1 a regression slope may be without a warning; a `class_factor` above 1 rounds twice."""
+    twice = UNIT_ROUNDOFFS[dtype] if class_factor > 1.0 else 0.0
+    return max(SLOPE_FLOORS[dtype], SLOPE_SIGMAS * class_factor * slope_sigma + twice)
 
 
 def budget_ratio(case: Case, score: Score, class_factor: float = 1.0) -> float:

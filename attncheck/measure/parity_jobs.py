@@ -1,7 +1,7 @@
 """Distributes parity's work on each backend over workers, by the cost of new shapes."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -13,12 +13,13 @@ from attncheck.measure.case_features import group_by_kernel, group_by_shape, lis
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Job
 
-# Seconds of a processor, on an H100's host while all of its cores are busy: flex_attention compiles each shape, and
-# cuDNN 9.19 builds a plan for each, and a kernel for some.
-SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 12.0, 0.2, 2.5
-SECONDS_PER_CALL = 0.1  # for each case on a GPU, if a new shape costs nothing
+# Seconds of a processor, on an H100's host while all of its cores are busy: flex_attention compiles each shape up to a
+# head_dim of 128, and cuDNN 9.19 builds a plan for each, and a kernel for some.
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 11.0, 0.2, 2.5
+SECONDS_PER_CALL = 0.06  # for each case on a GPU, if a new shape costs nothing
 SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL = 0.03, 3e-8
 MIN_SECONDS_PER_WORKER = 8.0  # with less work, another worker, which must import torch, gains nothing
+LATE_FACTOR = 1.25  # a worker with this many times an even share of all work would end long after the others
 SHARED_JOB = "torch"  # the job of torch's own backends that do not compile or plan, which share their references
 COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
 
@@ -29,9 +30,8 @@ def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Executio
     """Return the work on every backend's cases, the longest first.
 
     Backends of one package share a worker, because importing torch and computing the references costs more than most
-    calls. One for which each new shape costs time has its own. Those, and torch's own, get as many workers as their
-    share of all work. Another package's cases stay in one process, in which earlier calls can spoil later ones. An item
-    is "case@backend".
+    calls. One for which each new shape costs time has its own. Those, and torch's own, share the slots by their work.
+    Another package's cases stay in one process, in which earlier calls can spoil later ones. An item is "case@backend".
     """
     groups: dict[str, dict[str, tuple[Case, ...]]] = {}
     for name, cases in cases_by_backend.items():
@@ -39,17 +39,38 @@ def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Executio
         is_alone = _is_costly(backend, target) or backend.sharding is not None or not backend.package
         groups.setdefault(name if is_alone else backend.package, {})[name] = cases
     units = {group: _list_units(own, target) for group, own in groups.items()}
-    total = sum(seconds for own in units.values() for seconds, _ in own)
+    seconds_by_group = {group: sum(seconds for seconds, _ in own) for group, own in units.items()}
+    can_split = {
+        group
+        for group, own in groups.items()
+        if group == SHARED_JOB or any(_is_costly(discovery.get_backend(backend), target) for backend in own)
+    }
+    workers = _share_slots(seconds_by_group, can_split, slots)
     jobs: list[tuple[float, Job]] = []
     for group, own in groups.items():
         name = group if len(own) > 1 else next(iter(own))
-        is_split = group == SHARED_JOB or any(_is_costly(discovery.get_backend(backend), target) for backend in own)
-        own_seconds = sum(seconds for seconds, _ in units[group]) if is_split else 0.0
-        workers = max(1, round(own_seconds / max(total / slots, MIN_SECONDS_PER_WORKER)))
-        for seconds, chosen in _distribute(units[group], workers):
+        for seconds, chosen in _distribute(units[group], workers[group]):
             part = {backend: tuple(case for case in cases if case in chosen) for backend, cases in own.items()}
             jobs.append((seconds, _make_job(name, part, target, slots)))
     return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
+
+
+def _share_slots(seconds: Mapping[str, float], can_split: Collection[str], slots: int) -> dict[str, int]:
+    """Return the number of workers of each group of backends, one or more.
+
+    The group whose workers have most to do gets another one while slots are left, and if it would keep one slot busy
+    long after the others.
+    """
+    workers = dict.fromkeys(seconds, 1)
+    while can_split:
+        group = max(can_split, key=lambda group: (seconds[group] / workers[group], group))
+        is_late = seconds[group] / workers[group] > LATE_FACTOR * sum(seconds.values()) / slots
+        if seconds[group] / (workers[group] + 1) < MIN_SECONDS_PER_WORKER:
+            break
+        if sum(workers.values()) >= slots and not is_late:
+            break
+        workers[group] += 1
+    return workers
 
 
 def _is_costly(backend: Backend, target: ExecutionTarget) -> bool:
@@ -77,8 +98,12 @@ def _estimate_seconds(backend: Backend, cases: Iterable[Case]) -> float:
     shapes = group_by_shape(cases)
     if not backend.compiles:
         return SECONDS_PER_PLAN * len(shapes) + SECONDS_PER_KERNEL * bool(shapes)
-    # Triton takes three times as long for a large head_dim.
-    return SECONDS_PER_COMPILED_SHAPE * sum(3 if shape[0].head_dim > 128 else 1 for shape in shapes)
+    return SECONDS_PER_COMPILED_SHAPE * sum(_weigh_compiled_shape(shape[0]) for shape in shapes)
+
+
+def _weigh_compiled_shape(case: Case) -> float:
+    """Return how many times longer a shape is compiled than a plain one with a small head_dim."""
+    return max(1.0, case.head_dim / 128) * (1.4 if case.softcap else 1.0) * (1.4 if case.alibi else 1.0)
 
 
 def _distribute(units: Iterable[Unit], workers: int) -> list[tuple[float, set[Case]]]:
@@ -101,11 +126,13 @@ def accepted_cases(name: str, cases: Iterable[Case], target: ExecutionTarget) ->
 def _make_job(job: str, cases_by_backend: Mapping[str, Sequence[Case]], target: ExecutionTarget, slots: int) -> Job:
     """Return the work of one worker on some cases of one backend, or of several that share references."""
     cases = {case.name: case for cases in cases_by_backend.values() for case in cases}
+    own_names = {backend: {case.name for case in own} for backend, own in cases_by_backend.items()}
     features: dict[str, tuple[str, ...]] = {}
-    for case in cases.values():
-        for backend, own in cases_by_backend.items():
-            if case in own:
-                features[f"{case.name}@{backend}"] = (*((backend,) if job != backend else ()), *list_features(case))
+    for name, case in cases.items():
+        listed = tuple(list_features(case))
+        for backend, own in own_names.items():
+            if name in own:
+                features[f"{name}@{backend}"] = (*((backend,) if job != backend else ()), *listed)
     message = {
         "task": "attncheck.measure.worker.tasks:parity",
         "backends": list(cases_by_backend),

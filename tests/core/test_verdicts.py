@@ -78,7 +78,7 @@ def test_the_worst_tensor_decides_and_a_class_may_round_more() -> None:
         "dk has z_rms 7 (budget 2)",
     )
     assert judge(replace(CLEAN, z_rms=7.0), factor=1.25)[0] == "warn"
-    assert judge(replace(CLEAN, slope=1.0013), factor=1.25)[0] == "warn"
+    assert judge(replace(CLEAN, slope=1.0033), factor=1.25)[0] == "warn"
     assert judge(replace(CLEAN, z_row=14.9), factor=1.25) == (
         "pass",
         "dq has z_row 14.9 (budget 15) at batch 1, head 2, token 7",
@@ -137,7 +137,8 @@ def test_a_slope_below_what_kernels_approximate_is_not_judged() -> None:
     assert slope_budget("bfloat16", 0.0) == slope_budget("float16", 1e-6) == 3e-4
     assert slope_budget("float32", 0.0) == 1e-4
     assert slope_budget("bfloat16", 1e-3) == pytest.approx(4e-3)
-    assert slope_budget("bfloat16", 1e-3, 1.25) == pytest.approx(5e-3)
+    assert slope_budget("bfloat16", 1e-3, 1.25) == pytest.approx(5e-3 + 2**-9)  # a second rounding has a direction
+    assert slope_budget("float32", 0.0, 1.25) == 1e-4
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import BackendState
-from attncheck.measure import discovery
+from attncheck.measure import discovery, parity_jobs
 from attncheck.measure.case_features import group_by_kernel, group_by_shape, list_features
 from attncheck.measure.parity import Request, choose_backend_cases
 from attncheck.measure.parity_jobs import SECONDS_PER_KERNEL, SECONDS_PER_PLAN, SHARED_JOB, accepted_cases, make_jobs
@@ -195,3 +195,20 @@ def test_flex_rounds_twice_if_sinks_scale_its_output() -> None:
     factor = discovery.get_backend("flex_attention").class_factor
     assert factor(Case("sinks", (70,), (70,), sinks=True)) == pytest.approx(2**0.5)
     assert factor(Case("length", (70,), (70,))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "can_split", "slots", "workers"),
+    [
+        ({"flex": 228, "cudnn": 212, "torch": 54, "flash": 27, "fa3": 27}, "flex cudnn torch", 16, [6, 6, 2, 1, 1]),
+        ({"torch": 60, "flash": 27}, "torch", 2, [2, 1]),  # one of two slots would work long after the other
+        ({"torch": 30, "flash": 27}, "torch", 2, [1, 1]),
+        ({"torch": 15, "flash": 1}, "torch", 8, [1, 1]),  # another worker would only import torch
+        ({"torch": 16, "flash": 1}, "torch", 8, [2, 1]),
+        ({"flash": 27}, "", 8, [1]),
+    ],
+)
+def test_the_slots_are_shared_by_work(
+    seconds: dict[str, float], can_split: str, slots: int, workers: list[int]
+) -> None:
+    assert list(parity_jobs._share_slots(seconds, can_split.split(), slots).values()) == workers

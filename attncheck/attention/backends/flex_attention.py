@@ -1,8 +1,9 @@
 """torch's flex_attention, compiled, with a block mask for causal, window, padding and documents.
 
-Sinks are applied as transformers does: the output is multiplied by sigmoid(LSE - sink) (transformers 5.17,
-integrations/flex_attention.py). On the CPU compiled flex has a forward only (torch 2.13 raises NotImplementedError in
-its backward) and needs a C++ compiler.
+Sinks are applied as transformers does, but in float32: the output is multiplied by exp(LSE - LSE with the sink)
+(transformers 5.17, integrations/flex_attention.py). sigmoid(LSE - sink) is the same, but the gradient of a light sink
+is lost in its backward, as sigmoid · (1 - sigmoid). On the CPU compiled flex has a forward only (torch 2.13 raises
+NotImplementedError in its backward) and needs a C++ compiler.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
         )
         out, lse = result if returns_lse else (result, None)
         if sinks is not None and lse is not None:
-            kept_weight = torch.sigmoid(lse - sinks[None, :, None])
-            out = (out * kept_weight[..., None]).to(out.dtype)
-            lse = torch.logaddexp(lse, sinks[None, :, None].expand_as(lse))
+            whole_lse = torch.logaddexp(lse, sinks[None, :, None].expand_as(lse))
+            out = (out * torch.exp(lse - whole_lse)[..., None]).to(out.dtype)
+            lse = whole_lse
         leaves = (q, k, v) if sinks is None else (q, k, v, sinks)
         return backward(inputs, out.transpose(1, 2), leaves, lse)
     except Exception as error:
@@ -150,7 +151,8 @@ def script_lines(case: Case) -> tuple[str, ...]:
         "block_mask = create_block_mask(lambda b, h, i, j: mask[b % mask.shape[0], 0, i, j], B, None, SQ, SK, device)",
         "out, lse = torch.compile(flex_attention)(*(x.transpose(1, 2) for x in (q, k, v)), block_mask=block_mask,",
         f"    score_mod={score_mod}, scale=scale, enable_gqa=H != HK, return_lse=True)",
-        *(("out = (out * torch.sigmoid(lse - sinks[None, :, None])[..., None]).to(q.dtype)",) * case.sinks),
+        *(("whole_lse = torch.logaddexp(lse, sinks[None, :, None].expand_as(lse))",) * case.sinks),
+        *(("out = (out * torch.exp(lse - whole_lse)[..., None]).to(q.dtype)",) * case.sinks),
         "out = out.transpose(1, 2)",
     )
 
