@@ -16,7 +16,7 @@ from attncheck.attention.backend import Backend, Device, Installed, Outputs, Ref
 from attncheck.attention.backends import eager
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.core.cases import Case, with_name
-from attncheck.core.verdicts import Run, Score
+from attncheck.core.verdicts import Run, Score, judge_run
 from attncheck.measure.worker import judging
 from attncheck.measure.worker import session as module
 from attncheck.measure.worker.guarded_calls import DIRT
@@ -200,10 +200,10 @@ def test_the_calls_of_a_right_backend(changes: dict[str, Any], kinds: list[str])
     assert {score.call for score in run.scores} == {1}
 
 
-def test_without_a_backward_pass_there_is_no_deterministic_call() -> None:
+def test_a_forward_pass_alone_is_judged_in_deterministic_mode_too() -> None:
     calls = Calls()
     make_session(calls, deterministic_switch="argument").measure(FORWARD)
-    assert [strict for _, strict in calls.made] == [False, False, False]
+    assert [strict for _, strict in calls.made] == [False, False, True, False]
 
 
 def test_a_decoy_differs_from_the_case_and_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +317,9 @@ def test_a_later_call_counts_if_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> 
         return score(backend, outputs, *arguments)
 
     monkeypatch.setattr(module, "score_backend", count_scores)
-    for edit, count in ((lose_dk, 1), (nudge, 2), (lambda outputs, calls: outputs, 1)):  # the same is not judged twice
+    run = make_session(Calls(lose_dk)).measure(CASE)
+    assert run.violations == ("in a later call, it returns no dk",) and judge_run(run).answer == "fail"
+    for edit, count in ((nudge, 2), (lambda outputs, calls: outputs, 1)):  # the same is not judged twice
         judged.clear()
         assert {score.call for score in make_session(Calls(edit)).measure(CASE).scores} == {1}
         assert len(judged) == count
@@ -345,12 +347,12 @@ def test_a_deterministic_mode_may_refuse_but_not_break(error: Exception, outcome
     assert {score.mode for score in result.scores} <= {"default"}
 
 
-def test_a_deterministic_mode_without_a_gradient_is_not_scored() -> None:
+def test_a_deterministic_mode_without_a_gradient_is_a_violation() -> None:
     run = make_session(
         Calls(lambda outputs, calls: replace(outputs, dk=None) if calls.made[-1][1] else outputs),
         deterministic_switch="argument",
     ).measure(CASE)
-    assert run.outcome == "ok" and {score.mode for score in run.scores} == {"default"}
+    assert run.violations == ("in deterministic mode, it returns no dk",)
 
 
 def test_a_simpler_case_is_right_if_it_runs_and_its_results_are() -> None:

@@ -23,12 +23,12 @@ PATTERN_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64
 DIRT = (0x7FC0, 0x7700)  # 16-bit patterns that are NaN, or above 2e4, in bfloat16, float16 and float32
 
 
-class ForeignWrite(Exception):
-    """A backend changed something that it must not: an input, an earlier result, torch's seed. The message names it."""
+class BrokenCall(Exception):
+    """A call changed an input, an earlier result or torch's seed, or returned unusable results."""
 
 
 def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs | None = None) -> T:
-    """Return `call(inputs)`. Raises `ForeignWrite` if an input has other bits afterwards.
+    """Return `call(inputs)`. Raises `BrokenCall` if an input has other bits afterwards.
 
     The same holds for every argument built from them (masks, cu_seqlens, biases, positions, unpadded tokens), for the
     results of an `earlier` call, and for the seed of torch's random generator if the case has no dropout.
@@ -59,7 +59,7 @@ def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs
     if not inputs.case.dropout and seeds != {GUARD_SEED}:
         changed["the seed of torch's random generator"] = None
     if changed:
-        raise ForeignWrite(f"it overwrites {', '.join(changed)}")
+        raise BrokenCall(f"it overwrites {', '.join(changed)}")
     return result
 
 

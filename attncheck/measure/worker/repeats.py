@@ -29,7 +29,7 @@ from attncheck.core.cases import Case
 from attncheck.core.verdicts import Difference, Mode, Repeats, Score
 from attncheck.measure.worker.guarded_calls import (
     DIRT,
-    ForeignWrite,
+    BrokenCall,
     bit_patterns,
     call_unchanged,
     digest_bits,
@@ -126,8 +126,8 @@ class Repeater:
             return measure()
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except ForeignWrite as write:
-            return replace(blank, outcome="raised", reason=str(write))
+        except BrokenCall as broken:
+            return replace(blank, outcome="raised", reason=str(broken))
         except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if is_out_of_memory(error):
                 free = memory.format_bytes(memory.free_bytes(self.device.kind))

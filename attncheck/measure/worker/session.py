@@ -28,7 +28,7 @@ from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
-from attncheck.measure.worker.guarded_calls import DIRT, ForeignWrite, call_unchanged, fill_free_memory
+from attncheck.measure.worker.guarded_calls import DIRT, BrokenCall, call_unchanged, fill_free_memory
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
 from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, make_decoy
 
@@ -153,10 +153,10 @@ class ParitySession:
             return self._measure_case(case, blank)
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
-        except ForeignWrite as write:
+        except BrokenCall as broken:
             if self.shared is not None:
                 self.shared.forget()
-            return replace(blank, violations=(str(write),))
+            return replace(blank, violations=(str(broken),))
         except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if not is_out_of_memory(error):
                 return replace(blank, outcome="raised", reason=describe_exception(error))
@@ -278,7 +278,7 @@ class ParitySession:
             return (), ()
         scores: tuple[Score, ...] = ()
         if not is_wrong:
-            tries_mode = inputs.case.backward and not (self.backend.deterministic_switch or self.backend.compiles)
+            tries_mode = not (self.backend.deterministic_switch or self.backend.compiles)
             scores = self._score_negated(inputs, outputs, exact, call, tries_mode)
             if scores and tries_mode:
                 later_scores = self._score_negated(inputs, outputs, exact, call, False)
@@ -292,7 +292,10 @@ class ParitySession:
     def _score_negated(
         self, inputs: Inputs, outputs: Outputs, exact: Reference, call: "_TimedCall", deterministic: bool
     ) -> tuple[Score, ...]:
-        """Return the scores of a call on negated inputs if they are over budget, otherwise ()."""
+        """Return the scores of a call on negated inputs if they are over budget, otherwise ().
+
+        Raises `BrokenCall` if a training job cannot use its results.
+        """
         negated = negate_inputs(inputs)
         try:
             with torch_mode(deterministic):
@@ -301,7 +304,9 @@ class ParitySession:
             if not deterministic or is_fatal_error(describe_exception(error)):
                 raise
             later = negate_outputs(call(negated))
-        if find_malformed_outputs(inputs, later) or has_same_outputs(outputs, later):
+        if violations := find_malformed_outputs(inputs, later):
+            raise BrokenCall(f"in a later call, {violations[0]}")
+        if has_same_outputs(outputs, later):
             return ()
         changes: dict[str, Any] = {"mode": "deterministic"} if deterministic else {"call": 2}
         scores = tuple(replace(score, **changes) for score in score_backend(self.backend, later, exact))
@@ -317,9 +322,9 @@ class ParitySession:
 
         This mode may use other kernels. Its refusals and exceptions are judged by determinism, because the job may
         never turn it on. Ranks would have to agree on the further call, so for a context-parallel scheme only
-        determinism judges this mode.
+        determinism judges this mode. Raises `BrokenCall` if a training job cannot use its results.
         """
-        if not (self.backend.deterministic_switch and inputs.case.backward) or self.backend.sharding is not None:
+        if not self.backend.deterministic_switch or self.backend.sharding is not None:
             return None
         try:
             outputs = call_unchanged(lambda given: self.backend.run(given, True), inputs)
@@ -329,7 +334,9 @@ class ParitySession:
             if is_fatal_error(describe_exception(error)):
                 raise
             return None
-        return None if find_malformed_outputs(inputs, outputs) else outputs
+        if violations := find_malformed_outputs(inputs, outputs):
+            raise BrokenCall(f"in deterministic mode, {violations[0]}")
+        return outputs
 
     def _make_call(self, case: Case) -> Callable[[Inputs, bool], tuple[Outputs, tuple[str, ...]]]:
         """Return the call; its kernels are traced for the first case of each kind."""
