@@ -9,10 +9,11 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from attncheck.core.cases import STRIDE_LETTERS, UNBOUNDED, Case
+from attncheck.core.cases import BROADCAST_STRIDES, STRIDE_LETTERS, UNBOUNDED, Case
 from attncheck.measure.covering import Coverage, Row, make_rows
 
 MAX_CELLS = 300_000  # entries of a case's score matrices, about
+MAX_DROPOUT_CELLS = 200_000  # the probe calls a backend several times
 # Of the class of long sequences, about; CPUs multiply float16 several times slower than other dtypes.
 MAX_LONG_CELLS = {"bfloat16": 4_000_000, "float16": 1_000_000, "float32": 4_000_000}
 MAX_PACKED_TOKENS = 550
@@ -28,13 +29,15 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "alibi": (False, True),
     "attention_chunk": (False, True),
     "backward": (True, False),
+    "dropout": (False, True),
+    "kv_heads": ("several", "one", "equal"),  # number of kv heads: GQA, MQA, or one for each head
     "documents": ("equal", "unequal", "some_empty"),
     "dtype": ("bfloat16", "float16", "float32"),
     "v_head_dim": ("equal", "narrower", "wider"),
     "alignment": ("bottom_right", "top_left"),
     "length": ("odd", "above", "tile", "below", "long", "short", "one"),
     "batch": (1, 3, 33, 2, 9, 17, 65),  # number of rows, or of documents
-    "heads": ((4, 2), (9, 1), (4, 4), (20, 2), (10, 2), (14, 2), (65, 13), (96, 12)),
+    "heads": (4, 9, 20, 10, 14, 65, 96),
     "head_dim": (64, 192, 80, 128, 32, 96, 256, 72, 0),  # 0: another size
     "values": ("normal", "large", "ramp", "outlier", "long_tail", "cancelling", "small", "negative"),
     "dout_exponent": (0, -20, -10),
@@ -47,7 +50,12 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "dout_strides": ("c", "t", "s"),
     "strides": ("", "sliced", "expanded", "scalar_dout"),
 }
-INTERACTING = tuple(DIMENSIONS)[:13]
+INTERACTING = tuple(DIMENSIONS)[:15]
+KV_HEADS = {4: 2, 9: 3, 10: 2, 14: 2, 20: 2, 65: 13, 96: 12}  # of several, by the number of heads
+ALWAYS_VARIED = (
+    "  in every case without a probe: the default and the deterministic mode, a second call on negated inputs,",
+    "    and free memory that holds NaN in one call and large numbers in the next",
+)
 # Dimensions that decide which keys are visible, and the probe that shows it.
 PROBE_DIMENSIONS = {
     "probe": ("code", "retrieve", "heads", "poison"),
@@ -67,14 +75,14 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
     """Return whether a row makes sense so far; missing values count as plain."""
     get = row.get
     layout, keys, values, length = get("layout"), get("keys", "same"), get("values", "normal"), get("length", "odd")
-    batch, (heads, kv_heads), dtype = get("batch", 1), get("heads", (4, 2)), get("dtype", "bfloat16")
+    batch, heads, dtype = get("batch", 1), get("heads", 4), get("dtype", "bfloat16")
     crossed, dout_exponent, strides = keys != "same", get("dout_exponent", 0), get("strides", "")
     documents = get("documents", "equal")
     unusual = sum(bool(get(name)) for name in REFUSED_BY_SOME)
     unusual += (dtype == "float32") + (get("v_head_dim", "equal") != "equal")
     scores_change = get("softcap") or get("sinks") or get("alibi") or get("scale")
     return not (
-        unusual > 2
+        unusual > 2 + bool(get("dropout"))
         or (documents == "unequal" and layout == "dense")
         or (documents == "some_empty" and layout not in ("packed", None))
         or (batch == 1 and "batch" in row and (documents != "equal" or layout not in ("dense", None)))
@@ -94,7 +102,7 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
         or (get("v_head_dim") == "wider" and get("head_dim", 64) > 192)
         or (strides and any(get(f"{name}_strides", "c") != "c" for name in ("q", "k", "v", "dout")))
         or (strides == "sliced" and (crossed or get("v_head_dim", "equal") != "equal"))
-        or (strides == "expanded" and kv_heads == 1)
+        or (strides == "expanded" and get("kv_heads") == "one")
         or (strides in ("expanded", "scalar_dout") and (layout not in ("dense", None) or crossed))
         or (strides == "scalar_dout" and get("backward") is False)
         or (strides == "scalar_dout" and values not in LARGE)  # dq cancels
@@ -109,6 +117,12 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
             values in ("cancelling", "negative", "small")
             and (batch > 3 or heads > 20 or get("attention_chunk") or get("mask"))
         )
+        # The dropout probe has its own inputs, and judges masks by their statistics, which need some keys per query.
+        or (
+            get("dropout")
+            and (length in ("one", "short", "long") or values != "normal" or strides in BROADCAST_STRIDES)
+        )
+        or (get("dropout") and (keys == "decode" or batch > 33 or (batch > 3 and heads > 20)))
         or (get("probe") == "poison" and layout == "dense")
         or (get("probe") == "poison" and documents == "equal" and layout not in ("packed", None))
     )
@@ -121,7 +135,7 @@ def make_coverage(array: Array, seed: int) -> tuple[Coverage, tuple[Row, ...]]:
     if array == "quick":
         dimensions = {name: values[:QUICK_LEVELS] for name, values in DIMENSIONS.items()}
     interacting = INTERACTING if array == "standard" else ()
-    coverage = Coverage(dimensions, interacting, is_allowed, (*REFUSED_BY_SOME, *SELDOM_COMBINED))
+    coverage = Coverage(dimensions, interacting, is_allowed, (*REFUSED_BY_SOME, *SELDOM_COMBINED), "dropout")
     return coverage, tuple(make_rows(coverage, seed))
 
 
@@ -136,7 +150,7 @@ def describe_coverage(array: Array, seed: int) -> Iterator[str]:
         if coverage.total[size]:
             covered = coverage.total[size] - left[size]
             yield f"  {title}: {covered} of {coverage.total[size]}; {coverage.excluded[size]} exclude each other"
-    yield "  modes: default in every case, deterministic in every case with a backward"
+    yield from ALWAYS_VARIED
 
 
 def arrays_of(suite: str) -> tuple[Array, ...]:
@@ -153,14 +167,15 @@ def iter_generated_cases(array: Array, seed: int) -> Iterator[Case]:
 
 
 def _make_case(row: Row, rng: random.Random) -> Case:
-    (heads, kv_heads), head_dim = row["heads"], row["head_dim"] or rng.choice(OTHER_HEAD_DIMS)
+    heads, head_dim = row["heads"], row["head_dim"] or rng.choice(OTHER_HEAD_DIMS)
+    kv_heads = {"several": KV_HEADS[heads], "one": 1, "equal": heads}[row["kv_heads"]]
     wider, narrower = (256 if head_dim >= 128 else 128), (64 if head_dim > 64 else 32 if head_dim > 32 else 16)
     v_head_dim = {"equal": head_dim, "narrower": narrower, "wider": wider}[row["v_head_dim"]]
     seqlens_q, seqlens_k = _choose_lengths(row, heads, rng)
     longest = max(seqlens_q + seqlens_k)
     letters = "".join(row[f"{name}_strides"] for name in ("q", "k", "v", "dout"))
     names = {letters: name for name, letters in STRIDE_LETTERS.items()}
-    probe = row.get("probe", "")
+    probe = "dropout" if row["dropout"] else row.get("probe", "")
     copied = ("layout", "causal", "softcap", "sinks", "alibi", "alignment", "values", "mask", "scale", "dtype")
     return Case(
         _name_family(row),
@@ -175,8 +190,9 @@ def _make_case(row: Row, rng: random.Random) -> Case:
         per_head=row["per_head"],
         strides=row["strides"] or names.get(letters, letters),
         dout_exponent=row["dout_exponent"],
+        dropout=rng.choice((0.1, 0.2, 0.5)) if row["dropout"] else 0.0,
         probe=probe,
-        backward=probe in ("heads", "poison") if probe else row["backward"],
+        backward=probe in ("heads", "poison") if row.get("probe") else row["backward"],
         **{name: row[name] for name in copied},
     )
 
@@ -184,7 +200,8 @@ def _make_case(row: Row, rng: random.Random) -> Case:
 def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return seqlens_q and seqlens_k of the row's class, as large as its heads and batch allow."""
     count, packed = row["batch"], row["layout"] == "packed"
-    limit = int((MAX_CELLS / heads / (1 if packed else count)) ** 0.5)
+    cells = MAX_DROPOUT_CELLS if row["dropout"] else MAX_CELLS
+    limit = int((cells / heads / (1 if packed else count)) ** 0.5)
     limit = max(9, min(limit, MAX_PACKED_TOKENS) // count if packed else min(limit, 400))
     first = _choose_length(row["length"], limit, rng, longest=row["values"] == "cancelling")
     if row["length"] == "long":  # the fewer heads and rows, the longer
@@ -224,7 +241,8 @@ def _choose_length(kind: str, limit: int, rng: random.Random, longest: bool) -> 
 
 
 def _choose_window(row: Row, longest: int, rng: random.Random) -> tuple[int, int]:
-    left, right = (rng.choice((0, 1, 15, 16, 63, 64, longest // 3)) for _ in range(2))
+    sizes = (0, 1, 15, 16, 63, 64, longest // 3)[2 * row["dropout"] :]
+    left, right = (rng.choice(sizes) for _ in range(2))
     if row["window"] == "left":
         return left, 0 if row["causal"] else UNBOUNDED
     return {"": (UNBOUNDED, UNBOUNDED), "both": (left, right), "right": (UNBOUNDED, right)}[row["window"]]
@@ -233,6 +251,7 @@ def _choose_window(row: Row, longest: int, rng: random.Random) -> tuple[int, int
 def _name_family(row: Row) -> str:
     """Return the most unusual feature of a row."""
     features = {
+        "dropout": row["dropout"],
         "chunk": row["attention_chunk"],
         "mask": row["mask"],
         "sinks": row["sinks"],
@@ -247,6 +266,6 @@ def _name_family(row: Row) -> str:
         "head_dim": row["v_head_dim"] != "equal",
         "dtype": row["dtype"] != "bfloat16",
         "values": row["values"] != "normal",
-        "heads": row["heads"] != (4, 2),
+        "heads": row["heads"] != 4 or row["kv_heads"] != "several",
     }
     return next((name for name, has in features.items() if has), "length")

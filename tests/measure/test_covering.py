@@ -49,6 +49,17 @@ def test_what_is_excluded_is_missing_and_counted() -> None:
     assert all(map(differs, rows))
 
 
+def test_a_row_with_a_coarse_value_covers_only_tuples_that_contain_it() -> None:
+    coverage = Coverage(SMALL, tuple("abcd"), lambda row: True, (), "d")
+    rows = make_rows(coverage, 0)
+    fine = [row for row in rows if row["d"] == 0]
+    assert not missing_tuples(rows, SMALL, 2) and coverage.count_left() == {2: 0, 3: 0}
+    assert not missing_tuples(fine, {name: SMALL[name] for name in "abcef"}, 2)
+    assert not missing_tuples(fine, {name: SMALL[name] for name in "abc"}, 3)
+    coarse = [row for row in rows if row["d"] == 1]
+    assert 12 <= len(coarse) < 20 and not missing_tuples(coarse, {name: SMALL[name] for name in "abc"}, 2)
+
+
 def test_a_tuple_that_no_row_can_hold_is_given_up() -> None:
     def is_possible(row: Mapping[str, Any]) -> bool:  # with a and b at 0, no value of c is left
         return not (row.get("a") == 0 and row.get("b") == 0 and "c" in row)
@@ -100,6 +111,11 @@ def test_what_once_was_never_together_now_is() -> None:
     assert any(case.v_head_dim > case.head_dim for case in cases)
     assert {1, 9, 17, 33, 65} <= {len(case.seqlens_q) for case in cases}
     assert {case.dout_exponent for case in cases} == {0, -10, -20}
+    dropped = [case for case in cases if case.dropout]
+    assert all(case.probe == "dropout" for case in dropped)
+    assert any(case.layout == "packed" and 1 < case.num_kv_heads < case.num_heads for case in dropped)
+    assert any(case.padded for case in dropped) and any(case.sinks for case in dropped)
+    assert {case.backward for case in dropped} == {True, False} == {case.windowed for case in dropped}
     letters = [case.strides for case in cases if len(case.strides) == 4]
     assert all({text[place] for text in letters} == set("cts") for place in range(4))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from tests.measure.planted.fault import Fault
 
 
 class DropoutKernel:
-    """Dense attention with dropout in plain torch, correct; its mask is drawn from torch's generator."""
+    """Attention with dropout in plain torch, correct for any mask; its draws come from torch's generator."""
 
     def __init__(self, inputs: Inputs) -> None:
         self.inputs, self.case, self.rate = inputs, inputs.case, inputs.case.dropout
@@ -47,7 +47,7 @@ class DropoutKernel:
         )
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         scores = torch.matmul(q, k.transpose(2, 3)) * case.softmax_scale
-        p = torch.softmax(scores.masked_fill(~masks.build_mask(case, q.device.type), -math.inf), -1)
+        p = torch.softmax(scores.masked_fill(~masks.build_mask(case, q.device.type), torch.finfo().min), -1)
         kept = self.draw().to(q.device)
         out = torch.matmul((p * self.scaled(kept)).to(io).float(), v)
 
@@ -71,11 +71,14 @@ def run_dropout(inputs: Inputs, deterministic: bool) -> Outputs:
     return DropoutKernel(inputs).run()
 
 
-def _planted(name: str, what: str, logic: bool = True, **methods: Any) -> Fault:
+def _planted(
+    name: str, what: str, logic: bool = True, concerns: Callable[[Case], bool] = lambda case: True, **methods: Any
+) -> Fault:
     wrong = type(name, (DropoutKernel,), methods)
 
     def applies(case: Case) -> bool:
-        return case.dropout > 0.0
+        is_plain = not (case.softcap or case.sinks or case.alibi or case.mask == "additive")
+        return case.dropout > 0.0 and is_plain and concerns(case)
 
     return Fault(
         name, "dropout", what, lambda inputs, deterministic: wrong(inputs).run(), applies, logic, right=run_dropout
@@ -118,7 +121,23 @@ def _drawn_again(self: DropoutKernel, kept: Tensor) -> tuple[Tensor, Tensor, Ten
     return kept, kept, DropoutKernel.draw(self)
 
 
+def _of_kv_heads(self: DropoutKernel, kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    other = kept[:, torch.arange(kept.shape[1]) // (kept.shape[1] // self.case.num_kv_heads)]
+    return kept, other, other
+
+
 DROPOUT_FAULTS = (
+    _planted("dropout_of_kv_heads", "dk and dv with the dropout masks of the heads whose numbers kv heads have",
+             concerns=lambda case: 1 < case.num_kv_heads < case.num_heads, backward_masks=_of_kv_heads),
+    _planted("dropout_not_in_forward_only", "a call without backward drops nothing",
+             concerns=lambda case: not case.backward, draw=lambda self: torch.ones(self.shape),
+             scaled=lambda self, kept: kept),
+    _planted("dropout_of_next_row_in_windows", "dq of windows with the dropout mask of the next query",
+             concerns=lambda case: case.windowed,
+             backward_masks=lambda self, kept: (kept.roll(1, 2), kept, kept)),
+    _planted("dropout_of_next_key_in_documents", "dv of packed documents with the dropout mask of the next key",
+             concerns=lambda case: case.layout == "packed" and len(case.seqlens_q) > 1,
+             backward_masks=lambda self, kept: (kept, kept, kept.roll(1, 3))),
     _planted("dropout_not_in_dq", "dq without the dropout mask",
              backward_masks=lambda self, kept: (_nothing_dropped(kept), kept, kept)),
     _planted("dropout_not_in_dk", "dk without the dropout mask",
