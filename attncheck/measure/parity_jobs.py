@@ -15,7 +15,8 @@ from attncheck.workers.pool import Job
 
 # Seconds of a processor, on an H100's host while all of its cores are busy: flex_attention compiles each shape up to a
 # head_dim of 128, and cuDNN 9.19 builds a plan for each, and a kernel for some.
-SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 11.0, 0.2, 2.5
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 11.0, 0.3, 1.5
+SECONDS_PER_DROPOUT_PLAN = 4.0  # its probe calls a backend with several shapes and seeds
 SECONDS_PER_CALL = 0.06  # for each case on a GPU, if a new shape costs nothing
 SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL = 0.03, 3e-8
 MIN_SECONDS_PER_WORKER = 8.0  # with less work, another worker, which must import torch, gains nothing
@@ -97,13 +98,14 @@ def _estimate_seconds(backend: Backend, cases: Iterable[Case]) -> float:
     """Return the seconds for the new shapes of cases that share a kernel."""
     shapes = group_by_shape(cases)
     if not backend.compiles:
-        return SECONDS_PER_PLAN * len(shapes) + SECONDS_PER_KERNEL * bool(shapes)
+        dropped = sum(shape[0].dropout > 0.0 for shape in shapes)
+        return SECONDS_PER_PLAN * len(shapes) + SECONDS_PER_KERNEL * bool(shapes) + SECONDS_PER_DROPOUT_PLAN * dropped
     return SECONDS_PER_COMPILED_SHAPE * sum(_weigh_compiled_shape(shape[0]) for shape in shapes)
 
 
 def _weigh_compiled_shape(case: Case) -> float:
     """Return how many times longer a shape is compiled than a plain one with a small head_dim."""
-    return max(1.0, case.head_dim / 128) * (1.4 if case.softcap else 1.0) * (1.4 if case.alibi else 1.0)
+    return max(1.0, case.head_dim / 128) * (1.4 if case.softcap else 1.0) * (2.0 if case.alibi else 1.0)
 
 
 def _distribute(units: Iterable[Unit], workers: int) -> list[tuple[float, set[Case]]]:

@@ -19,7 +19,14 @@ from attncheck.core.verdicts import BackendState
 from attncheck.measure import discovery, parity_jobs
 from attncheck.measure.case_features import group_by_kernel, group_by_shape, list_features
 from attncheck.measure.parity import Request, choose_backend_cases
-from attncheck.measure.parity_jobs import SECONDS_PER_KERNEL, SECONDS_PER_PLAN, SHARED_JOB, accepted_cases, make_jobs
+from attncheck.measure.parity_jobs import (
+    SECONDS_PER_DROPOUT_PLAN,
+    SECONDS_PER_KERNEL,
+    SECONDS_PER_PLAN,
+    SHARED_JOB,
+    accepted_cases,
+    make_jobs,
+)
 from attncheck.measure.suites import COMPILED_CASES, make_suite
 from attncheck.measure.worker import tasks
 from attncheck.workers.execution import ExecutionTarget
@@ -99,7 +106,10 @@ def test_the_longest_work_begins_first() -> None:
 
 def estimate_seconds(cases: Sequence[Case]) -> float:
     """Return what cuDNN's plans and kernels for these cases cost."""
-    return SECONDS_PER_PLAN * len(group_by_shape(cases)) + SECONDS_PER_KERNEL * len(group_by_kernel(cases))
+    shapes = group_by_shape(cases)
+    dropped = sum(shape[0].dropout > 0.0 for shape in shapes)
+    plans = SECONDS_PER_PLAN * len(shapes) + SECONDS_PER_DROPOUT_PLAN * dropped
+    return plans + SECONDS_PER_KERNEL * len(group_by_kernel(cases))
 
 
 def test_cases_of_one_shape_stay_together() -> None:
