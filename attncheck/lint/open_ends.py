@@ -3,7 +3,6 @@ only a warning.
 
 `"$@"`, `$EXTRA_ARGS`, a configuration file that could not be read: they may set what the launch does not write. Then
 absence is not evidence. A rule's conclusion from a default is at most a warning, and names the part that was not read.
-The same applies to a setting whose value is known only at run time (`--max_len $1`).
 """
 
 import re
@@ -12,7 +11,7 @@ from dataclasses import replace
 
 from attncheck.core.findings import Finding
 from attncheck.core.job import Job, SettingProblem
-from attncheck.core.launch import Launch, Setting, Word
+from attncheck.core.launch import Launch, Word
 
 COULD_NOT_BE_READ = "could not be read"
 CONFIGURATION_FILE = "the configuration file "
@@ -56,42 +55,19 @@ def lacks_configuration(launch: Launch) -> bool:
 
 def soften_problems(job: Job, launch: Launch) -> Job:
     """Return the job with problems that depend on unread parts as warnings that say so."""
-    unresolved = [setting for setting in job.settings if not setting.known]
     is_completed = job.framework in COMPLETING and not launch.words
-    problems = tuple(_soften_problem(problem, unresolved, launch, is_completed) for problem in job.problems)
+    problems = tuple(_soften_problem(problem, launch, is_completed) for problem in job.problems)
     return replace(job, problems=tuple(problem for problem in problems if problem is not None))
 
 
-def _soften_problem(
-    problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch, is_completed_by_command: bool
-) -> SettingProblem | None:
-    """Return a problem as severe as its evidence allows; None if a script computes it or an unread file may set it."""
+def _soften_problem(problem: SettingProblem, launch: Launch, is_completed_by_command: bool) -> SettingProblem | None:
+    """Return a problem as severe as its evidence allows; None if an unread file may set it."""
     is_open = problem.consequence == "refuses" and not problem.universal
     if is_open and (is_completed_by_command or (lacks_configuration(launch) and not problem.location.source)):
         return None
-    if problem.universal or problem.mild:
+    if problem.universal or problem.mild or not launch.open_ends or problem.location.source:
         return problem
-    named = [setting for setting in unresolved if _is_named(setting.name, problem.message)]
-    if named and launch.starts_written_script:
-        return None
-    if named:
-        reason = "; ".join(describe_unresolved(setting) for setting in named[:MAX_SHOWN])
-    elif launch.open_ends and not problem.location.source:
-        reason = describe_open_ends(launch)
-    else:
-        return problem
-    return replace(problem, mild=True, evidence=(*problem.evidence, reason))
-
-
-def _is_named(name: str, message: str) -> bool:
-    bare = name.lstrip("-+~")
-    names = {bare, bare.replace("-", "_"), bare.rpartition(".")[2]}
-    return not names.isdisjoint(re.findall(r"[\w.-]+", message))
-
-
-def describe_unresolved(setting: Setting) -> str:
-    """Return a sentence on a setting whose value is unknown."""
-    return f"{setting.name} {setting.value}: its value is known only at run time"
+    return replace(problem, mild=True, evidence=(*problem.evidence, describe_open_ends(launch)))
 
 
 def describe_open_ends(launch: Launch) -> str:
@@ -101,20 +77,8 @@ def describe_open_ends(launch: Launch) -> str:
     return f"not read, but may set it: {shown}{more}"
 
 
-def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:
-    """Return a finding about a launch as a warning if it depends on unread parts.
-
-    None if it depends on a value that a training script computes; most of these are not the user's variables.
-    """
-    if not launch.starts_written_script and (finding.severity != "error" or not finding.locations):
+def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding:
+    """Return a finding about a launch as a warning if it depends on unread parts."""
+    if finding.severity != "error" or not launch.open_ends or {*finding.locations} != {job.location}:
         return finding
-    unresolved = [setting for setting in job.settings if not setting.known and setting.location in finding.locations]
-    if unresolved and launch.starts_written_script:
-        return None if finding.code != "ATN448" else finding
-    if unresolved:
-        reason = describe_unresolved(unresolved[0])
-    elif launch.open_ends and finding.severity == "error" and set(finding.locations) == {job.location}:
-        reason = describe_open_ends(launch)
-    else:
-        return finding
-    return replace(finding, severity="warning", evidence=(*finding.evidence, reason))
+    return replace(finding, severity="warning", evidence=(*finding.evidence, describe_open_ends(launch)))

@@ -96,9 +96,8 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     if written and in_program:  # arguments of the library's own class: its release decides, not a parser
         others = tuple(unknown for unknown in job.unknown_settings if unknown not in in_program)
         settled = settle_names(replace(job, unknown_settings=others), launch, own_programs, release)
-        return replace(
-            settled, unknown_settings=(*settled.unknown_settings, *_settle_arguments(in_program, job, release))
-        )
+        refused = () if _imports_own_copy(launch, job.framework) else _settle_arguments(in_program, job, release)
+        return replace(settled, unknown_settings=(*settled.unknown_settings, *refused))
     if release.is_older:  # no table describes what it does
         job = replace(job, problems=tuple(problem for problem in job.problems if problem.universal))
     if program is None:
@@ -164,6 +163,12 @@ def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
             yield problem
         elif problem.consequence != "refuses" or problem.location not in switches:
             yield replace(problem, mild=True)
+
+
+def _imports_own_copy(launch: Launch, module: str) -> bool:
+    """Return whether the program's tree has a package of the library's name, which Python imports instead of it."""
+    place = find_program(launch, Entry(launch.words[0].text), ()) if launch.words else None
+    return place is not None and place[1].find_module(module) is not None
 
 
 def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Literal
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
@@ -28,7 +28,7 @@ from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.doctor.target import forget_packages, with_version
-from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, variables
+from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, unknown_values, variables
 from attncheck.lint.attention_settings import add_attention_problems
 from attncheck.lint.clashes import add_clashes
 from attncheck.lint.ends import add_ends
@@ -319,7 +319,8 @@ def _lint_launch(
     missing = find_missing_script(found_launch.launch, read_file) if program is None else ""
     missing_remarks = (f"{missing}: no such file here, so its options were read by their names",) if missing else ()
 
-    def judge(launch: Launch) -> tuple[Job, Report]:
+    def settle(launch: Launch, is_alternative: bool = False) -> Job:
+        """Return the job of a launch with all its problems; an alternative is compared with a job that is certain."""
         if launch is found_launch.launch and program is None:
             job = read_as_written(release.version)
         else:
@@ -329,7 +330,8 @@ def _lint_launch(
         @cache
         def read_others() -> list[Job]:
             """Return the job as read by the other releases that may run."""
-            return [found_launch.framework.read(launch, version, model_snapshot) for version in release.list_others()]
+            others = () if is_alternative else release.list_others()
+            return [found_launch.framework.read(launch, version, model_snapshot) for version in others]
 
         job = proof.leave_out_removed_checks(proof.keep_certain_problems(job, launch, read_others), launch)
         job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
@@ -340,7 +342,18 @@ def _lint_launch(
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
         job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
-        job = open_ends.soften_problems(job, launch)
+        return open_ends.soften_problems(job, launch)
+
+    def list_findings(job: Job, launch: Launch) -> tuple[list[Finding], Report]:
+        located_job = _locate_in_host(job, launch)
+        job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
+        report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore, memory)
+        return [open_ends.soften_finding(finding, located_job, launch) for finding in report.findings], report
+
+    def judge(launch: Launch) -> tuple[Job, Report]:
+        job = settle(launch)
+        others = [settle(alternative, True) for alternative in unknown_values.list_alternatives(launch)]
+        job = replace(job, unknown=unknown_values.find_unknown_parts(job, others, launch))
         remarks = (*launch.notes, *missing_remarks, *release_remarks, *job.remarks)
         job = replace(job, remarks=(*remarks, *_unknown_model_remarks(model_snapshot.model)))
         if any(OTHER_DEVICES.search(variable) for variable in launch.environ):
@@ -350,12 +363,13 @@ def _lint_launch(
             job = replace(job, requires=())  # the tree's own requirements count, not its release's
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
-        located_job = _locate_in_host(job, launch)
-        job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
-        report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore, memory)
-        softened = (open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
-        findings = by_severity(finding for finding in softened if finding is not None)
-        return job, replace(report, findings=findings)
+        findings, report = list_findings(job, launch)
+        kept = ("variables", "gpus", "stated_by", "requires", "remarks")  # these do not depend on the values
+        same = {name: getattr(job, name) for name in kept}
+        others = [replace(other, unknown=job.unknown, **same) for other in others]
+        distinct = unknown_values.drop_duplicates(job, [*others, *unknown_values.vary_unknown_parts(job)])
+        listed = [partial(lambda other: list_findings(other, launch)[0], other) for other in distinct]
+        return job, replace(report, findings=by_severity(unknown_values.keep_certain(findings, listed)))
 
     job, report = judge(found_launch.launch)
     sets: dict[str, str] = {}

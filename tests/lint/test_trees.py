@@ -239,6 +239,17 @@ def test_argument_classes_are_those_of_the_target(tmp_path: Path, target: str, u
     assert len(errors) == unknown
 
 
+@pytest.mark.parametrize(("package", "errors"), [("other", 1), ("trl", 0)])
+def test_a_copy_of_the_library_next_to_the_program_decides(tmp_path: Path, package: str, errors: int) -> None:
+    """Python imports the copy, whichever release is installed."""
+    program = "from trl import GRPOConfig, GRPOTrainer\nGRPOTrainer(args=GRPOConfig('o', use_liger_loss=True))\n"
+    files = {"work/train.py": program, f"work/{package}/__init__.py": "", "run.sh": "cd work; python train.py\n"}
+    source = read_source(str(write_tree(tmp_path, files)))
+    snapshot = apply_target(ENVIRONMENT, parse_target("h100x8,trl=1.0.0,transformers=4.57.6"))
+    report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    assert len([finding for finding in report.findings if finding.code == "ATN440"]) == errors
+
+
 def lint_text(folder: Path, program: str, command: str, target: str = "h100x8,transformers=4.57.6") -> Report:
     """Return the report on one command alongside a program."""
     write_tree(folder, {"train.py": program, "run.sh": command.replace("{", "{{").replace("}", "}}") + "\n"})

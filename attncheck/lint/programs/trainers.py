@@ -38,7 +38,11 @@ LIBRARY_TRAINER = re.compile(r"(trl|unsloth)\..*Trainer")
 TRAINER_ARGUMENTS = frozenset({"packing", "max_seq_length", "max_length", "max_prompt_length", "max_target_length"})
 TRL_CONFIGURATION = re.compile(r"(?:trl\.)?[A-Z]+Config")  # SFTConfig, GRPOConfig
 OWN_LOOP = ("its own training loop",)
+BACKWARD, GENERATE, OWN_OPTIONS = (re.compile(name) for name in ("backward", "generate", "add_argument"))
+STARTS_TRAINING = re.compile(r"(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
 OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
+OWN_ATTENTION = "its own attention"  # if it calls a function such as replace_llama_attn_with_flash_attn
+REPLACES_ATTENTION = re.compile(r"(?:replace|patch|monkey_?patch|apply)_\w*(?:attn|attention)\w*")
 OWN_ROWS = "its own rows"  # if the program tells TRL's SFTTrainer not to prepare the dataset, which also packs it
 
 
@@ -102,24 +106,31 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
     level = [main] if main is not None else []
     seen = {module.path for module in level}
     arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, but its trainer is not found yet
+    trains = generates = replaces = False
     for _ in range(MAX_LEVELS):
         names = tuple(dict.fromkeys(name for module in level for name in _iter_names(tree, module, chosen)))
         trainers = tuple(name for name in names if TRAINERS.fullmatch(name))
+        trains = trains or (not arguments and any(_calls(module, STARTS_TRAINING) for module in level))
+        replaces = replaces or any(_calls(module, REPLACES_ATTENTION) for module in level)
+        generates = generates or any(_calls(module, GENERATE) for module in level)
         arguments = arguments or tuple(name for name in names if ARGUMENTS.fullmatch(name))
         if trainers:
             own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
+            own_attention = (OWN_ATTENTION,) if replaces else ()
             own_rows = (OWN_ROWS,) if any(_prepares_rows(module) for module in level) else ()
             choices = frozenset(word for module in level for word in _list_choices(module))
             settings, source = _read_settings(tree, level)
             created, passed = _find_fixed(tree, level, chosen)
-            return TrainerReading((*trainers, *own_loss, *own_rows), settings, created, passed, source, choices=choices)
-        if any(_calls(module, "backward") for module in level):
-            is_plain = arguments and not any(_calls(module, "generate") for module in level)
-            return TrainerReading(arguments if is_plain else OWN_LOOP)
+            names = (*trainers, *own_loss, *own_attention, *own_rows)
+            return TrainerReading(names, settings, created, passed, source, choices=choices)
+        if any(_calls(module, BACKWARD) for module in level):
+            return TrainerReading(arguments if arguments and not generates else OWN_LOOP)
         following = {module.path: module for parent in level for module in tree.iter_imports(parent)}
         level = [module for path, module in following.items() if path not in seen][: MAX_MODULES - len(seen)]
         seen |= following.keys()
-    has_own_parser = main is not None and _calls(main, "add_argument")
+    if arguments and not trains:
+        return TrainerReading(())  # parsed arguments alone train nothing: an evaluation often copies them
+    has_own_parser = main is not None and _calls(main, OWN_OPTIONS)
     return TrainerReading(arguments or (() if has_own_parser else None))  # its options show nothing about a trainer
 
 
@@ -193,11 +204,17 @@ def _iter_names(tree: SourceTree, module: SourceModule, chosen: frozenset[str]) 
 
 
 def _walk(node: ast.AST, chosen: frozenset[str]) -> Iterator[ast.AST]:
-    """Yield a node and those in it, without the alternatives of what a word in `chosen` chooses."""
+    """Yield a node and those in it, without the alternatives of what a word in `chosen` chooses.
+
+    Annotations, the bases of classes and a class's name in its own methods are left out: they construct nothing.
+    """
     waiting = [node]
+    unused: set[ast.AST | None] = set()
     while waiting:
         node = waiting.pop()
         yield node
+        if isinstance(node, ast.ClassDef):
+            unused.update(item for item in ast.walk(node) if isinstance(item, ast.Name) and item.id == node.name)
         if chosen and isinstance(node, ast.If):
             branches = _list_branches(node)
             waiting += next((body for words, body in branches if words & chosen), list(ast.iter_child_nodes(node)))
@@ -206,7 +223,8 @@ def _walk(node: ast.AST, chosen: frozenset[str]) -> Iterator[ast.AST]:
             picked = [value for key, value in items if key is not None and _list_words(key) & chosen]
             waiting += picked or ast.iter_child_nodes(node)
         else:
-            waiting += ast.iter_child_nodes(node)
+            unused |= {*getattr(node, "bases", ()), getattr(node, "annotation", None), getattr(node, "returns", None)}
+            waiting += (child for child in ast.iter_child_nodes(node) if child not in unused)
 
 
 def _list_branches(node: ast.If) -> list[tuple[set[str], Sequence[ast.stmt]]]:
@@ -259,9 +277,7 @@ def _prepares_rows(module: SourceModule) -> bool:
     )
 
 
-def _calls(module: SourceModule, method: str) -> bool:
-    """Return whether a module calls a method of that name: `loss.backward()`, or an engine's or accelerator's."""
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
-        for node in ast.walk(module.body)
-    )
+def _calls(module: SourceModule, method: re.Pattern[str]) -> bool:
+    """Return whether a module calls a function or method of such a name: `loss.backward()`, `train(args)`."""
+    calls = (node.func for node in ast.walk(module.body) if isinstance(node, ast.Call))
+    return any(method.fullmatch(getattr(callee, "attr", "") or getattr(callee, "id", "")) for callee in calls)

@@ -134,8 +134,14 @@ def describe_job(job: Job) -> str:
 
 def describe_attention(plan: Plan, job: Job) -> str:
     """Return the settings of a plan that decide its attention."""
-    parts = [plan.attn_implementation or "default attention", plan.precision]
-    if plan.packed:
+    attention = plan.attn_implementation or "default attention"
+    parts = [
+        "attention not known" if "attn_implementation" in job.unknown else attention,
+        "precision not known" if "precision" in job.unknown else plan.precision,
+    ]
+    if "packing" in job.unknown:
+        parts.append("packing not known")
+    elif plan.packed:
         parts.append(f"packed ({plan.packing} expected)")
     elif job.trainer != "pretrain":  # its rows are full, so they are not padded, and documents are not separated
         parts.append(f"padded {plan.padding_side}")

@@ -72,7 +72,7 @@ def test_it_is_told_from_other_programs(text: str, name: str) -> None:
     ("more", "version", "words"),
     [
         ("--use-dynamic-batch-size", "0.3.1", "without --max-tokens-per-gpu"),
-        (DYNAMIC + "--micro-batch-size 1", "0.3.1", "has no effect"),
+        (DYNAMIC + "--micro-batch-size 2", "0.3.1", "has no effect"),
         ("--kl-coef 0.1 --kl-loss-coef 0.01", "0.1.0", "above 0"),
         ("--advantage-estimator reinforce_plus_plus", "0.3.1", "--normalize-advantages"),
         ("--num-steps-per-rollout 2", "0.3.1", "is not 32 prompts x 8 samples / 2 steps = 128"),
@@ -94,6 +94,7 @@ def test_what_it_refuses(more: str, version: str, words: str) -> None:
     ("more", "version"),
     [
         (DYNAMIC, "0.3.1"),
+        (DYNAMIC + "--micro-batch-size 1", "0.3.1"),  # the default
         ("--micro-batch-size 1", "0.3.1"),
         ("--kl-coef 0.0 --kl-loss-coef 0.01", "0.3.1"),
         ("--advantage-estimator reinforce_plus_plus --normalize-advantages", "0.3.1"),

@@ -101,6 +101,28 @@ def name_trainers(launch: Launch) -> str:
             "python train.py",
             "trl sft",
         ),
+        ({"eval.py": TRAINER + HF_PARSER + "model.generate()"}, f"torchrun eval.py {OPTIONS}", ""),
+        (
+            {
+                "eval.py": TRAINER + HF_PARSER + "from mine import Mine\ndef keep(trainer: Trainer): pass\n",
+                "mine.py": TRAINER + "class Mine(Trainer):\n    def step(self):\n        super(Mine, self).step()\n",
+            },
+            f"torchrun eval.py {OPTIONS}",
+            "",  # the class is imported and never made
+        ),
+        (
+            {"train.py": TRAINER + HF_PARSER + "from trainers import train\ntrain()"},
+            f"torchrun train.py {OPTIONS}",
+            "transformers loop",  # what trains is elsewhere
+        ),
+        (
+            {
+                "train.py": TRAINER + HF_PARSER + "from mine import Mine\nMine().train()",
+                "mine.py": TRAINER + "class Mine(Trainer):\n    pass\n",
+            },
+            f"torchrun train.py {OPTIONS}",
+            "transformers trainer",
+        ),
     ],
 )
 def test_what_the_program_uses_decides(tmp_path: Path, files: dict[str, str], command: str, expected: str) -> None:

@@ -64,7 +64,7 @@ def _check_dynamic_batch(options: MegatronReading) -> Iterator[SettingProblem]:
             "1809",
             advice="--max-tokens-per-gpu 9216",
         )
-    elif options.has_any("micro-batch-size"):
+    elif options.get_int("micro-batch-size", 1) > 1:  # 1 is the default
         yield _problem(
             options,
             "ignores",

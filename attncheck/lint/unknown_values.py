@@ -1,0 +1,132 @@
+"""Judges a launch under several values of its settings that are known only at run time (`--max_len $1`, `args.loss`).
+
+Frameworks read such a setting as if it were not given, so a default may decide. Therefore the launch is also read with
+typical values in its place. A finding counts only if each of these readings has it too, and a part of the plan that
+differs between them is not known.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+from attncheck.core.findings import Finding
+from attncheck.core.job import Job
+from attncheck.core.launch import Launch, Setting, Word
+from attncheck.core.plan import Plan
+from attncheck.lint.open_ends import MANY_WORDS, lacks_configuration
+from attncheck.lint.programs.trainers import OWN_ATTENTION
+
+# Switches, numbers, a word that no framework has, and those on which conclusions about attention, precision and
+# sharding depend.
+VALUES = (
+    *("true", "false", "1", "4097", "unknown", "bf16", "fp32", "fsdp2"),
+    *("flash_attention_2", "flash_attn", "fa2", "eager", "disabled"),
+)
+# Parts of the plan that any configuration file sets, with values that differ in what is right: if the file was not
+# read, they are known only from the command.
+IN_FILES: Mapping[str, tuple[str, ...]] = {
+    "attn_implementation": ("flash_attention_2", "sdpa", "eager"),
+    "packing": ("padding", "position_ids"),
+    "precision": ("fp32", "bf16", "fp16", "autocast"),
+}
+UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
+# `llamafactory-cli train "$CONFIG"`, `--config $1`
+CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
+
+
+def list_alternatives(launch: Launch) -> tuple[Launch, ...]:
+    """Return the launch with each of `VALUES` for all its unknown values; () if it has no unknown value."""
+    alternatives = (_fill(launch, value) for value in VALUES)
+    first = next(alternatives)
+    return () if first == launch else (first, *alternatives)
+
+
+def _fill(launch: Launch, value: str) -> Launch:
+    return replace(
+        launch,
+        words=tuple(_fill_words(launch.words, value)),
+        whole=tuple(_fill_words(launch.whole, value)),
+        entries=tuple(_fill_setting(entry, value) for entry in launch.entries),
+        launcher_entries=tuple(_fill_setting(entry, value) for entry in launch.launcher_entries),
+    )
+
+
+def _fill_setting(setting: Setting, value: str) -> Setting:
+    """Return the setting with a value; paths name files and models, which are judged separately."""
+    return setting if setting.known or "/" in setting.value else replace(setting, value=value, known=True)
+
+
+def _fill_words(words: Sequence[Word], value: str) -> Iterator[Word]:
+    before = ""
+    for word in words:
+        name, equals, _ = word.text.partition("=")
+        is_value = before.startswith("-") and "=" not in before and not MANY_WORDS.fullmatch(word.text)
+        before = word.text
+        if word.known or "/" in word.text or not (equals or is_value):
+            yield word
+        else:
+            yield replace(word, text=f"{name}={value}" if equals else value, known=True)
+
+
+def find_unknown_parts(job: Job, others: Sequence[Job], launch: Launch) -> tuple[str, ...]:
+    """Return the fields of the job's plan that depend on unknown values, or that an unread file may set."""
+    differing = [
+        field.name
+        for field in fields(Plan)
+        if any(getattr(other.plan, field.name) != getattr(job.plan, field.name) for other in others)
+    ]
+    is_unread = lacks_configuration(launch) or any(end.startswith(UNPACKED) for end in launch.open_ends)
+    is_unread = is_unread or (launch.file is None and _names_unknown_file(launch.words))
+    unread = [name for name in IN_FILES if is_unread and name not in job.locations]
+    replaced = ["attn_implementation"] if OWN_ATTENTION in (launch.trainers or ()) else []
+    return tuple(dict.fromkeys((*differing, *unread, *replaced)))
+
+
+def vary_unknown_parts(job: Job) -> Iterator[Job]:
+    """Yield the job with other values for the parts of its plan that are not known."""
+    for name, values in IN_FILES.items():
+        for value in values if name in job.unknown else ():
+            changed: Mapping[str, Any] = {name: value}
+            yield replace(job, plan=replace(job.plan, **changed))
+
+
+def _names_unknown_file(words: Sequence[Word]) -> bool:
+    """Return whether a command names a configuration file whose path is known only at run time."""
+    return any(
+        not word.known
+        and CONFIGURATION.fullmatch(word.text)
+        and (not before.text.startswith("-") or before.text in ("--config", "--config_file"))
+        for before, word in itertools.pairwise(words)
+    )
+
+
+def keep_certain(findings: Sequence[Finding], others: Sequence[Callable[[], Sequence[Finding]]]) -> list[Finding]:
+    """Return the findings without those that another value would remove."""
+
+    @cache
+    def list_keys(index: int) -> set[tuple[str, str, str]]:
+        return {_key(finding) for finding in others[index]()}
+
+    return [finding for finding in findings if all(_key(finding) in list_keys(index) for index in range(len(others)))]
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    return finding.code, finding.subject, finding.message
+
+
+def drop_duplicates(job: Job, others: Sequence[Job]) -> list[Job]:
+    """Return the jobs that differ from `job` and from each other in more than the settings as written."""
+    seen = [_without_text(job)]
+    distinct = []
+    for other in others:
+        if (bare := _without_text(other)) not in seen:
+            seen.append(bare)
+            distinct.append(other)
+    return distinct
+
+
+def _without_text(job: Job) -> Job:
+    return replace(job, settings=(), remarks=(), variables=(), model="", locations={})

@@ -1,0 +1,135 @@
+"""A setting whose value is known only at run time is not judged as if it were not given."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.findings import Finding
+from attncheck.core.launch import Source
+from attncheck.core.report import Report
+from attncheck.core.results.lint import launches_of
+from attncheck.lint import run
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
+from attncheck.report.sections.lint import describe_job
+from tests import snapshots as s
+from tests.lint import launches, test_clashes
+from tests.lint.programs.trees import write_tree
+
+VERL = "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8 "
+SWIFT = "swift sft --model m --dataset d --torch_dtype bfloat16 "
+LLAMA = "llamafactory-cli train --stage sft --do_train --model_name_or_path m --dataset d --template qwen --bf16 "
+OPENRLHF = "deepspeed --num_gpus 8 --module openrlhf.cli.train_sft --pretrain m --dataset d "
+
+
+def lint(text: str, **versions: str) -> Report:
+    snapshot = s.with_gpus(s.h200(), *[launches.H200] * 8, name="NVIDIA H200")
+    for name, version in versions.items():
+        snapshot = s.with_package(snapshot, name.replace("_", "-"), version)
+    return run.run(
+        snapshot, run.Request((Source("run.sh", text, "shell"),)), launches.read_model, launches.read_no_file
+    )
+
+
+def list_judged(report: Report) -> list[Finding]:
+    return [finding for finding in report.findings if finding.severity != "note" and finding.locations]
+
+
+def hide(case: test_clashes.Case) -> str:
+    """Return a case's text with a variable for the value that decides it; "" if an option without a value does."""
+    before, after = case.cured
+    is_added = after.startswith(f"{before} ")
+    written = after if is_added else before
+    hidden = re.sub(r"[^ =]+$", "$UNKNOWN", written)
+    is_option = written.rpartition(" ")[2].startswith("-") and "=" not in written
+    return "" if is_option else case.text.replace(before, hidden)
+
+
+HIDDEN = [case for case in test_clashes.CASES if case.kind == "shell" and hide(case)]
+
+
+@pytest.mark.parametrize("case", HIDDEN, ids=lambda case: f"{case.thread} {test_clashes.find_row(case).framework}")
+def test_no_row_concludes_from_a_setting_with_an_unknown_value(case: test_clashes.Case) -> None:
+    row = test_clashes.find_row(case)
+    assert test_clashes.lint(case, case.text, row.since), "the control"
+    assert not [f for f in test_clashes.lint(case, hide(case), row.since) if f.severity != "note"]
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "value", "versions"),
+    [
+        ("trl sft --model_name_or_path m --dataset_name d ", "--packing", "true", {"trl": "0.19.1"}),
+        ("trl grpo --model_name_or_path m --dataset_name d --num_processes 8 ", "--num_generations", "7",
+         {"trl": "1.16.0"}),
+        (VERL + "data.train_batch_size=8 ", "actor_rollout_ref.actor.ppo_mini_batch_size", "16", {"verl": "0.5.0"}),
+        (VERL + "actor_rollout_ref.actor.ppo_mini_batch_size=16 ", "data.train_batch_size", "8", {"verl": "0.5.0"}),
+        (SWIFT, "--packing", "true", {"ms_swift": "3.9.0"}),
+        (OPENRLHF + "--packing_samples --train_batch_size 8 ", "--micro_train_batch_size", "1", {"openrlhf": "0.9.1"}),
+    ],
+)  # fmt: skip
+def test_no_rule_concludes_from_a_setting_with_an_unknown_value(
+    text: str, setting: str, value: str, versions: dict[str, str]
+) -> None:
+    joint = "=" if "." in setting else " "
+    without = {(f.code, f.message) for f in list_judged(lint(text, **versions))}
+    judged = {(f.code, f.message) for f in list_judged(lint(f"{text}{setting}{joint}{value}", **versions))}
+    unknown = {(f.code, f.message) for f in list_judged(lint(f'{text}{setting}{joint}"$UNKNOWN"', **versions))}
+    assert judged != without, "the control: the value decides"
+    assert unknown <= judged & without
+
+
+def test_an_unknown_value_that_decides_nothing_hides_nothing() -> None:
+    text = VERL + "data.train_batch_size=8 actor_rollout_ref.actor.ppo_mini_batch_size=16 "
+    [known] = [f for f in list_judged(lint(text, verl="0.5.0")) if "less than actor" in f.message]
+    more = "trainer.project_name=$NAME actor_rollout_ref.actor.optim.lr=$LR"
+    [also] = [f for f in list_judged(lint(text + more, verl="0.5.0")) if "less than actor" in f.message]
+    assert (known.severity, known.message) == (also.severity, also.message)
+
+
+PROGRAM = """
+from trl import GRPOConfig, GRPOTrainer
+def main(args):
+    config = GRPOConfig(output_dir="o", {}, mask_truncated_completions=True, bf16={})
+    GRPOTrainer(model="m", args=config, reward_funcs=[len], train_dataset=None).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "bf16", "is_found", "shown"),
+    [
+        ("beta=0.0", "True", True, "autocast"),
+        ("loss_type='dapo'", "True", True, "autocast"),
+        ("loss_type='dr_grpo'", "True", False, "autocast"),
+        ("loss_type=args.loss_type", "True", False, "autocast"),
+        ("loss_type='dapo'", "use_bf16()", True, "precision not known"),
+    ],
+)
+def test_an_argument_that_the_program_computes(
+    tmp_path: Path, loss: str, bf16: str, is_found: bool, shown: str
+) -> None:
+    write_tree(tmp_path, {"t.py": PROGRAM.format(loss, bf16), "run.sh": "python t.py\n", ".git/HEAD": ""})
+    source = read_source(str(tmp_path / "run.sh"))
+    snapshot = s.with_package(s.with_package(s.h200(), "trl", "1.8.0"), "transformers", "5.14.1")
+    reader = make_file_reader((source,))
+    report = run.run(snapshot, run.Request((source,)), launches.read_model, reader)
+    assert any("masked completions" in finding.message for finding in report.findings) == is_found
+    assert f", {shown}, " in describe_job(launches_of(report)[0].job)
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ('llamafactory-cli train "$CONFIG"', {"attn_implementation", "packing", "precision"}),
+        ("llamafactory-cli train configs/$1.yaml", {"attn_implementation", "packing", "precision"}),
+        (LLAMA + "--flash_attn $ATTENTION", {"attn_implementation"}),
+        (LLAMA + "--per_device_train_batch_size $ROWS", {"batch"}),
+        (LLAMA + "--output_dir $FOLDER", set()),
+        (LLAMA + '"$@"', set()),
+    ],
+)
+def test_the_plan_says_what_is_not_known(text: str, unknown: set[str]) -> None:
+    [launch] = launches_of(lint(text, llamafactory="0.9.4"))
+    assert set(launch.job.unknown) == unknown
