@@ -215,7 +215,7 @@ def test_a_preset_has_the_precision_of_the_job(preset: str, precision: str, is_f
     """ms-swift's own DeepSpeed files have `auto`, and are not read with the launch (modelscope/ms-swift#6815)."""
     case = next(case for case in CASES if case.thread == "issue #7837")
     text = SWIFT.format("sft") + f"--torch_dtype {precision} --deepspeed {preset}"
-    snapshot = s.with_package(s.with_package(s.h200(), "deepspeed", "0.17.6"), "ms-swift", "3.10.2")
+    snapshot = s.with_package(s.with_package(s.h200(), "deepspeed", "0.18.3"), "ms-swift", "3.10.2")
     request = run.Request((Source("run.sh", text, "shell"),), framework="ms-swift")
     report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
     row = find_row(case)
