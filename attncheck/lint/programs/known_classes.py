@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from attncheck.core.program import ProgramOption
 from attncheck.lint.fields.names import build_parser_options
+from attncheck.lint.fields.releases import is_at_least, list_releases, parse_version
 
 NARGS: Mapping[str, int | str] = {"bool": "?", "list": "+"}
 
@@ -37,6 +38,10 @@ def make_class_finder(versions: Mapping[str, str]) -> Callable[[str], Mapping[st
 
 
 def _read_options(part: tuple[str, str, tuple[str, ...]], package: str) -> dict[str, ProgramOption] | None:
+    """Return the options; None for a release older than all in the table: a prefix may fit only one option there."""
+    oldest = parse_version(list_releases(package)[0])
+    if not is_at_least(part[1], f"{oldest.major}.{oldest.minor}.dev0"):
+        return None
     options = build_parser_options(part).current
     place = f"{package} {part[1]} {part[2][-1]}"
     return {
