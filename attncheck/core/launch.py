@@ -138,6 +138,8 @@ class Launch:
     trainers: tuple[str, ...] | None = None
     places_itself: bool = False  # whether its program chooses its devices in its source
     fixed: tuple[FixedSetting, ...] = ()  # settings that its program's source fixes; they override all others
+    # keywords that its program certainly passes to the constructor of a library's class: "trl.SFTTrainer.tokenizer"
+    arguments: tuple[Setting, ...] = ()
     written: Source | None = None  # its program, if the script that starts it has written it
     # `environ` with locations; a variable that may not reach the job counts as unknown
     variables: tuple[Setting, ...] = ()

@@ -74,7 +74,7 @@ def find_launches(
     if source.kind == "python":
         own = training_scripts.read_launch(source)
         if own is not None:
-            return [deepspeed_config.attach_config(own, read_file)]
+            return [deepspeed_config.attach_config(attach_trainers(own), read_file)]
         return finder.find_embedded(source, python_scripts.find_scripts(source))
     if source.kind not in ("yaml", "json", "toml"):
         return list(finder.find_in_script(source, commands.ScriptStart()))

@@ -92,8 +92,13 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         job = replace(job, problems=tuple(_soften_guesses(job)))
     program = launch.program
     written = launch.file.name if launch.file is not None and launch.file.kind == "python" else ""
-    in_program = [unknown for unknown in job.unknown_settings if unknown.location.source == written]
-    if written and in_program:  # arguments of the library's own class: its release decides, not a parser
+    arguments = {argument.location for argument in launch.arguments}
+    in_program = [
+        unknown
+        for unknown in job.unknown_settings
+        if unknown.location in arguments or (written and unknown.location.source == written)
+    ]
+    if in_program:  # arguments of the library's own class: its release decides, not a parser
         others = tuple(unknown for unknown in job.unknown_settings if unknown not in in_program)
         settled = settle_names(replace(job, unknown_settings=others), launch, own_programs, release)
         refused = () if _imports_own_copy(launch, job.framework) else _settle_arguments(in_program, job, release)
@@ -172,10 +177,11 @@ def _imports_own_copy(launch: Launch, module: str) -> bool:
 
 
 def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
-    """Yield the arguments of a configuration class that its release refuses and another release has."""
+    """Yield the arguments of a library's class that its release refuses and another release or class has."""
     for unknown in unknowns:
-        if release.is_known and (unknown.now or unknown.since):
-            yield replace(unknown, proof=f"{job.framework} {job.version}: its configuration has no such argument")
+        is_dated = bool(unknown.now or unknown.since) and not _changed_meanwhile(unknown, job.version)
+        if release.is_known and is_dated:
+            yield replace(unknown, proof=f"{job.framework} {job.version}: its class has no such argument")
 
 
 def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:

@@ -62,6 +62,24 @@ class Package:
                     options[statement.target.id] = row
         return options
 
+    def collect_arguments(self, name: str, near: str = "") -> dict[str, Row]:
+        """Return the keywords of a class's constructor, "**" if it takes any, and old names that a decorator takes.
+
+        `@deprecate_kwarg("tokenizer", …, "processing_class")` renames one (transformers 4.57.6 utils/deprecation.py).
+        """
+        node = self.find_class(name, near)
+        functions = [item for item in node.body if isinstance(item, ast.FunctionDef)] if node else []
+        for function in functions:
+            if function.name == "__init__":
+                parameters = [*function.args.posonlyargs, *function.args.args[1:], *function.args.kwonlyargs]
+                decorators = [item for item in function.decorator_list if isinstance(item, ast.Call)]
+                renamed = [item for item in decorators if ast.unparse(item.func).endswith("deprecate_kwarg")]
+                names = [parameter.arg for parameter in parameters] + [read_literal(item.args[0]) for item in renamed]
+                keywords = (*names, *(["**"] if function.args.kwarg else []))
+                return {keyword: ["argument", None] for keyword in keywords}
+        bases = [ast.unparse(base) for base in node.bases] if node else []
+        return next(filter(None, (self.collect_arguments(base) for base in bases if base != name)), {})
+
     def _make_row(self, statement: ast.AnnAssign) -> Row | None:
         keywords = {}
         if isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func).endswith("field"):

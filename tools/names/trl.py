@@ -5,8 +5,9 @@
 
 Which dataclasses a script takes (scripts/*.py, before 0.13 commands/scripts/*.py) and their fields, without those that
 come from transformers' TrainingArguments; and the configurations of trainers whose scripts are examples, in trl.trainer
-or trl.experimental. What `trl sft` does not know goes to `accelerate launch` (cli/commands/training.py:58-71 of
-1.16.0): its options are under "launcher", with "switch" for those without value.
+or trl.experimental. The keywords of the trainers' constructors. What `trl sft` does not know goes to `accelerate
+launch` (cli/commands/training.py:58-71 of 1.16.0): its options are under "launcher", with "switch" for those without
+value.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tools.names.dataclass_names import Package, extend_ranges, list_wheels, rea
 
 SCRIPT = re.compile(r"trl/(?:commands/)?scripts/(\w+)\.py")
 CONFIG = re.compile(r"trl/(?:trainer|experimental/\w+)/\w+_config\.py")
+TRAINER = re.compile(r"trl/(?:trainer|experimental/\w+)/\w+_trainer\.py")
 SKIPPED_SCRIPTS = ("chat", "env", "vllm_serve", "utils", "_hf_argparser", "__init__")
 
 
@@ -53,13 +55,13 @@ def launcher_options(wheel: Wheel) -> Iterator[tuple[str, str]]:
                     yield str(argument.value).lstrip("-").replace("-", "_"), kind
 
 
-def list_trainer_configs(package: Package) -> Iterator[tuple[str, str]]:
-    """Yield the configurations of trainers and their files: their scripts are examples, which no wheel has.
+def list_classes(package: Package, names: Iterable[str], pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """Yield the classes of trainers and their files: their scripts are examples, which no wheel has.
 
     Of a class that moved to trl.experimental the one there: its old place keeps a shell without fields.
     """
-    for name in sorted(TRAINER_CONFIGS.values()):
-        files = sorted(file for file in package.classes.get(name, {}) if CONFIG.fullmatch(file))
+    for name in sorted(names):
+        files = sorted(file for file in package.classes.get(name, {}) if pattern.fullmatch(file))
         if files:
             yield name, files[0]
 
@@ -83,8 +85,12 @@ def main(directory: Path) -> None:
                 dataclasses = [_table_name(name, script[1], file in package.classes.get(name, {})) for name in names]
                 extend_ranges(scripts.setdefault(script[1], []), position, versions, [dataclasses])
                 files.update(dict.fromkeys(dataclasses, file))
-        for class_name, file in list_trainer_configs(package):
+        for class_name, file in list_classes(package, TRAINER_CONFIGS.values(), CONFIG):
             files.setdefault(class_name, file)
+        trainers = (name.removesuffix("Config") + "Trainer" for name in TRAINER_CONFIGS.values())
+        for class_name, file in list_classes(package, trainers, TRAINER):
+            for name, row in package.collect_arguments(class_name, file).items():
+                extend_ranges(classes.setdefault(class_name, {}).setdefault(name, []), position, versions, row)
         for class_name, file in files.items():
             for name, row in package.collect_options(class_name.split(".")[-1], file).items():
                 extend_ranges(classes.setdefault(class_name, {}).setdefault(name, []), position, versions, row)

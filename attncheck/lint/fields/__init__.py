@@ -83,7 +83,13 @@ from attncheck.lint.fields.script_options import (
     stand_in,
 )
 from attncheck.lint.fields.training_arguments import RENAMES
-from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
+from attncheck.lint.fields.values import (
+    ParsedSettings,
+    find_refused_settings,
+    find_unknown_arguments,
+    find_unknown_settings,
+    parse_settings,
+)
 from attncheck.lint.fields.written import NULL_WORDS, get_nested, is_true, parse_value, switch_to_bool, to_int
 
 __all__ = [
@@ -168,6 +174,7 @@ __all__ = [
     "find_options",
     "find_refused_settings",
     "find_switches",
+    "find_unknown_arguments",
     "find_unknown_settings",
     "format_bool",
     "format_exports",

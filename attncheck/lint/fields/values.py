@@ -14,7 +14,7 @@ from attncheck.core.launch import NOWHERE, Launch, Setting, SourceLocation
 from attncheck.core.program import Program
 from attncheck.lint import arguments
 from attncheck.lint.fields.constraints import Constraint, find_constraint
-from attncheck.lint.fields.names import ParserOptions, describe_change
+from attncheck.lint.fields.names import ParserOptions, build_parser_options, describe_change
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 
 CLOSE_MATCH = 0.8
@@ -22,6 +22,7 @@ CLOSE_MATCH = 0.8
 TRAINED_NAMES = frozenset(
     {"stage", "finetuning_type", "pref_loss", "loss_type", "optim", "lr_scheduler_type", "reward_model_type"}
 )
+ARGUMENT_RENAMES = {"tokenizer": ("processing_class",)}  # transformers 4.46.3 trainer.py
 Renames = Mapping[str, tuple[str, ...]]  # field -> its names in other releases, "name" or "name=value"; (): removed
 
 
@@ -193,6 +194,41 @@ def find_unknown_settings(
         elif strict:
             closest = setting.ambiguous[0] if setting.ambiguous else settings.options.find_closest_name(name)
             yield UnknownSetting(setting.raw.name, setting.raw.location, near=dashes + closest if closest else "")
+
+
+def find_unknown_arguments(launch: Launch, versions: Mapping[str, str], renames: Renames) -> Iterator[UnknownSetting]:
+    """Yield the keywords that the program gives a trainer or a configuration which lacks them in these `versions`.
+
+    A class of a package that has no version there is left out, and so is one that its release does not have.
+    """
+    for argument in launch.arguments:
+        package, class_name, name = argument.name.split(".")
+        parts = _list_parts(package, class_name, versions)
+        if not parts or (launch.starts_written_script and not class_name.endswith("Trainer")):
+            continue
+        options = build_parser_options(*parts)
+        own = build_parser_options(parts[-1]).current
+        if not own or name in options.current or "**" in options.current:
+            continue
+        config = class_name.removesuffix("Trainer") + "Config" if package == "trl" else "TrainingArguments"
+        homes = {class_name: options.current}
+        if class_name.endswith("Trainer") and (config_parts := _list_parts(package, config, versions)):
+            homes[config] = build_parser_options(*config_parts).current
+        candidates = (name, *ARGUMENT_RENAMES.get(name, ()), *renames.get(name, ()))
+        now = [f"{home}({new}=…)" for home, known in homes.items() for new in candidates if new in known][:1]
+        since = describe_change(options, name, versions)
+        yield UnknownSetting(f"{class_name}({name}=…)", argument.location, tuple(now), since)
+
+
+def _list_parts(
+    package: str, class_name: str, versions: Mapping[str, str]
+) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """Return a class and its base of transformers as parts of a parser; () if a version of them is not known."""
+    bases = ("transformers", "TrainingArguments") if not class_name.endswith("Trainer") else ()
+    if package not in versions or not {*bases[:1]} <= versions.keys():
+        return ()
+    base = tuple(("transformers", versions["transformers"], (name,)) for name in bases[1:] if name != class_name)
+    return (*base, (package, versions[package], (class_name,)))
 
 
 # HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) does the same.

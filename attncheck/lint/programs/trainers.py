@@ -15,7 +15,9 @@ from pathlib import Path
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, FixedSetting, Launch, Setting, Source, SourceLocation
+from attncheck.doctor.probes.payload.links.source import imported_modules
 from attncheck.lint.files.python import names_devices
+from attncheck.lint.programs.certain_calls import find_certain_calls
 from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_model_arguments, find_passed_arguments
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
@@ -33,6 +35,7 @@ ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
 LIBRARIES = ("trl.", "transformers.", "unsloth.")
 LIBRARY_TRAINER = re.compile(r"(trl|unsloth)\..*Trainer")
+CONSTRUCTOR = re.compile(r"(trl|transformers)\.(?:\w+\.)*(\w*(?:Trainer|Config|TrainingArguments))")
 # Arguments of TRL's trainers that are settings too, until 0.13 (0.7.7 trainer/sft_trainer.py:135). One that is passed
 # and true overrides the configuration (0.12.2 trainer/sft_trainer.py:211-215, dpo_trainer.py:468-478).
 TRAINER_ARGUMENTS = frozenset({"packing", "max_seq_length", "max_length", "max_prompt_length", "max_target_length"})
@@ -57,16 +60,20 @@ class TrainerReading:
     source: Source | None = None  # the source that contains them
     places_itself: bool = False  # the program's text names its devices
     choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
+    arguments: tuple[Setting, ...] = ()  # keywords of the constructors that it certainly calls
 
 
 def attach_trainers(launch: Launch) -> Launch:
     """Return the launch with the trainers of its program, and the settings in the program's text."""
-    name = launch.words[0].text if launch.words else ""
+    name = launch.words[0].text if launch.words else launch.source.name
     is_module = any(word.text in ("-m", "--module") for word in launch.launcher_words)
     place = find_program(launch, Entry(name), ()) if name.endswith(".py") or is_module else None
     if place is None:
         return launch
     reading = _read_trainers(place[0], place[1].folders, place[1].base)
+    launch = replace(launch, arguments=reading.arguments)
+    if not launch.words:
+        return launch
     words = (*(word.text.rpartition("=")[2] for word in launch.words), *(entry.value for entry in launch.entries))
     chosen = reading.choices.intersection(map(str.casefold, (*words, *launch.environ.values())))
     if chosen and reading.names is not None and len(reading.names) > 1:
@@ -105,6 +112,7 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
     main = find_entry(entry, tree)
     level = [main] if main is not None else []
     seen = {module.path for module in level}
+    modules = list(level)
     arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, but its trainer is not found yet
     trains = generates = replaces = False
     for _ in range(MAX_LEVELS):
@@ -122,12 +130,14 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             settings, source = _read_settings(tree, level)
             created, passed = _find_fixed(tree, level, chosen)
             names = (*trainers, *own_loss, *own_attention, *own_rows)
-            return TrainerReading(names, settings, created, passed, source, choices=choices)
+            given = () if any(map(_imports_unsloth, modules)) else tuple(_find_arguments(tree, modules))
+            return TrainerReading(names, settings, created, passed, source, choices=choices, arguments=given)
         if any(_calls(module, BACKWARD) for module in level):
             return TrainerReading(arguments if arguments and not generates else OWN_LOOP)
         following = {module.path: module for parent in level for module in tree.iter_imports(parent)}
         level = [module for path, module in following.items() if path not in seen][: MAX_MODULES - len(seen)]
         seen |= following.keys()
+        modules += level
     if arguments and not trains:
         return TrainerReading(())  # parsed arguments alone train nothing: an evaluation often copies them
     has_own_parser = main is not None and _calls(main, OWN_OPTIONS)
@@ -184,6 +194,39 @@ def _find_fixed(
     true = (setting for setting in passed if setting.value not in ("False", "0"))  # others override nothing
     only = next(iter(created.values())) if len(created) == 1 and not created.keys() & parsed else []
     return tuple(find_passed_arguments(only, lambda _: True)), tuple(true)
+
+
+def _imports_unsloth(module: SourceModule) -> bool:
+    """Return whether a module imports unsloth, which replaces TRL's trainers (unsloth 2026.1.1 models/rl.py)."""
+    nodes = (node for node in ast.walk(module.body) if isinstance(node, (ast.Import, ast.ImportFrom)))
+    names = (name for node in nodes for name in imported_modules(module.package, node))
+    return any(name.partition(".")[0] == "unsloth" for name in names)
+
+
+def _find_arguments(tree: SourceTree, modules: Sequence[SourceModule]) -> Iterator[Setting]:
+    """Yield the keywords of the calls that the program certainly makes of a library's trainer or configuration."""
+    for module, call in find_certain_calls(modules):
+        constructor = CONSTRUCTOR.fullmatch(_name_constructor(tree, module, call.func))
+        for keyword in call.keywords if constructor else ():
+            if constructor and keyword.arg:
+                location = SourceLocation(module.shown_path, keyword.lineno, keyword.col_offset + 1)
+                yield Setting(f"{constructor[1]}.{constructor[2]}.{keyword.arg}", "", location, NOWHERE)
+
+
+def _name_constructor(tree: SourceTree, module: SourceModule, function: ast.expr) -> str:
+    """Return the library's class whose constructor a call runs: its own, or that of a subclass which has none."""
+    resolved = tree.resolve(module, function)
+    for _ in range(MAX_BASES):
+        if isinstance(resolved, External):
+            return resolved.name
+        node = resolved.node if isinstance(resolved, Definition) else None
+        if not isinstance(resolved, Definition) or not isinstance(node, ast.ClassDef) or len(node.bases) != 1:
+            return ""
+        has_own = any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
+        if has_own or node.decorator_list or ast.unparse(node.bases[0]) == node.name:
+            return ""
+        resolved = tree.resolve(resolved.module, node.bases[0])
+    return ""
 
 
 def _make_setting(source: Source, keyword: ast.keyword) -> Setting:

@@ -30,6 +30,7 @@ from attncheck.lint.fields import (
     drop_switches,
     edit_settings,
     find_refused_settings,
+    find_unknown_arguments,
     find_unknown_settings,
     list_releases,
     parse_settings,
@@ -116,7 +117,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings if setting.name),
-        unknown_settings=tuple(find_unknown_settings(settings, {"transformers": version}, strict=False)),
+        unknown_settings=(
+            *find_unknown_settings(settings, {"transformers": version}, strict=False),
+            *find_unknown_arguments(launch, {"transformers": version}, RENAMES),
+        ),
         problems=(
             *find_refused_settings(settings, version),
             *(shared.check_data_parallel(launch, snapshot, version) if detect_trainer(launch) != "loop" else ()),

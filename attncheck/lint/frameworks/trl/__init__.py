@@ -29,6 +29,7 @@ from attncheck.lint.fields import (
     SourceLocation,
     edit_settings,
     find_refused_settings,
+    find_unknown_arguments,
     find_unknown_settings,
     list_releases,
     parse_settings,
@@ -123,9 +124,12 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
-        unknown_settings=tuple(
-            replace(unknown, dropped=LENIENT_FILES) if is_lenient and not unknown.name.startswith("-") else unknown
-            for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))
+        unknown_settings=(
+            *(
+                replace(unknown, dropped=LENIENT_FILES) if is_lenient and not unknown.name.startswith("-") else unknown
+                for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))
+            ),
+            *find_unknown_arguments(launch, shared.keep_known(versions_at_hand, snapshot, "trl"), tables.RENAMES),
         ),
         problems=(
             *find_refused_settings(settings, reading.transformers, tables.is_own_program(launch)),

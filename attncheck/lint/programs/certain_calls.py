@@ -1,0 +1,53 @@
+"""Finds the calls that a program certainly makes: from its first statement, and in the functions that those name.
+
+A branch, a loop, a guarded block and a table of functions may run or not, so what they contain is left out.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from attncheck.lint.programs.modules import SourceModule
+
+UNCERTAIN = (ast.Lambda, ast.IfExp, ast.Dict, ast.BoolOp, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def find_certain_calls(modules: Sequence[SourceModule]) -> Iterator[tuple[SourceModule, ast.Call]]:
+    """Yield the calls that the first module certainly makes, also those in functions of the others."""
+    functions = [(module, node) for module in modules for node in ast.walk(module.body) if isinstance(node, FUNCTIONS)]
+    waiting: list[tuple[SourceModule, Sequence[ast.stmt]]] = [(module, module.body.body) for module in modules[:1]]
+    names: set[str] = set()
+    while waiting:
+        module, body = waiting.pop(0)
+        new: set[str] = set()
+        for node in _walk(_iter_certain(body)):
+            new.add(getattr(node, "id", getattr(node, "attr", "")))
+            if isinstance(node, ast.Call):
+                yield module, node
+        waiting += [(owner, node.body) for owner, node in functions if node.name in new - names]
+        names |= new
+
+
+def _iter_certain(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield the statements and expressions that run whenever the block runs."""
+    for statement in statements:
+        if isinstance(statement, ast.If):
+            yield statement.test
+            if "__main__" in ast.unparse(statement.test):
+                yield from _iter_certain(statement.body)
+        elif isinstance(statement, (ast.With, ast.AsyncWith)):
+            yield from (item.context_expr for item in statement.items)
+            yield from _iter_certain(statement.body)
+        elif isinstance(statement, ast.Try):
+            yield from _iter_certain(statement.finalbody if statement.handlers else statement.body)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)):
+            yield statement
+
+
+def _walk(nodes: Iterator[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the nodes and those in them that are evaluated with them."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, UNCERTAIN)]
