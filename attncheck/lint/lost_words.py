@@ -1,4 +1,6 @@
-"""Reports the settings that a launch loses: through a broken line continuation, or in an array that nothing expands."""
+"""Reports what a launch loses: words after a broken line continuation, in an array that nothing expands, and values of
+variables that only a comment assigns.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,18 +9,21 @@ from difflib import get_close_matches
 
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch
+from attncheck.lint.arguments import is_option
 
 MAX_SHOWN = 6
 CLOSE_NAME = 0.7
 UNASSIGNED = "bash(1), Arrays: an array that was not assigned expands to nothing"
 EXPANDED = re.compile(r"\$\{(\w+)\[[@*]\]\}")
 ARRAY = re.compile(r"^[ \t]*(\w+)=\((.*?)^[ \t]*\)", re.MULTILINE | re.DOTALL)
+VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+NO_WORD = "bash(1), Word Splitting: an unquoted variable that is not set becomes no word, not an empty one"
 EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line continues it"
 
 
 def add_lost_words(job: Job, launch: Launch) -> Job:
     """Return the job with the problem that words after a broken continuation, or of an array, are not passed to it."""
-    job = replace(job, problems=(*job.problems, *_find_unused_arrays(launch)))
+    job = replace(job, problems=(*job.problems, *_find_unused_arrays(launch), *_find_unset_values(launch)))
     if not launch.lost:
         return job
     program = launch.words[:1]  # also lost, if a launcher has none
@@ -51,6 +56,39 @@ def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
                 (UNASSIGNED,),
                 expanded[near[0]].location,
                 advice=f"use the same name for {near[0]} and {match[1]}",
+                universal=True,
+            )
+
+
+def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of an option whose value is a variable that no line assigns, while a comment does.
+
+    Without it in the environment, the option has no value. Nothing that the script sources may be unread.
+    """
+    text = launch.source.text
+    code = re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
+    if launch.is_nested or any("not followed" in note for note in launch.notes):
+        return
+    following = [*(word.text for word in launch.whole[1:]), "--"]
+    for before, word, after in zip(launch.whole, launch.whole[1:], following[1:]):
+        match = VARIABLE.fullmatch(word.text) if not word.known else None
+        name = (match[1] or match[2]) if match else ""
+        is_only_value = is_option(before.text) and "=" not in before.text and is_option(after)
+        is_quoted = '"' in text[slice(*word.span)]
+        commented = re.search(rf"^[ \t]*#.*\b{name}=", text, re.MULTILINE) if name and is_only_value else None
+        if (
+            commented
+            and not is_quoted
+            and len(re.findall(rf"\b{name}\b", code)) == len(re.findall(rf"\$\{{?{name}\b", code))
+        ):
+            line = text.count("\n", 0, commented.end()) + 1
+            yield SettingProblem(
+                "refuses",
+                f"{before.text} has no value unless the environment sets {name}: only a comment assigns it",
+                (f"{launch.source.name}:{line}: {commented[0].strip()}…", NO_WORD),
+                word.location,
+                advice=f"assign {name} before the command",
+                mild=True,
                 universal=True,
             )
 

@@ -1,11 +1,12 @@
-"""The versions that a source tree states: in its packages, lock files, requirements and setup.py.
+"""The versions that a source tree states: in its packages, lock files, requirements, setup.py and scripts with pip.
 
-Its launches are judged by them if neither `--python` names an environment nor `--target` a version. The folder nearest
-to the launch takes precedence, and within a folder the package's own source over a pin. Nothing is run.
+Its launches are judged by them if neither `--python` names an environment nor `--target` a version. What the launch
+itself installs comes first, then the folder nearest to it, and within a folder the package's own source, pins, and what
+setup scripts install. Nothing is run.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -44,6 +45,10 @@ OWN_VERSION = re.compile(r"^\s*version\s*=\s*[\"']([\w.+-]+)[\"']", re.MULTILINE
 # A pin in a conda environment or an image: "- transformers==4.48.0", "- pytorch=2.5.1", "pip install trl==0.14".
 LINE_PIN = re.compile(r"(?:^|[\s\"'])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?={1,2}(\d[\w.]*)(?=[\s\"'=]|$)", re.MULTILINE)
 COMMENT_LINE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+# The arguments of `pip install`, which may continue on the following lines.
+INSTALLS = re.compile(r"^(?!\s*(?:#|echo\b)).*?\bpip3?[ \t]+install[ \t]((?:[^\n\\;&|]|\\.|\\\n)*)", re.MULTILINE)
+SETUP_SCRIPT = re.compile(r"(?:^|[_.-])(?:setup|install\w*|env|environment)(?:[_.-].*)?\.sh", re.IGNORECASE)
+SCRIPT_FOLDERS = (".", "scripts")
 LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Dockerfile")
 CONDA_NAMES = {"pytorch": "torch"}
 MAX_BYTES = 1 << 20
@@ -96,15 +101,16 @@ def find_stated_versions(source: Source) -> StatedVersions:
     is_repository = any((folders[-1] / mark).exists() for mark in REPOSITORY_MARKS)
     if not is_repository:
         folders = [folder for folder in folders if Path.cwd() in (folder, *folder.parents)] or [here]
-    return _read_folders(tuple(folders))
+    own = _list_installed({source.name: source.text} if source.kind == "shell" else {})
+    return _join_rows((own, *map(_list_folder, folders)))
 
 
-def _read_folders(folders: tuple[Path, ...]) -> StatedVersions:
+def _join_rows(parts: Iterable[Iterable[tuple[str, str, str, str]]]) -> StatedVersions:
     versions: dict[str, str] = {}
     allowed: dict[str, str] = {}
     files: dict[str, str] = {}
-    for folder in folders:
-        for name, version, range_allowed, file in _list_folder(folder):
+    for rows in parts:
+        for name, version, range_allowed, file in rows:
             if name not in files:
                 files[name] = file
                 versions |= {name: version} if version else {}
@@ -115,7 +121,8 @@ def _read_folders(folders: tuple[Path, ...]) -> StatedVersions:
 @lru_cache(maxsize=1024)
 def _list_folder(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
     """Return each distribution that a folder states: its name, its version, the versions allowed, and the file."""
-    rows = [row for row in (*_iter_own(folder), *_iter_listed(folder)) if row[0] in STATED_DISTRIBUTIONS]
+    installed = _list_installed(_find_setup_scripts(folder))
+    rows = [row for row in (*_iter_own(folder), *_iter_listed(folder), *installed) if row[0] in STATED_DISTRIBUTIONS]
     return tuple(sorted(rows, key=lambda row: (not row[1], row[2] == NO_VERSION)))  # a pin, then a range
 
 
@@ -159,6 +166,23 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
             if _is_version(match[2]):
                 name = canonical_name(match[1])
                 yield CONDA_NAMES.get(name, name), match[2], "", file
+
+
+def _list_installed(scripts: Mapping[str, str]) -> list[tuple[str, str, str, str]]:
+    """Return the pins that scripts pass to `pip install`, without packages for which they differ."""
+    pins: dict[str, set[tuple[str, str, str, str]]] = {}
+    for file, text in scripts.items():
+        for match in (pin for words in INSTALLS.findall(text) for pin in LINE_PIN.finditer(words)):
+            name = canonical_name(match[1])
+            if name in STATED_DISTRIBUTIONS and _is_version(match[2]):
+                pins.setdefault(name, set()).add((name, match[2], "", file))
+    return [min(rows) for rows in pins.values() if len({row[1] for row in rows}) == 1]
+
+
+def _find_setup_scripts(folder: Path) -> dict[str, str]:
+    """Return the texts of a folder's scripts that set up an environment, by file."""
+    paths = (path for place in SCRIPT_FOLDERS for path in sorted((folder / place).glob("*.sh")))
+    return {str(path.relative_to(folder)): _read_text(path) for path in paths if SETUP_SCRIPT.search(path.name)}
 
 
 def _read_text(path: Path) -> str:

@@ -146,3 +146,34 @@ def test_a_misspelled_array_passes_nothing(tmp_path: Path, before: str, after: s
     report = run.run(s.h200(), request, read_model, read_no_file)
     messages = [finding.message for finding in report.findings if finding.code == "ATN443"]
     assert [("GRPO_ARGS" in message, "--bf16, --tf32" in message) for message in messages] == [(True, True)] * is_said
+
+
+EMPTY_VALUE = "--data_path $DATA --bf16 True"
+
+
+@pytest.mark.parametrize(
+    ("before", "option", "severity"),
+    [
+        ("DATA=''\n", EMPTY_VALUE, "error"),
+        ("DATA=d.json\n", EMPTY_VALUE, ""),
+        ("# DATA=d.json\n", EMPTY_VALUE, "warning"),
+        ("# DATA=d.json\n", "--bf16 True --data_path ${DATA}", "warning"),
+        ("# DATA=d.json\n", '--data_path "$DATA" --bf16 True', ""),  # quoted, it is an empty value
+        ("# DATA=d.json\n: ${DATA:=e.json}\n", EMPTY_VALUE, ""),
+        ("# DATA=d.json\nread DATA\n", EMPTY_VALUE, ""),
+        ("# DATA=d.json\nsource env.sh\n", EMPTY_VALUE, ""),  # it may set it
+        ("# where the DATA is\n", EMPTY_VALUE, ""),  # the environment sets it
+    ],
+)
+def test_an_unquoted_variable_without_a_value_leaves_an_option_without_one(
+    tmp_path: Path, before: str, option: str, severity: str
+) -> None:
+    program = (
+        "from dataclasses import dataclass\nfrom transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+        "@dataclass\nclass Data:\n    data_path: str\n"
+        "HfArgumentParser((Data, TrainingArguments)).parse_args_into_dataclasses()\nTrainer()\n"
+    )
+    write_tree(tmp_path, {"run.sh": f"{before}{COMMAND} {option}\n", "train.py": program, ".git/HEAD": ""})
+    source = read_source(str(tmp_path / "run.sh"))
+    report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    assert [f.severity for f in report.findings or () if "data_path" in f.message] == [severity] * bool(severity)

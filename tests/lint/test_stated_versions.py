@@ -53,12 +53,28 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"pyproject.toml": '[project]\nname = "openrlhf"\n[tool.x]\nversion = "1.5.4"\n'}, "openrlhf", ""),
         ({"setup.py": "x = ['trl>=0.9', 'trl==0.12.0']"}, "trl", "0.12.0"),
         ({"requirements.txt": "trl\n", "Dockerfile": "RUN pip install trl==0.14.0\n"}, "trl", "0.14.0"),
+        ({"setup.sh": "pip install --upgrade pip\npip install \\\n  trl==0.14.0 peft\n"}, "trl", "0.14.0"),
+        ({"scripts/install_env.sh": "uv pip install 'transformers[torch]==4.49.0'\n"}, "transformers", "4.49.0"),
+        ({"setup.sh": "pip install trl==0.14.0", "requirements.txt": "trl==0.9.6"}, "trl", "0.9.6"),
+        ({"setup.sh": "pip install trl==0.14.0", "requirements.txt": "trl>=0.9"}, "trl", "0.14.0"),
+        ({"setup.sh": "if a; then pip install trl==0.14.0\nelse pip install trl==0.12.0; fi\n"}, "trl", ""),
+        ({"setup.sh": "pip install trl==0.14.0", "install.sh": "pip install trl==0.12.0"}, "trl", ""),
+        ({"setup.sh": "# pip install trl==0.14.0\necho pip install trl==0.14.0\n"}, "trl", ""),
+        ({"evaluate.sh": "pip install trl==0.14.0\n"}, "trl", ""),
     ],
 )
 def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, version: str) -> None:
     write_tree(tmp_path, {**files, ".git/HEAD": "", "scripts/run.sh": VERL})
     stated = find_stated_versions(read_source(str(tmp_path / "scripts/run.sh")))
     assert stated.versions.get(name, "") == version
+
+
+def test_what_a_launch_installs_comes_before_what_its_tree_states(tmp_path: Path) -> None:
+    text = f"pip install -q 'verl==0.4.0'\n{VERL}"
+    write_tree(tmp_path, {"requirements.txt": "verl==0.5.0\nvllm==0.8.4", ".git/HEAD": "", "scripts/run.sh": text})
+    stated = find_stated_versions(read_source(str(tmp_path / "scripts/run.sh")))
+    assert (stated.versions["verl"], stated.versions["vllm"]) == ("0.4.0", "0.8.4")
+    assert stated.files["verl"].endswith("run.sh")
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         plan=_build_plan(settings, launch, version, snapshot, parallelism),
         model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
-        settings=tuple(setting.raw for setting in settings.all_settings if setting.name),
+        settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=(
             *find_unknown_settings(settings, {"transformers": version}, strict=False),
             *find_unknown_arguments(launch, {"transformers": version}, RENAMES),
