@@ -94,6 +94,17 @@ class FixedSetting(Setting):
 
 
 @dataclass(frozen=True)
+class MadeTrainer:
+    """The trainer that a program certainly makes: its own `compute_loss`, and its model's place."""
+
+    loss: str = ""  # "Mine.compute_loss"; "": the library's
+    location: SourceLocation = SourceLocation()  # of that method
+    takes_count: bool = True  # whether the method takes num_items_in_batch
+    is_mean: bool = False  # whether it returns a mean that nothing divides by the accumulation steps
+    spread: SourceLocation | None = None  # where its model is loaded with device_map="auto"
+
+
+@dataclass(frozen=True)
 class Edit:
     """A replacement of a span of one source by `text`; (n, n) inserts before the character n."""
 
@@ -140,6 +151,7 @@ class Launch:
     fixed: tuple[FixedSetting, ...] = ()  # settings that its program's source fixes; they override all others
     # keywords that its program certainly passes to the constructor of a library's class: "trl.SFTTrainer.tokenizer"
     arguments: tuple[Setting, ...] = ()
+    made: MadeTrainer = MadeTrainer()  # the trainer that its program certainly makes
     written: Source | None = None  # its program, if the script that starts it has written it
     # `environ` with locations; a variable that may not reach the job counts as unknown
     variables: tuple[Setting, ...] = ()

@@ -30,6 +30,7 @@ LEAKS_RAISE_SINCE = "5.20.0"  # integrations/hub_kernels.py: since this release,
 PROCESS_LAUNCHERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "srun", "ray", "mpirun"}
 )  # these start several processes
+SHARING_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})  # each process sees the GPUs of its node
 DTYPE_AUTO_SINCE = "5.0.0"  # since this release from_pretrained loads in the checkpoint's dtype; before, in float32
 
 
@@ -259,6 +260,59 @@ def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -
             launch.words[0].location,
             advice=ONE_GPU_EACH,
             mild=launch.trainers is None,  # the program was not read
+        )
+
+
+PASSES_COUNT = Constraint(
+    "transformers 4.46.3 trainer.py:3579, training_step: self.compute_loss(…, num_items_in_batch=…)", "4.46"
+)
+# trainer.py of 4.49.0:3732, 4.57.6:4060, 5.0.0:3828 and 5.23.0:2107; 4.49 also stops DeepSpeed's own division. Of the
+# …ForCausalLM of 4.51.3, those that are decoders of Bart and its like take no **kwargs; since 5.0 all take them. If the
+# release is not known, a method that takes num_items_in_batch was written for one that passes it.
+DIVIDES_ONLY_OTHERS = Constraint(
+    "transformers 4.49.0 trainer.py:3732, training_step: a loss is divided by gradient_accumulation_steps only if "
+    "the model's forward takes no **kwargs",
+    "4.49",
+)
+REFUSES_SPREAD = Constraint(
+    "accelerate 0.26.1 and 1.15.0 accelerator.py, prepare_model: a model on several devices is refused in any "
+    "distributed mode; transformers requires accelerate>=0.26.0",
+    "4.46",
+)
+
+
+def check_made_trainer(
+    launch: Launch, snapshot: Snapshot, transformers: str, accumulation: int
+) -> Iterator[SettingProblem]:
+    """Yield the problems of the trainer that a program makes: its `compute_loss`, and its model on several GPUs."""
+    made = launch.made
+    is_known = isinstance(snapshot.version("transformers"), Known)
+    if made.loss and not made.takes_count and PASSES_COUNT.holds_in(transformers):
+        text = f"{made.loss} takes no num_items_in_batch, which the Trainer passes: TypeError at the first step"
+        advice = "add the parameter num_items_in_batch=None"
+        evidence = (PASSES_COUNT.evidence,)
+        yield SettingProblem("refuses", text, evidence, made.location, advice=advice, universal=is_known)
+    elif made.is_mean and accumulation > 1 and (not is_known or DIVIDES_ONLY_OTHERS.holds_in(transformers)):
+        text = f"{made.loss} returns a mean that is not divided by {accumulation} accumulation steps: gradients are "
+        text += f"{accumulation} times too large"
+        advice = "set self.model_accepts_loss_kwargs = False in the trainer's __init__, after super().__init__()"
+        evidence = (DIVIDES_ONLY_OTHERS.evidence,)
+        yield SettingProblem("wrong", text, evidence, made.location, advice=advice, mild=True, universal=not is_known)
+    is_pinned = "," not in launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
+    processes = value_or(launch.processes, 1) if set(launch.launchers) & SHARING_LAUNCHERS else 1
+    is_allowed = is_pinned or "ACCELERATE_BYPASS_DEVICE_MAP" in launch.environ
+    if made.spread is not None and processes > 1 and not is_allowed:
+        text = f"device_map spreads the model over the GPUs, which accelerate refuses with {processes} processes"
+        advice = "load the model without device_map, or start one process"
+        is_proven = is_known and REFUSES_SPREAD.holds_in(transformers)
+        yield SettingProblem(
+            "refuses",
+            text,
+            (REFUSES_SPREAD.evidence,),
+            made.spread,
+            advice=advice,
+            mild=not is_proven,
+            universal=True,
         )
 
 

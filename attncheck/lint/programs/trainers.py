@@ -14,12 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from attncheck.core.io.errors import AttncheckError
-from attncheck.core.launch import NOWHERE, FixedSetting, Launch, Setting, Source, SourceLocation
+from attncheck.core.launch import NOWHERE, FixedSetting, Launch, MadeTrainer, Setting, Source, SourceLocation
 from attncheck.doctor.probes.payload.links.source import imported_modules
 from attncheck.lint.files.python import names_devices
 from attncheck.lint.programs.certain_calls import find_certain_calls
 from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_model_arguments, find_passed_arguments
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
+from attncheck.lint.programs.made_trainers import find_made_trainer
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
@@ -61,6 +62,7 @@ class TrainerReading:
     places_itself: bool = False  # the program's text names its devices
     choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
     arguments: tuple[Setting, ...] = ()  # keywords of the constructors that it certainly calls
+    made: MadeTrainer = MadeTrainer()  # the trainer that it certainly makes
 
 
 def attach_trainers(launch: Launch) -> Launch:
@@ -71,7 +73,7 @@ def attach_trainers(launch: Launch) -> Launch:
     if place is None:
         return launch
     reading = _read_trainers(place[0], place[1].folders, place[1].base)
-    launch = replace(launch, arguments=reading.arguments)
+    launch = replace(launch, arguments=reading.arguments, made=reading.made)
     if not launch.words:
         return launch
     words = (*(word.text.rpartition("=")[2] for word in launch.words), *(entry.value for entry in launch.entries))
@@ -130,8 +132,11 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             settings, source = _read_settings(tree, level)
             created, passed = _find_fixed(tree, level, chosen)
             names = (*trainers, *own_loss, *own_attention, *own_rows)
-            given = () if any(map(_imports_unsloth, modules)) else tuple(_find_arguments(tree, modules))
-            return TrainerReading(names, settings, created, passed, source, choices=choices, arguments=given)
+            reading = TrainerReading(names, settings, created, passed, source, choices=choices)
+            if any(map(_imports_unsloth, modules)):
+                return reading
+            made = find_made_trainer(tree, modules) or MadeTrainer()
+            return replace(reading, arguments=tuple(_find_arguments(tree, modules)), made=made)
         if any(_calls(module, BACKWARD) for module in level):
             return TrainerReading(arguments if arguments and not generates else OWN_LOOP)
         following = {module.path: module for parent in level for module in tree.iter_imports(parent)}

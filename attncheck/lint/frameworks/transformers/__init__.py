@@ -71,8 +71,10 @@ def detect_trainer(launch: Launch) -> str:
     A Trainer whose `compute_loss` the program replaces is "trainer with its own loss".
     """
     settings_class = read_settings_class(launch.file)
+    if settings_class and settings_class not in TRAINING_ARGUMENTS:
+        return ""
     if settings_class:
-        return "trainer" if settings_class in TRAINING_ARGUMENTS else ""
+        return "trainer with its own loss" if launch.made.loss else "trainer"
     program = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
     if launch.trainers is not None:
         names = [name.rpartition(".")[2] for name in launch.trainers if name.startswith("transformers.")]
@@ -109,11 +111,12 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     settings = _parse_settings(launch, version)
     parallelism = shared.read_parallelism(launch)
     world_size = shared.read_world_size(launch)
+    plan = _build_plan(settings, launch, version, snapshot, parallelism)
     return Job(
         framework="transformers",
         version=version,
         trainer=detect_trainer(launch),
-        plan=_build_plan(settings, launch, version, snapshot, parallelism),
+        plan=plan,
         model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
@@ -123,6 +126,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         ),
         problems=(
             *find_refused_settings(settings, version),
+            *shared.check_made_trainer(launch, snapshot, version, plan.accumulation),
             *(shared.check_data_parallel(launch, snapshot, version) if detect_trainer(launch) != "loop" else ()),
         ),
         world_size=world_size,

@@ -116,11 +116,13 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     passes_on = tables.is_trl_command(launch) and reading.trainer == "sft"  # to accelerate, which refuses: cli.py:123
     is_lenient = not passes_on and not reading.is_at_least("0.19")
     versions_at_hand = {"trl": version, "transformers": reading.transformers}
+    known_versions = shared.keep_known(versions_at_hand, snapshot, "trl")
+    plan = _build_plan(reading)
     return Job(
         framework="trl",
         version=version,
         trainer=reading.trainer,
-        plan=_build_plan(reading),
+        plan=plan,
         model=settings.get_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
@@ -129,11 +131,12 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
                 replace(unknown, dropped=LENIENT_FILES) if is_lenient and not unknown.name.startswith("-") else unknown
                 for unknown in find_unknown_settings(settings, versions_at_hand, tables.is_own_program(launch))
             ),
-            *find_unknown_arguments(launch, shared.keep_known(versions_at_hand, snapshot, "trl"), tables.RENAMES),
+            *find_unknown_arguments(launch, known_versions, tables.RENAMES),
         ),
         problems=(
             *find_refused_settings(settings, reading.transformers, tables.is_own_program(launch)),
             *find_problems(reading),
+            *shared.check_made_trainer(launch, snapshot, reading.transformers, plan.accumulation),
         ),
         world_size=world_size,
         gpus=world_size,

@@ -1,0 +1,117 @@
+"""The trainer that a program certainly makes: its own compute_loss, and a model that is spread over GPUs."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+import transformers
+
+from attncheck.doctor.target import forget_packages
+from attncheck.lint import run
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
+from tests import snapshots as s
+from tests.lint.launches import read_model
+from tests.lint.programs.trees import write_tree
+
+PROGRAM = """
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+
+class Other(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False):
+        return model(**inputs).loss
+
+class Mine(Trainer):
+    def compute_loss(self, model, inputs, {parameters}):
+        {body}
+
+def main():
+    args = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+    model = AutoModelForCausalLM.from_pretrained("m"{placed})
+    trainer = {trainer}(model=model, args=args)
+    trainer.train()
+
+main()
+"""
+COUNTS = "return_outputs=False, num_items_in_batch=None"
+OWN_MEAN = "outputs = model(**inputs); return outputs.loss"
+ACCUMULATES = "--gradient_accumulation_steps 4"
+
+
+def lint_program(
+    folder: Path, version: str, command: str = "torchrun --nproc_per_node 2 train.py", options: str = "", **parts: str
+) -> list[tuple[str, str]]:
+    """Return the severity and the location's line of each finding in the program."""
+    given = {"parameters": COUNTS, "body": OWN_MEAN, "placed": "", "trainer": "Mine", **parts}
+    text = f"{command} --output_dir o --per_device_train_batch_size 1 {options}\n"
+    write_tree(folder, {"run.sh": text, "train.py": PROGRAM.format(**given), ".git/HEAD": ""})
+    source = read_source(str(folder / "run.sh"))
+    snapshot = s.with_package(s.h200(), "transformers", version) if version else forget_packages(s.h200(), "unknown")
+    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    places = [(finding, place) for finding in report.findings or () for place in finding.locations]
+    return [(finding.severity, finding.code) for finding, place in places if place.source.endswith("train.py")]
+
+
+@pytest.mark.parametrize(
+    ("version", "parts", "expected"),
+    [
+        ("5.5.4", {"parameters": "return_outputs=False"}, [("error", "ATN441")]),
+        ("4.46.3", {"parameters": "return_outputs=False"}, [("error", "ATN441")]),
+        ("4.45.2", {"parameters": "return_outputs=False"}, []),
+        ("5.5.4", {"parameters": "return_outputs=False, **kwargs"}, []),
+        ("5.5.4", {"trainer": "Trainer"}, []),
+        ("5.5.4", {"trainer": "Other"}, [("error", "ATN441")]),
+    ],
+)
+def test_a_loss_without_the_count_is_refused(
+    tmp_path: Path, version: str, parts: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    assert lint_program(tmp_path, version, **parts) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "body", "expected"),
+    [
+        ("5.5.4", ACCUMULATES, OWN_MEAN, [("warning", "ATN444")]),
+        ("4.49.0", ACCUMULATES, OWN_MEAN, [("warning", "ATN444")]),
+        ("", ACCUMULATES, OWN_MEAN, [("warning", "ATN444")]),
+        ("4.46.3", ACCUMULATES, OWN_MEAN, []),
+        ("5.5.4", "", OWN_MEAN, []),
+        ("5.5.4", ACCUMULATES, "return model(**inputs, num_items_in_batch=num_items_in_batch).loss", []),
+        ("5.5.4", ACCUMULATES, "return model(**inputs).loss / self.args.gradient_accumulation_steps", []),
+        ("5.5.4", ACCUMULATES, "return super().compute_loss(model, inputs)", []),
+        ("5.5.4", ACCUMULATES, "return cross_entropy(inputs['labels'], reduction='sum')", []),
+    ],
+)
+def test_an_own_mean_is_not_divided_by_the_accumulation(
+    tmp_path: Path, version: str, options: str, body: str, expected: list[tuple[str, str]]
+) -> None:
+    assert lint_program(tmp_path, version, options=options, body=body) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "command", "placed", "expected"),
+    [
+        ("4.51.3", "torchrun --nproc_per_node 2 train.py", ", device_map='auto'", [("error", "ATN441")]),
+        ("4.45.2", "torchrun --nproc_per_node 2 train.py", ", device_map='auto'", [("warning", "ATN441")]),
+        ("", "torchrun --nproc_per_node 2 train.py", ", device_map='auto'", [("warning", "ATN441")]),
+        ("4.51.3", "torchrun --nproc_per_node 1 train.py", ", device_map='auto'", []),
+        ("4.51.3", "python train.py", ", device_map='auto'", []),
+        ("4.51.3", "CUDA_VISIBLE_DEVICES=0 torchrun --nproc_per_node 2 train.py", ", device_map='auto'", []),
+        ("4.51.3", "ACCELERATE_BYPASS_DEVICE_MAP=true torchrun --nproc_per_node 2 train.py", ", device_map='auto'", []),
+        ("4.51.3", "torchrun --nproc_per_node 2 train.py", ", device_map={'': rank}", []),
+        ("4.51.3", "torchrun --nproc_per_node 2 train.py", ", device_map=None if ranks > 1 else 'auto'", []),
+    ],
+)
+def test_a_model_on_several_gpus_is_refused_in_several_processes(
+    tmp_path: Path, version: str, command: str, placed: str, expected: list[tuple[str, str]]
+) -> None:
+    assert lint_program(tmp_path, version, command, placed=placed, trainer="Trainer") == expected
+
+
+def test_the_installed_trainer_does_what_the_constraints_say() -> None:
+    text = " ".join(inspect.getsource(transformers.Trainer.training_step).split())
+    assert "self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)" in text
+    assert "self.model_accepts_loss_kwargs" in text and "loss / self.current_gradient_accumulation_steps" in text
