@@ -15,12 +15,10 @@ from pathlib import Path
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, FixedSetting, Launch, MadeTrainer, Setting, Source, SourceLocation
-from attncheck.doctor.probes.payload.links.source import imported_modules
 from attncheck.lint.files.python import names_devices
-from attncheck.lint.programs.certain_calls import find_certain_calls
 from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_model_arguments, find_passed_arguments
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
-from attncheck.lint.programs.made_trainers import find_made_trainer
+from attncheck.lint.programs.made_trainers import find_made
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
@@ -36,7 +34,6 @@ ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
 LIBRARIES = ("trl.", "transformers.", "unsloth.")
 LIBRARY_TRAINER = re.compile(r"(trl|unsloth)\..*Trainer")
-CONSTRUCTOR = re.compile(r"(trl|transformers)\.(?:\w+\.)*(\w*(?:Trainer|Config|TrainingArguments))")
 # Arguments of TRL's trainers that are settings too, until 0.13 (0.7.7 trainer/sft_trainer.py:135). One that is passed
 # and true overrides the configuration (0.12.2 trainer/sft_trainer.py:211-215, dpo_trainer.py:468-478).
 TRAINER_ARGUMENTS = frozenset({"packing", "max_seq_length", "max_length", "max_prompt_length", "max_target_length"})
@@ -133,10 +130,8 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             created, passed = _find_fixed(tree, level, chosen)
             names = (*trainers, *own_loss, *own_attention, *own_rows)
             reading = TrainerReading(names, settings, created, passed, source, choices=choices)
-            if any(map(_imports_unsloth, modules)):
-                return reading
-            made = find_made_trainer(tree, modules) or MadeTrainer()
-            return replace(reading, arguments=tuple(_find_arguments(tree, modules)), made=made)
+            given, made = find_made(tree, modules)
+            return replace(reading, arguments=given, made=made)
         if any(_calls(module, BACKWARD) for module in level):
             return TrainerReading(arguments if arguments and not generates else OWN_LOOP)
         following = {module.path: module for parent in level for module in tree.iter_imports(parent)}
@@ -199,39 +194,6 @@ def _find_fixed(
     true = (setting for setting in passed if setting.value not in ("False", "0"))  # others override nothing
     only = next(iter(created.values())) if len(created) == 1 and not created.keys() & parsed else []
     return tuple(find_passed_arguments(only, lambda _: True)), tuple(true)
-
-
-def _imports_unsloth(module: SourceModule) -> bool:
-    """Return whether a module imports unsloth, which replaces TRL's trainers (unsloth 2026.1.1 models/rl.py)."""
-    nodes = (node for node in ast.walk(module.body) if isinstance(node, (ast.Import, ast.ImportFrom)))
-    names = (name for node in nodes for name in imported_modules(module.package, node))
-    return any(name.partition(".")[0] == "unsloth" for name in names)
-
-
-def _find_arguments(tree: SourceTree, modules: Sequence[SourceModule]) -> Iterator[Setting]:
-    """Yield the keywords of the calls that the program certainly makes of a library's trainer or configuration."""
-    for module, call in find_certain_calls(modules):
-        constructor = CONSTRUCTOR.fullmatch(_name_constructor(tree, module, call.func))
-        for keyword in call.keywords if constructor else ():
-            if constructor and keyword.arg:
-                location = SourceLocation(module.shown_path, keyword.lineno, keyword.col_offset + 1)
-                yield Setting(f"{constructor[1]}.{constructor[2]}.{keyword.arg}", "", location, NOWHERE)
-
-
-def _name_constructor(tree: SourceTree, module: SourceModule, function: ast.expr) -> str:
-    """Return the library's class whose constructor a call runs: its own, or that of a subclass which has none."""
-    resolved = tree.resolve(module, function)
-    for _ in range(MAX_BASES):
-        if isinstance(resolved, External):
-            return resolved.name
-        node = resolved.node if isinstance(resolved, Definition) else None
-        if not isinstance(resolved, Definition) or not isinstance(node, ast.ClassDef) or len(node.bases) != 1:
-            return ""
-        has_own = any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
-        if has_own or node.decorator_list or ast.unparse(node.bases[0]) == node.name:
-            return ""
-        resolved = tree.resolve(resolved.module, node.bases[0])
-    return ""
 
 
 def _make_setting(source: Source, keyword: ast.keyword) -> Setting:
