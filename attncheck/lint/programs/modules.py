@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ MAX_MODULE_BYTES = 2 << 20
 MAX_MODULES = 400  # per launch
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 TOO_MANY = f"more than {MAX_MODULES} modules"
+# f"{x["a"]}" (PEP 701), one pair of a string at a time
+NESTED_QUOTES = re.compile(r"""(\bf"(?:[^"{\n]|\{[^"}\n]*\})*\{[^"}\n]*)"([^"'\n]*)"(?=[^"\n]*\})""")
 MAX_HOPS = 12  # from an import to the definition
 
 
@@ -140,9 +143,7 @@ class SourceTree:
         shown = self.show_path(path)
         try:
             content = text or read_bounded(path, MAX_MODULE_BYTES)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-                body = ast.parse(content)
+            body = _parse_text(content)
         except CannotRead as error:
             self.unread.append(f"{shown}: {error.reason}")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -221,6 +222,19 @@ class SourceTree:
                 if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
                     return Definition(owner.module, statement)
         return None
+
+
+def _parse_text(content: str | bytes) -> ast.Module:
+    """Return the syntax tree of a text; before Python 3.12 a quote inside an f-string's braces must be another one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+        try:
+            return ast.parse(content)
+        except SyntaxError:
+            text = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+            while (single := NESTED_QUOTES.sub(r"\1'\2'", text)) != text:
+                text = single
+            return ast.parse(text)
 
 
 def locate_module(folder: Path, name: str) -> Path | None:

@@ -26,10 +26,12 @@ from attncheck.lint.sources import read_source
 
 MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
 TRAINERS = re.compile(
-    r"(trl|unsloth)\..*(Trainer|Config|TrlParser)|transformers\..*Trainer|(openrlhf|verl)\..*[tT]rainer.*"
+    r"(trl|unsloth)\..*(Trainer|Config|TrlParser)|transformers\..*Trainer|(openrlhf|verl)\..*([tT]rainer.*|get_strategy)"
     r"|swift\..*(_main|Trainer|Sft|SFT|RLHF|Arguments)|(llamafactory|llmtuner)\..*(run_exp|get_train_args|launch)"
     r"|megatron\..*\.pretrain|(slime|miles|nemo_rl|areal|torchtitan|prime_rl|roll|skyrl_train|axolotl|veomni)\..*"
 )
+# Functions of frameworks that are copied under other names, each with what it makes: openrlhf 0.11.2 utils/utils.py.
+COPIES = {"get_strategy": ("DeepspeedStrategy", "openrlhf.utils.get_strategy")}
 ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
 LIBRARIES = ("trl.", "transformers.", "unsloth.")
@@ -130,8 +132,8 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             created, passed = _find_fixed(tree, level, chosen)
             names = (*trainers, *own_loss, *own_attention, *own_rows)
             reading = TrainerReading(names, settings, created, passed, source, choices=choices)
-            given, made = find_made(tree, modules)
-            return replace(reading, arguments=given, made=made)
+            keywords, made = find_made(tree, modules)
+            return replace(reading, arguments=keywords, made=made)
         if any(_calls(module, BACKWARD) for module in level):
             return TrainerReading(arguments if arguments and not generates else OWN_LOOP)
         following = {module.path: module for parent in level for module in tree.iter_imports(parent)}
@@ -264,6 +266,9 @@ def _iter_bases(tree: SourceTree, module: SourceModule, expression: ast.expr, de
         yield resolved.name
     elif isinstance(resolved, Definition) and isinstance(resolved.node, (ast.ClassDef, ast.FunctionDef)):
         yield f"{resolved.module.name}.{resolved.node.name}"
+        mark, original = COPIES.get(resolved.node.name, ("", ""))
+        if mark and mark in ast.dump(resolved.node):
+            yield original
         if any(isinstance(item, ast.FunctionDef) and item.name == "compute_loss" for item in resolved.node.body):
             yield OWN_LOSS
         for base in resolved.node.bases if isinstance(resolved.node, ast.ClassDef) and depth < MAX_BASES else ():

@@ -41,6 +41,10 @@ def name_trainers(launch: Launch) -> str:
     return next(names, "")
 
 
+COPY = "def get_strategy(args):\n    return DeepspeedStrategy(args)\n"  # openrlhf 0.11.2 utils/utils.py
+OTHER = "def get_strategy(args):\n    return Strategy(args)\n"
+
+
 @pytest.mark.parametrize(
     ("files", "command", "expected"),
     [
@@ -122,6 +126,30 @@ def name_trainers(launch: Launch) -> str:
             },
             f"torchrun train.py {OPTIONS}",
             "transformers trainer",
+        ),
+        (
+            {"train/train_sft.py": "from openrlhf.utils import get_strategy\nget_strategy()\n" + OWN_LOOP},
+            "deepspeed --module train.train_sft --max_len 8",
+            "openrlhf sft",
+        ),
+        (
+            {"src/cli/train_ppo_ray.py": "from src.utils import get_strategy\nget_strategy()\n", "src/utils.py": COPY},
+            "ray job submit -- python3 -m src.cli.train_ppo_ray --zero_stage 3",
+            "openrlhf ppo",
+        ),
+        (
+            {"src/cli/train_sft.py": f"from src.utils import get_strategy\n{OWN_LOOP}", "src/utils.py": OTHER},
+            "python3 -m src.cli.train_sft --zero_stage 3",
+            "",
+        ),
+        (
+            {
+                "train.py": "from torchtitan.config_manager import JobConfig\nJobConfig()\n"
+                'print(f"cuda:{x["rank"]} {y} {x["other"]}")\n',  # of Python 3.12
+                "torchtitan/config_manager.py": "class JobConfig:\n    pass\n",
+            },
+            "torchrun ./train.py --job.config_file missing.toml",
+            "torchtitan pretrain",
         ),
     ],
 )

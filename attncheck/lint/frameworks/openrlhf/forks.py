@@ -13,7 +13,8 @@ from attncheck.lint.fields import Absent, Job, Known, Launch, Plan, Setting, Sou
 from attncheck.lint.frameworks.openrlhf import names
 
 TRAINER_MODULE = re.compile(r"(?:.*/)?openrlhf[./]cli[./]train_(\w+?)(?:\.py)?|(?:.*/)?train_(ppo_ray)\.py")
-TRAINER_SCRIPT = re.compile(r"(?:.*/)?train_(\w+)\.py")  # examples/train_dpo.py before 0.3, if it imports OpenRLHF
+# examples/train_dpo.py before 0.3 or train.train_sft, if it imports OpenRLHF; src.cli.train_sft, if src is a copy of it
+TRAINER_SCRIPT = re.compile(r"(?:.*[/.])?train_(\w+?)(?:\.py)?")
 MODEL_OPTIONS = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
 IMPLEMENTATION_OPTIONS = ("attn_implementation", "ds.attn_implementation")
 
