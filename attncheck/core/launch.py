@@ -144,6 +144,7 @@ class Launch:
     is_remote: bool = False
     exports: tuple[Assignment, ...] = ()  # those of `environ` that are set earlier; `whole` holds the others
     directories: tuple[str, ...] = ()  # folders that the script enters before it, one after the other, in shell syntax
+    refused: str = ""  # the syntax error of its script because of which bash does not start it
     lost: tuple[Word, ...] = ()  # words after a broken line continuation: the shell treats them as another command
     # trainers that its program uses: "trl.SFTTrainer"; None: its source does not say
     trainers: tuple[str, ...] | None = None

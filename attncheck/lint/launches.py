@@ -140,6 +140,7 @@ class _LaunchFinder:
                     folder=folder_text,
                     directories=directories[command.shell],
                     lost=lost,
+                    refused=command.refused,
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from attncheck.core.job import Job, SettingProblem
-from attncheck.core.launch import Launch
+from attncheck.core.launch import Launch, SourceLocation
 from attncheck.lint.arguments import is_option
 
 MAX_SHOWN = 6
@@ -23,7 +23,8 @@ EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line 
 
 def add_lost_words(job: Job, launch: Launch) -> Job:
     """Return the job with the problem that words after a broken continuation, or of an array, are not passed to it."""
-    job = replace(job, problems=(*job.problems, *_find_unused_arrays(launch), *_find_unset_values(launch)))
+    own = (*_find_unused_arrays(launch), *_find_unset_values(launch), *_find_syntax_error(launch))
+    job = replace(job, problems=(*job.problems, *own))
     if not launch.lost:
         return job
     program = launch.words[:1]  # also lost, if a launcher has none
@@ -58,6 +59,16 @@ def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
                 advice=f"use the same name for {near[0]} and {match[1]}",
                 universal=True,
             )
+
+
+def _find_syntax_error(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of a command that bash does not start, because its script has a syntax error before its end."""
+    if launch.refused:
+        text = f"bash refuses the script before it starts this command: {launch.refused}"
+        evidence = ("bash(1), SHELL GRAMMAR: bash runs what it has read completely; bash -n reads without running",)
+        location = launch.words[0].location if launch.words else SourceLocation(launch.source.name)
+        advice = f"correct that line, until bash -n {launch.source.name} prints nothing"
+        yield SettingProblem("refuses", text, evidence, location, advice=advice, universal=True)
 
 
 def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:

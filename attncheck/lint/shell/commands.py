@@ -83,7 +83,20 @@ def parse_commands(source: Source, start: ScriptStart = ScriptStart()) -> list[C
             f"{MAX_OPEN_COMPOUNDS} levels): split it"
         )
     called = {name for name, function in state.functions.items() if function.is_called}
-    return [command for command, function in state.commands if function not in called]
+    commands = [command for command, function in state.commands if function not in called]
+    if state.error is None:
+        return commands
+    offset, text = state.error
+    error = state.locate(script.text.source_span(offset, offset + 1)[0])
+    text = f"line {error.line}: {text}"
+    return [replace(item, refused=text) if _is_refused(item, offset, error) else item for item in commands]
+
+
+def _is_refused(command: Command, offset: int, error: SourceLocation) -> bool:
+    """Return whether bash has not read a command, or the end of the compound command around it, before an error."""
+    around = command.outermost
+    is_open = around is not None and (around.end < 0 or around.end >= offset)
+    return is_open or command.location.line >= error.line
 
 
 class _CommandCollector(ScriptInterpreter):
@@ -101,6 +114,11 @@ class _CommandCollector(ScriptInterpreter):
         super().__init__(text, state, scope or Scope())
         self.prefix, self.depth, self.shell = prefix, depth, shell
         self.scope.substitute_command = self._substitute_command
+
+    def refuse(self, offset: int, text: str) -> None:
+        """Record the first syntax error of a script itself, if it was read to that place."""
+        if self.depth == 0 and self.state.source.kind == "shell" and not self.state.is_cut_off:
+            self.state.error = self.state.error or (offset, text)
 
     def handle_command(self, command: SimpleCommand) -> None:
         """Apply a simple command's effect on variables, or collect it, unless it is certainly not reached."""
@@ -316,7 +334,8 @@ class _CommandCollector(ScriptInterpreter):
         variables = tuple(self._iter_variables(assignments))
         exports = tuple(self._iter_exports(variables, assignments))
         notes = tuple(self._iter_notes())
-        command = Command(words, variables, location, notes, self.shell, len(self.prefix), written, exports)
+        around = self.open_compounds[0] if self.open_compounds else None
+        command = Command(words, variables, location, notes, self.shell, len(self.prefix), written, exports, around)
         self.state.commands.append((command, function_name))
 
     def _locate_span(self, span: Span) -> SourceLocation:

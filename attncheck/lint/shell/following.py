@@ -41,6 +41,8 @@ class Command:
     prefix_length: int = 0  # number of words before the shell that runs it
     written: WrittenFile | None = None
     exports: tuple[Assignment, ...] = ()  # the variables that a shell must set before it
+    outermost: CompoundCommand | None = None  # the compound command around it
+    refused: str = ""  # the syntax error because of which bash does not start it
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -71,6 +73,7 @@ class ScriptState:
     read_script: Callable[[str], Source | None] = lambda _: None  # reads a file that the script sources
     scripts_read: int = 0
     shells: int = 0  # number started so far
+    error: tuple[int, str] | None = None  # the offset and text of the first syntax error
     is_cut_off: bool = False  # it is too long, or too deep, to be read to its end
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ OPENING_KEYWORDS = {
     "select": LOOP,
     "{": "",
 }
-CLOSING_KEYWORDS = {"fi", "done", "esac", "}"}
+CLOSING_KEYWORDS = {"fi": ("if",), "done": ("while", "until", "for", "select"), "esac": ("case",), "}": ("{",)}
 BRANCH_KEYWORDS = {"then", "else", "elif"}
 IGNORED_KEYWORDS = {"do", "coproc"}
 KEYWORDS = {*OPENING_KEYWORDS, *CLOSING_KEYWORDS, *BRANCH_KEYWORDS, *IGNORED_KEYWORDS, "!", "[[", "function"}
@@ -39,6 +39,7 @@ class CompoundCommand:
     offset: int  # offset of its keyword, or of the start of the function's body
     name: str = ""
     branches: Branches | None = None
+    end: int = -1  # offset at which it is closed; -1: it is open
 
 
 @dataclass

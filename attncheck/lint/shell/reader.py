@@ -57,6 +57,9 @@ class ShellParser:
     def add_note(self, offset: int, text: str) -> None:
         """Record a part at `offset` that could not be read."""
 
+    def refuse(self, offset: int, text: str) -> None:
+        """Record a syntax error at `offset`: bash runs the commands before it, and none after it."""
+
     def count_step(self) -> bool:
         """Count one step of the parser; return whether to continue."""
         return True
@@ -70,6 +73,8 @@ class ShellParser:
                 break
             offset = self.parse_next(offset)
         self.finish_command()
+        for compound in self.own_compounds()[:1]:
+            self.refuse(compound.offset, f"`{compound.keyword}` is never closed")
 
     def own_compounds(self) -> list[CompoundCommand]:
         """Return the compound commands that this text opened."""
@@ -146,6 +151,9 @@ class ShellParser:
         blank = extents.BLANK.match(self.raw, operator.end(), self.limit)
         offset = blank.end() if blank else operator.end()
         end, _ = extents.find_word_end(self.raw, offset, self.limit)
+        if end <= offset and not self.raw.startswith(("<(", ">("), offset):
+            start = self.command.words[0][0] if self.command.words else operator.start()
+            self.refuse(start, f"no file after `{operator[0]}`")
         if operator[0] == "<<<":
             self.command.stdin = self.expand_stdin(offset, end, is_quoted=False, is_heredoc=False)
         elif operator[0] in OUTPUT_OPERATORS:
@@ -188,6 +196,7 @@ class ShellParser:
         end, is_closed = extents.find_word_end(self.raw, offset, self.limit)
         if not is_closed:
             self.add_note(offset, "a quote or a bracket that opens here is never closed")
+            self.refuse(self.command.words[0][0] if self.command.words else offset, "a quote or a bracket stays open")
         raw = self.raw[offset:end]
         words = self.command.words
         if not words and raw in KEYWORDS:
@@ -216,9 +225,12 @@ class ShellParser:
                 end, _ = extents.find_word_end(self.raw, offset, self.limit)
                 if end > offset:
                     elements.append((offset, end))
+                else:
+                    self.refuse(self.command.words[0][0], f"`{self.raw[offset]}` in an array")
                 offset = max(end, offset + 1)
         if offset >= self.limit:
             self.add_note(offset, "an array that is never closed")
+            self.refuse(self.command.words[0][0], "an array is never closed")
         return offset + 1
 
     def _parse_keyword(self, keyword: str, start: int, end: int) -> int:
@@ -230,6 +242,9 @@ class ShellParser:
             name = FUNCTION_NAME.match(self.raw, end, self.limit)
             return self._begin_function(name[1], name.end()) if name else end
         if keyword in CLOSING_KEYWORDS:
+            own = self.own_compounds()
+            if not own or own[-1].keyword not in CLOSING_KEYWORDS[keyword]:
+                self.refuse(start, f"`{keyword}` closes nothing")
             self._close_compound(start)
         elif keyword in BRANCH_KEYWORDS:
             branches = self.own_compounds()[-1].branches if self.own_compounds() else None
@@ -262,6 +277,7 @@ class ShellParser:
 
     def _close_compound(self, offset: int) -> None:
         if self.own_compounds():
+            self.open_compounds[-1].end = offset
             self.leave_compound(self.open_compounds.pop(), offset)
 
 
