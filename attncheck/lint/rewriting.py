@@ -136,6 +136,6 @@ def format_with_files(launch: Launch, folder: str) -> tuple[PastedCommand, Mappi
 
 def _name_copy(word: Word, name: str, copy: str) -> Word:
     before, _, value = word.text.rpartition("=")
-    if os.path.normpath(value or word.text) != os.path.normpath(name) and not name.endswith(f"/{value}"):
+    if os.path.abspath(value or word.text) != os.path.abspath(name) and not name.endswith(f"/{value}"):
         return word
     return replace(word, text=f"{before}={copy}" if before else copy, shell="")

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
@@ -54,6 +55,7 @@ FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 PROJECT = ("pyproject.toml", "setup.py")
+PLAIN_PROGRAM = re.compile(r"(?!python)[A-Za-z][\w-]*")  # neither a path nor a module
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
     "-H",
@@ -273,8 +275,12 @@ def cut_launch(
             advice = f"pass the script's arguments: attncheck smoke -- bash {launch.source.name} ARGUMENTS"
         needed = ", ".join(plain.needed)
         raise Unanswered(f"{read.job.location}: the launch needs {needed}, which only its script sets: {advice}")
-    guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
+    guarded, scripts = _start_console_script(plain.launch, folder)
+    cut = _add_remarks(cut, plain.remarks)
+    if scripts and not materials.uses_gpu:  # these often start a process per GPU
+        cut = replace(cut, environ={"NPROC_PER_NODE": str(processes), **cut.environ})
     command, files = format_with_files(guarded, folder)
+    files = {**files, **scripts}
     if is_file:
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
         files = {path: rewritten.launch.source.text}
@@ -308,7 +314,7 @@ def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
     """
     if launch.program is None or "site-packages" in launch.program.path:
         return cut
-    folder = inner = os.path.dirname(os.path.abspath(launch.program.path))
+    folder = inner = os.path.dirname(os.path.abspath(os.path.join(launch.folder, launch.program.path)))
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder = os.path.dirname(folder)
     if folder == inner:
@@ -456,6 +462,25 @@ def _enter_folder(launch: Launch) -> Launch:
     if not place or folder == os.getcwd():
         return launch
     return replace(launch, directories=(*launch.directories, shlex.quote(folder)))
+
+
+def _start_console_script(launch: Launch, folder: str) -> tuple[Launch, dict[str, str]]:
+    """Return a launch whose program is a console script of its project, and the file that starts it.
+
+    A launch with another program is unchanged.
+    """
+    program = launch.words[0].text if launch.words else ""
+    entry = re.compile(rf"(?<![\w-]){re.escape(program)}[\"']?\s*=\s*[\"']?([\w.]+):(\w+)")
+    files = (Path(place, name) for place in _list_folders_above(launch) for name in (*PROJECT, "setup.cfg"))
+    texts = (file.read_text(errors="replace") for file in files if file.is_file())
+    match = next(filter(None, map(entry.search, texts)), None) if PLAIN_PROGRAM.fullmatch(program) else None
+    if match is None:
+        return launch, {}
+    path, count = os.path.join(folder, f"{program}.py"), len(launch.whole) - len(launch.words)
+    started = (path,) if launch.launchers else ("python", path)
+    words = (_make_word(launch.words[0], text) for text in started)
+    whole = (*launch.whole[:count], *words, *launch.words[1:])
+    return replace(launch, whole=whole), {path: f"from {match[1]} import {match[2]}\n{match[2]}()\n"}
 
 
 def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Launch, JobCut]:

@@ -45,6 +45,8 @@ ABSENT: Mapping[str, str] = {
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
+    "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",
+    "template": "the installed release has no template {}: its default replaces it",
     "network": "{} is left out, because a rehearsal has no network",
     "gpu": "{} needs a GPU, and this machine has none: left out",
     "float32": "{} are held in float32, as FSDP and DeepSpeed hold them, which are left out",
@@ -193,10 +195,15 @@ def list_replaced(folder: str) -> list[str]:
     return _format_notes(folder, REPLACED)
 
 
-def list_unquantised(folder: str) -> tuple[Difference, ...]:
-    """Return how models that the launch's script loads quantised were loaded without a GPU."""
-    names = [name for kind, name in _read_notes(folder) if kind == "gpu" and name.startswith("load_in_")]
-    return tuple(Difference("quantisation", name, "none") for name in names)
+def list_watched_differences(folder: str) -> tuple[Difference, ...]:
+    """Return models that were loaded without the quantisation that a script requests, and replaced templates."""
+    notes = _read_notes(folder)
+    models = [name for kind, name in notes if kind == "gpu" and name.startswith("load_in_")]
+    templates = [name for kind, name in notes if kind == "template"]
+    return (
+        *(Difference("quantisation", name, "none") for name in models),
+        *(Difference("template", name, "default") for name in templates),
+    )
 
 
 def _format_notes(folder: str, lines: Mapping[str, str]) -> list[str]:

@@ -42,6 +42,7 @@ DIMENSIONS = {
     "ranks that share a row": _Dimension(("documents", "loss", "gradients"), True),
     "ranks": _Dimension(("loss", "gradients"), True),
     "accumulation": _Dimension(("loss", "gradients"), True),
+    "template": _Dimension(("batch",)),
     "field that the script reads": _Dimension(("batch", "learning"), keeps_passes=True),
 }
 

@@ -76,6 +76,7 @@ CPU_PROCESSES = 2
 MAX_LINES = 6  # in a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder's name in the report
 LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")  # in transformers 5 and 4
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 
 
@@ -208,9 +209,12 @@ def _rehearse(
             request.trusts_remote_code,
         )
         cut = cutting.cut_job(read, materials)
-        cut = replace(cut, objective=add_options(cut.objective, read.job))
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
-        _make_materials(stage, cut)
+        has_processor = _make_materials(stage, cut)
+        if has_processor != materials.has_tower:  # frameworks divide the loss by it
+            built = cutting.cut_job(read, replace(materials, has_tower=has_processor))
+            cut = replace(cut, objective=built.objective)
+        cut = replace(cut, objective=add_options(cut.objective, read.job))
         first = _keep_requested(_run_once(stage, cut, {}, ""), request.only)
         trials = _try_corrections(stage, cut, first) if request.fix else []
         launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]
@@ -228,8 +232,11 @@ def _keep_requested(launch: RehearsedLaunch, only: tuple[str, ...]) -> Rehearsed
     return replace(launch, results=tuple(results)) if only else launch
 
 
-def _make_materials(stage: _Stage, cut: JobCut) -> None:
-    """Fill the stage's folder with the model, its tokenizer, documents and extensions. Raises `Unanswered`."""
+def _make_materials(stage: _Stage, cut: JobCut) -> bool:
+    """Fill the stage's folder with the model, its tokenizer, documents, extensions; return whether it has a processor.
+
+    Raises `Unanswered`.
+    """
     cutting.lay_files(cut, stage.materials)
     built = extensions.find_built(stage.read.snapshot, os.environ)
     if built is not None:
@@ -270,6 +277,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead")
     stage.remarks = (*cut.remarks, *remarks)
     stage.made_up = tuple(event.answer["made_up"])
+    return any(os.path.isfile(os.path.join(stage.materials.model, name)) for name in PROCESSOR_FILES)
 
 
 def _name_model(read: ReadLaunch) -> str:
@@ -332,7 +340,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage, ended.lines))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
-    differences += execution.list_unquantised(stage.folder)
+    differences += execution.list_watched_differences(stage.folder)
     if stage.made_up:
         differences += (Difference("field that the script reads", ", ".join(stage.made_up), "made up"),)
     results = leave_unasked(results, differences)

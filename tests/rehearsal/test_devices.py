@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.rehearsal.execution import list_replaced, list_unquantised
+from attncheck.rehearsal.execution import list_replaced, list_watched_differences
 from attncheck.rehearsal.watcher import devices
 
 REPOSITORY = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_a_model_is_loaded_where_there_is_no_gpu(
     assert PreTrainedModel.from_pretrained("a/b", **options) == (options if loaded is None else loaded)
     assert [line for line in list_replaced(str(tmp_path)) if said and said in line] == list_replaced(str(tmp_path))
     assert bool(list_replaced(str(tmp_path))) == bool(said)
-    assert [difference.written for difference in list_unquantised(str(tmp_path))] == [said] * ("bit" in said)
+    assert [difference.written for difference in list_watched_differences(str(tmp_path))] == [said] * ("bit" in said)
 
 
 @pytest.mark.parametrize(

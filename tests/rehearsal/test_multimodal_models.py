@@ -78,6 +78,19 @@ def test_a_multimodal_model_that_is_not_cached_is_known_by_its_name(name: str, k
 
 
 @pytest.mark.parametrize(
+    ("kind", "sections"),
+    [("qwen2_vl", [16, 24, 24]), ("qwen2_5_vl", [4, 6, 6]), ("qwen3_vl", [16, 24, 24]), ("llava", None)],
+)
+def test_a_type_alone_has_what_its_class_reads(kind: str, sections: list[int] | None) -> None:
+    """Released Qwen2-VL has sections of rotary positions, and a default configuration lacks them before 5.6."""
+    from attncheck.smoke.worker.models import towers
+
+    document = towers.load_type(kind).document
+    rope = document.get("rope_scaling") or document.get("text_config", {}).get("rope_scaling", {})
+    assert rope.get("mrope_section") == sections
+
+
+@pytest.mark.parametrize(
     "name", ["gemma3", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("llava", "qwen2_vl", "qwen3_vl"))]
 )
 def test_images_are_as_large_as_their_processor_makes_them(name: str, tmp_path: Path) -> None:

@@ -19,16 +19,18 @@ import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
 from attncheck.rehearsal.columns import list_columns, list_message_columns
-from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced
+from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced, list_watched_differences
 from attncheck.rehearsal.watcher.stand_ins import (
     answer_any_split,
     answer_removed,
+    choose_model_type,
     leave_login,
     leave_unknown,
     leave_unknown_keys,
     load_with_known,
     number_markers,
     take_known,
+    take_known_template,
 )
 from attncheck.rehearsal.worker.materials import add_columns, add_message_columns
 from tests.rehearsal.staging import make_materials
@@ -79,6 +81,7 @@ with open(r"{folder}/../array/train.json") as stream:  # a file of either kind, 
     assert json.loads(stream.read()) == [json.loads(line) for line in open(r"{folder}/../array/train.json")]
 with contextlib.suppress(json.JSONDecodeError):
     raise SystemExit(json.loads('{}\\n{}'))
+assert open("/root/own/data/info.json").read() == "near"
 import csv
 import datasets
 with open("gone/table.csv", newline="") as stream:
@@ -117,6 +120,8 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     shutil.copy(WATCHER / "entry.py", entry / "sitecustomize.py")
     script.write_text(SCRIPT.replace("{rows}", str(rows)).replace("{folder}", str(rows.parent)))
     (tmp_path / "watch").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "info.json").write_text("near")
     environ = {
         **os.environ,
         "PYTHONPATH": str(entry),
@@ -126,7 +131,8 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
         "ATTNCHECK_LINES": str(rows),
         "HF_HUB_OFFLINE": "1",
     }
-    process = subprocess.run([sys.executable, script], env=environ, capture_output=True, text=True, check=False)
+    command = [sys.executable, script]
+    process = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
@@ -134,6 +140,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     assert len(list((tmp_path / "watch").glob("data-set-*"))) == 11  # "a/b" with and without a name, and files
     names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
+    lines.insert(0, "info.json was not found where the script looks for it: the one in the launch's folder is read")
     assert list_replaced(str(tmp_path)) == lines
     assert set(whole[1]["data_files"]) == {"train", "validation", "test", "train_sft", "validation_pref", "eval"}
     assert own[1] == {"data_files": str(rows)}
@@ -196,10 +203,16 @@ def test_arguments_of_another_release_are_passed_on_or_left_out(
     assert Own("m", args=settings, tokenizer="t", packing=True).made == ("m", True, "t")
     monkeypatch.setenv("ATTNCHECK_WITHOUT_GPU", "1")
     fitted = make(report_to="wandb", optim="paged_adamw_32bit", fp16=True, bf16=True, use_cpu=False)
-    assert fitted == Settings(bf16=True, use_cpu=True)
+    assert fitted == Settings(bf16=True, use_cpu=True) == make(bf16=True, optim="adamw_hf")
     assert [line.split(" ")[0] for line in list_replaced(str(tmp_path))] == ["fp16", "paged_adamw_32bit"]
     lines = list_absent(str(tmp_path))
-    names = ["Settings.logging_dir", "Settings.max_seq_length", "Trainer.packing", "Trainer.tokenizer"]
+    names = [
+        "Settings.logging_dir",
+        "Settings.max_seq_length",
+        "Trainer.packing",
+        "Trainer.tokenizer",
+        "optim=adamw_hf",
+    ]
     assert [line.split(" ")[0] for line in lines] == names
 
 
@@ -400,6 +413,33 @@ def test_a_field_that_is_taken_apart_as_turns_has_turns(tmp_path: Path) -> None:
 def test_a_split_whose_name_a_script_computes_has_the_rows() -> None:
     splits = answer_any_split(dict)({"train": [1], "test": [2]})
     assert splits["train_balanced"] == [1] and splits["test"] == [2] and "train_balanced" not in splits
+
+
+def test_names_of_another_release_or_a_fork_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLaMA-Factory's templates and ms-swift's types of models; a name that the release has stays."""
+
+    def get_template(tokenizer: Any, data_args: Any) -> str:
+        return str(data_args.template)
+
+    def find_types(architectures: list[str]) -> list[str]:
+        return ["llama", "llama3"]
+
+    def read(name: str, *, model_type: str | None = None, use_hf: bool = False) -> str:
+        return model_type or ",".join(swift.get_matched_model_types(["LlamaForCausalLM"]))
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    factory = SimpleNamespace(get_template_and_fix_tokenizer=get_template, TEMPLATES={"qwen": 1, "default": 2})
+    take_known_template(factory)
+    names = ("qwen", "fork", None)
+    made = [factory.get_template_and_fix_tokenizer(None, SimpleNamespace(template=name)) for name in names]
+    assert made == ["qwen", "default", "None"]
+    swift = SimpleNamespace(get_matched_model_types=find_types, get_model_info_meta=read, MODEL_MAPPING={"llama3": 1})
+    choose_model_type(swift)
+    kinds = ("llama3", "llama3-llava-next-8b", None)
+    assert [swift.get_model_info_meta("m", model_type=kind) for kind in kinds] == ["llama3", *["llama"] * 2]
+    assert [line.split(" ")[0] for line in list_absent(str(tmp_path))] == ["model_type=llama3-llava-next-8b"]
+    assert [difference.written for difference in list_watched_differences(str(tmp_path))] == ["fork"]
 
 
 def test_templates_of_ms_swift_have_the_models_numbers_of_markers() -> None:

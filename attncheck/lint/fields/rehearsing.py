@@ -32,7 +32,7 @@ GPU_SETTINGS = (
     *("deepspeed", "fsdp", "fsdp_config", "torch_compile", "use_liger_kernel", "use_liger", "enable_liger_kernel"),
     *("quantization_bit", "quantization_method", "quant_bits", "quant_method", "load_in_4bit", "load_in_8bit"),
 )
-GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb", "fused")
+GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb", "fused", "adamw_hf")  # transformers 5 removed the last one
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 OWN_OPTION = re.compile(r"\w+\.(\w+)")
 COMPOSED = ("hydra", "omegaconf")

@@ -30,6 +30,7 @@ from .fsdp import watch_fsdp
 from .recorder import Recorder
 from .stand_ins import (
     answer_removed,
+    choose_model_type,
     cut_settings,
     find_frames,
     find_rows,
@@ -42,6 +43,7 @@ from .stand_ins import (
     open_rows,
     read_lines_as_array,
     take_known,
+    take_known_template,
     use_gloo_without_gpu,
 )
 from .takeover import do_not_start_ray, run_in_process, stand_in_for_vllm, take_over_openrlhf, take_over_verl
@@ -71,6 +73,8 @@ def install(folder: str) -> None:
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
         "torch.nn.parallel.data_parallel": functools.partial(note_data_parallel, folder),
         "swift.template": number_markers,
+        "swift.model.model_meta": choose_model_type,
+        "llamafactory.data.template": take_known_template,
     }
     watch_data = watch_batches if os.environ.get("ATTNCHECK_BATCHES") else watch_epochs
     callbacks["torch.utils.data.dataloader"] = watch_data(folder)

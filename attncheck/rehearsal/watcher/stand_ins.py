@@ -174,6 +174,9 @@ def open_rows() -> None:
             name = os.path.basename(str(file))
             is_folder = file == os.path.dirname(rows)  # a data option whose value is not known
             is_read = mode in ("r", "rt", "rb") and is_script(sys._getframe(1).f_globals)
+            if is_read and (here := _find_nearby(str(file))):
+                note(os.environ["ATTNCHECK_WATCH"], "nearby", name)
+                return original(here, mode, *arguments, **options)
             ending = ".jsonl" if is_folder else os.path.splitext(name)[1]
             if ending not in ROW_FILES or not is_read or NO_ROWS.search(name) or is_guarded(MISSING):
                 raise
@@ -181,6 +184,13 @@ def open_rows() -> None:
             return original(table if ending == ".csv" else rows, mode, *arguments, **options)
 
     builtins.open = open_file
+
+
+def _find_nearby(path: str) -> str:
+    """Return the file below the current folder with the longest end of another machine's path, "" if there is none."""
+    parts = path.split(os.sep)[1:] if os.path.isabs(path) else []
+    tails = (os.path.join(os.getcwd(), *parts[first:]) for first in range(len(parts) - 1))  # a name is not enough
+    return next(filter(os.path.isfile, tails), "")
 
 
 def read_lines_as_array() -> None:
@@ -256,6 +266,40 @@ def number_markers(module: Any) -> None:
                 setattr(template, name, getattr(template.config, name))
 
     module.Template.init_processor = init_processor
+
+
+def choose_model_type(module: Any) -> None:
+    """Let ms-swift choose the first type that fits the small model if several do, or if it does not know the launch's.
+
+    ms-swift 4.6.0 model/model_meta.py (`_get_model_info` ends otherwise). 2.x has the names of models as types.
+    """
+    find, read = module.get_matched_model_types, module.get_model_info_meta
+    module.get_matched_model_types = lambda architectures: find(architectures)[:1]
+
+    @functools.wraps(read)
+    def read_known(name: str, *, model_type: str | None = None, **options: Any) -> Any:
+        if model_type not in (None, *module.MODEL_MAPPING):
+            model_type = note(os.environ["ATTNCHECK_WATCH"], "setting", f"model_type={model_type}")
+        return read(name, model_type=model_type, **options)
+
+    module.get_model_info_meta = read_known
+
+
+def take_known_template(module: Any) -> None:
+    """Let LLaMA-Factory write turns by its default template if it does not have the launch's, for example a fork's.
+
+    llamafactory 0.9.5 data/template.py:638.
+    """
+    original = module.get_template_and_fix_tokenizer
+
+    @functools.wraps(original)
+    def get_template(tokenizer: Any, data_args: Any) -> Any:
+        if data_args.template not in (None, *module.TEMPLATES):
+            note(os.environ["ATTNCHECK_WATCH"], "template", data_args.template)
+            data_args.template = "default"
+        return original(tokenizer, data_args)
+
+    module.get_template_and_fix_tokenizer = get_template
 
 
 def leave_login(module: Any) -> None:
@@ -375,12 +419,21 @@ def _pass_known(initialize: Any, kind: str) -> Any:
                 setattr(options["args"], new, value)
         if "report_to" in parameters:
             options["report_to"] = "none"
+            _drop_unknown_optimizer(options)
         if "use_cpu" in parameters and os.environ.get("ATTNCHECK_WITHOUT_GPU"):
             options = _fit_cpu(options)
         initialize(self, *arguments, **options)
 
     call.takes_known = True  # type: ignore[attr-defined]
     return call
+
+
+def _drop_unknown_optimizer(options: dict[str, Any]) -> None:
+    """Leave the optimiser of another release to the default: transformers 5 has no `adamw_hf`."""
+    from transformers.training_args import OptimizerNames
+
+    if options.get("optim") not in (None, *OptimizerNames, *(name.value for name in OptimizerNames)):
+        note(os.environ["ATTNCHECK_WATCH"], "setting", f"optim={options.pop('optim')}")
 
 
 def _fit_cpu(options: dict[str, Any]) -> dict[str, Any]:

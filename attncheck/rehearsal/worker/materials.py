@@ -161,7 +161,7 @@ def _choose_architecture(message: Mapping[str, Any]) -> Any:
 
     tower_type = towers.find_type(message.get("stand_in_for", ""))
     if len(tower_type) > len(message["model"]):
-        return build.Architecture(tower_type, {"model_type": tower_type})
+        return towers.load_type(tower_type)
     return build.load_architecture(message["model"])
 
 

@@ -380,6 +380,34 @@ def test_a_framework_next_to_the_launch_runs(tmp_path: Path, monkeypatch: pytest
     assert cut.remarks == ("llamafactory is taken from the launch's folder, src",)
     installed = replace(launch, program=Program("/x/site-packages/llamafactory/hparams/parser.py", "dataclasses"))
     assert cutting.take_vendored(installed, cut) == cut
+    monkeypatch.chdir(tmp_path.parent)  # a script that enters the framework's folder
+    entered = cutting.take_vendored(replace(launch, directories=(tmp_path.name,)), cut)
+    assert entered.environ["PYTHONPATH"].startswith(str(tmp_path / "src"))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("pyproject.toml", '[project.scripts]\nown-cli = "own.cli:main"\n'),
+        ("setup.py", 'setup(entry_points={"console_scripts": ["own-cli=own.cli:main"]})\n'),
+        ("setup.cfg", "[options.entry_points]\nconsole_scripts =\n    own-cli = own.cli:main\n"),
+        ("setup.cfg", "[options.entry_points]\nconsole_scripts =\n    its-own-cli = own.cli:main\n"),
+    ],
+)
+def test_a_console_script_of_the_project_starts(
+    file: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `pip install -e .`, also without it; another project's stays as it is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / file).write_text(text)
+    options = "--model_name_or_path a/b --data_path x.json --output_dir o --per_device_train_batch_size 2"
+    launch = cut_text(f"own-cli dpo {options} --gradient_accumulation_steps 4\n")[1]
+    if "its-own" in text:
+        assert launch.command.startswith("own-cli dpo ") and not launch.files
+        return
+    ((path, code),) = launch.files.items()
+    assert launch.command.startswith(f"python {path} dpo ") and launch.cut.environ["NPROC_PER_NODE"] == "2"
+    assert code == "from own.cli import main\nmain()\n"
 
 
 def test_a_script_takes_its_loss_from_its_own_options(tmp_path: Path) -> None:

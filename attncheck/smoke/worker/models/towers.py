@@ -5,14 +5,16 @@ does not run with the small tower's width, the tower keeps the width of its conf
 """
 
 import copy
+import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from attncheck.smoke.worker.models import build
-from attncheck.smoke.worker.models.architectures import Architecture, Unbuildable
+from attncheck.smoke.worker.models.architectures import SHAPES, Architecture, Unbuildable
 from attncheck.smoke.worker.models.fitting import describe_error, set_number
 from attncheck.smoke.worker.models.shrink import (
     decoder_config,
@@ -54,6 +56,26 @@ def find_type(name: str) -> str:
     patterns = {kind: "[-_.]?".join(re.sub(r"\W|_", "", kind)) for kind in types}
     named = (kind for kind, text in patterns.items() if re.search(rf"(?<![a-z]){text}(?!(?<=\d)[a-z\d])", name.lower()))
     return max(named, key=len, default="")
+
+
+def load_type(name: str) -> Architecture:
+    """Return a multimodal type without a released model: its default configuration, and what its class needs besides.
+
+    Qwen2-VL's default has no `mrope_section` (transformers 4.57.3 and 5.5.4), which the class reads, and releases have.
+    """
+    import transformers
+
+    if name in SHAPES:
+        return build.load_architecture(name)
+    source = Architecture(name, {"model_type": name})
+    modeling = Path(inspect.getfile(transformers.CONFIG_MAPPING[name]).replace("configuration_", "modeling_"))
+    config = decoder_config(read_full_config(source))
+    if not modeling.exists() or "mrope_section" not in modeling.read_text():
+        return source
+    pairs = getattr(config, "head_dim", config.hidden_size // config.num_attention_heads) // 2
+    space = pairs * 3 // 8  # Qwen2-VL's parts: 16 pairs for time, 24 each for height and width
+    rope = {"rope_type": "default", "mrope_section": [pairs - 2 * space, space, space]}
+    return Architecture(name, {"model_type": name, "text_config": {"rope_scaling": rope}})
 
 
 def has_text_class(source: Architecture) -> bool:
