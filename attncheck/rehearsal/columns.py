@@ -5,6 +5,7 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from attncheck.core.launch import Launch
@@ -13,7 +14,11 @@ from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.rewriting import ReadLaunch
 
 VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
+PROJECT = ("pyproject.toml", "setup.py", "setup.cfg")
+PLAIN_PROGRAM = re.compile(r"(?!python)[A-Za-z][\w-]*")  # neither a path nor a module
+MODULE = re.compile(r"\w+(?:\.\w+)*(?<!\.py)")
 COLUMN = re.compile(r"[a-z]\w*")
+DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
 OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
 TURN_FIELDS = ("role", "content")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
@@ -26,6 +31,12 @@ def read_columns(read: ReadLaunch) -> list[str]:
     """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
     script = find_script(read.recognised.launch)
     return list_columns(script, (Path(), Path("src"))) if script is not None else []
+
+
+def reads_pairs(read: ReadLaunch) -> bool:
+    """Return whether the script of a launch takes chosen and rejected answers from its rows, and no conversations."""
+    columns = {*read_columns(read)}
+    return columns >= {"chosen", "rejected"} and not columns & {"messages", "conversations", "text"}
 
 
 def read_message_columns(read: ReadLaunch) -> list[str]:
@@ -43,8 +54,47 @@ def list_message_columns(program: Path, places: Sequence[Path]) -> list[str]:
 def find_script(launch: Launch) -> Path | None:
     """Return the Python file that a launch starts, or its own; None if it is not found."""
     name = launch.program.path if launch.program else launch.words[0].text if launch.words else ""
+    if MODULE.fullmatch(name) and {"-m", "--module"} & {word.text for word in launch.launcher_words}:
+        name = f"{name.replace('.', os.sep)}.py"
+    elif (entry := find_console_script(launch)) is not None:
+        name = os.path.join(entry.folder, f"{entry.module.replace('.', os.sep)}.py")
     nearby = (os.path.join(launch.folder, name), name, launch.source.name, find_here(launch, name), find_below(name))
     return next((Path(path) for path in nearby if path.endswith(".py") and os.path.isfile(path)), None)
+
+
+@dataclass(frozen=True)
+class ConsoleScript:
+    """A console script of a project: the folder of its package, and the function that it calls."""
+
+    folder: str
+    module: str
+    function: str
+
+
+def find_console_script(launch: Launch) -> ConsoleScript | None:
+    """Return the console script that a launch's program is, if its project declares one of this name."""
+    program = launch.words[0].text if launch.words else ""
+    if not PLAIN_PROGRAM.fullmatch(program):
+        return None
+    entry = re.compile(rf"(?<![\w-]){re.escape(program)}[\"']?\s*=\s*[\"']?([\w.]+):(\w+)")
+    for folder, name in ((folder, name) for folder in list_folders_above(launch) for name in PROJECT):
+        file = Path(folder, name)
+        match = entry.search(file.read_text(errors="replace")) if file.is_file() else None
+        if match is not None:
+            package = match[1].partition(".")[0]
+            place = next((place for place in (f"{folder}/src", folder) if os.path.isdir(f"{place}/{package}")), folder)
+            return ConsoleScript(place, match[1], match[2])
+    return None
+
+
+def list_folders_above(launch: Launch, script: str = "") -> Iterator[str]:
+    """Yield the folders above a launch's program and file, up to the current one."""
+    here = os.getcwd()
+    for name in (script, launch.source.name, os.path.join(launch.folder, "launch")):
+        folder = os.path.dirname(os.path.abspath(name))
+        while os.path.commonpath((folder, here)) == here:
+            yield folder
+            folder = os.path.dirname(folder)
 
 
 def find_here(launch: Launch, path: str) -> str:
@@ -99,9 +149,24 @@ def find_marker(read: ReadLaunch) -> str:
     return next(fitting, next(iter(markers), ""))
 
 
+def names_data(read: ReadLaunch, value: str) -> bool:
+    """Return whether the script of a launch, or LLaMA-Factory's list of data, has data sets by names such as this."""
+    if not DATA_NAME.fullmatch(value):
+        return False
+    lists = (Path(place, "dataset_info.json") for place in (Path(), Path("data")))
+    return value in _iter_texts(read) or any(f'"{value}"' in file.read_text() for file in lists if file.is_file())
+
+
 def names_flash_attn(read: ReadLaunch) -> bool:
-    """Return whether the script of a launch, or a module that it imports, names flash-attn's implementation."""
-    return any(text == "flash_attention_2" for text in _iter_texts(read))
+    """Return whether the script of a launch, or a module that it imports or starts, names flash-attn's implementation.
+
+    A console script often starts a file of its package.
+    """
+    entry = find_console_script(read.recognised.launch)
+    package = Path(entry.folder, entry.module.partition(".")[0]) if entry is not None else None
+    started = sorted(package.rglob("*.py"))[:MAX_MODULES] if package is not None else []
+    texts = (file.read_text(errors="replace") for file in started)
+    return "flash_attention_2" in _iter_texts(read) or any('"flash_attention_2"' in text for text in texts)
 
 
 def _iter_texts(read: ReadLaunch) -> Iterator[str]:

@@ -6,13 +6,12 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP, Job, UnknownSetting
 from attncheck.core.launch import Edit, Launch, Setting, SourceLocation, Word
-from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, DataForm, JobCut, Materials
+from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, UNDOCUMENTED, DataForm, JobCut, Materials
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
@@ -23,22 +22,29 @@ from attncheck.lint.fields.rehearsing import (
     describe_emulation,
     edit_options,
     edit_word,
+    get_option,
     get_setting,
     leaves_sharding_out,
 )
+from attncheck.lint.fields.script_options import find_data_option
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
 from attncheck.lint.run import ReadFile
 from attncheck.rehearsal.columns import (
+    PROJECT,
     VARIABLE_FOLDER,
     find_below,
+    find_console_script,
     find_here,
     find_script,
     has_own_collator,
+    list_folders_above,
+    names_data,
     names_flash_attn,
     read_columns,
+    reads_pairs,
 )
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
@@ -54,8 +60,6 @@ PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of 
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
-PROJECT = ("pyproject.toml", "setup.py")
-PLAIN_PROGRAM = re.compile(r"(?!python)[A-Za-z][\w-]*")  # neither a path nor a module
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
     "-H",
@@ -145,6 +149,11 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         if makes_rows or has_own_collator(read):
             form: DataForm = "every" if makes_rows else cut.form
             cut = replace(cut, form=form, objective=replace(cut.objective, targets="labelled"))
+    data = find_data_option(read.recognised.launch)
+    if data in cut.options and names_data(read, get_option(read.recognised.launch, data)):
+        cut = replace(cut, options={name: value for name, value in cut.options.items() if name != data})
+    if cut.form == "every" and cut.environ.get("ATTNCHECK_ROWS") and reads_pairs(read):
+        cut = replace(cut, form="preference_text", objective=UNDOCUMENTED)
     if materials.full_model:
         cut = _keep_own_model(read, cut)
     if not (materials.uses_gpu or cut.emulates_flash_attn) and names_flash_attn(read):
@@ -265,8 +274,8 @@ def cut_launch(
     here = _enter_folder(_pass_file_first(rewritten.launch, read.corrections))
     here = _find_files_here(_run_here(here, read.job.location), folder)
     here, cut = _fit_launcher(here, cut, read.read_file)
-    if not materials.uses_gpu and not read.snapshot.has("deepspeed"):
-        here, cut = _run_without_deepspeed(here, cut, read.job, processes)
+    if not materials.uses_gpu:
+        here, cut = _run_without_sharding(here, cut, read, processes)
     guarded = drop_guarded(here)
     plain = leave_out(guarded, (*os.environ, *GUARDED), runs_substitutions)
     if plain.needed:
@@ -302,12 +311,13 @@ def cut_launch(
     if not command.text:
         raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
     text = _limit_processes(command.text, processes)
-    cut = take_vendored(launch, replace(cut, environ={**cut.environ, **environ}))
-    cut = _import_project(launch, cut)
+    cut = replace(cut, environ={**cut.environ, **environ})
+    cut = take_vendored(launch, cut, read.recognised.framework.name)
+    cut = _import_project(launch, cut, bool(scripts))
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
 
 
-def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
+def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:
     """Return the cut of a launch with its framework's source next to it, which runs instead of the installed one.
 
     LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
@@ -317,7 +327,9 @@ def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
     folder = inner = os.path.dirname(os.path.abspath(os.path.join(launch.folder, launch.program.path)))
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder = os.path.dirname(folder)
-    if folder == inner:
+    if folder == inner:  # a script next to the package
+        inner = os.path.join(folder, framework)
+    if not os.path.isfile(os.path.join(inner, "__init__.py")):
         return cut
     name = os.path.relpath(inner, folder).split(os.sep)[0]
     path = os.pathsep.join(filter(None, (folder, cut.environ.get("PYTHONPATH", ""))))
@@ -469,18 +481,15 @@ def _start_console_script(launch: Launch, folder: str) -> tuple[Launch, dict[str
 
     A launch with another program is unchanged.
     """
-    program = launch.words[0].text if launch.words else ""
-    entry = re.compile(rf"(?<![\w-]){re.escape(program)}[\"']?\s*=\s*[\"']?([\w.]+):(\w+)")
-    files = (Path(place, name) for place in _list_folders_above(launch) for name in (*PROJECT, "setup.cfg"))
-    texts = (file.read_text(errors="replace") for file in files if file.is_file())
-    match = next(filter(None, map(entry.search, texts)), None) if PLAIN_PROGRAM.fullmatch(program) else None
-    if match is None:
+    entry = find_console_script(launch)
+    if entry is None:
         return launch, {}
+    program = launch.words[0].text
     path, count = os.path.join(folder, f"{program}.py"), len(launch.whole) - len(launch.words)
     started = (path,) if launch.launchers else ("python", path)
     words = (_make_word(launch.words[0], text) for text in started)
     whole = (*launch.whole[:count], *words, *launch.words[1:])
-    return replace(launch, whole=whole), {path: f"from {match[1]} import {match[2]}\n{match[2]}()\n"}
+    return replace(launch, whole=whole), {path: f"from {entry.module} import {entry.function}\n{entry.function}()\n"}
 
 
 def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Launch, JobCut]:
@@ -500,14 +509,16 @@ def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Lau
     return replace(launch, whole=tuple(whole)), cut
 
 
-def _import_project(launch: Launch, cut: JobCut) -> JobCut:
+def _import_project(launch: Launch, cut: JobCut, is_console_script: bool) -> JobCut:
     """Return the cut of a script with its project importable as after `pip install -e .`, through the watcher.
 
     Python itself searches only the script's folder.
     """
     program = launch.words[0].text if launch.words else ""
     projects = [
-        folder for folder in _list_folders_above(launch) if any(os.path.isfile(f"{folder}/{n}") for n in PROJECT)
+        folder
+        for folder in list_folders_above(launch, str(find_script(launch) or ""))
+        if any(os.path.isfile(f"{folder}/{n}") for n in PROJECT)
     ]
     if program.endswith(".py") and os.path.dirname(program):
         projects.append(os.getcwd())
@@ -515,23 +526,13 @@ def _import_project(launch: Launch, cut: JobCut) -> JobCut:
         place for folder in dict.fromkeys(projects) for place in (f"{folder}/src", folder) if os.path.isdir(place)
     ]
     package = program.partition(".")[0]
-    if not program.endswith(".py"):  # a module of one of these packages
+    if not (program.endswith(".py") or is_console_script):  # a module of one of these packages
         places = places if any(os.path.isdir(f"{place}/{package}") for place in places) else []
     if not places:
         return cut
     remark = "packages in the project's folder are imported if they are not installed, as after pip install -e ."
     folders = os.pathsep.join(places)
     return _add_remarks(replace(cut, environ={**cut.environ, "ATTNCHECK_PROJECT": folders}), (remark,))
-
-
-def _list_folders_above(launch: Launch) -> Iterator[str]:
-    """Yield the folders above a launch's program and file, up to the current one."""
-    here, script = os.getcwd(), find_script(launch)
-    for name in (str(script or ""), launch.source.name, os.path.join(launch.folder, "launch")):
-        folder = os.path.dirname(os.path.abspath(name))
-        while os.path.commonpath((folder, here)) == here:
-            yield folder
-            folder = os.path.dirname(folder)
 
 
 def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launch:
@@ -545,15 +546,19 @@ def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launc
     return replace(launch, whole=(*before, launch.whole[place + 1], *between, *launch.whole[place + 2 :]))
 
 
-def _run_without_deepspeed(launch: Launch, cut: JobCut, job: Job, processes: int) -> tuple[Launch, JobCut]:
-    """Return a launch and its cut, started by torchrun if the launcher needs DeepSpeed.
+def _run_without_sharding(launch: Launch, cut: JobCut, read: ReadLaunch, processes: int) -> tuple[Launch, JobCut]:
+    """Return a launch and its cut, started by torchrun if the launcher needs DeepSpeed, or starts FSDP, without a GPU.
 
     accelerate 1.15.0 utils/launch.py passes its file's precision to the processes by this variable.
     """
-    own, whole = "deepspeed" in launch.launchers, launch.whole
+    job, own, whole = read.job, "deepspeed" in launch.launchers, launch.whole
     if job.framework not in (*TRAINER_FRAMEWORKS, "script"):  # the others import it
         return launch, cut
-    if not own and not ("accelerate" in launch.launchers and uses_deepspeed(job, launch) == Known(True)):
+    entries = {entry.name: entry.value for entry in launch.launcher_entries}
+    is_accelerate = "accelerate" in launch.launchers
+    is_zero = own or (is_accelerate and uses_deepspeed(job, launch) == Known(True))
+    starts_fsdp = entries.get("distributed_type", "").upper() == "FSDP" or "--use_fsdp" in [word.text for word in whole]
+    if not (is_zero and not read.snapshot.has("deepspeed")) and not (is_accelerate and starts_fsdp):
         return launch, cut
     parse = deepspeed.parse if own else accelerate.parse
     parses = ((place, parse(whole[place:])) for place in range(len(whole) - len(launch.words)))
@@ -565,10 +570,11 @@ def _run_without_deepspeed(launch: Launch, cut: JobCut, job: Job, processes: int
     texts = ["torchrun", "--standalone", f"--nproc_per_node={count}"]
     texts += ["-m"] if {"-m", "--module"} & set(options) else []
     torchrun = (_make_word(whole[place], text) for text in texts)
-    precision = {entry.name: entry.value for entry in launch.launcher_entries}.get("mixed_precision", "")
+    precision = entries.get("mixed_precision", "")
     environ = WITHOUT_SHARDING | ({"ACCELERATE_MIXED_PRECISION": precision} if precision else {})
     cut = replace(cut, environ={**cut.environ, **environ})
-    remark = "DeepSpeed is not installed: torchrun starts the processes, without sharding"
+    reason = "DeepSpeed is not installed" if is_zero else "FSDP needs a GPU"
+    remark = f"{reason}: torchrun starts the processes, without sharding"
     return replace(launch, whole=(*whole[:place], *torchrun, *parsed.words)), _add_remarks(cut, (remark,))
 
 

@@ -244,6 +244,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     is_full = stage.materials.full_model
     real_data = cutting.find_data(stage.read, cut) if stage.materials.real_data else ""
     stage.model, missing_model = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
+    is_own_pair = cut.form == "preference_text" and "ATTNCHECK_ROWS" in cut.environ
+    reads_fields = cut.form in ("every", "prompt_texts") or is_own_pair
     message = {
         "task": "attncheck.rehearsal.worker.materials:prepare",
         "device": stage.target.device,
@@ -253,8 +255,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "columns": read_columns(stage.read) if cut.form in ("every", "prompt_texts") else [],
-        "message_columns": read_message_columns(stage.read) if cut.form == "every" else [],
+        "columns": read_columns(stage.read) if reads_fields else [],
+        "message_columns": read_message_columns(stage.read) if reads_fields and cut.form != "prompt_texts" else [],
         "marker": find_marker(stage.read) if "ATTNCHECK_ROWS" in cut.environ else "",
         "pictures": cut.pictures,
         "seed": stage.request.seed,

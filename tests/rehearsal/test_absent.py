@@ -85,6 +85,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (package / "newer.py").write_text("class AutoModelForImageTextToText:\n    place = 'renamed'\n")
     (package / "broken.py").write_text("import another_package\n")
     helpers = "import no_such_package as absent\nclient = absent.Client(key='x')\nclass Kept:\n    x = absent.x(1)\n"
+    helpers += "    @mark\n    @absent.call('x')\n    def encode(self): ...\n"
+    helpers = f"def mark(function):\n    function.__override__ = True\n    return function\n{helpers}"
     (folder / "helpers.py").write_text(helpers)
     lines = "".join(f"if 'USE' == {use!r}:\n    {use}\n" for use in USES)
     (folder / "train.py").write_text(INSTALL + SCRIPT + lines.replace("'USE'", "sys.argv[2]") + "print('ok')\n")

@@ -30,6 +30,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     load_with_known,
     number_markers,
     take_known,
+    take_known_columns,
     take_known_template,
 )
 from attncheck.rehearsal.worker.materials import add_columns, add_message_columns
@@ -440,6 +441,30 @@ def test_names_of_another_release_or_a_fork_are_replaced(tmp_path: Path, monkeyp
     assert [swift.get_model_info_meta("m", model_type=kind) for kind in kinds] == ["llama3", *["llama"] * 2]
     assert [line.split(" ")[0] for line in list_absent(str(tmp_path))] == ["model_type=llama3-llava-next-8b"]
     assert [difference.written for difference in list_watched_differences(str(tmp_path))] == ["fork"]
+
+
+def test_fields_that_the_rows_lack_are_renamed_and_removed() -> None:
+    """As a script does that prepares its own data set; a field that neither name has is an error."""
+    arrow = pytest.importorskip("datasets").arrow_dataset
+    kind = type("Rows", (arrow.Dataset,), {})
+    take_known_columns(SimpleNamespace(Dataset=kind))
+    rows = arrow.Dataset.from_list([{"problem": "p", "solution": "s"}])
+    rows.__class__ = kind
+    assert kind.rename_column(rows, "gt", "solution").column_names == ["problem", "solution"]
+    assert kind.rename_column(rows, original_column_name="problem", new_column_name="solution")["solution"][0] == "p"
+    assert kind.remove_columns(rows, column_names="messages").column_names == ["problem", "solution"]
+    assert kind.remove_columns(rows, ["messages", "solution"]).column_names == ["problem"]
+    made = kind.map(rows, lambda row: {"text": "t"}, remove_columns=["problem", "messages"])
+    assert set(made.column_names) == {"solution", "text"}
+    with pytest.raises(ValueError, match="gone"):
+        kind.rename_column(rows, "gone", "new")
+
+
+def test_pairs_have_the_fields_that_a_script_reads() -> None:
+    pair = {"prompt": "w1", "chosen": "w2", "rejected": "w3"}
+    (row,) = add_message_columns([pair], ["", "chosen"])
+    assert row["chosen"] == [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "w2"}]
+    assert row["rejected"] == "w3"
 
 
 def test_templates_of_ms_swift_have_the_models_numbers_of_markers() -> None:

@@ -1,5 +1,6 @@
 """Options of the user's scripts: names that many scripts share, and their replacements in a rehearsal."""
 
+import os
 import re
 
 from attncheck.core.launch import Launch
@@ -11,6 +12,7 @@ TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path
 FILE_OPTIONS = ("data_path", "train_file", "data_file", "train_data", "data_files", "train_path")  # these take a file
 FOLDER_OPTIONS = ("dataset_name", "dataset_path", "dataset", "data", "data_dir")  # these take a load_dataset argument
 LENGTH_OPTIONS = ("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len", "max_len", "seq_len")
+HUB_NAME = re.compile(r"(?!(?:data|datasets?|outputs?|\.+)/)[\w-][\w.-]*/[\w.-]+")  # owner/name, no folder
 DATA_FILE = re.compile(r"\.(?:jsonl?|parquet|csv)$")
 # options whose file is no training data
 OTHER_FILE = re.compile(
@@ -26,7 +28,7 @@ def point_to_materials(launch: Launch, materials: Materials) -> dict[str, str]:
     """
     model, data = find_options(launch, MODEL_OPTIONS), find_data_option(launch)
     options = dict.fromkeys((*model[:1], *find_options(launch, TOKENIZER_OPTIONS)), materials.model)
-    if data:
+    if data and (materials.real_data or not is_hub_name(get_option(launch, data))):
         options[data] = _choose_data(data, get_option(launch, data), materials)
     return options | dict.fromkeys(find_options(launch, LENGTH_OPTIONS), str(materials.max_length))
 
@@ -59,6 +61,11 @@ def find_data_option(launch: Launch) -> str:
     written = (word.text.partition("=")[0] for word in launch.words[1:] if word.text.startswith("--"))
     others = (name.lstrip("-").replace("-", "_") for name in written if not OTHER_FILE.search(name))
     return next(iter(known), "") or next((name for name in others if DATA_FILE.search(get_option(launch, name))), "")
+
+
+def is_hub_name(value: str) -> bool:
+    """Return whether a data set is a repository of the Hub: a script keeps its name, by which it may choose fields."""
+    return bool(HUB_NAME.fullmatch(value)) and not DATA_FILE.search(value) and not os.path.exists(value)
 
 
 def _choose_data(option: str, value: str, materials: Materials) -> str:

@@ -270,6 +270,10 @@ class _Unused:
         error = self.__dict__["__error__"]
         raise type(error)(str(error), name=error.name) from None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("__"):  # decorators mark a function: `typing.override`
+            self._fail()
+
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Return a result that is unused too in the body of a module that only defines names."""
         frame = sys._getframe(1)
@@ -278,7 +282,7 @@ class _Unused:
         return self._fail() if is_in_function or (is_main and not _has_main(frame.f_code.co_filename)) else self
 
     __bool__ = __len__ = __iter__ = __enter__ = __str__ = __format__ = __int__ = __float__ = _fail
-    __add__ = __radd__ = __mod__ = __contains__ = __setattr__ = __setitem__ = _fail
+    __add__ = __radd__ = __mod__ = __contains__ = __setitem__ = _fail
 
 
 @functools.cache

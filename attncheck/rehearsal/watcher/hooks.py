@@ -43,6 +43,7 @@ from .stand_ins import (
     open_rows,
     read_lines_as_array,
     take_known,
+    take_known_columns,
     take_known_template,
     use_gloo_without_gpu,
 )
@@ -89,6 +90,7 @@ def install(folder: str) -> None:
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
         callbacks["datasets.load"] = find_rows
+        callbacks["datasets.arrow_dataset"] = take_known_columns
         callbacks["pandas"] = find_frames
         callbacks["huggingface_hub._login"] = leave_login
         callbacks["trl.trainer.model_config"] = lambda module: answer_removed(module.ModelConfig)

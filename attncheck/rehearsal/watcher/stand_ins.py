@@ -99,6 +99,35 @@ def find_rows(load: Any) -> None:
     load.load_from_disk = load_from_disk
 
 
+def take_known_columns(arrow_dataset: Any) -> None:
+    """Let the script rename and remove fields that the synthetic rows do not have, or have under both names."""
+    kind = arrow_dataset.Dataset
+    rename, remove, apply = kind.rename_column, kind.remove_columns, kind.map
+
+    def keep_present(rows: Any, names: Any) -> list[str]:
+        return [name for name in ([names] if isinstance(names, str) else names) if name in rows.column_names]
+
+    @functools.wraps(rename)
+    def rename_column(rows: Any, original_column_name: str, new_column_name: str, **options: Any) -> Any:
+        is_present = original_column_name in rows.column_names
+        if not is_present and new_column_name in rows.column_names:
+            return rows
+        rows = remove(rows, keep_present(rows, new_column_name) if original_column_name != new_column_name else [])
+        return rename(rows, original_column_name, new_column_name, **options)
+
+    @functools.wraps(remove)
+    def remove_columns(rows: Any, column_names: Any, **options: Any) -> Any:
+        return remove(rows, keep_present(rows, column_names), **options)
+
+    @functools.wraps(apply)
+    def apply_to(rows: Any, *arguments: Any, **options: Any) -> Any:
+        if options.get("remove_columns"):
+            options["remove_columns"] = keep_present(rows, options["remove_columns"])
+        return apply(rows, *arguments, **options)
+
+    kind.rename_column, kind.remove_columns, kind.map = rename_column, remove_columns, apply_to
+
+
 @functools.cache
 def answer_any_split(kind: Any) -> Any:
     """Return the class of a dictionary of splits that has one under any name: a script may compute it."""
@@ -277,10 +306,10 @@ def choose_model_type(module: Any) -> None:
     module.get_matched_model_types = lambda architectures: find(architectures)[:1]
 
     @functools.wraps(read)
-    def read_known(name: str, *, model_type: str | None = None, **options: Any) -> Any:
+    def read_known(*arguments: Any, model_type: str | None = None, **options: Any) -> Any:
         if model_type not in (None, *module.MODEL_MAPPING):
             model_type = note(os.environ["ATTNCHECK_WATCH"], "setting", f"model_type={model_type}")
-        return read(name, model_type=model_type, **options)
+        return read(*arguments, model_type=model_type, **options)
 
     module.get_model_info_meta = read_known
 

@@ -95,7 +95,10 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"item": item, "answer": answer})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
-    rows = add_columns(rows, message.get("columns", ()))
+    if message["form"] == "preference_text":
+        rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if message.get("columns") else rows
+    else:
+        rows = add_columns(rows, message.get("columns", ()))
     rows = add_message_columns(rows, message.get("message_columns", ()))
     if not {"messages", "conversations", *message.get("message_columns", ())} & {*message.get("columns", ())}:
         rows = write_turns(rows, message.get("marker", ""))
@@ -398,10 +401,17 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
 
 def add_message_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows whose fields that are taken apart as turns are turns; each further field has another row's answer."""
+    if rows and "messages" not in rows[0]:  # pairs
+        taken = [name for name in names if name in ("chosen", "rejected")]
+        return [row | {name: _write_turns(row["prompt"], row[name]) for name in taken} for row in rows]
     for place, name in enumerate(name for name in names if name and not isinstance(rows[0].get(name), list)):
         answers = [row["messages"][-1] for row in (*rows[place:], *rows[:place])]
         rows = [{**row, name: [*row["messages"][:-1], answer]} for row, answer in zip(rows, answers)]
     return rows
+
+
+def _write_turns(prompt: str, answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
 
 
 def make_documents(count: int, seed: int) -> list[dict[str, Any]]:

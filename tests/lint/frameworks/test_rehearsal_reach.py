@@ -355,6 +355,16 @@ def test_torchrun_starts_what_needs_deepspeed_without_it(start: str, expected: s
     assert kept.startswith(start.split()[0])
 
 
+def test_torchrun_starts_what_accelerate_shards_by_fsdp() -> None:
+    """accelerate 1.15.0 has no FSDP on a CPU."""
+    text = f"accelerate launch --config_file fsdp.yaml {SFT.removeprefix('sft.py ')} --per_device_train_batch_size 2"
+    files = {"fsdp.yaml": "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\n"}
+    launch = cut_text(text.replace("fsdp.yaml ", "fsdp.yaml train_sft.py "), files=files, trl="1.16.0")[1]
+    assert launch.command.startswith("torchrun --standalone --nproc_per_node=2 train_sft.py ")
+    assert launch.cut.environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert "FSDP needs a GPU: torchrun starts the processes, without sharding" in launch.cut.remarks
+
+
 def test_a_file_of_an_installed_package_is_its_module() -> None:
     script = '$(python -c "import swift; print(swift.__path__[0])")/cli/sft.py'
     command = cut_text(f"torchrun --nproc_per_node 2 {script} {SWIFT.partition('rlhf ')[2]} x\n", **MS_SWIFT)[1].command
@@ -375,13 +385,16 @@ def test_a_framework_next_to_the_launch_runs(tmp_path: Path, monkeypatch: pytest
     for folder in (package, package.parent):
         (folder / "__init__.py").touch()
     launch = Launch(Source("x.yaml", "", "yaml"), program=Program("src/llamafactory/hparams/parser.py", "dataclasses"))
-    cut = cutting.take_vendored(launch, JobCut({}, "messages", UNDOCUMENTED))
+    cut = cutting.take_vendored(launch, JobCut({}, "messages", UNDOCUMENTED), "llamafactory")
     assert cut.environ["PYTHONPATH"] == str(tmp_path / "src")
     assert cut.remarks == ("llamafactory is taken from the launch's folder, src",)
     installed = replace(launch, program=Program("/x/site-packages/llamafactory/hparams/parser.py", "dataclasses"))
-    assert cutting.take_vendored(installed, cut) == cut
+    assert cutting.take_vendored(installed, cut, "llamafactory") == cut
+    script = replace(launch, program=Program("src/train.py", "dataclasses"))
+    assert cutting.take_vendored(script, cut, "trl") == cut
+    assert cutting.take_vendored(script, cut, "llamafactory").environ["DISABLE_VERSION_CHECK"] == "1"
     monkeypatch.chdir(tmp_path.parent)  # a script that enters the framework's folder
-    entered = cutting.take_vendored(replace(launch, directories=(tmp_path.name,)), cut)
+    entered = cutting.take_vendored(replace(launch, directories=(tmp_path.name,)), cut, "llamafactory")
     assert entered.environ["PYTHONPATH"].startswith(str(tmp_path / "src"))
 
 
@@ -474,6 +487,44 @@ def test_a_file_of_rows_is_the_data() -> None:
     text = "python train.py --model_path a/b --eval_file e.jsonl --rows_at x/y.jsonl --output_dir o --lr 1e-5"
     (read,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
     assert find_data_option(read.recognised.launch) == "rows_at"
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "expected"),
+    [
+        ("rows = load_dataset(args.dataset)", "own/data", "own/data"),  # the script may choose by it
+        ("if args.dataset == 'alpaca': pass", "alpaca", "alpaca"),
+        ("rows = load_dataset(args.dataset)", "alpaca", "/stage/data"),
+        ("rows = load_from_disk(args.dataset)", "data/alpaca", "/stage/data"),
+        ("rows = load_from_disk(args.dataset)", "./alpaca", "/stage/data"),
+    ],
+)
+def test_the_name_of_a_data_set_that_the_script_loads_stays(
+    script: str, given: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(f"from transformers import Trainer, TrainingArguments\n{script}\nTrainer()\n")
+    options = "--model a/b --output_dir o --per_device_train_batch_size 2 --gradient_accumulation_steps 4"
+    command = cut_text(f"python train.py {options} --dataset {given}\n")[1].command
+    assert f"--dataset {expected}" in command
+
+
+@pytest.mark.parametrize(
+    ("read", "form"),
+    [
+        ("row['prompt'], row['chosen'], row['rejected']", "preference_text"),
+        ("row['chosen']", "every"),
+        ("row['messages'], row['chosen'], row['rejected']", "every"),
+    ],
+)
+def test_a_script_that_compares_answers_gets_pairs(
+    read: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"from transformers import Trainer, TrainingArguments\nprint({read})\nTrainer()\n"
+    (tmp_path / "train.py").write_text(text)
+    options = "--model a/b --dataset x.json --output_dir o --per_device_train_batch_size 2"
+    assert cut_text(f"python train.py {options} --gradient_accumulation_steps 4\n")[0].form == form
 
 
 def test_a_program_that_the_shell_looks_up_stays() -> None:

@@ -39,6 +39,7 @@ from attncheck.lint.fields import (
     drop_reference,
     get_setting,
     is_at_least,
+    is_hub_name,
     is_number,
     is_on,
     keep_taken,
@@ -111,6 +112,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "dataset_num_proc": DROP,
         "max_length": str(materials.max_length),
     }
+    if is_own_script and not materials.real_data and is_hub_name(named):
+        del sets["dataset_name"]
     if is_policy:
         sets |= cut_policy(job, materials, is_own_script)
         del sets["max_length"]
