@@ -24,10 +24,12 @@ from attncheck.rehearsal.watcher.stand_ins import (
     answer_any_split,
     answer_removed,
     choose_model_type,
+    leave_early_stopping,
     leave_login,
     leave_unknown,
     leave_unknown_keys,
     load_with_known,
+    name_layers,
     number_markers,
     take_known,
     take_known_columns,
@@ -458,6 +460,25 @@ def test_fields_that_the_rows_lack_are_renamed_and_removed() -> None:
     assert set(made.column_names) == {"solution", "text"}
     with pytest.raises(ValueError, match="gone"):
         kind.rename_column(rows, "gone", "new")
+
+
+def test_checkpointing_of_a_fork_finds_the_layer() -> None:
+    """As before transformers wrapped the layer's call, which still works."""
+    modeling_layers = SimpleNamespace(partial=None)
+    name_layers(modeling_layers)
+    wrapped: Any = modeling_layers.partial(torch.nn.Linear(2, 3).__call__)
+    assert isinstance(wrapped.__self__, torch.nn.Linear) and wrapped(torch.ones(2)).shape == (3,)
+
+
+def test_early_stopping_without_a_metric_does_not_end_a_launch() -> None:
+    callbacks = importlib.import_module("transformers.trainer_callback")
+    kind = type("EarlyStoppingCallback", (callbacks.EarlyStoppingCallback,), {})
+    control, state = callbacks.TrainerControl(), callbacks.TrainerState()
+    arguments = SimpleNamespace(metric_for_best_model=None, load_best_model_at_end=False, eval_strategy="no")
+    with pytest.raises(AssertionError):
+        kind().on_train_begin(arguments, state, control)
+    leave_early_stopping(SimpleNamespace(EarlyStoppingCallback=kind))
+    assert kind().on_train_begin(arguments, state, control) is kind().on_evaluate(arguments, state, control) is None
 
 
 def test_pairs_have_the_fields_that_a_script_reads() -> None:

@@ -35,10 +35,12 @@ from .stand_ins import (
     find_frames,
     find_rows,
     find_small_model,
+    leave_early_stopping,
     leave_login,
     leave_unknown,
     leave_unknown_keys,
     load_with_known,
+    name_layers,
     number_markers,
     open_rows,
     read_lines_as_array,
@@ -76,6 +78,8 @@ def install(folder: str) -> None:
         "swift.template": number_markers,
         "swift.model.model_meta": choose_model_type,
         "llamafactory.data.template": take_known_template,
+        "transformers.modeling_layers": name_layers,
+        "transformers.trainer_callback": leave_early_stopping,
     }
     watch_data = watch_batches if os.environ.get("ATTNCHECK_BATCHES") else watch_epochs
     callbacks["torch.utils.data.dataloader"] = watch_data(folder)

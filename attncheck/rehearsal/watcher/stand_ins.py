@@ -331,6 +331,29 @@ def take_known_template(module: Any) -> None:
     module.get_template_and_fix_tokenizer = get_template
 
 
+def name_layers(modeling_layers: Any) -> None:
+    """Let a script's own checkpointing read the layer of a function, which transformers wraps since 4.50.
+
+    LLaMA-Factory up to 0.9.3 model/model_utils/checkpointing.py:86 (`func.__self__`), often a fork next to the launch.
+    """
+
+    class Partial(functools.partial):  # type: ignore[type-arg]
+        @property
+        def __self__(self) -> Any:
+            return self.func.__self__  # type: ignore[attr-defined]
+
+    modeling_layers.partial = Partial
+
+
+def leave_early_stopping(trainer_callback: Any) -> None:
+    """Let transformers' early stopping do nothing, because nothing is evaluated: without a metric it ends the launch.
+
+    5.17.0 trainer_callback.py (`EarlyStoppingCallback.on_train_begin`).
+    """
+    kind = trainer_callback.EarlyStoppingCallback
+    kind.on_train_begin = kind.on_evaluate = lambda *arguments, **options: None
+
+
 def leave_login(module: Any) -> None:
     """Do nothing if the script logs in to the hub, because a rehearsal has no network."""
     module.login = lambda *arguments, **options: note(os.environ["ATTNCHECK_WATCH"], "network", "login")
