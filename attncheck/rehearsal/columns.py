@@ -56,7 +56,7 @@ def find_script(launch: Launch) -> Path | None:
     name = launch.program.path if launch.program else launch.words[0].text if launch.words else ""
     if MODULE.fullmatch(name) and {"-m", "--module"} & {word.text for word in launch.launcher_words}:
         name = f"{name.replace('.', os.sep)}.py"
-    elif (entry := find_console_script(launch)) is not None:
+    elif (entry := find_console_script(launch, name)) is not None:
         name = os.path.join(entry.folder, f"{entry.module.replace('.', os.sep)}.py")
     nearby = (os.path.join(launch.folder, name), name, launch.source.name, find_here(launch, name), find_below(name))
     return next((Path(path) for path in nearby if path.endswith(".py") and os.path.isfile(path)), None)
@@ -71,9 +71,8 @@ class ConsoleScript:
     function: str
 
 
-def find_console_script(launch: Launch) -> ConsoleScript | None:
-    """Return the console script that a launch's program is, if its project declares one of this name."""
-    program = launch.words[0].text if launch.words else ""
+def find_console_script(launch: Launch, program: str) -> ConsoleScript | None:
+    """Return the console script that a program is, if the launch's project declares one of this name."""
     if not PLAIN_PROGRAM.fullmatch(program):
         return None
     entry = re.compile(rf"(?<![\w-]){re.escape(program)}[\"']?\s*=\s*[\"']?([\w.]+):(\w+)")
@@ -162,7 +161,8 @@ def names_flash_attn(read: ReadLaunch) -> bool:
 
     A console script often starts a file of its package.
     """
-    entry = find_console_script(read.recognised.launch)
+    words = read.recognised.launch.words
+    entry = find_console_script(read.recognised.launch, words[0].text if words else "")
     package = Path(entry.folder, entry.module.partition(".")[0]) if entry is not None else None
     started = sorted(package.rglob("*.py"))[:MAX_MODULES] if package is not None else []
     texts = (file.read_text(errors="replace") for file in started)

@@ -284,17 +284,26 @@ def cut_launch(
             advice = f"pass the script's arguments: attncheck smoke -- bash {launch.source.name} ARGUMENTS"
         needed = ", ".join(plain.needed)
         raise Unanswered(f"{read.job.location}: the launch needs {needed}, which only its script sets: {advice}")
-    guarded, scripts = _start_console_script(plain.launch, folder)
-    cut = _add_remarks(cut, plain.remarks)
+    guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
+    program = tuple(word.text for word in launch.words[:1])
+    if is_file and not launch.starts_written_script:
+        program = cut.command[:1]
+    scripts = _start_console_script(launch, "".join(program), folder)
     if scripts and not materials.uses_gpu:  # these often start a process per GPU
         cut = replace(cut, environ={"NPROC_PER_NODE": str(processes), **cut.environ})
+    if scripts and not is_file:
+        count = len(guarded.whole) - len(guarded.words)
+        started = (*scripts,) if guarded.launchers else ("python", *scripts)
+        words = (_make_word(guarded.words[0], text) for text in started)
+        guarded = replace(guarded, whole=(*guarded.whole[:count], *words, *guarded.words[1:]))
     command, files = format_with_files(guarded, folder)
     files = {**files, **scripts}
     if is_file:
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
-        files = {path: rewritten.launch.source.text}
+        files = {path: rewritten.launch.source.text, **scripts}
         stem = os.path.splitext(os.path.basename(path))[0]
         words = ("python", launch.source.name) if launch.starts_written_script else cut.command
+        words = ("python", *scripts, *words[1:]) if scripts else words
         text = shlex.join(word.format(file=path, folder=folder, stem=stem) for word in words)
         if not text:
             raise Unanswered(
@@ -476,20 +485,11 @@ def _enter_folder(launch: Launch) -> Launch:
     return replace(launch, directories=(*launch.directories, shlex.quote(folder)))
 
 
-def _start_console_script(launch: Launch, folder: str) -> tuple[Launch, dict[str, str]]:
-    """Return a launch whose program is a console script of its project, and the file that starts it.
-
-    A launch with another program is unchanged.
-    """
-    entry = find_console_script(launch)
-    if entry is None:
-        return launch, {}
-    program = launch.words[0].text
-    path, count = os.path.join(folder, f"{program}.py"), len(launch.whole) - len(launch.words)
-    started = (path,) if launch.launchers else ("python", path)
-    words = (_make_word(launch.words[0], text) for text in started)
-    whole = (*launch.whole[:count], *words, *launch.words[1:])
-    return replace(launch, whole=whole), {path: f"from {entry.module} import {entry.function}\n{entry.function}()\n"}
+def _start_console_script(launch: Launch, program: str, folder: str) -> dict[str, str]:
+    """Return the file that starts a console script of the launch's project; {} for another program."""
+    entry = find_console_script(launch, program)
+    path = os.path.join(folder, f"start-{program}.py")  # no package has this name
+    return {path: f"from {entry.module} import {entry.function}\n{entry.function}()\n"} if entry is not None else {}
 
 
 def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Launch, JobCut]:

@@ -40,6 +40,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
+    build.leave_out("sklearn", "scipy")  # a second of processor time
     import torch
 
     from attncheck.attention.device import describe_exception

@@ -19,6 +19,7 @@ from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.columns import find_below, find_marker
 from attncheck.rehearsal.substitutions import runs_command
+from tests.lint.frameworks.test_rehearsal_cuts import LLAMAFACTORY as LLAMAFACTORY_FILE
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
 from tests.snapshots import laptop, with_package
 
@@ -421,6 +422,16 @@ def test_a_console_script_of_the_project_starts(
     ((path, code),) = launch.files.items()
     assert launch.command.startswith(f"python {path} dpo ") and launch.cut.environ["NPROC_PER_NODE"] == "2"
     assert code == "from own.cli import main\nmain()\n"
+
+
+def test_a_configuration_alone_starts_its_checkouts_console_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nllamafactory-cli = "llamafactory.cli:main"\n')
+    launch = cut_text(LLAMAFACTORY_FILE, "yaml", llamafactory="0.9.5")[1]
+    assert launch.command == "python /stage/start-llamafactory-cli.py train /stage/rehearsed_x.yaml"
+    assert launch.files["/stage/start-llamafactory-cli.py"].endswith("main()\n")
 
 
 def test_a_script_takes_its_loss_from_its_own_options(tmp_path: Path) -> None:

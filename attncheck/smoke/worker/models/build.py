@@ -5,6 +5,7 @@ Weights are read only with `--full`; no remote code runs, and nothing is downloa
 
 import copy
 import os
+import sys
 import tempfile
 from typing import Any
 
@@ -41,6 +42,7 @@ __all__ = [
     "check_cut",
     "explain_failure",
     "find_readable_config",
+    "leave_out",
     "load_architecture",
     "stay_offline",
 ]
@@ -231,6 +233,12 @@ def _sharpen_sinks(model: Any, seed: int) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith(".sinks"):
             parameter.data.copy_(1.0 + torch.randn(parameter.shape, generator=generator))
+
+
+def leave_out(*packages: str) -> None:
+    """Keep transformers from importing packages that only its other models use; call it before it is imported."""
+    for name in packages:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
 def stay_offline() -> None:
