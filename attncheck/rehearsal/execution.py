@@ -26,9 +26,11 @@ WATCHER = Path(__file__).parent / "watcher"
 DRIVERS = Path(__file__).parent / "drivers"
 EMULATED = Path(__file__).parent / "emulated"
 EMULATION = Path(__file__).parent.parent / "attention" / "emulated_flash_attn"
-FLASH_ATTN_METADATA = {
-    "METADATA": "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n",
-    "top_level.txt": "flash_attn\n",
+# The distributions of the emulated packages: name, release, top level; flash-attn 2 is installed next to the others.
+FLASH_ATTN = {
+    "flash_attention_2": ("flash-attn", "2.8.3", "flash_attn"),
+    "flash_attention_3": ("flash-attn-3", "3.0.0", "flash_attn_interface"),
+    "flash_attention_4": ("flash-attn-4", "4.0.0", "flash_attn"),
 }
 ABSENT: Mapping[str, str] = {
     "idle": "{} is not installed, so the script ends at its import: rehearsed with calls that do nothing",
@@ -101,8 +103,8 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
     environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}
     environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock forever
     if request.emulates_flash_attn:
-        lay_flash_attn(Path(folder) / "entry")
-        environment["ATTNCHECK_EMULATED"] = "flash_attn"
+        name = environment.setdefault("ATTNCHECK_EMULATED", "flash_attention_2")
+        lay_flash_attn(Path(folder) / "entry", name)
     others = (environ.get("PYTHONPATH", "") for environ in (request.environ, os.environ))
     environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), *others)
     environment["PATH"] = _join_paths(os.path.dirname(os.path.abspath(python)), os.environ.get("PATH", os.defpath))
@@ -276,21 +278,25 @@ def _read_denied(watch: str) -> tuple[str, ...]:
     return tuple(paths)[:MAX_DENIED]
 
 
-def lay_flash_attn(entry: Path) -> None:
-    """Put an emulated flash-attn where the processes import from first."""
-    package, distribution = entry / "flash_attn", entry / "flash_attn-2.8.3.dist-info"
+def lay_flash_attn(entry: Path, implementation: str = "flash_attention_2") -> None:
+    """Put an emulated flash-attn where the processes import from first, with the module of an implementation."""
+    package = entry / "flash_attn"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(EMULATION, package / "emulation", ignore=ignored)
     for path in EMULATED.glob("*.py"):
         if path.name != "__init__.py":
             shutil.copy(path, package / ("__init__.py" if path.stem == "flash_attn" else path.name))
-    for folder, name in (("utils", "distributed.py"), ("layers", "rotary.py")):
+    for folder, name in (("utils", "distributed.py"), ("layers", "rotary.py"), ("cute", "cute.py")):
         (package / folder).mkdir()
         (package / folder / "__init__.py").touch()
         os.rename(package / name, package / folder / name)
-    distribution.mkdir()
-    for name, text in FLASH_ATTN_METADATA.items():
-        (distribution / name).write_text(text)
+    os.replace(package / "cute" / "cute.py", package / "cute" / "__init__.py")
+    os.rename(package / "flash_attn_3.py", entry / "flash_attn_interface.py")
+    for name, release, top_level in dict.fromkeys((FLASH_ATTN["flash_attention_2"], FLASH_ATTN[implementation])):
+        distribution = entry / f"{name.replace('-', '_')}-{release}.dist-info"
+        distribution.mkdir()
+        (distribution / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n")
+        (distribution / "top_level.txt").write_text(f"{top_level}\n")
 
 
 def _join_paths(*paths: str) -> str:

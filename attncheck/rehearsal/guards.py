@@ -46,7 +46,7 @@ OURS = tuple(
     for name in (
         *("WATCH", "FOLDER", "SUPERVISOR", "REMOTE_CODE", "EMULATED", "DRIVER", "DOCUMENTS", "STEPS", "MAX_WEIGHTS"),
         *("MODEL", "ROWS", "WITHOUT_GPU", "PROJECT"),
-        *("NO_CACHE", "WITHOUT_CUDA", "VERL_DEVICE"),
+        *("NO_CACHE", "WITHOUT_CUDA", "VERL_DEVICE", "OVERRIDES"),
     )
 )
 PROXIES = tuple(case(f"{kind}_proxy") for kind in ("http", "https", "all", "no") for case in (str.lower, str.upper))

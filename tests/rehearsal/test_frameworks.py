@@ -4,7 +4,7 @@ ATTNCHECK_REHEARSAL_PYTHONS is a folder of virtual environments, one for each fr
 framework's release and what it requires; what is not there is skipped. LLaMA-Factory 0.9.5 wants transformers 5.5 or
 older (5.6.0 has no flash attention: `s_aux`), ms-swift 4.6.0 trl 0.29, axolotl 0.19.0 transformers 5.16.1 and
 bitsandbytes, OpenRLHF 0.11.2 transformers 5.15.0 and deepspeed 0.19.6, verl 0.9.1
-transformers 5.9. No GPU is needed.
+transformers 5.9, verl_old 0.5.0 transformers 4.56. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_a
 FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
 ULYSSES = launches.MS_SWIFT.replace("--packing true", "--packing true --sequence_parallel_size 2")
 GPG = "actor_rollout_ref.actor.policy_loss.loss_mode=gpg actor_rollout_ref.actor.loss_agg_mode=token-sum"
+DYNAMIC = "actor_rollout_ref.actor.use_dynamic_bsz=True"
 FLOAT32 = (
     "+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32 actor_rollout_ref.rollout.temperature=0.7 "
     "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
@@ -103,6 +104,11 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "verl-grpo-padded": ("verl", launches.VERL_GRPO.replace("use_remove_padding=True", "use_remove_padding=False")),
     "verl-dapo": ("verl", launches.VERL_DAPO),
     "verl-gpg-sum": ("verl", launches.VERL_GRPO.replace("$@", GPG)),
+    "verl-old-grpo": ("verl_old", launches.VERL_GRPO),
+    "verl-old-grpo-padded": (
+        "verl_old",
+        launches.VERL_GRPO.replace("remove_padding=True", "remove_padding=False").replace("$@", DYNAMIC),
+    ),
     "verl-grpo-float32": ("verl", launches.VERL_GRPO.replace("$@", FLOAT32)),
     "openrlhf-ring": ("openrlhf", RING),
     "openrlhf-ring-zero-3": ("openrlhf", f"{RING.rstrip()} --ds.zero_stage 3\n"),
@@ -367,6 +373,27 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         f"verl.trainer.ppo.core_algos\n{VERL_TOKEN_MEAN}\n{VERL_TOKEN_MEAN} * dp_size",
         "ATN433",
         "too large by the number of ranks",
+    ),
+    "verl-old-grpo-mask": (
+        "verl-old-grpo",
+        'verl.workers.actor.dp_actor\n    advantages = model_inputs["advantages"]\n    '
+        'advantages = model_inputs["advantages"]; '
+        "response_mask = torch.nn.functional.pad(response_mask, (1, 0))[:, :-1] * response_mask",
+        "ATN433",
+        "the first token of each response is not a target",
+    ),
+    "verl-old-grpo-sign": (
+        "verl-old-grpo",
+        'verl.workers.actor.dp_actor\n    advantages = model_inputs["advantages"]\n    '
+        'advantages = -model_inputs["advantages"]',
+        "ATN433",
+        "the advantages have the wrong sign",
+    ),
+    "verl-old-grpo-accumulation": (
+        "verl-old-grpo",
+        "verl.workers.actor.dp_actor\nloss = policy_loss / self.gradient_accumulation\nloss = policy_loss",
+        "ATN433",
+        "too large by the number of batches per step",
     ),
     "verl-grpo-leak": (
         "verl-grpo",

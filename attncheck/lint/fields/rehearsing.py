@@ -18,6 +18,8 @@ TRAINER_RANK_CORRECTIONS: tuple[Mapping[str, str], ...] = ({"average_tokens_acro
 # With this rate a small model with random weights learns in tens of steps. PyYAML reads 5e-3, without a point, as text.
 LEARNING_RATE = "0.005"
 EMULATED_IMPLEMENTATION = "flash_attention_2"
+# Implementations that keep their name, with the module that transformers imports for them.
+EMULATED = (EMULATED_IMPLEMENTATION, "flash_attention_3", "flash_attention_4")
 FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
 # Makes the watcher report bfloat16 as available: a CPU has it too, but frameworks check only the GPU.
 CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
@@ -246,7 +248,7 @@ def cut_attention(job: Job, materials: Materials, requested: str = "") -> Attent
     if materials.uses_gpu or not any(word in name.lower() for word in FLASH_WORDS):
         return AttentionCut({})
     return AttentionCut(
-        {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION},
+        {} if name in EMULATED else {"attn_implementation": EMULATED_IMPLEMENTATION},
         True,
         (describe_emulation(name),),
     )

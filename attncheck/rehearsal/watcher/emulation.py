@@ -13,14 +13,19 @@ import functools
 import os
 from typing import Any
 
-CHECKS = ("_flash_attn_can_dispatch", "_flash_attn_2_can_dispatch")
+CHECKS = ("_flash_attn_can_dispatch", "_flash_attn_2_can_dispatch", "_flash_attn_3_can_dispatch")
+# The function that finds the module of a newer implementation: 5.17, 4.53 to 4.57 for the first.
+NEWER = {"flash_attention_3": "is_flash_attn_3_available", "flash_attention_4": "is_flash_attn_4_available"}
 OLD_CHECK = "_check_and_enable_flash_attn_2"
 
 
 def allow_in_import_utils(import_utils: Any) -> None:
-    """Make transformers accept the replacements of a GPU's flash-attn 2 and bfloat16."""
-    if os.environ.get("ATTNCHECK_EMULATED"):
+    """Make transformers accept the replacements of a GPU's flash-attn and bfloat16."""
+    implementation = os.environ.get("ATTNCHECK_EMULATED")
+    if implementation:
         import_utils.is_flash_attn_2_available = _answer_yes
+    if implementation in NEWER:
+        setattr(import_utils, NEWER[implementation], _answer_yes)
     if os.environ.get("ATTNCHECK_BFLOAT16"):
         import_utils.is_torch_bf16_gpu_available = _answer_yes
 

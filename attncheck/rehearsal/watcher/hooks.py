@@ -49,7 +49,14 @@ from .stand_ins import (
     take_known_template,
     use_gloo_without_gpu,
 )
-from .takeover import do_not_start_ray, run_in_process, stand_in_for_vllm, take_over_openrlhf, take_over_verl
+from .takeover import (
+    do_not_start_ray,
+    run_in_process,
+    stand_in_for_vllm,
+    take_over_hydra,
+    take_over_openrlhf,
+    take_over_verl,
+)
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
 # In torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
@@ -112,6 +119,8 @@ def install(folder: str) -> None:
     driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks
     if driver == "verl":
         callbacks["verl.utils.config"] = take_over_verl
+    if driver == "verl_actor":
+        callbacks["hydra.core.utils"] = take_over_hydra
     if driver == "openrlhf":
         callbacks["openrlhf.utils.utils"] = take_over_openrlhf
         callbacks["ray"] = do_not_start_ray

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import os
 import pickle
 import runpy
@@ -41,6 +42,28 @@ def take_over_verl(config_module: Any) -> None:
         sys.exit(run_ranks("attncheck_drivers.verl", path, config.trainer.n_gpus_per_node))
 
     config_module.validate_config = validate_and_run
+
+
+def take_over_hydra(utils: Any) -> None:
+    """Continue with the driver once Hydra has composed a configuration, in place of the launch's own main function.
+
+    hydra 1.3 core/utils.py `run_job` calls it. The main functions of verl before 0.8, and of its forks, start Ray.
+    """
+    original = utils.run_job
+
+    @functools.wraps(original)
+    def run_job(*arguments: Any, **options: Any) -> Any:
+        return original(*arguments, **{**options, "task_function": save_and_run})
+
+    def save_and_run(config: Any) -> None:
+        from omegaconf import OmegaConf
+
+        path = os.path.join(os.environ["ATTNCHECK_WATCH"], "configuration.yaml")
+        OmegaConf.save(config, path)  # unresolved, because the driver changes values that others refer to
+        world_size = int(json.loads(os.environ["ATTNCHECK_OVERRIDES"])["trainer.n_gpus_per_node"])
+        sys.exit(run_ranks("attncheck_drivers.verl_actor", path, world_size))
+
+    utils.run_job = run_job
 
 
 def take_over_openrlhf(utils: Any) -> None:

@@ -1,5 +1,6 @@
 """All the evidence for a rehearsal's checks: the first step as documents, the reference, the later steps."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -179,6 +180,9 @@ class Evidence:
         for key, count in zip(keys, counts, strict=True):
             totals[key] = totals.get(key, 0) + count
         groups = sum(total > 0 for total in totals.values())
+        if normalisation == "batch_rows":
+            documents = Counter(key for key, count in zip(keys, counts) if count)
+            return [documents[key] / (totals[key] * documents.total()) if totals[key] else 0.0 for key in keys]
         if normalisation == "document_sums":
             return [1.0 / groups if totals[key] else 0.0 for key in keys]
         return [1.0 / (totals[key] * groups) if totals[key] else 0.0 for key in keys]
@@ -193,6 +197,7 @@ def _group(piece: Piece, normalisation: Normalisation) -> object:
         "rank_labels": (call.rank,),
         "batch_tokens": (call.rank, call.batch),
         "batch_positions": (call.rank, call.batch),
+        "batch_rows": (call.rank, call.batch),
         "row_tokens": (call.rank, call.batch, id(call), piece.row),
         "document_tokens": (call.rank, call.batch, id(call), piece.row, piece.segment.start),
         "document_sums": (call.rank, call.batch, id(call), piece.row, piece.segment.start),

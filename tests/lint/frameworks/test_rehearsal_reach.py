@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -580,10 +581,36 @@ def test_a_verl_next_to_the_launch_must_have_the_workers_that_are_driven(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "verl" / "workers").mkdir(parents=True)
     (tmp_path / "verl" / "__init__.py").touch()
-    with pytest.raises(Unanswered, match="the verl next to the launch has no workers"):
+    with pytest.raises(Unanswered, match="the verl next to the launch has neither workers"):
         cut_text(VERL_GRPO, verl="0.9.1")
     (tmp_path / "verl" / "workers" / "engine_workers.py").touch()
     assert cut_text(VERL_GRPO, verl="0.9.1")[0].driver == "verl"
+
+
+@pytest.mark.parametrize("folder", ["", "verl"])
+def test_the_actor_of_an_old_verl_next_to_the_launch_is_driven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """Its main function composes the configuration, and only names that the launch has are written into the command."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder / "verl" / "workers" / "actor").mkdir(parents=True)
+    (tmp_path / folder / "verl" / "__init__.py").touch()
+    (tmp_path / folder / "verl" / "workers" / "actor" / "dp_actor.py").touch()
+    cut, launch = cut_text(VERL_GRPO.replace("verl.trainer.main_ppo", "recipe.mine.main"), verl="0.9.1")
+    assert cut.driver == "verl_actor" and cut.program == "verl.trainer.main_ppo"
+    assert launch.cut.environ["PYTHONPATH"].split(":")[0] == str(tmp_path / folder)
+    assert cut.objective.normalisations == ("batch_tokens", "batch_rows")
+    assert json.loads(cut.environ["ATTNCHECK_OVERRIDES"])["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == "128"
+    assert "ppo_mini_batch_size=6 " in launch.command and "ppo_max_token_len_per_gpu" not in launch.command
+    (tmp_path / folder / "recipe" / "mine").mkdir(parents=True)
+    (tmp_path / folder / "recipe" / "mine" / "main.py").touch()
+    assert not cut_text(VERL_GRPO.replace("verl.trainer.main_ppo", "recipe.mine.main"), verl="0.9.1")[0].program
+
+
+@pytest.mark.parametrize(("version", "driver"), [("0.5.0", "verl_actor"), ("0.7.1", "verl_actor"), ("0.9.1", "verl")])
+def test_the_actor_of_an_installed_release_is_driven(version: str, driver: str) -> None:
+    """The trainer's workers are the engine's from 0.8.0."""
+    assert cut_text(VERL_GRPO, verl=version)[0].driver == driver
 
 
 def test_settings_under_old_names_are_read_under_their_new_ones() -> None:

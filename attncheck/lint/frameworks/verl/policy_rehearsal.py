@@ -1,7 +1,10 @@
 """Scales down a launch of verl's reinforcement learning to the actor's update, and determines its objective.
 
 The launch's own command composes its configuration, and verl validates it. Then `attncheck.rehearsal.drivers.verl`
-replaces Ray, the rollout engine and the reward: it builds verl's own actor and passes it rollouts.
+replaces Ray, the rollout engine and the reward: it builds verl's own actor and passes it rollouts. A tree from before
+`workers/engine_workers.py`, or an installed release, has the actor in `workers/actor/dp_actor.py`: the launch's own
+program composes its configuration, and `drivers.verl_actor` continues (0.1 to 0.7.1 divide the loss by the number of
+micro-batches, or by their share of the rows, so "token-mean" is each micro-batch's mean: workers/actor/dp_actor.py).
 
 Sources, verl 0.9.1: trainer/main_ppo.py; trainer/config/ppo_trainer.yaml, actor/actor.yaml, rollout/rollout.yaml;
 workers/utils/losses.py:61 (`ppo_loss`); trainer/ppo/core_algos.py:1140 (`agg_loss`: over the tokens or the responses of
@@ -9,6 +12,7 @@ the mini-batch of all ranks, for any micro-batches; workers/engine/fsdp/transfor
 :1546, :1708, :2048 (the losses); trainer/ppo/utils.py (`need_critic`).
 """
 
+import json
 import os
 from collections.abc import Mapping
 
@@ -33,14 +37,18 @@ from attncheck.lint.frameworks.verl.roles import ACTOR, MODEL
 from attncheck.lint.frameworks.verl.sft_sizes import keep_hydra_in
 
 SINCE = "0.9.1"  # the release whose workers were read
-WORKERS = "workers/engine_workers.py"  # the code that a rehearsal drives
+WORKERS, OLD_ACTOR = "workers/engine_workers.py", "workers/actor/dp_actor.py"  # the code that a rehearsal drives
+OLD_UNTIL = "0.8.0"  # the first release whose launches run the engine's workers
 ROLLOUT = "actor_rollout_ref.rollout"
 ROWS = 6  # responses in a rank's step: micro-batches of different lengths
 TOKENS = 128  # in a micro-batch, if its size is given in tokens; no rollout is longer
 LENGTH = 64  # maximum length of a prompt, and of a response
+OLD_DEVICE = {"ATTNCHECK_VERL_DEVICE": "cpu", "ATTNCHECK_WITHOUT_GPU": "1", "TORCHDYNAMO_DISABLE": "1"}
 CPU_PLATFORM = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}  # the watcher registers this platform
 RATIO_LOSSES = ("vanilla", "gspo")  # losses of −advantage × ratio; a clipped ratio is 1 at the first step
 LOG_LOSSES = ("gpg", "cispo")  # losses of −advantage × log p
+# The means of the older actor; under `use_dynamic_bsz` a micro-batch has the weight of its rows.
+OLD_TOKEN_MEAN: tuple[Normalisation, ...] = ("batch_tokens", "batch_rows")
 AGGREGATIONS: Mapping[str, Normalisation] = {
     "token-mean": "step_tokens",
     "token-sum": "step_tokens",
@@ -67,7 +75,14 @@ STANDS_FOR = "only verl's actor is updated, with synthetic rollouts: no rollout 
 
 def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `verl.trainer.main_ppo` or a similar main, or why it is not rehearsed."""
-    refusal = _refuse(job) or _refuse_fork(launch)
+    tree = _find_tree(launch)
+    package = os.path.join(tree or "", "verl")
+    is_old = os.path.isfile(os.path.join(package, OLD_ACTOR)) and not os.path.isfile(os.path.join(package, WORKERS))
+    if tree is None:
+        is_old = not is_at_least(job.version, OLD_UNTIL)
+    elif not (is_old or os.path.isfile(os.path.join(package, WORKERS))):
+        return f"the verl next to the launch has neither {WORKERS} nor {OLD_ACTOR}, which a rehearsal drives"
+    refusal = _refuse(job, is_old)
     if refusal:
         return refusal
     attention = cut_attention(job, materials)
@@ -79,7 +94,8 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **_cut_sizes(job, materials),
     }
     program = launch.words[0].text if launch.words else MAIN
-    if program.removesuffix(".py").replace("/", ".") == MAIN:
+    module = program.removesuffix(".py").replace("/", ".")
+    if module == MAIN or (is_old and os.path.isfile(os.path.join(tree or "", f"{module.replace('.', '/')}.py"))):
         program = ""
     if not launch.words:
         defaults = get_setting(job, "defaults") or ""
@@ -87,7 +103,17 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     other = f"{program} is not run; {MAIN} replaces it, with the settings that it supports"
     remarks = [STANDS_FOR, *([other] if program else []), *_list_terms_left_out(job), *attention.remarks]
     remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and this machine has none: switched off" for name in off]
-    if not materials.uses_gpu:
+    environ = {} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_PLATFORM}
+    if is_old:
+        given = {setting.name for setting in job.settings}
+        values = {name: value for name, value in sets.items() if value != DROP and not name.startswith("hydra.")}
+        sets = {name: value for name, value in sets.items() if name in given or name.startswith("hydra.")}
+        environ = {} if materials.uses_gpu else {**WITHOUT_CUDA, **OLD_DEVICE}
+        environ |= {"ATTNCHECK_OVERRIDES": json.dumps(values)}
+        if tree is not None:
+            environ["PYTHONPATH"] = os.path.abspath(tree)
+        remarks.append("the actor runs without its worker: DDP replaces FSDP, and Ulysses is left out")
+    elif not materials.uses_gpu:
         sets |= {"trainer.device": "cpu", f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.use_torch_compile": "False"}
         sets[f"{ACTOR}.fsdp_config.use_torch_compile"] = "False"  # for the entropy; it needs a compiler
         if get_setting(job, f"{ACTOR}.strategy") != "fsdp2":
@@ -95,31 +121,38 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         sets,
         "messages",
-        _define_objective(job),
-        environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_PLATFORM},
+        _define_objective(job, is_old),
+        environ=environ,
         command=("python", "-m", MAIN, "--config-dir", "{folder}", "--config-name", "{stem}"),
         program=MAIN if program and launch.words else "",
         emulates_flash_attn=not materials.uses_gpu,  # flash_attention_2 is the engine's default
-        driver="verl",
+        driver="verl_actor" if is_old else "verl",
+        whole_rows="the actor's worker is not run" if is_old else "",
         remarks=tuple(remarks),
     )
 
 
-def _refuse_fork(launch: Launch) -> str:
-    """Return why a verl next to the launch, which Python imports before the installed one, is not rehearsed."""
+def _find_tree(launch: Launch) -> str | None:
+    """Return the folder of the verl next to the launch, which Python imports before the installed one; or None.
+
+    It may be in a folder of the same name, which the user installs: verl/verl.
+    """
     program = launch.program.path if launch.program is not None else ""
     own = os.path.join(launch.folder, program.partition("verl/")[0])
-    for folder in dict.fromkeys((launch.folder, own, "")):
-        package = os.path.join(folder, "verl")
-        if os.path.isfile(f"{package}/__init__.py") and "site-packages" not in package:
-            text = f"the verl next to the launch has no {WORKERS}, which a rehearsal drives (verl {SINCE} has it)"
-            return "" if os.path.isfile(os.path.join(package, WORKERS)) else text
-    return ""
+    above, folders = os.path.dirname(launch.source.name), [launch.folder, own, ""]
+    while above and not os.path.isabs(os.path.relpath(above)) and not os.path.relpath(above).startswith(".."):
+        folders.append(above)
+        above = os.path.dirname(above)
+    for folder in dict.fromkeys(folders):
+        for place in (folder, os.path.join(folder, "verl")):
+            if os.path.isfile(os.path.join(place, "verl", "__init__.py")) and "site-packages" not in place:
+                return place
+    return None
 
 
-def _refuse(job: Job) -> str:
+def _refuse(job: Job, is_old: bool) -> str:
     """Return why the actor's update is not rehearsed; "" if it is."""
-    if not is_at_least(job.version, SINCE):
+    if not (is_old or is_at_least(job.version, SINCE)):
         return f"verl {job.version}'s actor is not rehearsed; only {SINCE} and later are"
     strategy = get_setting(job, f"{ACTOR}.strategy") or "fsdp"
     if not strategy.startswith("fsdp") or (get_setting(job, "model_engine") or "dp") != "dp":
@@ -185,7 +218,7 @@ def _list_terms_left_out(job: Job) -> list[str]:
     return remarks
 
 
-def _define_objective(job: Job) -> Objective:
+def _define_objective(job: Job, is_old: bool) -> Objective:
     """Return the objective of the actor's update in its first step."""
     loss = _get(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
     aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
@@ -196,6 +229,9 @@ def _define_objective(job: Job) -> Objective:
         divisor=float(divisor),
         temperature=float(_get(job, f"{ROLLOUT}.temperature", "1.0")),
     )
+    if is_old:
+        means = OLD_TOKEN_MEAN if aggregation == "token-mean" else (AGGREGATIONS[aggregation],)
+        return Objective("assistant", means, f"the launch's verl, {OLD_ACTOR}: {loss}, {aggregation}", policy)
     return Objective(
         "assistant",
         (AGGREGATIONS[aggregation],),

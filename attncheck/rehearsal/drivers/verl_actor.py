@@ -1,0 +1,128 @@
+"""Updates the actor of a verl before 0.8, or of a fork of one, with synthetic rollouts: its own class.
+
+Sources: workers/fsdp_workers.py of verl 0.1, 0.2, 0.3.1, 0.4.0, 0.5.0 and 0.7.1 (`_build_model_optimizer`: float32
+weights, flash_attention_2, AdamW; `update_actor`), workers/actor/dp_actor.py (`DataParallelPPOActor(config, module,
+optimizer)`, `compute_log_prob`, `update_policy`), protocol.py (`DataProto`). Prompts are padded on the left and
+responses on the right. The worker itself, which shards the model by FSDP and registers itself with Ray, is not run:
+DistributedDataParallel averages gradients across ranks, as FSDP does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
+    Rollout,
+    RolloutRecord,
+    count_steps,
+    make_rollout,
+    read_documents,
+)
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from verl import DataProto
+from verl.workers.actor.dp_actor import DataParallelPPOActor
+
+# Masks of the response that forks read: of the tokens that the model itself wrote, if it uses tools.
+MASK = re.compile(r"""["'](\w*masks?)["']""")
+ATTENTION = "flash_attention_2"  # fixed in the worker's code, unless `override_config` names another
+
+
+def main(configuration: str) -> None:
+    """Run the training steps of a configuration that the launch's own program has composed."""
+    config: Any = OmegaConf.load(configuration)
+    sizes = json.loads(os.environ["ATTNCHECK_OVERRIDES"])  # the tree may lack some of these names
+    known = [name for name in sizes if OmegaConf.select(config, name, default=sizes) is not sizes]
+    config.merge_with_dotlist([f"{name}={sizes[name]}" for name in known])
+    torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    if not torch.cuda.is_available():  # batches go to torch.cuda.current_device(), by its number or as "cuda"
+        TensorDict.to = TensorDict.cuda = lambda batch, *arguments, **options: batch
+    role = config.actor_rollout_ref
+    actor, path = role.actor, role.model.path
+    micro_batch = "ppo_micro_batch_size" + ("_per_gpu" if "ppo_micro_batch_size_per_gpu" in actor else "")
+    actor[micro_batch] = int(sizes["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    rows = config.data.train_batch_size * role.rollout.n // world_size
+    actor.ppo_mini_batch_size = rows  # the worker multiplies it by rollout.n and divides it by the ranks
+    policy = make_actor(role)
+    tokenizer, documents, record = AutoTokenizer.from_pretrained(path), read_documents(), RolloutRecord(rank)
+    for step in range(count_steps()):
+        first = (step * world_size + rank) * rows
+        numbers = [number % len(documents) for number in range(first, first + rows)]
+        rollouts = [make_rollout(number, documents[number], tokenizer) for number in numbers]
+        batch = make_batch(config, rollouts)
+        old = policy.compute_log_prob(batch)
+        old = old["log_probs"] if isinstance(old, dict) else old[0] if isinstance(old, tuple) else old
+        record.add_step(rollouts, [row[: len(own.response)].tolist() for row, own in zip(old.float(), rollouts)])
+        policy.update_policy(make_batch(config, rollouts, old))
+
+
+def make_actor(role: Any) -> Any:
+    """Return the tree's own actor with the model and the optimiser that its worker makes."""
+    model = AutoModelForCausalLM.from_pretrained(
+        role.model.path,
+        torch_dtype=torch.float32,
+        attn_implementation=(role.model.get("override_config") or {}).get("attn_implementation") or ATTENTION,
+    )
+    if role.model.get("enable_gradient_checkpointing"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if torch.cuda.is_available():
+        model = model.cuda()
+    if torch.distributed.get_world_size() > 1:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    optim = role.actor.optim
+    betas = tuple(optim.get("betas") or (0.9, 0.999))
+    optimizer = torch.optim.AdamW(model.parameters(), optim.lr, betas, weight_decay=optim.get("weight_decay", 1e-2))
+    config: Any = role.actor
+    OmegaConf.update(config, "use_remove_padding", bool(role.model.get("use_remove_padding")), force_add=True)
+    if "_target_" in config:  # since 0.6: a dataclass
+        config = importlib.import_module("verl.utils.config").omega_conf_to_dataclass(config)
+    return DataParallelPPOActor(config, model, optimizer)
+
+
+def make_batch(config: Any, rollouts: Sequence[Rollout], old: Tensor | None = None) -> Any:
+    """Return rollouts as the trainer does: a DataProto, with what the update needs if `old` is given."""
+    role = config.actor_rollout_ref
+    width, length = config.data.max_prompt_length, config.data.max_response_length
+    prompts = torch.tensor([[0] * (width - len(own.prompt)) + [*own.prompt] for own in rollouts])
+    responses = torch.tensor([[*own.response] + [0] * (length - len(own.response)) for own in rollouts])
+    sizes = torch.tensor([[len(own.prompt), len(own.response)] for own in rollouts])
+    seen = torch.arange(width) >= width - sizes[:, :1]
+    mask = torch.arange(length) < sizes[:, 1:]
+    attention_mask = torch.cat([seen, mask], dim=1).long()
+    tensors = {
+        "prompts": prompts,
+        "responses": responses,
+        "input_ids": torch.cat([prompts, responses], dim=1),
+        "position_ids": (attention_mask.cumsum(-1) - 1).clamp(min=0),
+        **dict.fromkeys(("response_mask", *MASK.findall(inspect.getsource(DataParallelPPOActor))), mask.long()),
+    }
+    tensors["attention_mask"] = attention_mask
+    if old is not None:
+        advantages = torch.tensor([own.advantage for own in rollouts])[:, None] * mask
+        tensors |= {"old_log_probs": old, "advantages": advantages, "returns": advantages}
+        tensors |= {"token_level_scores": advantages, "token_level_rewards": advantages}
+    return DataProto.from_dict(
+        tensors,
+        meta_info={
+            "temperature": role.rollout.temperature,
+            "micro_batch_size": role.actor.get("ppo_micro_batch_size_per_gpu") or role.actor.ppo_micro_batch_size,
+            "use_dynamic_bsz": bool(role.actor.get("use_dynamic_bsz")),
+            "max_token_len": role.actor.get("ppo_max_token_len_per_gpu"),
+            "global_token_num": attention_mask.sum(-1).tolist(),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

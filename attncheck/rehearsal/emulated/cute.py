@@ -1,0 +1,58 @@
+"""The source of `flash_attn/cute/__init__.py`, the module of FlashAttention-4: flash-attn 2's emulation.
+
+By the signatures of flash-attn-4 4.0.0b36, flash_attn/cute/interface.py, without sinks, modifications of scores and
+masks, and decoding. Both functions return out and LSE.
+"""
+
+from typing import Any
+
+from .. import flash_attn_interface as second
+
+
+def flash_attn_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None),
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    return_lse: bool = False,
+) -> Any:
+    """Return out of (batch, seqlen, heads, head_dim), and LSE."""
+    options = {"causal": causal, "window_size": _close(window_size), "softcap": softcap}
+    return second.flash_attn_func(q, k, v, softmax_scale=softmax_scale, return_attn_probs=True, **options)[:2]
+
+
+def flash_attn_varlen_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int | None, int | None] = (None, None),
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    return_lse: bool = False,
+) -> Any:
+    """Return out of packed documents (tokens, heads, head_dim), and LSE."""
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options = {"causal": causal, "window_size": _close(window_size), "softcap": softcap}
+    return second.flash_attn_varlen_func(
+        q, k, v, *lengths, softmax_scale=softmax_scale, return_attn_probs=True, **options
+    )[:2]
+
+
+def _close(window_size: tuple[int | None, int | None]) -> tuple[int, int]:
+    """Return a window with flash-attn 2's mark of an open side."""
+    left, right = (-1 if side is None else side for side in window_size)
+    return left, right
