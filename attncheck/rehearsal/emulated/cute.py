@@ -1,7 +1,7 @@
 """The source of `flash_attn/cute/__init__.py`, the module of FlashAttention-4: flash-attn 2's emulation.
 
-By the signatures of flash-attn-4 4.0.0b36, flash_attn/cute/interface.py, without sinks, modifications of scores and
-masks, and decoding. Both functions return out and LSE.
+By the signatures of flash-attn-4 4.0.0b36, flash_attn/cute/interface.py, without modifications of scores and masks, and
+without decoding; sinks are refused. Both functions return out and LSE.
 """
 
 from typing import Any
@@ -16,6 +16,7 @@ def flash_attn_func(
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Any = None,
     softcap: float = 0.0,
     num_splits: int = 1,
     pack_gqa: bool | None = None,
@@ -23,6 +24,7 @@ def flash_attn_func(
     return_lse: bool = False,
 ) -> Any:
     """Return out of (batch, seqlen, heads, head_dim), and LSE."""
+    _refuse(learnable_sink)
     options = {"causal": causal, "window_size": _close(window_size), "softcap": softcap}
     return second.flash_attn_func(q, k, v, softmax_scale=softmax_scale, return_attn_probs=True, **options)[:2]
 
@@ -38,6 +40,7 @@ def flash_attn_varlen_func(
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int | None, int | None] = (None, None),
+    learnable_sink: Any = None,
     softcap: float = 0.0,
     num_splits: int = 1,
     pack_gqa: bool | None = None,
@@ -46,6 +49,7 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Return out of packed documents (tokens, heads, head_dim), and LSE."""
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    _refuse(learnable_sink)
     options = {"causal": causal, "window_size": _close(window_size), "softcap": softcap}
     return second.flash_attn_varlen_func(
         q, k, v, *lengths, softmax_scale=softmax_scale, return_attn_probs=True, **options
@@ -56,3 +60,9 @@ def _close(window_size: tuple[int | None, int | None]) -> tuple[int, int]:
     """Return a window with flash-attn 2's mark of an open side."""
     left, right = (-1 if side is None else side for side in window_size)
     return left, right
+
+
+def _refuse(learnable_sink: Any) -> None:
+    """Raise an error for sinks; without the argument transformers would silently drop them."""
+    if learnable_sink is not None:
+        raise NotImplementedError("the emulated FlashAttention-4 has no sinks")

@@ -553,6 +553,14 @@ def test_the_emulated_flash_attn_is_laid_as_a_package(tmp_path: Path) -> None:
     ):
         assert (tmp_path / "flash_attn" / f"{name}.py").is_file(), name
     assert "Version: 2.8.3" in (tmp_path / "flash_attn-2.8.3.dist-info" / "METADATA").read_text()
+    assert len(list(tmp_path.glob("*.dist-info"))) == 1
+
+
+@pytest.mark.parametrize("name", ["flash_attention_3", "flash_attention_4"])
+def test_the_emulated_flash_attn_keeps_the_launchs_name(name: str) -> None:
+    text = f"trl sft --model_name_or_path a/b --dataset_name c/d --output_dir o --packing --attn_implementation {name}"
+    cut, launch = cut_text(text)
+    assert cut.environ["ATTNCHECK_EMULATED"] == name and f"--attn_implementation {name}" in launch.command
 
 
 @pytest.mark.parametrize(
