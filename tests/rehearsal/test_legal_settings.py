@@ -20,7 +20,10 @@ LEGAL = {
     "rmsprop": set(),
     "lion": set(),
     "groups": set(),
-    "smoothing": {"loss", "gradients"},
+    "smoothing": set(),
+    "strong_z_loss": set(),
+    "strong_entropy_bonus": set(),
+    "smoothing_loses_a_batch": {"loss", "gradients"},  # a fault that a regulariser must not hide
     "dft": {"loss", "gradients"},
     "focal": {"loss", "gradients"},
     "z_loss": set(),

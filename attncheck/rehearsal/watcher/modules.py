@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 MAX_BYTES = 64 << 20  # for all modules in one call
-OURS = os.path.dirname(os.path.realpath(__file__))
+OURS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # also of the emulated packages
 INSTALLED = ("site-packages", "dist-packages")
 
 

@@ -25,6 +25,7 @@ from attncheck.rehearsal.worker.definitions import (
 )
 from attncheck.rehearsal.worker.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_MULTIPLE, Evidence
 from attncheck.rehearsal.worker.policy import MOVED, define_policy_losses, explain_policy_loss
+from attncheck.rehearsal.worker.regularisers import Regularised, find_regulariser
 from attncheck.rehearsal.worker.step import Sliced
 
 KEPT = {  # (first, last) of each answer's targets that count -> the meaning
@@ -87,6 +88,14 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
             if fit is None or fit.error <= slack:
                 return replace(explanation, scale=fit.scale if fit is not None else None)
     return _explain_direction(evidence, slack) or _explain_moved(evidence, slack) or _explain_value(evidence, limit)
+
+
+def find_own_regulariser(evidence: Evidence) -> Regularised | None:
+    """Return the mean and the regulariser that a script adds to it, if they explain the step's loss and gradients."""
+    if not evidence.is_own_script and evidence.step.objective.is_documented:
+        return None
+    means = documented(evidence)
+    return find_regulariser(evidence, means, gradient_limit(evidence, means[0]), loss_limit(evidence))
 
 
 def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> Definition:
@@ -155,9 +164,11 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
         yield Explanation(Definition(name), 1.0, text)
     yield from iter_slice_faults(evidence)
     names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
+    objective = evidence.step.objective
+    means = dict.fromkeys((*(objective.normalisations if objective.is_documented else ()), *names))
     for factor in dict.fromkeys(list_factors(evidence).values()):
         text = name_factor(evidence, factor)
-        for name in names:
+        for name in means:
             if factor != 1.0:
                 yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")
     for name in names[:2]:
@@ -202,4 +213,5 @@ def settle_targets(evidence: Evidence) -> Evidence:
     explanations = [(explain_loss(reading), reading) for reading in readings]
     right = [reading for explanation, reading in explanations if explanation is not None and not explanation.fault]
     named = [reading for explanation, reading in explanations if explanation is not None]
-    return next(iter((*right, *named, evidence)))
+    regularised = (reading for reading in readings if find_own_regulariser(reading) is not None)
+    return next(iter((*right, *named)), None) or next(regularised, evidence)

@@ -155,20 +155,26 @@ class TruthModel:
 
         Parameters without influence on the sum are left out.
         """
+        return self.differentiate(tokens, weights, lambda own: compute_token_losses(own, labels, self.token_loss))[1]
+
+    def differentiate(
+        self, tokens: Sequence[int], weights: Tensor, function: Callable[[Tensor], Tensor]
+    ) -> tuple[float, dict[str, Tensor]]:
+        """Return Σ weight × a function of the logits (tokens, vocabulary) of each token, and its gradients."""
         self.model.zero_grad(set_to_none=True)
         if not any(parameter.requires_grad for parameter in self.model.parameters()):
-            return {}
+            return 0.0, {}
         with self._context():
             logits = self._compute_logits(torch.tensor([list(tokens)]))
-        losses = compute_token_losses(logits / self.temperature, labels, self.token_loss)
-        (losses * weights).sum().backward()
+        value = (function(logits / self.temperature) * weights).sum()
+        value.backward()
         gradients = {
             name: parameter.grad.detach().float()
             for name, parameter in self.model.named_parameters()
             if parameter.grad is not None
         }
         self.model.zero_grad(set_to_none=True)
-        return gradients
+        return float(value.detach()), gradients
 
     def watch_gradients(self, names: Collection[str]) -> None:
         """Compute only the gradients of these parameters from now on: those of a whole model double its memory."""

@@ -613,6 +613,12 @@ def test_the_actor_of_an_installed_release_is_driven(version: str, driver: str) 
     assert cut_text(VERL_GRPO, verl=version)[0].driver == driver
 
 
+def test_a_length_that_is_off_stays_off() -> None:
+    """TRL 1.16.0 refuses a length for rows without padding that are not packed."""
+    text = TRL.replace("--max_length 4096", "--padding_free --max_length null")
+    assert "--max_length null" in cut_text(text, trl="1.16.0")[1].command
+
+
 def test_settings_under_old_names_are_read_under_their_new_ones() -> None:
     """Which rows OpenRLHF's DPO takes, and whether its loss is known, as its 0.8 wrote it."""
     text = (

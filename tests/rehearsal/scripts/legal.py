@@ -52,7 +52,7 @@ def make_optimizer(model, rate: float):
 
 def compute_token_losses(logits, labels):
     """Return the loss of each label, 0 where none is learnt."""
-    smoothing = 0.1 if LEGAL == "smoothing" else 0.0
+    smoothing = 0.1 if LEGAL.startswith("smoothing") else 0.0
     losses = functional.cross_entropy(
         logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none", label_smoothing=smoothing
     )
@@ -63,6 +63,10 @@ def compute_token_losses(logits, labels):
         return losses * (1 - (-losses).exp()) ** 2
     if LEGAL == "z_loss":
         return losses + counts * 1e-4 * logits.logsumexp(-1) ** 2
+    if LEGAL == "strong_z_loss":
+        return losses + counts * 1e-2 * logits.logsumexp(-1) ** 2
+    if LEGAL == "strong_entropy_bonus":
+        return losses - counts * 0.1 * torch.distributions.Categorical(logits=logits).entropy()
     if LEGAL == "entropy_bonus":
         return losses - counts * 1e-3 * torch.distributions.Categorical(logits=logits).entropy()
     if LEGAL == "sample_weights":
@@ -136,6 +140,8 @@ def main() -> None:
             logits = model(input_ids=ids, attention_mask=mask).logits.float()
             loss = compute_token_losses(logits[:, :-1], labels[:, 1:]).sum() / count
             loss.backward()
+            if LEGAL == "smoothing_loses_a_batch" and not batch:  # a fault
+                optimizer.zero_grad()
         change_gradients(model)
         optimizer.step()
         warmup.step()

@@ -130,7 +130,10 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     own_rows = bool(foreign) and any(entry.name.startswith("dataset_kwargs") for entry in launch.entries)
     if own_rows:
         sets["dataset_kwargs"] = DROP
-    if get_setting(job, "max_seq_length") is not None:
+    length = get_setting(job, "max_length")
+    if length is not None and length.lower() in OFF_VALUES:  # rows are not cut, as in the launch
+        sets.pop("max_length", None)
+    elif get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
     if is_own_script and launch.program is not None and launch.program.is_complete:
         sets = keep_taken(launch, sets)

@@ -23,6 +23,7 @@ from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import (
     documented,
     explain_loss,
+    find_own_regulariser,
     iter_moved_targets,
     iter_slice_faults,
 )
@@ -57,6 +58,11 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("gradients", "skipped", reason) if not missing else _fail_missing(evidence, missing)
     objective = evidence.step.objective
     if explanation.fault == "unexplained" and (evidence.is_own_script or not objective.is_documented):
+        regularised = find_own_regulariser(evidence) if not missing else None
+        if regularised is not None:
+            limit = gradient_limit(evidence, documented(evidence)[0])
+            measure = Measure("gradients of the first step", regularised.error, limit, f"of {regularised.text}")
+            return CheckResult("gradients", measures=(measure,), violations=tuple(_compare_ranks(evidence)))
         reason = "unknown: the tokens that the loss covers"
         violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
         return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)
@@ -87,10 +93,13 @@ def run(evidence: Evidence) -> CheckResult:
 def _list_missing(evidence: Evidence, expected: Gradients) -> list[str]:
     """Return the trainable parameters that the loss depends on and that got no gradient."""
     trainable = set(evidence.step.ranks[0].trainable)
+    least = NEGLIGIBLE * gradient_norm(expected)  # a bias of keys has no gradient but rounding, which bf16 loses
     missing = []
     for name, gradient in expected.items():
         actual = evidence.observed_gradients.get(name)
-        if name in trainable and float(gradient.norm()) > 0 and (actual is None or not bool(actual.any())):
+        if name in trainable and float(gradient.norm()) > (0 if actual is None else least):
+            if actual is not None and bool(actual.any()):
+                continue
             missing.append(name)
     return missing
 

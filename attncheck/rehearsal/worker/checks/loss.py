@@ -6,7 +6,7 @@ from dataclasses import replace
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss, is_near
 from attncheck.rehearsal.worker.evidence import Evidence
-from attncheck.rehearsal.worker.explanations import documented, explain_loss, loss_limit
+from attncheck.rehearsal.worker.explanations import documented, explain_loss, find_own_regulariser, loss_limit
 from attncheck.rehearsal.worker.policy import measure_magnitude
 from attncheck.rehearsal.worker.rollouts import find_shifted_log_probabilities, measure_log_probabilities
 
@@ -56,6 +56,12 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
             f"because each rank's full-vocabulary logits are treated as a part of the vocabulary"
         )
         return CheckResult("loss", measures=(measure,), violations=(violation,))
+    regularised = find_own_regulariser(evidence) if explanation is None else None
+    if regularised is not None:
+        name = f"loss of the first step: {observed:.5g}, against {regularised.text}, {regularised.value:.5g}"
+        error = abs(observed - regularised.value) / max(abs(regularised.value), 1e-12)
+        notes = (f"the loss is {regularised.text}",)
+        return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=notes)
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
