@@ -19,8 +19,7 @@ from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     Rollout,
     RolloutRecord,
     count_steps,
-    make_rollout,
-    read_documents,
+    iter_steps,
 )
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
@@ -40,12 +39,9 @@ def main(configuration: str) -> None:
     actor_class = PolicyModelActor.__ray_metadata__.modified_class
     actor = actor_class(world_size, rank, os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
     actor.init_model_from_pretrained(get_strategy(args), model, steps)
-    tokenizer, documents, record = AutoTokenizer.from_pretrained(model), read_documents(), RolloutRecord(rank)
+    tokenizer, record = AutoTokenizer.from_pretrained(model), RolloutRecord(rank)
     share = args.rollout.batch_size * args.rollout.n_samples_per_prompt // world_size
-    for step in range(steps):
-        first = (step * world_size + rank) * share
-        numbers = [number % len(documents) for number in range(first, first + share)]
-        rollouts = [make_rollout(number, documents[number], tokenizer) for number in numbers]
+    for rollouts in iter_steps(share, rank, world_size, tokenizer):
         size = args.rollout.micro_batch_size
         batches = [make_experience(rollouts[place : place + size]) for place in range(0, share, size)]
         values = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,15 @@ def make_rollout(number: int, document: Mapping[str, Any], tokenizer: Any) -> Ro
     prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
     response = document.get("response") or (*answer, tokenizer.eos_token_id)
     return Rollout(number, tuple(prompt), tuple(response), float(document.get("advantage", 0.0)))
+
+
+def iter_steps(rows: int, rank: int, ranks: int, tokenizer: Any) -> Iterator[list[Rollout]]:
+    """Yield a rank's rollouts of each update, `rows` of the next documents."""
+    documents = read_documents()
+    for step in range(count_steps()):
+        first = (step * ranks + rank) * rows
+        numbers = [number % len(documents) for number in range(first, first + rows)]
+        yield [make_rollout(number, documents[number], tokenizer) for number in numbers]
 
 
 class RolloutRecord:

@@ -18,9 +18,7 @@ import torch
 from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     Rollout,
     RolloutRecord,
-    count_steps,
-    make_rollout,
-    read_documents,
+    iter_steps,
 )
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -39,15 +37,11 @@ def main(configuration: str) -> None:
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()
     tokenizer = AutoTokenizer.from_pretrained(config.actor_rollout_ref.model.path)
-    documents = read_documents()
     engine = worker.actor.engine
-    rank = engine.get_data_parallel_rank()
-    share = config.data.train_batch_size * config.actor_rollout_ref.rollout.n // engine.get_data_parallel_size()
+    rank, ranks = engine.get_data_parallel_rank(), engine.get_data_parallel_size()
+    share = config.data.train_batch_size * config.actor_rollout_ref.rollout.n // ranks
     record = RolloutRecord(torch.distributed.get_rank())
-    for step in range(count_steps()):
-        first = (step * engine.get_data_parallel_size() + rank) * share
-        numbers = [number % len(documents) for number in range(first, first + share)]
-        rollouts = [make_rollout(number, documents[number], tokenizer) for number in numbers]
+    for rollouts in iter_steps(share, rank, ranks, tokenizer):
         old = compute_old_log_probabilities(config, worker, rollouts)
         record.add_step(rollouts, [values.tolist() for values in old])
         update_actor(config, worker, rollouts, old)

@@ -22,9 +22,7 @@ import torch
 from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     Rollout,
     RolloutRecord,
-    count_steps,
-    make_rollout,
-    read_documents,
+    iter_steps,
 )
 from omegaconf import OmegaConf
 from tensordict import TensorDict
@@ -45,26 +43,24 @@ def main(configuration: str) -> None:
     known = [name for name in sizes if OmegaConf.select(config, name, default=sizes) is not sizes]
     config.merge_with_dotlist([f"{name}={sizes[name]}" for name in known])
     torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    if not torch.cuda.is_available():  # batches go to torch.cuda.current_device(), by its number or as "cuda"
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(rank)
+    else:  # batches go to torch.cuda.current_device(), by its number or as "cuda"
         TensorDict.to = TensorDict.cuda = lambda batch, *arguments, **options: batch
     role = config.actor_rollout_ref
-    actor, path = role.actor, role.model.path
+    actor = role.actor
     micro_batch = "ppo_micro_batch_size" + ("_per_gpu" if "ppo_micro_batch_size_per_gpu" in actor else "")
     actor[micro_batch] = int(sizes["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
-    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    rows = config.data.train_batch_size * role.rollout.n // world_size
+    rows = int(sizes["data.train_batch_size"]) * int(sizes["actor_rollout_ref.rollout.n"]) // world_size
     actor.ppo_mini_batch_size = rows  # the worker multiplies it by rollout.n and divides it by the ranks
     policy = make_actor(role)
-    tokenizer, documents, record = AutoTokenizer.from_pretrained(path), read_documents(), RolloutRecord(rank)
-    for step in range(count_steps()):
-        first = (step * world_size + rank) * rows
-        numbers = [number % len(documents) for number in range(first, first + rows)]
-        rollouts = [make_rollout(number, documents[number], tokenizer) for number in numbers]
-        batch = make_batch(config, rollouts)
-        old = policy.compute_log_prob(batch)
+    record = RolloutRecord(rank)
+    for rollouts in iter_steps(rows, rank, world_size, AutoTokenizer.from_pretrained(role.model.path)):
+        old = policy.compute_log_prob(make_batch(config, rollouts))
         old = old["log_probs"] if isinstance(old, dict) else old[0] if isinstance(old, tuple) else old
         record.add_step(rollouts, [row[: len(own.response)].tolist() for row, own in zip(old.float(), rollouts)])
-        policy.update_policy(make_batch(config, rollouts, old))
+        policy.update_policy(make_batch(config, rollouts, old.cpu()))
 
 
 def make_actor(role: Any) -> Any:
@@ -101,17 +97,14 @@ def make_batch(config: Any, rollouts: Sequence[Rollout], old: Tensor | None = No
     mask = torch.arange(length) < sizes[:, 1:]
     attention_mask = torch.cat([seen, mask], dim=1).long()
     tensors = {
-        "prompts": prompts,
         "responses": responses,
         "input_ids": torch.cat([prompts, responses], dim=1),
         "position_ids": (attention_mask.cumsum(-1) - 1).clamp(min=0),
-        **dict.fromkeys(("response_mask", *MASK.findall(inspect.getsource(DataParallelPPOActor))), mask.long()),
+        **dict.fromkeys(MASK.findall(inspect.getsource(DataParallelPPOActor)), mask.long()),
+        "attention_mask": attention_mask,
     }
-    tensors["attention_mask"] = attention_mask
     if old is not None:
-        advantages = torch.tensor([own.advantage for own in rollouts])[:, None] * mask
-        tensors |= {"old_log_probs": old, "advantages": advantages, "returns": advantages}
-        tensors |= {"token_level_scores": advantages, "token_level_rewards": advantages}
+        tensors |= {"old_log_probs": old, "advantages": torch.tensor([[own.advantage] for own in rollouts]) * mask}
     return DataProto.from_dict(
         tensors,
         meta_info={
@@ -119,7 +112,6 @@ def make_batch(config: Any, rollouts: Sequence[Rollout], old: Tensor | None = No
             "micro_batch_size": role.actor.get("ppo_micro_batch_size_per_gpu") or role.actor.ppo_micro_batch_size,
             "use_dynamic_bsz": bool(role.actor.get("use_dynamic_bsz")),
             "max_token_len": role.actor.get("ppo_max_token_len_per_gpu"),
-            "global_token_num": attention_mask.sum(-1).tolist(),
         },
     )
 

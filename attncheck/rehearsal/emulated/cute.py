@@ -24,9 +24,8 @@ def flash_attn_func(
     return_lse: bool = False,
 ) -> Any:
     """Return out of (batch, seqlen, heads, head_dim), and LSE."""
-    _refuse(learnable_sink)
-    options = {"causal": causal, "window_size": _close(window_size), "softcap": softcap}
-    return second.flash_attn_func(q, k, v, softmax_scale=softmax_scale, return_attn_probs=True, **options)[:2]
+    options = (0.0, softmax_scale, causal, _close(window_size, learnable_sink), softcap)
+    return second.flash_attn_func(q, k, v, *options, return_attn_probs=True)[:2]
 
 
 def flash_attn_varlen_func(
@@ -49,20 +48,15 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Return out of packed documents (tokens, heads, head_dim), and LSE."""
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    _refuse(learnable_sink)
-    options = {"causal": causal, "window_size": _close(window_size), "softcap": softcap}
-    return second.flash_attn_varlen_func(
-        q, k, v, *lengths, softmax_scale=softmax_scale, return_attn_probs=True, **options
-    )[:2]
+    options = (0.0, softmax_scale, causal, _close(window_size, learnable_sink), softcap)
+    return second.flash_attn_varlen_func(q, k, v, *lengths, *options, return_attn_probs=True)[:2]
 
 
-def _close(window_size: tuple[int | None, int | None]) -> tuple[int, int]:
-    """Return a window with flash-attn 2's mark of an open side."""
-    left, right = (-1 if side is None else side for side in window_size)
-    return left, right
+def _close(window_size: tuple[int | None, int | None], sink: Any) -> tuple[int, ...]:
+    """Return a window with flash-attn 2's mark of an open side; raise an error for sinks.
 
-
-def _refuse(learnable_sink: Any) -> None:
-    """Raise an error for sinks; without the argument transformers would silently drop them."""
-    if learnable_sink is not None:
+    Without the argument transformers would silently drop them.
+    """
+    if sink is not None:
         raise NotImplementedError("the emulated FlashAttention-4 has no sinks")
+    return tuple(-1 if side is None else side for side in window_size)

@@ -25,8 +25,7 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """Return out of (batch, seqlen, heads, head_dim), and LSE with `return_attn_probs`."""
-    options = {"causal": causal, "window_size": window_size, "softcap": softcap}
-    given = second.flash_attn_func(q, k, v, softmax_scale=softmax_scale, return_attn_probs=True, **options)
+    given = second.flash_attn_func(q, k, v, 0.0, softmax_scale, causal, window_size, softcap, return_attn_probs=True)
     return given[:2] if return_attn_probs else given[0]
 
 
@@ -50,8 +49,6 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Return out of packed documents (tokens, heads, head_dim), and LSE with `return_attn_probs`."""
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    options = {"causal": causal, "window_size": window_size, "softcap": softcap}
-    given = second.flash_attn_varlen_func(
-        q, k, v, *lengths, softmax_scale=softmax_scale, return_attn_probs=True, **options
-    )
+    options = (0.0, softmax_scale, causal, window_size, softcap)
+    given = second.flash_attn_varlen_func(q, k, v, *lengths, *options, return_attn_probs=True)
     return given[:2] if return_attn_probs else given[0]

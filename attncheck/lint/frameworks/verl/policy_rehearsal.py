@@ -85,6 +85,8 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     refusal = _refuse(job, is_old)
     if refusal:
         return refusal
+    if is_old and _get(job, f"{MODEL}.lora_rank", "0") != "0":
+        return f"LoRA is not rehearsed yet with the actor of verl before {OLD_UNTIL}"
     attention = cut_attention(job, materials)
     off = [] if materials.uses_gpu else [name for name in GPU_SETTINGS if is_on(job, name)]
     sets = {
