@@ -11,6 +11,10 @@ HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to the
 TILES = (16, 32, 64, 128)
 LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "negative")
 STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
+# Beginnings of lines on what a wrong case was reduced to.
+NEEDED = "wrong with only "
+PLAIN = "wrong without any special feature: "
+STALE = "right in a first call, but wrong after another batch of the same shape: something of that batch is kept"
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
 

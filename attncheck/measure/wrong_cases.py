@@ -1,26 +1,47 @@
-"""Describes what a backend's wrong cases have in common: a fit over the features of all cases that could show it.
+"""Describes what a backend's wrong cases have in common.
 
-A feature, or two together, that all wrong cases have explains them if few others have it: fewer than chance would let
-happen once in a hundred such fits (hypergeometric, times the number of features that were tried). A size's limits are
-those of the wrong cases. The chance that all wrong ones are beyond such a limit is the same. Cases of one shape count
-as one.
+Some of them were reduced to what they need to be wrong, which is proof. The rest is a fit over the features of all
+cases that could show the error. A feature, or two together, that all wrong cases have explains them if few others have
+it: fewer than chance would let happen once in a hundred such fits (hypergeometric, times the number of features that
+were tried). A size's limits are those of the wrong cases. The chance that all wrong ones are beyond such a limit is the
+same. Cases of one shape count as one.
 """
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
 from attncheck.core.verdicts import Run, budget_ratio
-from attncheck.measure.case_features import group_by_shape, list_details, list_sizes
+from attncheck.measure.case_features import NEEDED, PLAIN, STALE, group_by_shape, list_details, list_sizes
 
 MAX_CHANCE = 0.01
 MIN_WRONG = 2
 MAX_NAMED = 3  # features of different kinds that fit equally well
+MAX_REDUCED = 2  # different lines on reduced cases
+MAX_SHARE = 0.02  # of right cases that have the shared feature, if reduced cases say more than the fit
 
 
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
-    """Return a line on the feature that all `wrong` runs have, with the number of `right` runs that have it too."""
+    """Return lines on what reduced cases among the `wrong` runs need, and on the feature that all of them have."""
+    lines = [
+        line for run in wrong for line in (*run.violations, *run.pattern) if line.startswith((NEEDED, PLAIN, STALE))
+    ]
+    reduced = tuple(line for line, _ in Counter(lines).most_common(MAX_REDUCED))
+    return reduced + (() if any(map(is_general, reduced)) else _fit_features(wrong, right, bool(reduced)))
+
+
+def is_general(line: str) -> bool:
+    """Return whether a wrong case needs none of its features."""
+    return line.startswith((PLAIN, STALE))
+
+
+def _fit_features(wrong: Sequence[Run], right: Sequence[Run], is_known: bool) -> tuple[str, ...]:
+    """Return a line on the feature that all `wrong` runs have, with the number of `right` runs that have it too.
+
+    If the cause `is_known` otherwise, only a feature that few right runs have is worth a line.
+    """
     errors = [_list_errors(run) for run in wrong if run.scores]
     common = frozenset.intersection(*errors) if errors else frozenset()
     probes = {run.case.probe for run in wrong if not run.scores}
@@ -52,7 +73,7 @@ def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ..
                 best, named = (chance, also), []
             if (chance, also) == best:
                 named.append(" with ".join(group))
-    if not named:
+    if not named or (is_known and len(best[1]) > MAX_SHARE * len(able)):
         return ()
     kinds = {re.sub(r"\d+", "", name): name for name in reversed(named)}  # the first threshold of each quantity
     named = [name for name in named if name in kinds.values()]

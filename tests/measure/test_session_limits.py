@@ -266,11 +266,12 @@ def test_each_wrong_call_is_scored_and_its_mode_is_searched_for_a_cause(
 ) -> None:
     searched: list[bool] = []
 
-    def describe_cause(case: Case, is_right: Any) -> tuple[str, ...]:
+    def describe_cause(case: Case, is_right: Any, is_gross: bool) -> tuple[str, ...]:
         searched.append(is_right.keywords["deterministic"])
         return ("the cause",)
 
     monkeypatch.setattr(module, "describe_cause", describe_cause)
+    monkeypatch.setattr(module, "is_stale", lambda *arguments: False)
     run = make_session(Calls(fail_at(*wrong)), deterministic_switch="argument").measure(CASE)
     assert list(dict.fromkeys((score.mode, score.call) for score in run.scores)) == scored
     assert searched == causes
@@ -289,11 +290,12 @@ def test_causes_are_searched_for_the_first_wrong_cases(
 ) -> None:
     searched: list[bool] = []
 
-    def describe_cause(case: Case, is_right: Any) -> tuple[str, ...]:
+    def describe_cause(case: Case, is_right: Any, is_gross: bool) -> tuple[str, ...]:
         searched.append(is_right.keywords["deterministic"])
         return ()
 
     monkeypatch.setattr(module, "describe_cause", describe_cause)
+    monkeypatch.setattr(module, "is_stale", lambda *arguments: False)
     monkeypatch.setattr(module, "describe_patterns", lambda *arguments: ())
     session = make_session(Calls(fail_at(*range(99))), **changes)
     for _ in range(5):
@@ -358,9 +360,9 @@ def test_a_deterministic_mode_without_a_gradient_is_a_violation() -> None:
 def test_a_simpler_case_is_right_if_it_runs_and_its_results_are() -> None:
     calls = Calls()
     assert make_session(calls)._is_right(CASE, True) and calls.made[0][1] is True
-    assert not make_session(Calls(fail_at(0)))._is_right(CASE, False)
-    assert not make_session(Calls(), refuse=lambda case, device: "no")._is_right(CASE, False)
-    assert not make_session(Calls(lambda outputs, made: replace(outputs, dk=None)))._is_right(CASE, False)
+    assert make_session(Calls(fail_at(0)))._is_right(CASE, False) is False
+    assert make_session(Calls(), refuse=lambda case, device: "no")._is_right(CASE, False) is None
+    assert make_session(Calls(lambda outputs, made: replace(outputs, dk=None)))._is_right(CASE, False) is None
     for text, is_fatal in (("no luck", False), ("CUDA error: x", True)):
 
         def raise_error(outputs: Outputs, calls: Calls, text: str = text) -> Outputs:
@@ -371,7 +373,7 @@ def test_a_simpler_case_is_right_if_it_runs_and_its_results_are() -> None:
             with pytest.raises(RuntimeError):
                 session._is_right(CASE, False)
         else:
-            assert not session._is_right(CASE, False)
+            assert session._is_right(CASE, False) is None
 
 
 # --- traces, times, yardstick ---

@@ -18,6 +18,8 @@ from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import compute_reference
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import Run, judge_run
+from attncheck.measure.case_features import NEEDED, STALE
+from attncheck.measure.case_features import PLAIN as PLAIN_CASE
 from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
 from attncheck.measure.worker.judging import SharedResults
@@ -162,7 +164,7 @@ def test_the_mode_that_is_wrong_is_simplified() -> None:
     backend = replace(make_backend(run_correct), run=run, noise="eager", deterministic_switch="argument")
     case = make_case((70, 70), scale=0.04, causal=False, window_size=(16, 3), values="large")
     failing = ParitySession(backend, CPU).measure(case)
-    assert failing.pattern[0] == "the same case is correct with the usual softmax scale"
+    assert failing.pattern[0] == f"{NEEDED}a softmax scale of its own; right without it"
     assert {score.mode for score in failing.scores if score.z_rms > 6.0} == {"deterministic"}
 
 
@@ -180,7 +182,7 @@ def test_a_deterministic_mode_that_is_not_declared_is_judged(follows_torch: bool
     failing = ParitySession(backend, CPU).measure(case)
     verdict = judge_run(failing)
     assert verdict.answer == "fail" and verdict.reason.startswith("in deterministic mode, dq "), verdict
-    assert failing.pattern[0] == "the same case is correct without the window"
+    assert failing.pattern[0] == f"{NEEDED}a window; right without it"
     plain = ParitySession(backend, CPU).measure(replace(case, window_size=(-1, -1)))
     assert judge_run(plain).answer == "pass" and {score.mode for score in plain.scores} == {"default"}
 
@@ -282,22 +284,22 @@ def test_heads_that_are_nearly_equal_are_not_called_swapped() -> None:
 @pytest.mark.parametrize(
     ("run", "changes", "expected"),
     [
-        (forget("softcap", softcap=0.0), {"softcap": 5.0, "strides": "ttcc"}, "without the soft-cap"),
-        (forget("window", window_size=(-1, 0)), {"window_size": (16, 0), "alibi": True}, "without the window"),
+        (forget("softcap", softcap=0.0), {"softcap": 5.0, "strides": "ttcc"}, "soft-cap"),
+        (forget("window", window_size=(-1, 0)), {"window_size": (16, 0), "alibi": True}, "a window"),
         (
             lambda i: run_correct(i if i.v.is_contiguous() else replace(i, v=i.v.roll(1, 1))),
             {"strides": "ctst", "num_kv_heads": 2},
-            "with contiguous tensors",
+            "a sliced v",
         ),
         (
             lambda i: run_correct(i if i.case.layout != "left_padded" else replace(i, v=i.v.roll(1, 1))),
             {"layout": "left_padded"},
-            "with padding on the right, or with its longest sequence only",
+            "padding on the left",
         ),
         (
             lambda i: with_edits(dk=set_at((0, slice(i.case.seqlen_k // 64 * 64, None)), 0.0))(i),
             {"num_kv_heads": 2},
-            "with lengths that are multiples of 64",
+            "lengths that are not multiples of 64",
         ),
     ],
 )
@@ -305,9 +307,67 @@ def test_a_feature_without_which_the_case_is_right_is_named(
     run: Call, changes: dict[str, object], expected: str
 ) -> None:
     pattern = measure_parity(run, make_case((70, 70), **changes), noise="eager").pattern
-    assert pattern[0] == f"the same case is correct {expected}", pattern
+    assert pattern[0] == f"{NEEDED}{expected}; right without it", pattern
     wrong_always = measure_parity(with_edits(dq=lambda x: x * 0.5), make_case((70, 70), **changes)).pattern
-    assert not any(line.startswith("the same case is correct") for line in wrong_always)
+    assert wrong_always[0].startswith(PLAIN_CASE)
+
+
+def forget_together(*features: str) -> Call:
+    """Return a backend's run whose out is halved if a case has all features."""
+
+    def run(inputs: Inputs) -> Outputs:
+        outputs, case = eager.BACKEND.run(inputs, False), inputs.case
+        has = {
+            "sinks": case.sinks,
+            "group": case.num_kv_heads < case.num_heads,
+            "packed": case.layout == "packed",
+            "window": case.windowed,
+            "dropout": case.dropout > 0.0,
+            "forward": not case.backward,
+            "many": len(case.seqlens_q) > 2,
+        }
+        return replace(outputs, out=outputs.out / 2.0) if all(has[name] for name in features) else outputs
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (("sinks", "group"), "sinks and several heads for each kv head; right without any one of them"),
+        (
+            ("packed", "window", "group"),
+            "a window, several heads for each kv head and a packed layout; right without any",
+        ),
+        (("forward",), "no backward; right without it"),
+        (("many",), "over 2 documents; right without it"),
+    ],
+)
+def test_a_wrong_case_is_reduced_to_the_features_that_it_needs_together(
+    features: tuple[str, ...], expected: str
+) -> None:
+    rich: dict[str, object] = {"layout": "packed", "window_size": (16, 0), "strides": "tcsc", "softcap": 5.0}
+    case = make_case((40, 0, 17, 70), num_kv_heads=2, sinks=True, backward=False, **rich)
+    right = measure_parity(forget_together("dropout"), case, noise="eager", takes_mask=True)
+    assert judge_run(right).answer == "pass" and not right.pattern
+    pattern = measure_parity(forget_together(*features), case, noise="eager", takes_mask=True).pattern
+    assert pattern[0].startswith(NEEDED + expected), pattern
+
+
+def test_dropout_is_not_blamed_for_what_is_wrong_without_it() -> None:
+    case = replace(DROPPED, sinks=True)
+    violations = measure_parity(forget_together("sinks"), case, noise="eager", takes_mask=True).violations
+    assert violations[0].startswith(f"{NEEDED}sinks; right") and violations[1].startswith("so dropout"), violations
+    run = measure_parity(forget_together("dropout", "group"), case, noise="eager", takes_mask=True)
+    assert run.violations[0].startswith("dropout 0.2 keeps") and not run.pattern
+
+    def another_dk(inputs: Inputs) -> Outputs:
+        outputs = eager.BACKEND.run(inputs, False)
+        is_grouped = inputs.case.num_kv_heads < inputs.case.num_heads
+        return replace(outputs, dk=eager.BACKEND.run(inputs, False).dk) if is_grouped else outputs
+
+    run = measure_parity(another_dk, case, noise="eager", takes_mask=True)
+    assert run.pattern[0].startswith(f"{NEEDED}dropout and several heads for each kv head; right"), run.pattern
 
 
 @pytest.mark.parametrize("kept", ["window_size", "seqlens_k", "softcap"])
@@ -321,7 +381,8 @@ def test_what_is_kept_by_shape_is_wrong_for_another_case_of_the_shape(kept: str)
         return eager.BACKEND.run(replace(inputs, case=case), False)
 
     case = replace(PACKED, window_size=(16, 0), softcap=5.0)
-    assert judge_run(measure_parity(run, case, noise="eager", takes_mask=True)).answer == "fail"
+    wrong = measure_parity(run, case, noise="eager", takes_mask=True)
+    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE
     assert judge_run(measure_parity(lambda i: eager.BACKEND.run(i, False), case, noise="eager")).answer == "pass"
 
 
@@ -404,7 +465,7 @@ def test_dropout_is_judged_by_what_it_keeps() -> None:
         return eager.BACKEND.run(inputs, False)
 
     def rate(inputs: Inputs) -> Outputs:
-        return plain(replace(inputs, case=replace(inputs.case, dropout=0.12)))
+        return plain(replace(inputs, case=replace(inputs.case, dropout=1.2 * inputs.case.dropout)))
 
     def none(inputs: Inputs) -> Outputs:
         return plain(replace(inputs, case=replace(inputs.case, dropout=0.0)))
@@ -415,7 +476,7 @@ def test_dropout_is_judged_by_what_it_keeps() -> None:
 
     def unscaled(inputs: Inputs) -> Outputs:
         answer = plain(inputs)
-        return replace(answer, out=answer.out * 0.9)
+        return replace(answer, out=answer.out * (1.0 - inputs.case.dropout))
 
     def another_backward(inputs: Inputs) -> Outputs:
         return replace(plain(inputs), dv=plain(inputs).dv)

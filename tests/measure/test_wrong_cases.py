@@ -9,6 +9,7 @@ import pytest
 
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score
+from attncheck.measure.case_features import NEEDED, PLAIN, STALE
 from attncheck.measure.suites import make_suite
 from attncheck.measure.wrong_cases import describe_shared
 
@@ -36,7 +37,7 @@ def describe(is_wrong: Callable[[Case], bool]) -> tuple[str, ...]:
         ("large scores", lambda case: case.alibi or case.values in ("large", "ramp")),
         ("sinks with no packed documents", lambda case: case.sinks and case.layout != "packed"),
         (
-            "dtype fp32 with 9 heads for each kv head (or dtype fp32 with a number of heads of at least 9, or ",
+            "dtype fp32 with a number of heads of at least 9",
             lambda case: case.num_heads > 8 and case.dtype == "float32",
         ),
         ("head_dim 192 (or head_dim over 128, or a head_dim of at least 192)", lambda case: case.head_dim > 80),
@@ -49,11 +50,11 @@ def test_the_feature_of_all_wrong_cases_is_named(expected: str, is_wrong: Callab
 
 def test_features_that_fit_equally_well_are_alternatives() -> None:
     line = describe(lambda case: case.num_heads > 8)[0]
-    assert line.startswith("9 heads for each kv head (or a number of heads of at least 9, or "), line
+    assert line.startswith("a number of heads of at least 9 (or "), line
 
 
 def test_cases_that_could_not_show_the_error_do_not_count() -> None:
-    line = describe(lambda case: case.causal and case.backward and case.num_kv_heads == 2)[0]
+    line = describe(lambda case: case.causal and case.backward and case.num_heads == 9)[0]
     assert "forward" not in line and "backward" not in line, line
     forward_alone = sum(not case.backward for case in CASES)
     assert forward_alone and f"of {len(CASES) - forward_alone}" not in line, "these right ones are not all of the rest"
@@ -77,3 +78,22 @@ def test_cases_of_one_shape_are_no_independent_evidence() -> None:
     assert not describe_shared([make_run(case, True) for case in long], others)
     longer = [replace(case, seqlens_q=(900 + i,), seqlens_k=(900 + i,)) for i, case in enumerate(long)]
     assert " of at least 900" in describe_shared([make_run(case, True) for case in longer], others)[0]
+
+
+def test_what_wrong_cases_were_reduced_to_outranks_what_they_share() -> None:
+    def describe_reduced(line: str, count: int, is_wrong: Callable[[Case], bool]) -> tuple[str, ...]:
+        wrong = [make_run(case, True) for case in CASES if case.backward and is_wrong(case)]
+        wrong[:count] = [replace(run, pattern=("another line", line)) for run in wrong[:count]]
+        return describe_shared(wrong, [make_run(case, False) for case in CASES if not is_wrong(case)])
+
+    def is_wide(case: Case) -> bool:
+        return case.head_dim > 80
+
+    (fit,) = describe(is_wide)
+    reduced = f"{NEEDED}head_dim 192; right without it"
+    assert describe_reduced(reduced, 2, is_wide) == (reduced, fit)
+    assert describe_reduced("another line", 2, is_wide) == (fit,)
+    for line in (f"{PLAIN}64 tokens", STALE):
+        assert describe_reduced(line, 1, is_wide) == (line,)
+    assert describe(lambda case: is_wide(case) and case.seqlen_q > 30)
+    assert describe_reduced(reduced, 2, lambda case: is_wide(case) and case.seqlen_q > 30)[0] == reduced

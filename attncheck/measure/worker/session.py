@@ -28,14 +28,17 @@ from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
+from attncheck.measure.case_features import STALE
 from attncheck.measure.worker.guarded_calls import DIRT, BrokenCall, call_unchanged, fill_free_memory
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
-from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, make_decoy
+from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, is_stale, make_decoy
 
 MAX_CPU_CELLS = 1 << 27  # with more score entries, the oracle samples rows on a CPU
 CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
 UNJUDGED_ERRORS = (Refused, RuntimeError, NotImplementedError, ValueError)  # of a deterministic mode
 MAX_CAUSES = 3  # the most wrong cases for which simpler cases are tried
+GROSS_RATIO = 30.0  # of an error to its budget that simpler cases show too
+STATISTIC = ("dropout", "the weights that dropout")  # beginnings of violations that only many weights show
 MAX_YARDSTICK_SCORES = {
     "cpu": 1 << 20,
     "cuda": 1 << 28,
@@ -176,12 +179,18 @@ class ParitySession:
         timed_call = _TimedCall(self._make_call(case), self.device.kind)
         if case.probe:
             result = run_probe(case, self.device.kind, timed_call)
-            if case.dropout and self.backend.deterministic_switch and not result.violations:
+            is_strict = bool(case.dropout and self.backend.deterministic_switch and not result.violations)
+            if is_strict:
                 result = self._probe_deterministic(case, timed_call, result)
+            violations = result.violations
+            cause = self._describe_cause(case, is_strict, not violations[0].startswith(STATISTIC)) if violations else ()
+            if case.dropout and cause and "dropout" not in cause[0]:  # masks are misread if the weights are wrong
+                violations, cause = (cause[0], *(f"so {violation}" for violation in violations)), ()
             return replace(
                 blank,
-                violations=result.violations,
+                violations=violations,
                 warnings=result.warnings,
+                pattern=cause,
                 call_ms=timed_call.ms,
                 **self._identify_kernels(timed_call, result.outputs),
             )
@@ -214,9 +223,9 @@ class ParitySession:
         scores += later_scores
         if any(score.mode == "deterministic" for score in later_scores):
             is_wrong = is_strict = True
-        if is_wrong and not state and self._causes_left:
-            self._causes_left -= 1
-            pattern = (*describe_cause(case, partial(self._is_right, deterministic=is_strict)), *pattern)
+        if is_wrong and not state:
+            ratio = max(budget_ratio(case, score, self.backend.class_factor(case)) for score in scores)
+            pattern = (*self._describe_cause(case, is_strict, ratio > GROSS_RATIO), *pattern)
         pattern = (*state, *pattern)
         oracle_ms = 1e3 * (time.perf_counter() - began)
         kernels = self._identify_kernels(timed_call, outputs)
@@ -243,22 +252,42 @@ class ParitySession:
         with contextlib.suppress(Exception):  # the case itself will report the error
             self.backend.run(shared.inputs_of(decoy, self.device.kind), False)
 
-    def _is_right(self, case: Case, deterministic: bool) -> bool:
-        """Return whether the backend accepts a case and is right on it, in one mode."""
+    def _is_right(self, case: Case, deterministic: bool, limit: float = 1.0) -> bool | None:
+        """Return whether the backend's error on a case in one mode is at most `limit` times its budget.
+
+        Return None if it does not run the case.
+        """
         if refusal(self.backend, case, self.device):
-            return False
+            return None
         inputs = make_inputs(case, self.device.kind)
+
+        def run(given: Inputs) -> Outputs:
+            return self.backend.run(given, deterministic)
+
         try:
             with torch_mode(deterministic and not self.backend.deterministic_switch):
-                outputs = self.backend.run(inputs, deterministic)
+                if case.probe:
+                    return not run_probe(case, self.device.kind, run).violations
+                outputs = run(inputs)
         except Exception as error:
             if is_fatal_error(describe_exception(error)):
                 raise
-            return False
+            return None
         if find_malformed_outputs(inputs, outputs):
-            return False
+            return None
         scores = score_backend(self.backend, outputs, reference_for(self.backend, self.device, inputs))
-        return not self._list_wrong(case, scores)
+        return not self._list_wrong(case, scores, limit)
+
+    def _describe_cause(self, case: Case, deterministic: bool, is_gross: bool) -> tuple[str, ...]:
+        """Return what a wrong case needs to be wrong, in a line; () if that is not found or was asked often enough."""
+        if not self._causes_left:
+            return ()
+        self._causes_left -= 1
+        # What is wrong without dropout too must be as plainly wrong as the probe of dropout found.
+        is_right = partial(self._is_right, deterministic=deterministic, limit=GROSS_RATIO if case.dropout else 1.0)
+        if case.dropout and not is_gross:  # a smaller case has too few weights for statistics
+            case, is_gross = replace(case, dropout=0.0, probe=""), True
+        return (STALE,) if is_stale(case, is_right) else describe_cause(case, is_right, is_gross)
 
     def _describe_patterns(self, outputs: Outputs, exact: Reference, scores: tuple[Score, ...]) -> tuple[str, ...]:
         over_budget = self._list_wrong(exact.case, scores)
@@ -312,10 +341,10 @@ class ParitySession:
         scores = tuple(replace(score, **changes) for score in score_backend(self.backend, later, exact))
         return scores if self._list_wrong(exact.case, scores) else ()
 
-    def _list_wrong(self, case: Case, scores: tuple[Score, ...]) -> tuple[str, ...]:
-        """Return the tensors whose error is over budget."""
+    def _list_wrong(self, case: Case, scores: tuple[Score, ...], limit: float = 1.0) -> tuple[str, ...]:
+        """Return the tensors whose error is over `limit` times its budget."""
         factor = self.backend.class_factor(case)
-        return tuple(score.tensor for score in scores if budget_ratio(case, score, factor) > 1.0)
+        return tuple(score.tensor for score in scores if budget_ratio(case, score, factor) > limit)
 
     def _run_deterministic(self, inputs: Inputs) -> Outputs | None:
         """Return the outputs of a call in deterministic mode, None if there is no such mode.

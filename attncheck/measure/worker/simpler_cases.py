@@ -1,67 +1,227 @@
-"""Simpler variants of a wrong case: if a backend is right without a feature, its mistake concerns that feature."""
+"""Reduces a wrong case to the fewest features with which it is still wrong: the mistake concerns these together.
+
+Features are removed in halves, and a half that the mistake needs is halved again. Each feature that is left is then
+removed once more from the reduced case, with other values, so that the case is not right by chance.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from attncheck.core.cases import UNBOUNDED, Case
+from attncheck.core.cases import BROADCAST_STRIDES, STRIDE_LETTERS, UNBOUNDED, Case
+from attncheck.measure.case_features import NEEDED, PLAIN
 
-MAX_NAMED = 4  # changes that make a wrong case right; of more, none is its cause
-MAX_CELLS = 1 << 21  # score entries of a case that is run again, once for each of its features
+MAX_NAMED = 4  # features that are needed; of more, none is the cause
+MAX_CALLS = 24  # for one wrong case
+MAX_CELLS = 1 << 21  # score entries of a case that is run again
+SIZES = r"over |several (documents|batch rows)|\d+ heads"
 TILE = 64
-PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
-    ("without the window", {"window_size": (UNBOUNDED, UNBOUNDED)}),
-    ("without chunks", {"attention_chunk": 0}),
-    ("without the soft-cap", {"softcap": 0.0}),
-    ("without sinks", {"sinks": False}),
-    ("without ALiBi", {"alibi": False}),
-    ("without the mask", {"mask": "", "per_head": False}),
-    ("without a mask for each head", {"per_head": False}),
-    ("with the usual softmax scale", {"scale": 0.0}),
-    ("without the causal mask", {"causal": False}),
-    ("aligned bottom right", {"alignment": "bottom_right"}),
-    ("with contiguous tensors", {"strides": "contiguous"}),
-    ("with a dout of ordinary size", {"dout_exponent": 0}),
-    ("with normal values", {"values": "normal"}),
-    ("in bfloat16", {"dtype": "bfloat16"}),
+FEW_HEADS = 4
+VALUES = {
+    "large": "large scores",
+    "cancelling": "sums that cancel",
+    "first_key": "a first key that outweighs all others",
+}
+# Each feature's name, and the fields of the case without it. The first are usually irrelevant.
+SIMPLE: tuple[tuple[str, dict[str, object]], ...] = (
+    ("a small dout", {"dout_exponent": 0}),
+    ("{values}", {"values": "normal"}),
+    ("{dtype}", {"dtype": "bfloat16"}),
+    ("a softmax scale of its own", {"scale": 0.0}),
+    ("a mask for each head", {"per_head": False}),
+    ("a {mask} mask as a tensor", {"mask": "", "per_head": False}),
+    ("no backward", {"backward": True}),
+    ("a window", {"window_size": (UNBOUNDED, UNBOUNDED)}),
+    ("attention chunks", {"attention_chunk": 0}),
+    ("soft-cap", {"softcap": 0.0}),
+    ("sinks", {"sinks": False}),
+    ("ALiBi", {"alibi": False}),
+    ("top-left alignment", {"alignment": "bottom_right"}),
+    ("no causal mask", {"causal": True}),
 )
+Change = Callable[[Case], Case]
 
 
-def simplify(case: Case) -> Iterator[tuple[str, Case]]:
-    """Yield the case without one of its features each, and a description of the change."""
-    for words, fields in PLAIN:
-        yield words, replace(case, **fields)  # type: ignore[arg-type]
-    yield "with as many keys as queries", replace(case, seqlens_k=case.seqlens_q, alignment="bottom_right")
-    if case.v_head_dim == case.head_dim:
-        yield "with a head_dim of 64", replace(case, head_dim=64, v_head_dim=64)
-    yield "with v_head_dim equal to head_dim", replace(case, v_head_dim=case.head_dim)
-    if case.num_kv_heads not in (1, case.num_heads):
-        yield "with one kv head", replace(case, num_heads=case.num_heads // case.num_kv_heads, num_kv_heads=1)
-    if case.num_heads > case.num_kv_heads:
-        yield "with one head for each kv head", replace(case, num_heads=case.num_kv_heads)
-    if case.layout == "left_padded":
-        yield "with padding on the right", replace(case, layout="right_padded")
-    tiled_q, tiled_k = (tuple(-(-n // TILE) * TILE for n in lengths) for lengths in (case.seqlens_q, case.seqlens_k))
-    yield f"with lengths that are multiples of {TILE}", replace(case, seqlens_q=tiled_q, seqlens_k=tiled_k)
-    longest = max(range(len(case.seqlens_q)), key=lambda index: case.seqlens_q[index])
-    q, k = case.seqlens_q[longest], case.seqlens_k[longest]
-    yield "with its longest sequence only", replace(case, layout="dense", seqlens_q=(q,), seqlens_k=(k,))
+def list_removals(case: Case) -> tuple[tuple[str, Change], ...]:
+    """Return the features of a case that can be removed, each with the function that removes it."""
+    return tuple((name, remove) for name, remove in _iter_removals(case) if remove(case) != case)
 
 
-def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, ...]:
-    """Return which single changes make a wrong case right; () if none or too many do, or it would take too long.
+def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
+    letters = STRIDE_LETTERS.get(case.strides, case.strides)
+    if case.strides == "sliced" or case.strides in BROADCAST_STRIDES:
+        yield f"{case.strides.replace('_', ' ')} tensors", lambda x: replace(x, strides="contiguous")
+    else:
+        for index, name in enumerate(("q", "k", "v", "dout")):
+            words = {"c": "", "t": f"a transposed {name}", "s": f"a sliced {name}"}[(letters * 4)[index]]
+            yield words, lambda x, index=index: _make_contiguous(x, index)  # type: ignore[misc]
+    for words, fields in SIMPLE:
+        name = words.format(values=VALUES.get(case.values, f"{case.values} values"), dtype=case.dtype, mask=case.mask)
+        yield name, lambda x, fields=fields: replace(x, **fields)  # type: ignore[misc]
+    if not case.probe or case.dropout:
+        yield "dropout", lambda x: replace(x, dropout=0.0, probe="" if x.dropout else x.probe)
+    yield "lengths that are not multiples of 64", _fill_tiles
+    yield "documents without tokens", _drop_empty
+    yield "a different head_dim for v", lambda x: replace(x, v_head_dim=x.head_dim)
+    same = case.v_head_dim == case.head_dim
+    yield f"head_dim {case.head_dim}", lambda x: replace(x, head_dim=64, v_head_dim=64 if same else x.v_head_dim)
+    yield f"{case.num_heads} heads", _keep_few_heads
+    if case.num_kv_heads == case.num_heads:
+        yield "one head for each kv head", lambda x: replace(x, num_heads=2 * x.num_kv_heads)
+    yield "several heads for each kv head", lambda x: replace(x, num_heads=x.num_kv_heads)
+    crossed = "more keys than queries" if case.seqlen_k > case.seqlen_q else "fewer keys than queries"
+    yield crossed, lambda x: replace(x, seqlens_k=x.seqlens_q, alignment="bottom_right")
+    yield f"over {2 * TILE} tokens", lambda x: _map_lengths(x, lambda n: min(n, TILE + n % TILE))
+    noun = "documents" if case.layout == "packed" else "batch rows"
+    if case.padded:
+        yield "padding on the left", lambda x: replace(x, layout="right_padded")
+        yield "padding", lambda x: _make_even(x) if x.layout == "right_padded" else x
+    yield f"{noun} of unequal lengths", lambda x: x if x.padded else _make_even(x)
+    yield f"over 2 {noun}", lambda x: _keep_longest(x, 2)
+    yield f"several {noun}", lambda x: x if x.padded else _keep_longest(x, 1)
+    if case.layout == "packed":
+        yield "a packed layout", lambda x: replace(x, layout="dense" if _is_even(x) else "right_padded")
 
-    Other values are tried too, so that the case is not right by chance.
+
+def _make_contiguous(case: Case, index: int) -> Case:
+    letters = STRIDE_LETTERS.get(case.strides, case.strides)
+    if len(letters) != len("qkvo"):
+        return case
+    letters = letters[:index] + "c" + letters[index + 1 :]
+    return replace(case, strides={text: name for name, text in STRIDE_LETTERS.items()}.get(letters, letters))
+
+
+def _map_lengths(case: Case, change: Callable[[int], int]) -> Case:
+    q, k = (tuple(map(change, lengths)) for lengths in (case.seqlens_q, case.seqlens_k))
+    return replace(case, seqlens_q=q, seqlens_k=k)
+
+
+def _fill_tiles(case: Case) -> Case:
+    """Return the case with whole tiles of queries, and the same number of additional keys."""
+    more = [-q % TILE if q and k else 0 for q, k in zip(case.seqlens_q, case.seqlens_k)]
+    q, k = (tuple(map(sum, zip(lengths, more))) for lengths in (case.seqlens_q, case.seqlens_k))
+    return replace(case, seqlens_q=q, seqlens_k=k)
+
+
+def _drop_empty(case: Case) -> Case:
+    lengths = [(q, k) for q, k in zip(case.seqlens_q, case.seqlens_k) if q and k]
+    q, k = zip(*lengths)
+    return replace(case, seqlens_q=q, seqlens_k=k)
+
+
+def _is_even(case: Case) -> bool:
+    return len({*zip(case.seqlens_q, case.seqlens_k)}) == 1
+
+
+def _make_even(case: Case) -> Case:
+    """Return the case with all documents or rows as long as the longest."""
+    count, (q, k) = len(case.seqlens_q), max(zip(case.seqlens_q, case.seqlens_k))
+    layout = "dense" if case.padded else case.layout
+    return replace(case, seqlens_q=(q,) * count, seqlens_k=(k,) * count, layout=layout)
+
+
+def _keep_longest(case: Case, count: int) -> Case:
+    """Return the case with its longest documents or rows only, in their order."""
+    indices = range(len(case.seqlens_q))
+    longest = sorted(sorted(indices, key=lambda index: -case.seqlens_q[index])[:count])
+    q, k = (tuple(lengths[index] for index in longest) for lengths in (case.seqlens_q, case.seqlens_k))
+    return replace(case, seqlens_q=q, seqlens_k=k)
+
+
+def _keep_few_heads(case: Case) -> Case:
+    group = case.num_heads // case.num_kv_heads
+    kv_heads = min(case.num_kv_heads, max(1, FEW_HEADS // group), 2 if group > 1 else FEW_HEADS)
+    return replace(case, num_heads=group * kv_heads, num_kv_heads=kv_heads)
+
+
+class _Reduction:
+    """The calls on simpler variants of a wrong case, and the features that turned out to be needed."""
+
+    def __init__(self, is_right: Callable[[Case], bool | None]) -> None:
+        self._is_right, self._known = is_right, dict[Case, "bool | None"]()
+        self.needed: list[tuple[str, Change]] = []
+
+    def ask(self, case: Case) -> bool | None:
+        """Return whether a case is right, None if it does not run, is too large or one of too many."""
+        if case not in self._known:
+            can_run = len(self._known) < MAX_CALLS and 0 < case.cells <= MAX_CELLS
+            self._known[case] = self._is_right(case) if can_run else None
+        return self._known[case]
+
+    def reduce(self, case: Case, removals: tuple[tuple[str, Change], ...]) -> Case:
+        """Return the wrong case without those of some features that it does not need; note the others."""
+        simpler = case
+        for _, remove in removals:
+            simpler = remove(simpler)
+        if simpler == case:
+            return case
+        is_right = self.ask(simpler)
+        if is_right is False:
+            return simpler
+        if len(removals) == 1:
+            self.needed += removals if is_right else ()
+            return case
+        middle = len(removals) // 2
+        return self.reduce(self.reduce(case, removals[:middle]), removals[middle:])
+
+
+def find_cause(case: Case, is_right: Callable[[Case], bool | None]) -> tuple[Case, tuple[str, ...]] | None:
+    """Return the reduced case that is still wrong, and the features that it needs for that; None if there are many.
+
+    `is_right` returns None for a case that the backend does not run.
     """
-    if case.cells > MAX_CELLS:
-        return ()
-    changes = [
-        words
-        for words, simpler in simplify(case)
-        if simpler != case and is_right(simpler) and is_right(replace(simpler, seed=case.seed + 1))
+    reduction = _Reduction(is_right)
+    if reduction.ask(case) is not False:  # it is not wrong by itself, or too large
+        return None
+    reduced = reduction.reduce(case, list_removals(case))
+    other = replace(reduced, seed=reduced.seed + 1)
+    if reduction.ask(other) is not False:
+        return None
+    named = [name for name, remove in reduction.needed if remove(other) == other or reduction.ask(remove(other))]
+    named = [
+        name
+        for name in named
+        if name.replace("several", "over 2") == name or name.replace("several", "over 2") not in named
     ]
-    return (f"the same case is correct {', or '.join(changes)}",) if 0 < len(changes) <= MAX_NAMED else ()
+    return (reduced, tuple(named)) if len(named) <= MAX_NAMED else None
+
+
+def describe_cause(case: Case, is_right: Callable[[Case], bool | None], is_gross: bool = True) -> tuple[str, ...]:
+    """Return a line on the features with which a wrong case is still wrong, () if there are too many or none to say.
+
+    An error that is not `is_gross` may be too small to show in a smaller case, so sizes are not named then.
+    """
+    found = find_cause(case, is_right)
+    if found is None:
+        return ()
+    reduced, needed = found
+    named = [name for name in needed if is_gross or not re.match(SIZES, name)]
+    if not needed:
+        return (f"{PLAIN}{describe_plainly(reduced)}",)
+    if not named:
+        return ()
+    features = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    return (f"{NEEDED}{features}; right without {'it' if len(named) == 1 else 'any one of them'}",)
+
+
+def describe_plainly(case: Case) -> str:
+    """Return the shape of a case without features."""
+    lengths = f"{max(case.seqlens_q)} tokens"
+    return f"{lengths}, {case.num_heads} heads, {case.num_kv_heads} kv heads, head_dim {case.head_dim}"
+
+
+def is_stale(case: Case, is_right: Callable[[Case], bool | None]) -> bool:
+    """Return whether a kernel is right on the contents that a shape has first, and wrong on others that it has later.
+
+    The other contents are then right if a shape has them first. The shapes are new ones.
+    """
+    first, later = (_map_lengths(case, lambda n, more=more: n and n + more) for more in (16, 32))  # type: ignore[misc]
+    others = [replace(make_decoy(x), backward=x.backward) for x in (first, later)]
+    if others[0] == first or later.cells > MAX_CELLS or case.probe:
+        return False
+    return bool(is_right(first)) and is_right(others[0]) is False and bool(is_right(others[1]))
 
 
 def make_decoy(case: Case) -> Case:
