@@ -13,6 +13,7 @@ class ProgramOption:
 
     `kind` is "bool", "bool?" (None by default: it needs a value), "int", "float", "str", "list", "" for any other;
     `nargs` is argparse's, 0 for a switch. `place` is where the source defines it: "src/params.py:12".
+    `default` is also None if it was not read (`is_default_known`).
     """
 
     kind: str = ""
@@ -20,6 +21,7 @@ class ProgramOption:
     choices: tuple[str, ...] = ()
     nargs: int | str = 1
     place: str = ""
+    is_default_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Program:
     options: Mapping[str, ProgramOption] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()  # why it may accept other names too: "parse_known_args (train.py:40)"
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # Hydra's config groups and their options
+    origin: object = field(default=None, compare=False, repr=False)  # its modules, for whoever reads on
 
     @property
     def is_complete(self) -> bool:

@@ -31,6 +31,7 @@ from attncheck.doctor.target import forget_packages, with_version
 from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, unknown_values, variables
 from attncheck.lint.attention_settings import add_attention_problems
 from attncheck.lint.clashes import add_clashes
+from attncheck.lint.decided_conditions import add_decided_conditions
 from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
@@ -341,8 +342,7 @@ def _lint_launch(
         job = proof.settle_names(job, launch, own_programs, release)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
         job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
-        job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
-        return open_ends.soften_problems(job, launch)
+        return deepspeed_config.settle_deepspeed(job, launch, starts_own)
 
     def list_findings(job: Job, launch: Launch) -> tuple[list[Finding], Report]:
         located_job = _locate_in_host(job, launch)
@@ -351,8 +351,15 @@ def _lint_launch(
         return [open_ends.soften_finding(finding, located_job, launch) for finding in report.findings], report
 
     def judge(launch: Launch) -> tuple[Job, Report]:
-        job = settle(launch)
-        others = [settle(alternative, True) for alternative in unknown_values.list_alternatives(launch)]
+        settled = settle(launch)
+        job = add_decided_conditions(settled, replace(launch, program=program))
+        decided = job.problems[len(settled.problems) :]  # these hold for any value
+        alternatives = (settle(alternative, True) for alternative in unknown_values.list_alternatives(launch))
+        others = [
+            open_ends.soften_problems(replace(other, problems=(*other.problems, *decided)), launch)
+            for other in alternatives
+        ]
+        job = open_ends.soften_problems(job, launch)
         job = replace(job, unknown=unknown_values.find_unknown_parts(job, others, launch))
         remarks = (*launch.notes, *missing_remarks, *release_remarks, *job.remarks)
         job = replace(job, remarks=(*remarks, *_unknown_model_remarks(model_snapshot.model)))
@@ -364,7 +371,7 @@ def _lint_launch(
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         findings, report = list_findings(job, launch)
-        kept = ("variables", "gpus", "stated_by", "requires", "remarks")  # these do not depend on the values
+        kept = ("variables", "gpus", "stated_by", "requires", "remarks", "warnings")  # these do not depend on the values
         same = {name: getattr(job, name) for name in kept}
         others = [replace(other, unknown=job.unknown, **same) for other in others]
         distinct = unknown_values.drop_duplicates(job, [*others, *unknown_values.vary_unknown_parts(job)])

@@ -29,6 +29,11 @@ class FieldRow(NamedTuple):
     nested: Definition | None = None
     is_taken: bool = True
 
+    @property
+    def has_default(self) -> bool:
+        """Whether its default is a known value."""
+        return self.option.is_default_known and self.nested is None
+
 
 def read_fields(
     tree: SourceTree, definition: Definition, find_external: FindExternal, depth: int = 0
@@ -112,7 +117,8 @@ def _iter_own_fields(
         choices = choices or _metadata_choices(metadata)
         value = None if default is UNKNOWN else default
         nargs: int | str = {"bool": "?", "bool?": "?", "list": "+"}.get(kind, 1)
-        row = FieldRow(ProgramOption(kind, value, choices, nargs, module.locate(statement)), nested_default, is_taken)
+        option = ProgramOption(kind, value, choices, nargs, module.locate(statement), default is not UNKNOWN)
+        row = FieldRow(option, nested_default, is_taken)
         yield name, row
         for alias in _find_aliases(statement.value):
             yield alias, row

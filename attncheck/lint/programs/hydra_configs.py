@@ -237,7 +237,9 @@ def _lay_keys(composition: Composition, entries: Sequence[Setting], package: str
             continue
         name = f"{package}.{entry.name}" if package else entry.name
         default = None if entry.value in ("null", "~", "") else entry.value
-        composition.leaves[name] = ProgramOption(default=default, place=f"{shown}:{entry.location.line}")
+        composition.leaves[name] = ProgramOption(
+            default=default, place=f"{shown}:{entry.location.line}", is_default_known=True
+        )
 
 
 def _parse_defaults(entries: Sequence[Setting]) -> Iterator[DefaultsItem | None]:

@@ -89,6 +89,7 @@ class SourceTree:
     modules: dict[Path, SourceModule | None] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
     closed: frozenset[str] = frozenset()  # installed packages that are not searched
+    follows_stars: bool = True  # transformers' `from .models import *` leads to hundreds of modules
 
     def find_module(self, name: str) -> SourceModule | None:
         """Return the module with a dotted name; None if no folder has it or it does not parse."""
@@ -180,7 +181,7 @@ class SourceTree:
             first_external = first_external or resolved
         if first_external is not None:
             return first_external
-        for statement in module.bindings.get("*", ()):
+        for statement in module.bindings.get("*", ()) if self.follows_stars else ():
             if isinstance(statement, ast.ImportFrom):
                 source = import_source(module.package, statement)
                 resolved = self._resolve_attribute(self._find(source), name, hops + 1)

@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attncheck.core.program import Program, ProgramOption
@@ -11,6 +11,7 @@ from attncheck.lint.programs.dataclass_fields import FieldRow, FindExternal, rea
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.reached import Follower, Reached
+from attncheck.lint.programs.records import Origin
 
 MAX_NESTING = 8
 
@@ -40,11 +41,18 @@ def read_program(
         if not isinstance(resolved, Definition):
             return None
         if isinstance(resolved.node, ast.ClassDef):
-            return _read_class(module, resolved, tree, find_external)
+            program = _read_class(module, resolved, tree, find_external)
+            return replace(program, origin=Origin(tree, module, entry.member, (resolved,), find_external))
         reached = follower.follow_function(resolved)
     else:
         reached = follower.follow_entry()
-    return _join(module, reached, tree, find_external, config)
+    joined = _join(module, reached, tree, find_external, config)
+    if joined is None or reached.parsers > 1:
+        return joined
+    found = [tree.find_definition(item.name) if isinstance(item, External) else item for item in reached.dataclasses]
+    classes = tuple(item if isinstance(item, Definition) else None for item in found)
+    is_one = reached.dataclass_parsers < 2
+    return replace(joined, origin=Origin(tree, module, entry.member, classes, find_external, is_one))
 
 
 def _read_class(module: SourceModule, definition: Definition, tree: SourceTree, find_external: FindExternal) -> Program:

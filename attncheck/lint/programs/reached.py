@@ -293,6 +293,7 @@ class Follower:
             tuple(map(str, choices)) if isinstance(choices, list) else (),
             0 if is_switch else nargs if isinstance(nargs, (int, str)) else 1,
             place,
+            "default" not in keywords or default is not UNKNOWN,
         )
         for flag in flags:
             if flag.startswith("-"):
