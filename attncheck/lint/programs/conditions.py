@@ -5,18 +5,19 @@ Configurations are made as its parser makes them: each field has the launch's va
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from attncheck.core.launch import Setting
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS, parse_value
 from attncheck.lint.programs.dataclass_fields import FieldRow, derives_from_model, read_fields
-from attncheck.lint.programs.interpreter import Closure, Frame, Interpreter, Outcome
+from attncheck.lint.programs.interpreter import Frame, Interpreter, Outcome
 from attncheck.lint.programs.literals import UNKNOWN
 from attncheck.lint.programs.modules import Definition, SourceTree
-from attncheck.lint.programs.records import Function, Origin, Record, list_classes
+from attncheck.lint.programs.records import Closure, Function, Origin, Record, list_classes
 
+MAX_ROUNDS = 5  # until no validator changes what another reads
 CHECKS = {"verl": "verl.utils.config.validate_config"}  # by package: what checks a composed configuration
 
 
@@ -123,7 +124,7 @@ def _nest(values: Mapping[str, Any], is_mapping: bool) -> Record:
     return root
 
 
-# Composed configurations, and pydantic's models ------------------------------------------------------------------------
+# Composed configurations, and pydantic's models -----------------------------------------------------------------------
 def _check_composed(program: Program, origin: Origin, written: Mapping[str, Setting]) -> list[Outcome]:
     """Return what the package's check of a configuration that Hydra composed reaches."""
     package = origin.module.name.partition(".")[0]
@@ -151,46 +152,61 @@ def read_scalar(setting: Setting) -> Any:
 
 def _check_model(origin: Origin, model: Definition, written: Mapping[str, Setting]) -> list[Outcome]:
     """Return what the validators of a pydantic model, and of the plugins' models, reach."""
-    outcomes: dict[Outcome, None] = {}
     given = _nest({name: read_scalar(setting) for name, setting in written.items()}, is_mapping=True).values
-    for definition in (model, *_iter_plugin_models(origin.tree, given.get("plugins"))):
-        classes, is_whole = list_classes(origin.tree, definition)
-        fields, _ = read_fields(origin.tree, definition, origin.find_external)
-        validators = list(_iter_validators(classes))
-        changed = {name for _, function, _ in validators for name in _iter_changed(function)}
-        defaults = {name: _read_default(row) for name, row in fields.items()}
-        for owner, function, mode in validators:
-            values = {**(defaults if mode == "after" else {}), **given, **dict.fromkeys(changed, UNKNOWN)}
-            record = Record(classes if mode == "after" else (), values, is_whole, is_mapping=mode == "before")
-            interpreter = Interpreter(origin.tree)
-            names = [item.arg for item in function.args.args]
-            callee = Closure(owner.module, function, owner, record if mode == "after" else None)
-            arguments = {**dict.fromkeys(names, UNKNOWN), names[-1 if mode == "before" else 0]: record}
-            interpreter.follow(lambda: interpreter.call_closure(callee, arguments))  # noqa: B023 - called at once
-            outcomes.update(dict.fromkeys(interpreter.outcomes))
-    return list(outcomes)
+    models = [model, *_iter_plugin_models(origin.tree, given.get("plugins"))]
+    validators = [item for definition in models for item in _list_validators(origin, definition, given)]
+    changed: set[str] = set()
+    for _ in range(MAX_ROUNDS):
+        interpreter, before = Interpreter(origin.tree), len(changed)
+        for validator in validators:
+            changed |= _follow_validator(interpreter, validator, {**given, **dict.fromkeys(changed, UNKNOWN)})
+        if len(changed) == before:
+            return interpreter.outcomes
+    return []
 
 
-def _iter_validators(classes: Iterable[Definition]) -> Iterator[tuple[Definition, Any, str]]:
-    """Yield the validators of a whole model, each with the class that defines it, and when it runs."""
+class Validator(NamedTuple):
+    """A function that checks a pydantic model: its values "before" or "after" they are parsed, or one "field"."""
+
+    owner: Definition
+    function: Function
+    mode: str
+    field: str
+    classes: tuple[Definition, ...]
+    defaults: Mapping[str, Any]
+
+
+def _follow_validator(interpreter: Interpreter, validator: Validator, values: Mapping[str, Any]) -> set[str]:
+    """Follow a validator; return the names whose values it may have changed."""
+    is_after = validator.mode == "after"
+    start = {**(validator.defaults if is_after else {}), **values}
+    record = Record(validator.classes if is_after else (), dict(start), is_mapping=not is_after)
+    checked = start.get(validator.field, UNKNOWN) if validator.field else record
+    names = [item.arg for item in validator.function.args.args]
+    arguments = {**dict.fromkeys(names, UNKNOWN), names[0 if is_after else min(1, len(names) - 1)]: checked}
+    owner = validator.owner
+    callee = Closure(owner.module, validator.function, owner, record if is_after else None)
+    interpreter.follow(lambda: interpreter.call_closure(callee, arguments))
+    kept = record.values if record.is_whole else {}
+    return {name for name in {**start, **kept} if kept.get(name, UNKNOWN) is not start.get(name)}
+
+
+def _list_validators(origin: Origin, model: Definition, given: Mapping[str, Any]) -> Iterator[Validator]:
+    """Yield the validators of a model; one of a field only if the launch sets it."""
+    classes, _ = list_classes(origin.tree, model)
+    fields, _ = read_fields(origin.tree, model, origin.find_external)
+    defaults = {name: _read_default(row) for name, row in fields.items()}
     for owner in classes:
         for statement in getattr(owner.node, "body", ()):
-            for decorator in getattr(statement, "decorator_list", ()) if isinstance(statement, Function) else ():
-                text = ast.unparse(decorator)
-                mode = next((mode for mode in ("before", "after") if f"mode='{mode}'" in text), "")
-                if text.startswith("model_validator(") and mode and statement.args.args:
-                    yield owner, statement, mode
-
-
-def _iter_changed(function: Function) -> Iterator[str]:
-    """Yield the keys or attributes that a validator may set."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            yield str(getattr(node.slice, "value", ""))
-        elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            yield node.attr
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("pop", "setdefault") and node.args:
-            yield str(getattr(node.args[0], "value", ""))
+            for decorator in statement.decorator_list if isinstance(statement, Function) else ():
+                kind = ast.unparse(decorator.func).rpartition(".")[2] if isinstance(decorator, ast.Call) else ""
+                words = [item.value for item in ast.walk(decorator) if isinstance(item, ast.Constant)]
+                mode = next((word for word in words if word in ("before", "after")), "after")
+                if kind == "model_validator" and statement.args.args:
+                    yield Validator(owner, statement, mode, "", classes, defaults)
+                for word in words if kind == "field_validator" else ():
+                    if word in given and word in fields:
+                        yield Validator(owner, statement, "field", word, classes, {})
 
 
 def _iter_plugin_models(tree: SourceTree, plugins: Any) -> Iterator[Definition]:
@@ -198,8 +214,8 @@ def _iter_plugin_models(tree: SourceTree, plugins: Any) -> Iterator[Definition]:
     for name in plugins if isinstance(plugins, list) else ():
         plugin = tree.find_definition(name) if isinstance(name, str) else None
         if isinstance(plugin, Definition):
-            record = Record(list_classes(tree, plugin)[0])
-            found = record.find_method("get_input_args")
-            texts = [item.value for item in ast.walk(found[1]) if isinstance(item, ast.Constant)] if found else []
+            method = Record(list_classes(tree, plugin)[0]).find_method("get_input_args")
+            nodes = ast.walk(method.node) if method else ()
+            texts = [item.value for item in nodes if isinstance(item, ast.Constant)]
             models = (tree.find_definition(text) for text in texts if isinstance(text, str) and text.count(".") > 1)
             yield from (model for model in models if isinstance(model, Definition))

@@ -17,11 +17,13 @@ from attncheck.lint.programs.dataclass_fields import read_fields
 from attncheck.lint.programs.literals import UNKNOWN
 from attncheck.lint.programs.modules import Definition, SourceModule, SourceTree
 from attncheck.lint.programs.reached import HELPERS
-from attncheck.lint.programs.records import Function, Record, list_classes
+from attncheck.lint.programs.records import Closure, Function, Record, list_classes
 
 MAX_HELPER = 3  # statements of a function that is followed for its value alone
 # Variables that launchers set; of any other, the default counts if the launch does not set it.
-LAUNCHERS_VARIABLE = re.compile(r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|(ACCELERATE|FSDP|PET|TORCH|MASTER|CUDA|SLURM|HF)_.*")
+LAUNCHERS_VARIABLE = re.compile(
+    r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|(ACCELERATE|FSDP|PET|TORCH|MASTER|CUDA|SLURM|HF)_.*"
+)
 MAX_DEPTH, MAX_CALLS, MAX_STEPS, MAX_ITEMS = 14, 600, 60_000, 64
 NOT_FOLLOWED = HELPERS - {"transformers"}
 WARNING_CALLS = frozenset({"warn", "warning", "warning_once", "warning_rank0", "warning_rank0_once", "warning_advice"})
@@ -31,7 +33,7 @@ PARSES = frozenset({
     "parse_json_file",
 })  # fmt: skip
 RESHAPES = frozenset({"hierarchize"})  # openrlhf 0.11.2 utils/config.py: the same options, with a name's parts nested
-READING_METHODS = {
+READING_METHODS: dict[type[Any], frozenset[str]] = {
     str: frozenset({
         "lower", "upper", "strip", "lstrip", "rstrip", "startswith", "endswith", "split", "rsplit", "replace", "count",
         "casefold", "removeprefix", "removesuffix", "join", "isdigit", "isdecimal",
@@ -89,17 +91,6 @@ class Frame:
     names: dict[str, Any] = field(default_factory=dict)
     owner: Definition | None = None
     this: Record | None = None
-
-
-@dataclass(frozen=True)
-class Closure:
-    """A function that can be followed."""
-
-    module: SourceModule
-    node: Function
-    owner: Definition | None = None
-    this: Record | None = None
-    names: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Interpreter:
@@ -211,11 +202,12 @@ class Interpreter:
         raise Stopped
 
     def _report(self, kind: Literal["raises", "warns"], text: str, node: ast.AST, frame: Frame) -> None:
-        words = (item for test in self.tests for item in ast.walk(test))
+        tests = [test for test in self.tests if "__name__" not in ast.unparse(test)]
+        words = (item for test in tests for item in ast.walk(test))
         names = [item.attr if isinstance(item, ast.Attribute) else getattr(item, "value", "") for item in words]
         known = tuple(dict.fromkeys(name for name in names if isinstance(name, str) and name.isidentifier()))
         outcome = Outcome(kind, " ".join(text.split()), frame.module.locate(node), known)
-        if self.tests and outcome not in self.outcomes:
+        if tests and outcome not in self.outcomes:
             self.outcomes.append(outcome)
 
     def render(self, expression: ast.expr, frame: Frame) -> str:
@@ -229,7 +221,7 @@ class Interpreter:
         known = isinstance(value, (str, int, float, list)) or value is None
         return str(value) if known else f"{{{ast.unparse(inner)}}}"
 
-    # What may change ---------------------------------------------------------------------------------------------------
+    # What may change --------------------------------------------------------------------------------------------------
     def smear(self, statements: Sequence[ast.AST], frame: Frame, depth: int = 0) -> None:
         """Forget what statements may change that may run or not; raises `Unsure` if they may leave the function."""
         leaves = False
@@ -474,8 +466,8 @@ class Interpreter:
             owner = self.plain_tree.resolve(frame.module, expression.value)
             if isinstance(owner, Definition) and isinstance(owner.node, ast.ClassDef):
                 member = self._list_members(owner).get(expression.attr, UNKNOWN)
-                found = Record(list_classes(self.tree, owner)[0], is_whole=False)
-                return self._get(found, expression.attr) if member is UNKNOWN else member
+                record = Record(list_classes(self.tree, owner)[0], is_whole=False)
+                return self._get(record, expression.attr) if member is UNKNOWN else member
         resolved = self.plain_tree.resolve(frame.module, expression)
         if isinstance(resolved, Definition) and isinstance(resolved.node, ast.expr) and self.depth < MAX_DEPTH:
             if len(resolved.module.bindings.get(getattr(expression, "id", ""), "1")) > 1:
@@ -591,7 +583,9 @@ class Interpreter:
 
     def _is_instance(self, expression: ast.expr, kinds: ast.expr, frame: Frame) -> Any:
         value = self.value(expression, frame)
-        names = [ast.unparse(kind).rpartition(".")[2] for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])]
+        names = [
+            ast.unparse(kind).rpartition(".")[2] for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])
+        ]
         if isinstance(value, Record):
             own = {getattr(item.node, "name", "") for item in value.classes}
             is_known = value.is_whole and value.classes and not value.is_mapping
@@ -616,30 +610,30 @@ class Interpreter:
             return (owner.values.get(key, UNKNOWN) if has else UNKNOWN,)
         if function.attr in READING_METHODS.get(type(owner), ()) and not call.keywords:
             values = [self.value(argument, frame) for argument in call.args]
-            values = [tuple(value) if isinstance(value, list) and function.attr != "join" else value for value in values]
+            values = [
+                tuple(value) if isinstance(value, list) and function.attr != "join" else value for value in values
+            ]
             return (self._compute(getattr(owner, function.attr), *values),)
         return None
 
     def _find_callee(self, call: ast.Call, frame: Frame) -> "Closure | Definition | None":
         """Return the function or the class that a call calls, if its source was found."""
         function = call.func
-        if isinstance(function, ast.Name) and isinstance(frame.names.get(function.id), Closure):
-            found = frame.names[function.id]
-            assert isinstance(found, Closure)
-            return found
+        local = frame.names.get(function.id) if isinstance(function, ast.Name) else None
+        if isinstance(local, Closure):
+            return local
         if isinstance(function, ast.Attribute):
             is_super = ast.unparse(function.value) == "super()"
             owner = frame.this if is_super else self._peek(function.value, frame)
             if isinstance(owner, Record):
-                found_method = owner.find_method(function.attr, frame.owner if is_super else None)
-                return Closure(found_method[0].module, found_method[1], found_method[0], owner) if found_method else None
+                return owner.find_method(function.attr, frame.owner if is_super else None)
         if not isinstance(function, (ast.Name, ast.Attribute)) or _root(function) in frame.names:
             return None
         if isinstance(function, ast.Attribute) and self._list_records(call, frame):  # Base.__post_init__(self)
             owner = self.tree.resolve(frame.module, function.value)
             if isinstance(owner, Definition) and isinstance(owner.node, ast.ClassDef):
                 method = Record(list_classes(self.tree, owner)[0]).find_method(function.attr)
-                return Closure(method[0].module, method[1], method[0]) if method else None
+                return replace(method, this=None) if method else None
         resolved = self.plain_tree.resolve(frame.module, function)
         if not isinstance(resolved, Definition) or isinstance(resolved.node, ast.expr):
             return None
@@ -670,10 +664,11 @@ class Interpreter:
         positional = [*parameters.posonlyargs, *parameters.args]
         every = [*positional, *parameters.kwonlyargs, parameters.vararg, parameters.kwarg]
         defaults: dict[str, Any] = {item.arg: UNKNOWN for item in every if item is not None}
-        pairs = [*zip(reversed(positional), reversed(parameters.defaults))]
-        pairs += [pair for pair in zip(parameters.kwonlyargs, parameters.kw_defaults) if pair[1] is not None]
+        pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(reversed(positional), reversed(parameters.defaults))]
+        pairs += zip(parameters.kwonlyargs, parameters.kw_defaults)
         for parameter, default in pairs if not is_open else ():
-            defaults[parameter.arg] = self.value(default, Frame(callee.module)) if default is not None else UNKNOWN
+            if default is not None:
+                defaults[parameter.arg] = self.value(default, Frame(callee.module))
         return defaults
 
     def call_closure(self, callee: Closure, given: Mapping[str, Any]) -> Any:
@@ -707,10 +702,10 @@ class Interpreter:
             return UNKNOWN
         classes = [self.tree.resolve(module, element) for element in annotation.slice.elts]
         records = [[record for record in self.parsed if item in record.classes[:1]] for item in classes]
-        if not all(len(found) == 1 for found in records):
+        if not all(len(group) == 1 for group in records):
             return UNKNOWN
-        self.take_parsed([found[0] for found in records])
-        return [found[0] for found in records]
+        self.take_parsed([record for (record,) in records])
+        return [record for (record,) in records]
 
     def _instantiate(self, configuration: Any) -> Any:
         """Return the object that Hydra makes of a configuration whose `_target_` names its dataclass."""
@@ -728,11 +723,10 @@ class Interpreter:
     def take_parsed(self, records: Sequence[Record]) -> None:
         """Follow the `__post_init__` of the objects that a parser returns, each once."""
         for record in records:
-            found = None if record.is_made else record.find_method("__post_init__")
+            method = None if record.is_made else record.find_method("__post_init__")
             record.is_made = True
-            if found is not None:
-                callee = Closure(found[0].module, found[1], found[0], record)
-                self.call_closure(callee, {item.arg: record for item in found[1].args.args[:1]})
+            if method is not None:
+                self.call_closure(method, {item.arg: record for item in method.node.args.args[:1]})
 
     def _create(self, definition: Definition, call: ast.Call, frame: Frame) -> Any:
         """Return a new object of a class, after its `__init__`; a member of an enumeration is its text."""
@@ -740,13 +734,11 @@ class Interpreter:
         if members:
             value = self.value(call.args[0], frame) if call.args else UNKNOWN
             return value if value in members.values() else UNKNOWN
-        classes, is_whole = list_classes(self.tree, definition)
-        record = Record(classes, is_whole=False)
-        found = record.find_method("__init__") if is_whole or self._list_records(call, frame) else None
-        if found is None or not self._list_records(call, frame):
+        record = Record(list_classes(self.tree, definition)[0], is_whole=False)
+        method = record.find_method("__init__") if self._list_records(call, frame) else None
+        if method is None:
             return self._call_unknown(call, frame, None)
-        callee = Closure(found[0].module, found[1], found[0], record)
-        self.call_closure(callee, self._bind(callee, call, frame))
+        self.call_closure(method, self._bind(method, call, frame))
         return record
 
 

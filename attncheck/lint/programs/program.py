@@ -49,8 +49,8 @@ def read_program(
     joined = _join(module, reached, tree, find_external, config)
     if joined is None or reached.parsers > 1:
         return joined
-    found = [tree.find_definition(item.name) if isinstance(item, External) else item for item in reached.dataclasses]
-    classes = tuple(item if isinstance(item, Definition) else None for item in found)
+    items = [tree.find_definition(item.name) if isinstance(item, External) else item for item in reached.dataclasses]
+    classes = tuple(item if isinstance(item, Definition) else None for item in items)
     is_one = reached.dataclass_parsers < 2
     return replace(joined, origin=Origin(tree, module, entry.member, classes, find_external, is_one))
 

@@ -1,7 +1,7 @@
 """Objects of a program whose attributes are known from its source and from the launch; nothing is run."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,14 +55,25 @@ class Record:
         self.values.clear()
         self.is_whole = False
 
-    def find_method(self, name: str, after: Definition | None = None) -> tuple[Definition, Function] | None:
-        """Return the class that defines a method, with the method; `after` a class in the order of lookup."""
+    def find_method(self, name: str, after: Definition | None = None) -> "Closure | None":
+        """Return a method of the object, of its classes `after` one of them; None if none defines it."""
         start = self.classes.index(after) + 1 if after in self.classes else 0
         for owner in self.classes[start:]:
             for statement in getattr(owner.node, "body", ()):
                 if isinstance(statement, Function) and statement.name == name:
-                    return owner, statement
+                    return Closure(owner.module, statement, owner, self)
         return None
+
+
+@dataclass(frozen=True)
+class Closure:
+    """A function that can be followed: a method of `this`, or one in a function whose names are `names`."""
+
+    module: SourceModule
+    node: Function
+    owner: Definition | None = None
+    this: Record | None = None
+    names: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _binds(definition: Definition, name: str) -> bool:
