@@ -95,6 +95,7 @@ class Job:
     locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # location of each `Key` that the launch sets
     variables: tuple[Setting, ...] = ()  # environment variables of the job that may be shown, with the location of each
     unknown: tuple[str, ...] = ()  # fields of `plan` that are known only at run time; it has their defaults
+    warnings: tuple[str, ...] = ()  # that its program certainly logs, with the place of each
     remarks: tuple[str, ...] = ()  # values that could not be determined, so that the default was assumed
 
 

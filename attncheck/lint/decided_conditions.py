@@ -16,7 +16,7 @@ MAX_TEXT = 300  # characters of an exception's text
 
 
 def add_decided_conditions(job: Job, launch: Launch) -> Job:
-    """Return the job with the errors that its program raises as problems, and the warnings that it logs as remarks."""
+    """Return the job with the errors that its program raises as problems, and with the warnings that it logs."""
     program = launch.program
     if program is None or program.origin is None or launch.open_ends:  # what was not read may set anything
         return job
@@ -32,7 +32,7 @@ def add_decided_conditions(job: Job, launch: Launch) -> Job:
             evidence = (*problems[known].evidence, _describe(outcome))
             problems[known] = replace(problems[known], evidence=evidence, mild=False)
     warnings = dict.fromkeys(_describe(outcome) for outcome in outcomes if outcome.kind == "warns")
-    return replace(job, problems=(*problems, *new), remarks=(*job.remarks, *warnings))
+    return replace(job, problems=(*problems, *new), warnings=tuple(warnings))
 
 
 def _collect_written(job: Job, launch: Launch) -> dict[str, Setting]:
