@@ -19,11 +19,13 @@ from attncheck.core.io.errors import AttncheckError
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import NOWHERE, Launch, Setting
 from attncheck.core.program import Program, ProgramOption
+from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 from attncheck.lint.programs.hydra_overrides import find_refused_overrides
 from attncheck.lint.programs.places import find_program
 from attncheck.lint.programs.program import Entry
+from attncheck.lint.programs.records import Origin
 from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 
@@ -114,7 +116,7 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     return replace(
         job,
         unknown_settings=tuple(_settle_by_program(job, launch, program)),
-        problems=tuple(_settle_problems(job, program, release)),
+        problems=tuple(_settle_problems(job, launch, program, release)),
         remarks=(*job.remarks, remark),
     )
 
@@ -184,8 +186,13 @@ def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: Cho
             yield replace(unknown, proof=f"{job.framework} {job.version}: its class has no such argument")
 
 
-def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:
-    """Yield the problems; the program's own parser decides which values an option takes and whether it needs one."""
+def _settle_problems(job: Job, launch: Launch, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:
+    """Yield the problems; the program's own parser decides which values an option takes and whether it needs one.
+
+    The release's table describes an installed program; another source may treat settings differently.
+    """
+    is_installed = isinstance(program.origin, Origin) and program.origin.is_installed and release.is_known
+    is_trusted = is_installed and not _is_between_releases(job.version) and not _has_unread_file(launch)
     decided = set()
     taken = {}  # values that the program's parser accepts, by position
     for setting in job.settings:
@@ -206,15 +213,16 @@ def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iter
             continue  # the class belongs to a guessed release
         if option.kind == "bool?" or option.nargs in (1, "+"):
             evidence = (option.place or program.path,)
-            text = f"{setting.name} has no value: "
+            text = f"{setting.name} {NO_VALUE}: "
             text += "its default is None, so it is not a switch" if option.kind == "bool?" else "it needs a value"
             sets = {setting.name.lstrip("-"): "true"} if option.kind == "bool?" else {}
             yield SettingProblem("refuses", text, evidence, setting.location, sets, universal=True)
     for problem in job.problems:
         is_refused = problem.consequence == "refuses"
-        if is_refused and (problem.location in decided or taken.get(problem.location, "\0") in problem.message):
+        is_about_value = problem.location in decided and NO_VALUE in problem.message
+        if is_refused and (is_about_value or taken.get(problem.location, "\0") in problem.message):
             continue
-        yield _soften_problem(problem)
+        yield problem if is_trusted else _soften_problem(problem)
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:

@@ -231,6 +231,7 @@ def _list_parts(
     return (*base, (package, versions[package], (class_name,)))
 
 
+NO_VALUE = "has no value"  # of an option that needs one
 # HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) does the same.
 HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
 
@@ -263,7 +264,7 @@ def _check_value(
         is_optional = kind == "bool?"
         reason = "its default is None, so it is not a switch" if is_optional else "it needs a value"
         sets = {setting.name: "true"} if is_optional else {}
-        text = f"{name} has no value: {reason}"
+        text = f"{name} {NO_VALUE}: {reason}"
         yield SettingProblem("refuses", text, (evidence,), location, sets, universal=not is_optional)
     elif kind in ("bool", "bool?") and value not in TRUE_WORDS | FALSE_WORDS | NULL_WORDS:
         yield SettingProblem(

@@ -7,7 +7,7 @@ from typing import Any
 
 from attncheck.lint.programs.dataclass_fields import MODEL_BASES, FindExternal
 from attncheck.lint.programs.literals import UNKNOWN
-from attncheck.lint.programs.modules import Definition, SourceModule, SourceTree
+from attncheck.lint.programs.modules import INSTALLED, Definition, SourceModule, SourceTree
 
 MAX_CLASSES = 60
 PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol", "NamedTuple", *MODEL_BASES})
@@ -24,6 +24,11 @@ class Origin:
     classes: tuple[Definition | None, ...]  # the dataclasses of its parser, or its model; None for one not found
     find_external: FindExternal
     has_one_parser: bool = True
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is a file of an installed package."""
+        return not INSTALLED.isdisjoint(self.module.path.parts)
 
 
 @dataclass(eq=False)
