@@ -439,6 +439,17 @@ def test_tool_calls_and_their_results_are_roles_of_their_own(tmp_path: Path) -> 
         assert any(f"no token of the assistant's {name} turns" in text for text in stage.judge(rows))
 
 
+def test_a_tool_call_is_not_part_of_the_last_answer(tmp_path: Path) -> None:
+    tokenizer = make_byte_tokenizer(TOOLS, "<|im_end|>")
+    parts = conversations.list_parts(tokenizer, "messages", True)
+    stage = Stage(tmp_path, tokenizer, parts, tuple(NOUNS.split()))
+    starts = {id(row): row.turns[-2][1] for row in stage.rows}  # its thought
+    rows = relabel(stage, keep_if(lambda row, place: place >= starts[id(row)]))
+    assert stage.judge(rows, "last") == []
+    without = relabel(stage, keep_if(lambda row, place: place >= row.turns[-1][1]))
+    assert stage.judge(without, "last") == ["no token of the assistant's thinking turns is learned"]
+
+
 def test_headers_that_an_assistant_writes_may_be_learned(tmp_path: Path) -> None:
     """As TRL 1.9.0's gptoss_training.jinja has them: each part of an answer is a message with a header."""
     header = "{% generation %}<|start|>assistant<|message|>"

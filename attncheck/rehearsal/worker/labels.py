@@ -24,6 +24,7 @@ MAX_SHOWN = 600  # tokens of a row
 MAX_MARKUP = 40  # letters that are shown
 BEGINNING = 8  # letters that identify a turn cut at the row's end
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking", "call")
+LAST: tuple[Role, ...] = ("assistant", "thinking")  # the parts of the last answer
 ROLE_NAME = re.compile("assistant|model|chatbot", re.IGNORECASE)  # in the chat template's header of an answer
 TWICE = re.compile(r"(.{6,})\1$")
 PLACED = ("image", "video", "audio")  # inserted in place of tokens
@@ -449,8 +450,8 @@ def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
 
 
 def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:
-    """Yield the turns that should be learned but are not."""
-    for role in (*GIVEN, *ANSWERS) if targets == "all" else ANSWERS:
+    """Yield the turns that should be learned but are not. The result of a tool call is before the last answer."""
+    for role in {"all": (*GIVEN, *ANSWERS), "last": LAST}.get(targets, ANSWERS):
         count = counts.get(role)
         if count is None or count.learned == count.tokens:
             continue
