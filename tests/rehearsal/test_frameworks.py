@@ -35,7 +35,9 @@ MS_SWIFT_PICTURES = (
     "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_length 2048 --torch_dtype float32\n"
 )
 # Its template embeds the tokens itself, and resizes images with a library of its own.
-MS_SWIFT_QWEN = MS_SWIFT_PICTURES.replace(f"{LLAVA} --model_type llava1_5_hf", f"{JOB} --model_type qwen2_vl").rstrip()
+MS_SWIFT_QWEN = (
+    MS_SWIFT_PICTURES.replace(LLAVA, f"{JOB} --template qwen2_vl").replace("llava1_5_hf", "qwen2_vl").rstrip()
+)
 MS_SWIFT_PACKED_QWEN = MS_SWIFT_QWEN.replace("--torch_dtype float32", "--attn_impl flash_attn --packing true")
 AXOLOTL_LABELS = 'batch["labels"] = self.processing_strategy.process_labels(batch["input_ids"])'
 AXOLOTL_TOKEN = "self.processing_strategy.image_token_id"
@@ -211,7 +213,8 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
             (
                 "other-picture",
                 "",
-                '; "pixel_values" in batch and batch.update(pixel_values=batch["pixel_values"].roll(16, 0))',
+                '; grid = batch.get("image_grid_thw"); grid is not None and (grid == grid[0]).all() and '
+                'batch.update(pixel_values=batch["pixel_values"].roll(int(grid[0].prod()), 0))',
                 "ATN432",
                 "its image belongs to another document",
             ),

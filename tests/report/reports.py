@@ -12,6 +12,7 @@ from attncheck.core.launch import Edit, Setting, SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.gate import GateSection, Stage
+from attncheck.core.results.labels import LabelledLaunch, LabelsSection, RoleCount, Span
 from attncheck.core.results.lint import LintSection
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
@@ -133,6 +134,20 @@ def make_rehearsal_report() -> Report:
         corrected=("--- a/run.sh\n+++ b/run.sh\n-a\n+c\n+d\n", "trl sft --packing_strategy bfd"),
     )
     return make_doctor_report(command="smoke", findings=(make_finding("ATN432"),), sections={"rehearsal": section})
+
+
+def make_labels_report() -> Report:
+    """Return the report of a launch that learns a question too."""
+    question, answer = (
+        Span("<user>" + "Which is it? " * 9, "user", True, 30),
+        Span("This one.<end>", "assistant", True, 4),
+    )
+    rows = ((Span("<system>Be brief.", "system", False, 5), question, answer),) * 3
+    counts = (RoleCount("system", 15, 0), RoleCount("user", 90, 90), RoleCount("assistant", 12, 12))
+    launch = LabelledLaunch("run.sh:3:1", "trl", "1.16.0", "sft", "the answers alone", "./job", rows, counts)
+    launch = replace(launch, problems=("user turns are learned: 90 of 90 tokens",), remarks=("a remark",), total_rows=3)
+    section = LabelsSection((launch, replace(launch, rows=(), counts=(), problems=(), reason="it ended with status 1")))
+    return make_doctor_report(command="labels", findings=(make_finding("ATN439"),), sections={"labels": section})
 
 
 def make_cluster_report() -> Report:

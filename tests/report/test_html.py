@@ -105,6 +105,7 @@ REPORTS: dict[str, Callable[[], Report]] = {
     "doctor": lambda: hostile_text.make_reports()[0],
     "smoke": reports.make_smoke_report,
     "rehearsal": reports.make_rehearsal_report,
+    "labels": reports.make_labels_report,
     "bench": lambda: hostile_text.make_reports()[3],
     "ring": lambda: hostile_text.make_reports()[4],
     "lost": lambda: hostile_text.make_reports()[5],

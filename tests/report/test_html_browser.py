@@ -168,6 +168,21 @@ def test_the_keyboard_reaches_the_findings_first_and_then_the_controls(browser: 
     assert {"A", "INPUT", "SELECT", "PRE", "BUTTON"} <= set(order)
 
 
+@pytest.mark.parametrize("width", [360, 1200])
+def test_learned_tokens_are_marked_above_the_findings(browser: Browser, tmp_path: Path, width: int) -> None:
+    """They are on the first screen, below the verdict alone; another report's page begins with its findings."""
+    browser.resize(width, 800)
+    browser.emulate()
+    show(browser, tmp_path, reports.make_labels_report())
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    verdict, marked, findings = (browser.run(top, name) for name in (".verdict", "main mark", "#findings"))
+    assert verdict < marked < 800 - 30 and marked < findings
+    assert "Which is it?" in browser.run("return document.querySelector('main mark').textContent")
+    assert browser.run("return document.querySelector('main h2').textContent") == "Learned tokens"
+    show(browser, tmp_path, reports.make_gate_report())
+    assert browser.run("return document.querySelector('main h2').textContent") == "Findings"
+
+
 def test_on_paper_controls_are_gone_and_nothing_is_hidden(browser: Browser, tmp_path: Path) -> None:
     show(browser, tmp_path, make_training_report())
     browser.emulate("print")

@@ -118,25 +118,32 @@ def _describe_examined(report: Report) -> Iterator[str]:
 
 def _iter_sections(report: Report, verbose: bool) -> Iterator[tuple[str, str, Markup]]:
     """Yield the sections of the page: id, title and content. The repair is directly under the findings."""
+    names = [name for name in report.sections if name != "doctor"]  # shown as the page's environment
+    panels = list(_iter_panels(report, sorted(names, key=lambda name: name != "repair")))
+    yield from (panel for leads, panel in panels if leads)
     if measured_questions(report):
         lines = [clip(f"{question.name}: {question.reason}") for question in measured_questions(report)]
         content = element("section", element("h2", "Unanswered", id="unanswered"), bullet_list(lines))
         yield "unanswered", "Unanswered", content
     yield "findings", "Findings", findings_section(report)
-    names = [name for name in report.sections if name != "doctor"]  # shown as the page's environment
+    yield from (panel for leads, panel in panels if not leads)
+    yield "environment", "Environment", environment_section(report)
+    if report.passed or report.skips or report.suppressed or report.baselined or report.allowed:
+        yield "rest", "Rules", _list_rules(report, verbose)
+    yield "bug-report", "Bug report", _make_bug_report(report)
+
+
+def _iter_panels(report: Report, names: list[str]) -> Iterator[tuple[bool, tuple[str, str, Markup]]]:
+    """Yield the sections of results, and whether each leads the page; together they fit in their room."""
     left = PANELS_BYTES
-    for number, name in enumerate(sorted(names, key=lambda name: name != "repair")):
+    for number, name in enumerate(names):
         view, section = load_view(name), report.sections[name]
         blocks = write_blocks((*view.blocks(report, section), *view.below(report, section)))
         content = take_blocks(blocks, left // (len(names) - number))
         left -= byte_size(content)
         if content:
             heading = element("h2", view.title, id=f"section-{name}")
-            yield f"section-{name}", view.title, element("section", heading, content)
-    yield "environment", "Environment", environment_section(report)
-    if report.passed or report.skips or report.suppressed or report.baselined or report.allowed:
-        yield "rest", "Rules", _list_rules(report, verbose)
-    yield "bug-report", "Bug report", _make_bug_report(report)
+            yield view.leads, (f"section-{name}", view.title, element("section", heading, content))
 
 
 def _list_rules(report: Report, verbose: bool) -> Markup:

@@ -79,6 +79,7 @@ class SectionView:
     `blocks` yields what comes before the findings, `below` what follows them, ready to paste. `verdict` returns the
     section's answer in one sentence, for its command's report. `testcases`, and `properties` as (name, value),
     are for JUnit. A section that `covers` the others summarises them: text shows their blocks only with --verbose.
+    One that `leads` is above the findings on the page too.
     """
 
     title: str
@@ -88,6 +89,7 @@ class SectionView:
     testcases: Callable[[Report, Any], Iterator[TestCase]] = show_nothing
     properties: Callable[[Report, Any], Iterator[tuple[str, str]]] = show_nothing
     covers: bool = False
+    leads: bool = False
 
 
 def load_view(name: str) -> SectionView:

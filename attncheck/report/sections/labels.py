@@ -13,21 +13,18 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
     """Yield each launch's first row, its table by role, and more rows."""
     for launch in section.launches:
         yield Heading(describe_launch(launch))
-        if launch.remarks:
-            yield Bullets(launch.remarks)
-        if launch.reason:
-            yield Paragraph(f"unknown: {launch.reason}")
-            continue
-        yield Paragraph(f"The launch should learn {launch.targets}.")
         shown = [
             Code(f"Row {number} of {launch.total_rows}, learned tokens between {OPEN} {CLOSE}", format_row(spans))
             for number, spans in enumerate(launch.rows, 1)
         ]
         yield from shown[:1]
+        target = f"unknown: {launch.reason}" if launch.reason else f"The launch should learn {launch.targets}."
+        yield Paragraph(target)
         rows = [(ROLE_TEXTS[count.role], str(count.learned), str(count.tokens)) for count in launch.counts]
-        yield text_table("Learned tokens by role", ("role", "learned", "of"), rows)
-        if launch.notes:
-            yield Bullets(launch.notes)
+        if rows:
+            yield text_table("Learned tokens by role", ("role", "learned", "of"), rows)
+        if lines := (*launch.notes, *launch.remarks):
+            yield Bullets(lines)
         if shown[1:]:
             yield Fold("More rows", tuple(shown[1:]))
 
@@ -61,4 +58,4 @@ def format_row(spans: Sequence[Span]) -> str:
     return "".join(parts)
 
 
-VIEW = SectionView("Learned tokens", blocks=blocks, verdict=verdict)
+VIEW = SectionView("Learned tokens", blocks=blocks, verdict=verdict, leads=True)
