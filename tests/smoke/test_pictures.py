@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -168,3 +169,39 @@ def test_an_injected_fault_is_named(name: str, plan: Plan, fault: Any, words: st
         result = run_check(name, plan)
     assert judge_result(result) == "fail", deciding_reason(result)
     assert words in deciding_reason(result)
+
+
+@contextmanager
+def tower_in_rows_of_text(change: Any) -> Iterator[None]:
+    """Add a zero to the logits of rows without an image, which depends on the tower's first weights."""
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLForConditionalGeneration
+
+    original = Qwen2VLForConditionalGeneration.forward
+
+    @wraps(original)  # the inputs are those that its signature names
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        output = original(self, *args, **kwargs)
+        is_text = (kwargs["input_ids"] != self.config.image_token_id).all(1)
+        zero = change(0.0 * self.model.visual.patch_embed.proj.weight.sum())
+        output.logits = torch.where(is_text[:, None, None], output.logits + zero, output.logits)
+        return output
+
+    with replaced_attribute(Qwen2VLForConditionalGeneration, "forward", forward):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome", "words"),
+    [
+        (nullcontext, "pass", "a batch without images gives the tower no gradient"),  # as released
+        (lambda: tower_in_rows_of_text(lambda zero: zero), "pass", ""),
+        (lambda: tower_in_rows_of_text(torch.sqrt), "fail", "is not finite in a batch of rows with and without images"),
+    ],
+    ids=["skipped", "zero", "infinite"],
+)
+def test_the_towers_gradient_of_rows_without_images_is_judged(fault: Any, outcome: str, words: str) -> None:
+    with fault():
+        result = run_check("qwen2_vl", PADDED)
+    assert judge_result(result) == outcome
+    lines = [line for line in (*result.violations, *result.notes) if "no gradient" in line or "finite" in line]
+    assert len(lines) == bool(words) and all(words in line for line in lines), lines
