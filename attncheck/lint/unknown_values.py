@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from attncheck.core.findings import Finding
 from attncheck.core.job import Job
@@ -19,6 +19,7 @@ from attncheck.core.plan import Plan
 from attncheck.lint.open_ends import MANY_WORDS, lacks_configuration
 from attncheck.lint.programs.trainers import OWN_ATTENTION
 
+AnySetting = TypeVar("AnySetting", bound=Setting)
 # Switches, numbers, a word that no framework has, and those on which conclusions about attention, precision and
 # sharding depend.
 VALUES = (
@@ -51,10 +52,11 @@ def _fill(launch: Launch, value: str) -> Launch:
         whole=tuple(_fill_words(launch.whole, value)),
         entries=tuple(_fill_setting(entry, value) for entry in launch.entries),
         launcher_entries=tuple(_fill_setting(entry, value) for entry in launch.launcher_entries),
+        fixed=tuple(_fill_setting(entry, value) for entry in launch.fixed),
     )
 
 
-def _fill_setting(setting: Setting, value: str) -> Setting:
+def _fill_setting(setting: AnySetting, value: str) -> AnySetting:
     """Return the setting with a value; paths name files and models, which are judged separately."""
     return setting if setting.known or "/" in setting.value else replace(setting, value=value, known=True)
 

@@ -107,16 +107,37 @@ def main(args):
         ("loss_type='dapo'", "use_bf16()", True, "precision not known"),
     ],
 )
+@pytest.mark.parametrize("calls", [1, 2])
 def test_an_argument_that_the_program_computes(
-    tmp_path: Path, loss: str, bf16: str, is_found: bool, shown: str
+    tmp_path: Path, loss: str, bf16: str, is_found: bool, shown: str, calls: int
 ) -> None:
-    write_tree(tmp_path, {"t.py": PROGRAM.format(loss, bf16), "run.sh": "python t.py\n", ".git/HEAD": ""})
+    write_tree(tmp_path, {"t.py": PROGRAM.format(loss, bf16) * calls, "run.sh": "python t.py\n", ".git/HEAD": ""})
     source = read_source(str(tmp_path / "run.sh"))
     snapshot = s.with_package(s.with_package(s.h200(), "trl", "1.8.0"), "transformers", "5.14.1")
     reader = make_file_reader((source,))
     report = run.run(snapshot, run.Request((source,)), launches.read_model, reader)
     assert any("masked completions" in finding.message for finding in report.findings) == is_found
     assert f", {shown}, " in describe_job(launches_of(report)[0].job)
+
+
+COPIES = """
+from transformers import HfArgumentParser, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from mine import read_arguments
+def main():
+    arguments = read_arguments()
+    options = {}
+    Seq2SeqTrainer(model=None, args=Seq2SeqTrainingArguments(**options)).train()
+"""
+
+
+@pytest.mark.parametrize(("options", "steps"), [("arguments.to_dict()", 16), ("load('train.yaml')", 1)])
+def test_a_copy_of_parsed_arguments_has_the_options_of_the_command(tmp_path: Path, options: str, steps: int) -> None:
+    command = "python t.py --output_dir o --per_device_train_batch_size 1 --gradient_accumulation_steps 16\n"
+    write_tree(tmp_path, {"t.py": COPIES.replace("{}", options), "run.sh": command, ".git/HEAD": ""})
+    source = read_source(str(tmp_path / "run.sh"))
+    report = run.run(s.h200(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    [launch] = launches_of(report)
+    assert launch.job.plan.accumulation == steps and ("precision" in launch.job.unknown) == (steps == 1)
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,14 @@ class Script:
         return [
             (f"{name.partition('.')[0]}.{name.rpartition('.')[2]}", call)
             for name, call in self.calls
-            if _is_settings_class(name)
+            if _is_settings_class(name) and not any(map(self._copies_parsed, call.keywords))
         ]
+
+    def _copies_parsed(self, keyword: ast.keyword) -> bool:
+        """Return whether a keyword unpacks a copy of parsed arguments: `**options` after `options = args.to_dict()`."""
+        value = self.values.get(keyword.value.id) if isinstance(keyword.value, ast.Name) else keyword.value
+        name = self._name_function(value.func) if keyword.arg is None and isinstance(value, ast.Call) else ""
+        return name.rpartition(".")[2] in ("to_dict", "asdict")
 
     @cached_property
     def columns(self) -> set[str]:

@@ -5,6 +5,7 @@ They are effective whatever the launch sets. A setting counts if all calls that 
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, FixedSetting, SourceLocation
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
@@ -38,7 +39,7 @@ def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[s
 
 
 def find_passed_arguments(calls: Sequence[Call], is_passed: Callable[[str], bool]) -> Iterator[FixedSetting]:
-    """Yield the literal arguments, among those that `is_passed`, on which all calls that have them agree."""
+    """Yield the arguments that `is_passed`; one that is not a literal, or on which the calls differ, is unknown."""
     rows: dict[str, list[tuple[SourceModule, ast.expr]]] = {}
     for module, call in calls:
         for keyword in call.keywords:
@@ -46,8 +47,11 @@ def find_passed_arguments(calls: Sequence[Call], is_passed: Callable[[str], bool
                 rows.setdefault(keyword.arg, []).append((module, keyword.value))
     for name, values in rows.items():
         value = evaluate(values[0][1], {})
-        if value is not UNKNOWN and value is not None and len({ast.dump(item) for _, item in values}) == 1:
-            is_read = any(_reads(module, name) for module, _ in values)
+        is_read = any(_reads(module, name) for module, _ in values)
+        if value is UNKNOWN or len({ast.dump(item) for _, item in values}) > 1:
+            setting = _make_setting(name, ast.unparse(values[0][1]), *values[0], is_read=True)
+            yield replace(setting, known=False)
+        elif value is not None:
             yield _make_setting(name, str(value), *values[0], is_read=is_read)
 
 

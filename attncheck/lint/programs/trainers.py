@@ -85,7 +85,13 @@ def attach_trainers(launch: Launch) -> Launch:
         return launch
     if reading.settings and launch.file is None:
         return replace(launch, entries=reading.settings, file=reading.source, fixed=reading.fixed)
-    return replace(launch, fixed=(*reading.created, *reading.fixed))
+    options = {word.text[2:].partition("=")[0].replace("-", "_") for word in launch.words if word.text[:2] == "--"}
+
+    def passes_on(setting: FixedSetting) -> bool:
+        """Return whether the program passes on an option of the command: `packing=args.packing`."""
+        return not setting.known and setting.name in options and setting.value.endswith(f".{setting.name}")
+
+    return replace(launch, fixed=tuple(item for item in (*reading.created, *reading.fixed) if not passes_on(item)))
 
 
 @lru_cache(maxsize=512)
