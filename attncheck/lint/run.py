@@ -371,7 +371,8 @@ def _lint_launch(
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         findings, report = list_findings(job, launch)
-        kept = ("variables", "gpus", "stated_by", "requires", "remarks", "warnings")  # these do not depend on the values
+        # These do not depend on the values.
+        kept = ("variables", "gpus", "stated_by", "requires", "remarks", "warnings")
         same = {name: getattr(job, name) for name in kept}
         others = [replace(other, unknown=job.unknown, **same) for other in others]
         distinct = unknown_values.drop_duplicates(job, [*others, *unknown_values.vary_unknown_parts(job)])
