@@ -34,9 +34,11 @@ OWN_FILES: Mapping[str, tuple[str, ...]] = {
     "ms-swift": ("swift/version.py",),
     "openrlhf": ("openrlhf/version.py", "version.txt"),
     "axolotl": ("axolotl/__init__.py",),
+    "nemo-rl": ("nemo_rl/package_info.py",),
 }
-STATED_DISTRIBUTIONS = RELEVANT_DISTRIBUTIONS | {"slime"}
+STATED_DISTRIBUTIONS = RELEVANT_DISTRIBUTIONS | {"slime", "nemo-rl"}
 STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILINE)
+PARTS = re.compile(r"^(?:MAJOR|MINOR|PATCH|PRE_RELEASE)\s*=\s*[\"']?(\w*)", re.MULTILINE)  # NVIDIA's package_info.py
 REQUIREMENT = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*((?:[<>=!~]=?=?\s*\d[\w.*+-]*[\s,]*)+)[\"';]")
 # setup(name="slime", version="0.2.2") and the [project] of a pyproject.toml
 OWN_NAME = re.compile(r"^\s*name\s*=\s*[\"']([\w.-]+)[\"']", re.MULTILINE)
@@ -130,8 +132,9 @@ def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name, paths in OWN_FILES.items():
         for path in (place for base in (folder, folder / "src") for place in (base / text for text in paths)):
             text = _read_text(path) if _holds_package(path, name) else ""
-            match = STATED.search(text)
-            version = match[1] if match else text.strip() if path.suffix in ("", ".txt") else ""
+            match, parts = STATED.search(text), PARTS.findall(text)
+            whole = match[1] if match else text.strip() if path.suffix in ("", ".txt") else ""
+            version = ".".join(parts[:3]) + "".join(parts[3:]) if parts else whole
             if _is_version(version):
                 yield name, version, "", str(path.relative_to(folder))
     for file in ("setup.py", "pyproject.toml"):

@@ -113,6 +113,8 @@ def test_what_launchers_set_is_in_the_environment() -> None:
     assert parse_single(submitted).environ == {"D": "4"}
     assert parse_single("mpirun -np 2 -x E=5 python t.py").environ == {"E": "5"}
     assert parse_single("srun --export=ALL,F=6 python t.py").environ == {"F": "6"}
+    computed = r'{\"env_vars\": {\"P\": \"$(cd "$(dirname "$0")" && pwd):/b\", \"D\": \"4\"}}'
+    assert parse_single(f'ray job submit --runtime-env-json="{computed}" -- python t.py').environ["D"] == "4"
     damaged = parse_single("ray job submit --runtime-env-json='{' -- python t.py")
     assert damaged.notes == ("--runtime-env-json could not be read as JSON",)
 

@@ -23,6 +23,11 @@ from tests.lint.programs.trees import write_tree
 ENVIRONMENT = launches.make_environments()["laptop"]
 VERL = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m\n"
 
+PACKAGE_INFO = (
+    "MAJOR = 0\nMINOR = 5\nPATCH = 0\nPRE_RELEASE = 'rc0'\nVERSION = (MAJOR, MINOR, PATCH, PRE_RELEASE)\n"
+    "__version__ = '.'.join(map(str, VERSION[:3])) + ''.join(VERSION[3:])\n"
+)
+
 
 def lint_tree(folder: Path, target: str) -> Report:
     source = read_source(str(folder / "run.sh"))
@@ -60,6 +65,8 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"setup.sh": "if a; then pip install trl==0.14.0\nelse pip install trl==0.12.0; fi\n"}, "trl", ""),
         ({"setup.sh": "pip install trl==0.14.0", "install.sh": "pip install trl==0.12.0"}, "trl", ""),
         ({"setup.sh": "# pip install trl==0.14.0\necho pip install trl==0.14.0\n"}, "trl", ""),
+        ({"nemo_rl/package_info.py": PACKAGE_INFO}, "nemo-rl", "0.5.0rc0"),
+        ({"nemo_rl/package_info.py": "MAJOR = None\n"}, "nemo-rl", ""),
         ({"evaluate.sh": "pip install trl==0.14.0\n"}, "trl", ""),
     ],
 )

@@ -5,6 +5,7 @@ autoscaler/_private/cli_logger.py:782; `env_vars` are the job's environment (run
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from attncheck.lint.launchers import Absent, Fact, Launcher, ParsedLauncher, Word
@@ -39,11 +40,21 @@ def _parse_env_vars(text: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
     if not text:
         return {}, ()
     try:
-        runtime_env = json.loads(text)
+        runtime_env = json.loads(_quote_substitutions(text))
     except (ValueError, RecursionError):
         return {}, ("--runtime-env-json could not be read as JSON",)
     env_vars = runtime_env.get("env_vars") if isinstance(runtime_env, dict) else None
     return {str(key): str(value) for key, value in env_vars.items()} if isinstance(env_vars, dict) else {}, ()
+
+
+def _quote_substitutions(text: str) -> str:
+    """Return JSON in which `$(cd "$(dirname "$0")" && pwd)` has no quotes, which would end the string around it."""
+    depth, parts = 0, []
+    for part in re.split(r"(\$\(|[()])", text):
+        depth += part == "$(" or (part == "(" and depth > 0)
+        parts.append(part.replace("\\", "").replace('"', "") if depth else part)
+        depth -= part == ")" and depth > 0
+    return "".join(parts)
 
 
 LAUNCHER = Launcher("ray", parse)
