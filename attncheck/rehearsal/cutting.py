@@ -61,6 +61,7 @@ PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of 
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
+MODEL_NAME = re.compile(r"\w[\w.-]*")
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
     "-H",
@@ -157,6 +158,8 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = replace(cut, form="preference_text", objective=UNDOCUMENTED)
     if materials.full_model:
         cut = _keep_own_model(read, cut)
+    elif "ATTNCHECK_ROWS" in cut.environ:
+        cut = _keep_name(read, cut, materials)
     if not (materials.uses_gpu or cut.emulates_flash_attn) and names_flash_attn(read):
         cut = replace(_add_remarks(cut, (describe_emulation("flash_attention_2"),)), emulates_flash_attn=True)
     if cut.emulates_flash_attn and read.job.plan.attn_implementation in EMULATED:
@@ -227,6 +230,20 @@ def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
         {name: value for name, value in given.items() if name not in RATES} for given in (cut.sets, cut.options)
     )
     return replace(cut, sets=sets, options=options)
+
+
+def _keep_name(read: ReadLaunch, cut: JobCut, materials: Materials) -> JobCut:
+    """Return the cut of a script with a path to the small model that ends with the model's name.
+
+    A script may choose its classes and templates by that: `if "Qwen2-VL" in model_name`.
+    """
+    name = os.path.basename(read.job.model)
+    alias = materials.alias(name if MODEL_NAME.fullmatch(name) else "")
+    sets, options = (
+        {name: alias if value == materials.model else value for name, value in given.items()}
+        for given in (cut.sets, cut.options)
+    )
+    return replace(cut, sets=sets, options=options, model_alias=alias)
 
 
 def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:

@@ -52,7 +52,10 @@ def wrote(launch: RehearsedLaunch) -> tuple[str, ...]:
 
 def test_options_are_cut_by_the_names_that_scripts_share() -> None:
     command = cut(LOOP).command
-    assert "--model /stage/model --data /stage/array/train.json --lr 0.005 --out /stage/job/output" in command
+    assert (
+        "--model /stage/models/Qwen2.5-0.5B --data /stage/array/train.json --lr 0.005 --out /stage/job/output"
+        in command
+    )
     assert command.endswith("--accum 2 --seq-len 256")
 
 
@@ -61,7 +64,7 @@ def test_options_are_cut_by_the_names_that_scripts_share() -> None:
     [
         ("--data rows.parquet", "--data /stage/data/train.parquet"),
         ("--data rows.jsonl", "--data /stage/data/train.jsonl"),
-        ("--data tatsu-lab/alpaca", "--data /stage/data"),
+        ("--data tatsu-lab/alpaca", "--data tatsu-lab/alpaca"),
         ("--train-file=rows.txt", "--train-file=/stage/data/train.jsonl"),
     ],
 )

@@ -50,7 +50,7 @@ def test_the_script_runs_as_written_with_its_settings_cut_in_its_process(is_alon
     launch = read("train.py", script, "python", script) if is_alone else read("run.sh", command, "shell", script)
     assert launch.job.plan.packed
     result = cut(launch, {"packing": "off"})
-    expected = "python train.py" if is_alone else "python train.py --model_name_or_path /stage/model"
+    expected = "python train.py" if is_alone else "python train.py --model_name_or_path /stage/models/Qwen2.5-0.5B"
     assert result.command == expected
     settings = json.loads(result.cut.environ["ATTNCHECK_SETTINGS"])
     assert (settings["max_steps"], settings["report_to"], settings["packing"]) == ("30", "none", "off")

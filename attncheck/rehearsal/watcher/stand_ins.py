@@ -360,7 +360,12 @@ def leave_login(module: Any) -> None:
 
 
 def load_with_known(model_class: Any) -> None:
-    """Let models be loaded without the arguments of other releases, which end in their `__init__`."""
+    """Let models be loaded without the arguments of other releases, which end in their `__init__`.
+
+    `warnings_issued`, which trainers copied from TRL set, was removed in transformers 5.
+    """
+    if not hasattr(model_class, "warnings_issued"):
+        model_class.warnings_issued = {}
     original = vars(model_class)["from_pretrained"].__func__
 
     @functools.wraps(original)
