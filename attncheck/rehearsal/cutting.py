@@ -160,7 +160,8 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = _keep_own_model(read, cut)
     elif "ATTNCHECK_ROWS" in cut.environ:
         cut = _keep_name(read, cut, materials)
-    if not (materials.uses_gpu or cut.emulates_flash_attn) and names_flash_attn(read):
+    is_own_script = "ATTNCHECK_WITHOUT_GPU" in cut.environ
+    if is_own_script and not cut.emulates_flash_attn and names_flash_attn(read):
         cut = replace(_add_remarks(cut, (describe_emulation("flash_attention_2"),)), emulates_flash_attn=True)
     if cut.emulates_flash_attn and read.job.plan.attn_implementation in EMULATED:
         cut = replace(cut, environ={**cut.environ, "ATTNCHECK_EMULATED": read.job.plan.attn_implementation})
