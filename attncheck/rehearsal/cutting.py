@@ -519,8 +519,9 @@ def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Lau
     folders = dict.fromkeys((launch.folder, os.path.dirname(launch.source.name), ""))
     for index, word in enumerate(whole[:count]):
         option, equals, path = word.text.partition("=")
-        if os.path.isabs(option) and PROGRAM.fullmatch(os.path.basename(option)) and not os.path.exists(option):
-            whole[index] = _make_word(word, os.path.basename(option))
+        if PROGRAM.fullmatch(os.path.basename(option)) and not os.path.exists(option):  # the examined environment's
+            name = os.path.basename(option)
+            whole[index] = _make_word(word, "python" if name.startswith("python") and "." in name else name)
         path = path if equals else whole[index + 1].text
         places = [os.path.join(folder, path) for folder in folders]
         if option in LAUNCHER_FILES and not any(os.path.isfile(place) or read_file(place) for place in places):

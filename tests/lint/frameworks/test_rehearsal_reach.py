@@ -613,6 +613,12 @@ def test_the_actor_of_an_installed_release_is_driven(version: str, driver: str) 
     assert cut_text(VERL_GRPO, verl=version)[0].driver == driver
 
 
+@pytest.mark.parametrize("written", ["python3.10", "/opt/conda/bin/python3.9"])
+def test_another_pythons_release_is_the_examined_one(written: str) -> None:
+    command = cut_text(TRL.replace("trl sft", f"{written} -m trl.scripts.sft"), trl="1.16.0")[1].command
+    assert command.startswith("python -m trl.scripts.sft ")
+
+
 def test_a_length_that_is_off_stays_off() -> None:
     """TRL 1.16.0 refuses a length for rows without padding that are not packed."""
     text = TRL.replace("--max_length 4096", "--padding_free --max_length null")
