@@ -6,7 +6,7 @@ without decoding; sinks are refused. Both functions return out and LSE.
 
 from typing import Any
 
-from .. import flash_attn_interface as second
+from flash_attn import flash_attn_interface as second
 
 
 def flash_attn_func(

@@ -5,7 +5,7 @@ As in hopper/flash_attn_interface.py of Dao-AILab/flash-attention, without decod
 
 from typing import Any
 
-from flash_attn import flash_attn_interface as second  # type: ignore[import-not-found]
+from flash_attn import flash_attn_interface as second
 
 flash_attn_with_kvcache = second.flash_attn_with_kvcache
 

@@ -599,7 +599,9 @@ def test_the_actor_of_an_old_verl_next_to_the_launch_is_driven(
     cut, launch = cut_text(VERL_GRPO.replace("verl.trainer.main_ppo", "recipe.mine.main"), verl="0.9.1")
     assert cut.driver == "verl_actor" and cut.program == "verl.trainer.main_ppo"
     assert launch.cut.environ["PYTHONPATH"].split(":")[0] == str(tmp_path / folder)
-    assert cut.objective.normalisations == ("batch_tokens", "batch_rows")
+    assert cut.objective.normalisations == ("batch_tokens",)
+    dynamic = cut_text(VERL_GRPO.replace("$@", "actor_rollout_ref.actor.use_dynamic_bsz=True"), verl="0.9.1")[0]
+    assert dynamic.objective.normalisations == ("batch_rows", "batch_tokens")
     assert json.loads(cut.environ["ATTNCHECK_OVERRIDES"])["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == "128"
     assert "ppo_mini_batch_size=6 " in launch.command and "ppo_max_token_len_per_gpu" not in launch.command
     (tmp_path / folder / "recipe" / "mine").mkdir(parents=True)

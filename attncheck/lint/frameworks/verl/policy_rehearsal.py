@@ -47,8 +47,6 @@ OLD_DEVICE = {"ATTNCHECK_VERL_DEVICE": "cpu", "ATTNCHECK_WITHOUT_GPU": "1", "TOR
 CPU_PLATFORM = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}  # the watcher registers this platform
 RATIO_LOSSES = ("vanilla", "gspo")  # losses of −advantage × ratio; a clipped ratio is 1 at the first step
 LOG_LOSSES = ("gpg", "cispo")  # losses of −advantage × log p
-# The means of the older actor; under `use_dynamic_bsz` a micro-batch has the weight of its rows.
-OLD_TOKEN_MEAN: tuple[Normalisation, ...] = ("batch_tokens", "batch_rows")
 AGGREGATIONS: Mapping[str, Normalisation] = {
     "token-mean": "step_tokens",
     "token-sum": "step_tokens",
@@ -142,7 +140,7 @@ def _find_tree(launch: Launch) -> str | None:
     program = launch.program.path if launch.program is not None else ""
     own = os.path.join(launch.folder, program.partition("verl/")[0])
     above, folders = os.path.dirname(launch.source.name), [launch.folder, own, ""]
-    while above and not os.path.isabs(os.path.relpath(above)) and not os.path.relpath(above).startswith(".."):
+    while above and not os.path.relpath(above).startswith(".."):
         folders.append(above)
         above = os.path.dirname(above)
     for folder in dict.fromkeys(folders):
@@ -232,7 +230,9 @@ def _define_objective(job: Job, is_old: bool) -> Objective:
         temperature=float(_get(job, f"{ROLLOUT}.temperature", "1.0")),
     )
     if is_old:
-        means = OLD_TOKEN_MEAN if aggregation == "token-mean" else (AGGREGATIONS[aggregation],)
+        means: tuple[Normalisation, ...] = (AGGREGATIONS[aggregation],)
+        if aggregation == "token-mean":  # a micro-batch has the weight of its rows, since 0.2 if their number differs
+            means = ("batch_rows", "batch_tokens") if is_on(job, f"{ACTOR}.use_dynamic_bsz") else ("batch_tokens",)
         return Objective("assistant", means, f"the launch's verl, {OLD_ACTOR}: {loss}, {aggregation}", policy)
     return Objective(
         "assistant",
