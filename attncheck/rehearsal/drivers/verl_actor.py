@@ -25,7 +25,7 @@ from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     iter_steps,
 )
 from omegaconf import OmegaConf
-from tensordict import TensorDict
+from tensordict import TensorDict  # type: ignore[import-not-found]
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl import DataProto
@@ -65,7 +65,7 @@ def main(configuration: str) -> None:
 
 def make_actor(role: Any) -> Any:
     """Return the tree's own actor with the model and the optimiser that its worker makes."""
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         role.model.path,
         torch_dtype=torch.float32,
         attn_implementation=(role.model.get("override_config") or {}).get("attn_implementation") or ATTENTION,
