@@ -60,10 +60,10 @@ def _fit(
 ) -> Regularised | None:
     shares = evidence.list_shares(mean.normalisation, evidence.count_targets(1, every))
     first = compute_gradients(evidence, mean)
-    names = [own for own in evidence.observed_gradients if own in first and any(own in part for _, part in parts)]
+    names = [own for own in evidence.observed_gradients if own in first and all(own in part for _, part in parts)]
     if not names:
         return None
-    second = {own: sum(share * part[own] for share, (_, part) in zip(shares, parts) if own in part) for own in names}
+    second = {own: torch.stack([share * part[own] for share, (_, part) in zip(shares, parts)]).sum(0) for own in names}
     columns = [torch.cat([given[own].double().flatten() for own in names]) for given in (first, second)]
     actual = torch.cat([evidence.observed_gradients[own].double().flatten() for own in names])
     matrix = torch.stack(columns, dim=1)

@@ -60,8 +60,8 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
     if regularised is not None:
         name = f"loss of the first step: {observed:.5g}, against {regularised.text}, {regularised.value:.5g}"
         error = abs(observed - regularised.value) / max(abs(regularised.value), 1e-12)
-        notes = (f"the loss is {regularised.text}",)
-        return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=notes)
+        measure = Measure(name, error, loss_limit(evidence))
+        return CheckResult("loss", measures=(measure,), notes=(f"the loss is {regularised.text}",))
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
