@@ -12,9 +12,10 @@ TILES = (16, 32, 64, 128)
 LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "negative")
 STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
 # Beginnings of lines on what a wrong case was reduced to.
-NEEDED = "wrong with only "
+NEEDED = "wrong with "
 PLAIN = "wrong without any special feature: "
 STALE = "right in a first call, but wrong after another batch of the same shape: something of that batch is kept"
+UNREPEATED = "right by itself, but wrong after other calls: it keeps something of them or reads unwritten memory"
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
 

@@ -185,7 +185,7 @@ def _make_case(row: Row, rng: random.Random) -> Case:
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         v_head_dim=v_head_dim,
-        window_size=_choose_window(row, longest, rng),
+        window_size=_choose_window(row, longest, min(max(seqlens_q), max(seqlens_k)), rng),
         attention_chunk=rng.choice((16, 50, 64, max(1, longest // 3))) if row["attention_chunk"] else 0,
         per_head=row["per_head"],
         strides=row["strides"] or names.get(letters, letters),
@@ -240,8 +240,9 @@ def _choose_length(kind: str, limit: int, rng: random.Random, longest: bool) -> 
     return edge + {"below": -1, "tile": 0, "above": 1, "odd": -rng.randrange(3, tile // 2 + 1, 2)}[kind]
 
 
-def _choose_window(row: Row, longest: int, rng: random.Random) -> tuple[int, int]:
-    sizes = (0, 1, 15, 16, 63, 64, longest // 3)[2 * row["dropout"] :]
+def _choose_window(row: Row, longest: int, shorter: int, rng: random.Random) -> tuple[int, int]:
+    """Return a window near a tile's size, or as long as the shorter of q and k, which hides keys only at one edge."""
+    sizes = (0, 1, 15, 16, 63, 64, longest // 3, shorter - 1)[2 * row["dropout"] :]
     left, right = (rng.choice(sizes) for _ in range(2))
     if row["window"] == "left":
         return left, 0 if row["causal"] else UNBOUNDED

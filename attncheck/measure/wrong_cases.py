@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from attncheck.core.verdicts import Run, budget_ratio
-from attncheck.measure.case_features import NEEDED, PLAIN, STALE, group_by_shape, list_details, list_sizes
+from attncheck.measure.case_features import NEEDED, PLAIN, STALE, UNREPEATED, group_by_shape, list_details, list_sizes
 
 MAX_CHANCE = 0.01
 MIN_WRONG = 2
@@ -26,7 +26,10 @@ MAX_SHARE = 0.02  # of right cases that have the shared feature, if reduced case
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
     """Return lines on what reduced cases among the `wrong` runs need, and on the feature that all of them have."""
     lines = [
-        line for run in wrong for line in (*run.violations, *run.pattern) if line.startswith((NEEDED, PLAIN, STALE))
+        line
+        for run in wrong
+        for line in (*run.violations, *run.pattern)
+        if line.startswith((NEEDED, PLAIN, STALE, UNREPEATED))
     ]
     reduced = tuple(line for line, _ in Counter(lines).most_common(MAX_REDUCED))
     return reduced + (() if any(map(is_general, reduced)) else _fit_features(wrong, right, bool(reduced)))
@@ -34,7 +37,7 @@ def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ..
 
 def is_general(line: str) -> bool:
     """Return whether a wrong case needs none of its features."""
-    return line.startswith((PLAIN, STALE))
+    return line.startswith((PLAIN, STALE, UNREPEATED))
 
 
 def _fit_features(wrong: Sequence[Run], right: Sequence[Run], is_known: bool) -> tuple[str, ...]:

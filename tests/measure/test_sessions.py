@@ -18,7 +18,7 @@ from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import compute_reference
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import Run, judge_run
-from attncheck.measure.case_features import NEEDED, STALE
+from attncheck.measure.case_features import NEEDED, STALE, UNREPEATED
 from attncheck.measure.case_features import PLAIN as PLAIN_CASE
 from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
@@ -164,7 +164,7 @@ def test_the_mode_that_is_wrong_is_simplified() -> None:
     backend = replace(make_backend(run_correct), run=run, noise="eager", deterministic_switch="argument")
     case = make_case((70, 70), scale=0.04, causal=False, window_size=(16, 3), values="large")
     failing = ParitySession(backend, CPU).measure(case)
-    assert failing.pattern[0] == f"{NEEDED}a softmax scale of its own; right without it"
+    assert failing.pattern[0] == f"{NEEDED}only a softmax scale of its own; right without it"
     assert {score.mode for score in failing.scores if score.z_rms > 6.0} == {"deterministic"}
 
 
@@ -182,7 +182,7 @@ def test_a_deterministic_mode_that_is_not_declared_is_judged(follows_torch: bool
     failing = ParitySession(backend, CPU).measure(case)
     verdict = judge_run(failing)
     assert verdict.answer == "fail" and verdict.reason.startswith("in deterministic mode, dq "), verdict
-    assert failing.pattern[0] == f"{NEEDED}a window; right without it"
+    assert failing.pattern[0] == f"{NEEDED}only a window; right without it"
     plain = ParitySession(backend, CPU).measure(replace(case, window_size=(-1, -1)))
     assert judge_run(plain).answer == "pass" and {score.mode for score in plain.scores} == {"default"}
 
@@ -307,7 +307,7 @@ def test_a_feature_without_which_the_case_is_right_is_named(
     run: Call, changes: dict[str, object], expected: str
 ) -> None:
     pattern = measure_parity(run, make_case((70, 70), **changes), noise="eager").pattern
-    assert pattern[0] == f"{NEEDED}{expected}; right without it", pattern
+    assert pattern[0] == f"{NEEDED}only {expected}; right without it", pattern
     wrong_always = measure_parity(with_edits(dq=lambda x: x * 0.5), make_case((70, 70), **changes)).pattern
     assert wrong_always[0].startswith(PLAIN_CASE)
 
@@ -351,13 +351,13 @@ def test_a_wrong_case_is_reduced_to_the_features_that_it_needs_together(
     right = measure_parity(forget_together("dropout"), case, noise="eager", takes_mask=True)
     assert judge_run(right).answer == "pass" and not right.pattern
     pattern = measure_parity(forget_together(*features), case, noise="eager", takes_mask=True).pattern
-    assert pattern[0].startswith(NEEDED + expected), pattern
+    assert pattern[0].startswith(f"{NEEDED}only {expected}"), pattern
 
 
 def test_dropout_is_not_blamed_for_what_is_wrong_without_it() -> None:
     case = replace(DROPPED, sinks=True)
     violations = measure_parity(forget_together("sinks"), case, noise="eager", takes_mask=True).violations
-    assert violations[0].startswith(f"{NEEDED}sinks; right") and violations[1].startswith("so dropout"), violations
+    assert violations[0].startswith(f"{NEEDED}only sinks; right") and violations[1].startswith("so dropout"), violations
     run = measure_parity(forget_together("dropout", "group"), case, noise="eager", takes_mask=True)
     assert run.violations[0].startswith("dropout 0.2 keeps") and not run.pattern
 
@@ -367,7 +367,7 @@ def test_dropout_is_not_blamed_for_what_is_wrong_without_it() -> None:
         return replace(outputs, dk=eager.BACKEND.run(inputs, False).dk) if is_grouped else outputs
 
     run = measure_parity(another_dk, case, noise="eager", takes_mask=True)
-    assert run.pattern[0].startswith(f"{NEEDED}dropout and several heads for each kv head; right"), run.pattern
+    assert run.pattern[0].startswith(f"{NEEDED}only dropout and several heads for each kv head; right"), run.pattern
 
 
 @pytest.mark.parametrize("kept", ["window_size", "seqlens_k", "softcap"])
@@ -384,6 +384,22 @@ def test_what_is_kept_by_shape_is_wrong_for_another_case_of_the_shape(kept: str)
     wrong = measure_parity(run, case, noise="eager", takes_mask=True)
     assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE
     assert judge_run(measure_parity(lambda i: eager.BACKEND.run(i, False), case, noise="eager")).answer == "pass"
+
+
+@pytest.mark.parametrize("name", ["sinks", "k"])
+def test_what_is_kept_by_address_is_found(name: str) -> None:
+    kept: dict[int, Tensor] = {}
+
+    def run(inputs: Inputs) -> Outputs:
+        x = getattr(inputs, name)
+        own = kept.setdefault(x.data_ptr(), x.clone())
+        return eager.BACKEND.run(replace(inputs, **{name: own}) if own.shape == x.shape else inputs, False)
+
+    case = make_case((40, 17), layout="packed", sinks=True)
+    wrong = measure_parity(run, case, noise="eager", takes_mask=True)
+    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] in (STALE, UNREPEATED), wrong.pattern
+    right = measure_parity(lambda i: eager.BACKEND.run(i, False), case, noise="eager", takes_mask=True)
+    assert judge_run(right).answer == "pass" and not right.pattern
 
 
 def test_the_worst_place_is_found() -> None:

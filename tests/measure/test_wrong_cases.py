@@ -50,7 +50,7 @@ def test_the_feature_of_all_wrong_cases_is_named(expected: str, is_wrong: Callab
 
 def test_features_that_fit_equally_well_are_alternatives() -> None:
     line = describe(lambda case: case.num_heads > 8)[0]
-    assert line.startswith("a number of heads of at least 9 (or "), line
+    assert line.startswith("a number of heads of at least 9"), line
 
 
 def test_cases_that_could_not_show_the_error_do_not_count() -> None:
@@ -90,7 +90,7 @@ def test_what_wrong_cases_were_reduced_to_outranks_what_they_share() -> None:
         return case.head_dim > 80
 
     (fit,) = describe(is_wide)
-    reduced = f"{NEEDED}head_dim 192; right without it"
+    reduced = f"{NEEDED}only head_dim 192; right without it"
     assert describe_reduced(reduced, 2, is_wide) == (reduced, fit)
     assert describe_reduced("another line", 2, is_wide) == (fit,)
     for line in (f"{PLAIN}64 tokens", STALE):

@@ -4,7 +4,8 @@ A kernel that reads uninitialised memory is right by luck on new pages. Blocks a
 are therefore filled and freed before each call, alternately with NaN and with large numbers.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import TypeVar
 
@@ -61,6 +62,20 @@ def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs, earlier: Outputs
     if changed:
         raise BrokenCall(f"it overwrites {', '.join(changed)}")
     return result
+
+
+@contextlib.contextmanager
+def hold_other_values(inputs: Inputs, others: Inputs) -> Iterator[None]:
+    """Let the tensors of `inputs` hold the values of `others` for a block, except for broadcast ones."""
+    pairs = [(getattr(inputs, field.name), getattr(others, field.name)) for field in fields(inputs)]
+    tensors = [(x, x.clone(), y) for x, y in pairs if isinstance(x, Tensor) and 0 not in x.stride()]
+    try:
+        for x, _, y in tensors:
+            x.copy_(y)
+        yield
+    finally:
+        for x, own, _ in tensors:
+            x.copy_(own)
 
 
 def _remember(x: Tensor) -> Tensor | int:

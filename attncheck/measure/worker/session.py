@@ -28,8 +28,8 @@ from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
-from attncheck.measure.case_features import STALE
-from attncheck.measure.worker.guarded_calls import DIRT, BrokenCall, call_unchanged, fill_free_memory
+from attncheck.measure.case_features import STALE, UNREPEATED
+from attncheck.measure.worker.guarded_calls import DIRT, BrokenCall, call_unchanged, fill_free_memory, hold_other_values
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
 from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, is_stale, make_decoy
 
@@ -225,7 +225,11 @@ class ParitySession:
             is_wrong = is_strict = True
         if is_wrong and not state:
             ratio = max(budget_ratio(case, score, self.backend.class_factor(case)) for score in scores)
-            pattern = (*self._describe_cause(case, is_strict, ratio > GROSS_RATIO), *pattern)
+            cause = self._describe_cause(case, is_strict, ratio > GROSS_RATIO)
+            wrong = strict if is_strict else outputs
+            if cause and wrong is not None:  # after calls on other cases, the same call must still return the same
+                state = find_state(inputs, wrong, partial(timed_call, deterministic=is_strict))[:1]
+            pattern = pattern if state else (*cause, *pattern)
         pattern = (*state, *pattern)
         oracle_ms = 1e3 * (time.perf_counter() - began)
         kernels = self._identify_kernels(timed_call, outputs)
@@ -243,14 +247,19 @@ class ParitySession:
         return replace(usual, violations=violations)
 
     def _call_decoy(self, case: Case, shared: SharedResults) -> None:
-        """Call the backend on a small case's shapes with other contents, to detect results that it caches by shape."""
+        """Call the backend on a small case's shapes, in the memory of its inputs, with other contents.
+
+        Results that a backend caches by shape, or by address, then spoil the case.
+        """
         decoy = make_decoy(case)
         is_costly = self.backend.compiles or self.backend.plans or self.backend.sharding is not None
-        is_same = decoy == replace(case, backward=False)
+        is_same = replace(decoy, seed=case.seed) == replace(case, backward=False) and not case.sinks
         if is_same or is_costly or case.cells > MAX_CELLS or refusal(self.backend, decoy, self.device):
             return
         with contextlib.suppress(Exception):  # the case itself will report the error
-            self.backend.run(shared.inputs_of(decoy, self.device.kind), False)
+            inputs, others = shared.inputs_of(case, self.device.kind), make_inputs(decoy, self.device.kind)
+            with hold_other_values(inputs, others):
+                self.backend.run(replace(inputs, case=decoy), False)
 
     def _is_right(self, case: Case, deterministic: bool, limit: float = 1.0) -> bool | None:
         """Return whether the backend's error on a case in one mode is at most `limit` times its budget.
@@ -287,6 +296,8 @@ class ParitySession:
         is_right = partial(self._is_right, deterministic=deterministic, limit=GROSS_RATIO if case.dropout else 1.0)
         if case.dropout and not is_gross:  # a smaller case has too few weights for statistics
             case, is_gross = replace(case, dropout=0.0, probe=""), True
+        elif is_right(case):
+            return (UNREPEATED,)
         return (STALE,) if is_stale(case, is_right) else describe_cause(case, is_right, is_gross)
 
     def _describe_patterns(self, outputs: Outputs, exact: Reference, scores: tuple[Score, ...]) -> tuple[str, ...]:

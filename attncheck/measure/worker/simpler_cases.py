@@ -70,7 +70,7 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
     yield f"{case.num_heads} heads", _keep_few_heads
     if case.num_kv_heads == case.num_heads:
         yield "one head for each kv head", lambda x: replace(x, num_heads=2 * x.num_kv_heads)
-    yield "several heads for each kv head", lambda x: replace(x, num_heads=x.num_kv_heads)
+    yield "several heads for each kv head", lambda x: replace(x, num_kv_heads=x.num_heads)
     crossed = "more keys than queries" if case.seqlen_k > case.seqlen_q else "fewer keys than queries"
     yield crossed, lambda x: replace(x, seqlens_k=x.seqlens_q, alignment="bottom_right")
     yield f"over {2 * TILE} tokens", lambda x: _map_lengths(x, lambda n: min(n, TILE + n % TILE))
@@ -203,7 +203,8 @@ def describe_cause(case: Case, is_right: Callable[[Case], bool | None], is_gross
     if not named:
         return ()
     features = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-    return (f"{NEEDED}{features}; right without {'it' if len(named) == 1 else 'any one of them'}",)
+    only = "only " if len(named) == len(needed) else ""
+    return (f"{NEEDED}{only}{features}; right without {'it' if len(named) == 1 else 'any one of them'}",)
 
 
 def describe_plainly(case: Case) -> str:
@@ -219,7 +220,7 @@ def is_stale(case: Case, is_right: Callable[[Case], bool | None]) -> bool:
     """
     first, later = (_map_lengths(case, lambda n, more=more: n and n + more) for more in (16, 32))  # type: ignore[misc]
     others = [replace(make_decoy(x), backward=x.backward) for x in (first, later)]
-    if others[0] == first or later.cells > MAX_CELLS or case.probe:
+    if replace(others[0], seed=first.seed) == first or later.cells > MAX_CELLS or case.probe:
         return False
     return bool(is_right(first)) and is_right(others[0]) is False and bool(is_right(others[1]))
 
@@ -228,6 +229,7 @@ def make_decoy(case: Case) -> Case:
     """Return a case with the same shapes and other contents: results cached by shape would spoil `case`."""
     return replace(
         case,
+        seed=case.seed + 1,
         seqlens_q=case.seqlens_q[::-1],
         seqlens_k=case.seqlens_k[::-1],
         window_size=(UNBOUNDED, UNBOUNDED),
