@@ -199,18 +199,12 @@ def describe_cause(case: Case, is_right: Callable[[Case], bool | None], is_gross
     reduced, needed = found
     named = [name for name in needed if is_gross or not re.match(SIZES, name)]
     if not needed:
-        return (f"{PLAIN}{describe_plainly(reduced)}",)
+        return (f"{PLAIN}{max(reduced.seqlens_q)} tokens, head_dim {reduced.head_dim}",)
     if not named:
         return ()
     features = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     only = "only " if len(named) == len(needed) else ""
     return (f"{NEEDED}{only}{features}; right without {'it' if len(named) == 1 else 'any one of them'}",)
-
-
-def describe_plainly(case: Case) -> str:
-    """Return the shape of a case without features."""
-    lengths = f"{max(case.seqlens_q)} tokens"
-    return f"{lengths}, {case.num_heads} heads, {case.num_kv_heads} kv heads, head_dim {case.head_dim}"
 
 
 def is_stale(case: Case, is_right: Callable[[Case], bool | None]) -> bool:
