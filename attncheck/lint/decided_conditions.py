@@ -9,19 +9,25 @@ from dataclasses import replace
 
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting
-from attncheck.lint.programs.conditions import find_outcomes
+from attncheck.lint.programs.conditions import find_outcomes, follow_program
 from attncheck.lint.programs.interpreter import Outcome
+from attncheck.lint.programs.records import Origin
 
 MAX_TEXT = 300  # characters of an exception's text
 
 
-def add_decided_conditions(job: Job, launch: Launch) -> Job:
-    """Return the job with the errors that its program raises as problems, and with the warnings that it logs."""
-    program = launch.program
-    if program is None or program.origin is None or launch.open_ends:  # what was not read may set anything
-        return job
+def add_decided_conditions(job: Job, launch: Launch, script: Origin | None) -> Job:
+    """Return the job with the errors that its program raises as problems, and with the warnings that it logs.
+
+    `script` is the source of a program that has no parser.
+    """
     written = _collect_written(job, launch)
-    outcomes = find_outcomes(program, written, launch.environ)
+    if launch.open_ends:  # what was not read may set anything
+        return job
+    if launch.program is not None:
+        outcomes = find_outcomes(launch.program, written, launch.environ)
+    else:
+        outcomes = follow_program(script, [], launch.environ) if script is not None else []
     errors = [outcome for outcome in outcomes if outcome.kind == "raises"]
     problems, new = list(job.problems), []
     for outcome in errors:

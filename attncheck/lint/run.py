@@ -317,6 +317,7 @@ def _lint_launch(
     release_remarks = (release.remark,) if release.remark else ()
     entries = found_launch.framework.entries(found_launch.launch)
     program = programs.read(found_launch.launch, entries, distribution, release.version)
+    origin = programs.read_script(found_launch.launch, distribution, release.version) if program is None else None
     missing = find_missing_script(found_launch.launch, read_file) if program is None else ""
     missing_remarks = (f"{missing}: no such file here, so its options were read by their names",) if missing else ()
 
@@ -352,7 +353,7 @@ def _lint_launch(
 
     def judge(launch: Launch) -> tuple[Job, Report]:
         settled = settle(launch)
-        job = add_decided_conditions(settled, replace(launch, program=program))
+        job = add_decided_conditions(settled, replace(launch, program=program), origin)
         decided = job.problems[len(settled.problems) :]  # these hold for any value
         alternatives = (settle(alternative, True) for alternative in unknown_values.list_alternatives(launch))
         others = [

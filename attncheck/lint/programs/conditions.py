@@ -5,7 +5,7 @@ Configurations are made as its parser makes them: each field has the launch's va
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attncheck.core.launch import Setting
@@ -43,7 +43,12 @@ def find_outcomes(
         ]
     else:
         records = [_nest(_read_options(program, written), is_mapping=False)]
-    interpreter = Interpreter(origin.tree, records, environ or {}, origin.has_one_parser)
+    return follow_program(origin, records, environ or {})
+
+
+def follow_program(origin: Origin, records: Sequence[Record], environ: Mapping[str, str]) -> list[Outcome]:
+    """Return the errors and warnings that a program reaches, whose parsers return `records`."""
+    interpreter = Interpreter(origin.tree, records, environ, origin.has_one_parser)
     resolved = origin.tree.resolve_name(origin.module, origin.member) if origin.member else None
     if isinstance(resolved, Definition) and isinstance(resolved.node, Function):
         callee = Closure(resolved.module, resolved.node)

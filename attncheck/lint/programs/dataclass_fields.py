@@ -52,7 +52,7 @@ def read_fields(
         base_fields, base_gaps = _read_base(tree, module, base, find_external, depth)
         fields.update(base_fields)
         gaps += base_gaps
-    if _is_dataclass(node) or is_model:
+    if is_dataclass(node) or is_model:
         for name, row in _iter_own_fields(tree, module, node):
             if row is None:
                 fields.pop(name, None)
@@ -90,7 +90,8 @@ def derives_from_model(tree: SourceTree, definition: Definition, depth: int = 0)
     return False
 
 
-def _is_dataclass(node: ast.AST) -> bool:
+def is_dataclass(node: ast.AST) -> bool:
+    """Return whether a node is a class with the decorator of a dataclass."""
     if not isinstance(node, ast.ClassDef):
         return False
     names = (ast.unparse(item.func if isinstance(item, ast.Call) else item) for item in node.decorator_list)
@@ -183,7 +184,7 @@ def _read_type(
             kinds.append("str")
         else:
             resolved = tree.resolve(module, member)
-            if isinstance(resolved, Definition) and _is_dataclass(resolved.node):
+            if isinstance(resolved, Definition) and is_dataclass(resolved.node):
                 return "", (), resolved
     is_optional = len(members) < _count_members(annotation)
     kind = kinds[0] if len(set(kinds)) == 1 else "str" if "str" in kinds else ""
@@ -196,7 +197,7 @@ def _nested_default(tree: SourceTree, module: SourceModule, value: ast.expr | No
         for keyword in value.keywords:
             if keyword.arg == "default_factory":
                 resolved = tree.resolve(module, keyword.value)
-                if isinstance(resolved, Definition) and _is_dataclass(resolved.node):
+                if isinstance(resolved, Definition) and is_dataclass(resolved.node):
                     return resolved
     return None
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from attncheck.lint.programs.dataclass_fields import read_fields
+from attncheck.lint.programs.dataclass_fields import is_dataclass, read_fields
 from attncheck.lint.programs.literals import UNKNOWN
 from attncheck.lint.programs.modules import Definition, SourceModule, SourceTree
 from attncheck.lint.programs.reached import HELPERS
-from attncheck.lint.programs.records import Closure, Function, Record, list_classes
+from attncheck.lint.programs.records import Closure, Function, Record, find_nothing, list_classes
 
 MAX_HELPER = 3  # statements of a function that is followed for its value alone
 # Variables that launchers set; of any other, the default counts if the launch does not set it.
@@ -175,7 +175,7 @@ class Interpreter:
             self.run(statement.body if truth else statement.orelse, frame)
 
     def _run_loop(self, statement: ast.For, frame: Frame) -> None:
-        items = self.value(statement.iter, frame)
+        items = _list_items(self.value(statement.iter, frame))
         leaves = any(isinstance(node, (ast.Break, ast.Continue)) for node in ast.walk(statement))
         if not isinstance(items, list) or len(items) > MAX_ITEMS or leaves:
             self.smear([statement], frame)
@@ -239,10 +239,11 @@ class Interpreter:
     def _smear_call(self, call: ast.Call, frame: Frame, depth: int) -> None:
         """Forget what a call may change in the objects that it is given."""
         given = self._list_records(call, frame)
-        if isinstance(call.func, ast.Name) and call.func.id == "setattr" and len(call.args) > 1 and given:
-            key = self.value(call.args[1], frame)
+        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        if name in ("setattr", "pop", "setdefault") and given and len(call.args) > (name == "setattr"):
+            key = self.value(call.args[name == "setattr"], frame)
             if isinstance(key, str):
-                given[0].values[key] = UNKNOWN
+                given[0 if name == "setattr" else -1].values[key] = UNKNOWN
                 return
         if not given or self._is_reading(call):
             self._smear_container(call, frame)
@@ -422,7 +423,7 @@ class Interpreter:
 
     def _comprehension(self, expression: ast.GeneratorExp | ast.ListComp | ast.SetComp, frame: Frame) -> Any:
         generator = expression.generators[0]
-        items = self.value(generator.iter, frame)
+        items = _list_items(self.value(generator.iter, frame))
         if len(expression.generators) > 1 or not isinstance(items, list) or len(items) > MAX_ITEMS:
             return UNKNOWN
         inner, results = Frame(frame.module, dict(frame.names), frame.owner, frame.this), []
@@ -587,7 +588,7 @@ class Interpreter:
             ast.unparse(kind).rpartition(".")[2] for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])
         ]
         if isinstance(value, Record):
-            own = {getattr(item.node, "name", "") for item in value.classes}
+            own = {getattr(item.node, "name", "") for item in value.classes} | ({"dict"} if value.is_mapping else set())
             is_known = value.is_whole and value.classes and not value.is_mapping
             return True if own & set(names) else False if is_known else UNKNOWN
         if value is UNKNOWN or isinstance(value, Closure):
@@ -599,15 +600,20 @@ class Interpreter:
     def _call_method(self, function: ast.Attribute, call: ast.Call, frame: Frame) -> tuple[Any] | None:
         """Return the value of a call that reads a text, list, table or mapping; None if it is another."""
         root = _root(function)
-        if (root and root not in frame.names) or not (function.attr == "get" or function.attr in ALL_READING):
+        if (root and root not in frame.names) or not (function.attr in ("get", "pop") or function.attr in ALL_READING):
             return None
         owner = self.value(function.value, frame)
-        if isinstance(owner, Record) and owner.is_mapping and function.attr == "get" and call.args:
+        if isinstance(owner, Record) and owner.is_mapping and function.attr in ("get", "pop") and call.args:
             key = self.value(call.args[0], frame)
+            if function.attr == "pop" and not isinstance(key, str):
+                return None
             has = owner.has(key) if isinstance(key, str) else None
             if has is False:
                 return (self.value(call.args[1], frame) if len(call.args) > 1 else None,)
-            return (owner.values.get(key, UNKNOWN) if has else UNKNOWN,)
+            value = owner.values.get(key, UNKNOWN) if has else UNKNOWN
+            if function.attr == "pop":
+                del owner.values[key]
+            return (value,)
         if function.attr in READING_METHODS.get(type(owner), ()) and not call.keywords:
             values = [self.value(argument, frame) for argument in call.args]
             values = [
@@ -713,10 +719,14 @@ class Interpreter:
         resolved = self.tree.find_definition(target) if isinstance(target, str) else None
         if not isinstance(resolved, Definition):
             return UNKNOWN
-        classes, is_whole = list_classes(self.tree, resolved)
-        fields, _ = read_fields(self.tree, resolved, lambda name: None)
+        return self._make_record(resolved, configuration.values)
+
+    def _make_record(self, definition: Definition, values: Mapping[str, Any]) -> Record:
+        """Return the object of a dataclass with some values, after its `__post_init__`."""
+        classes, is_whole = list_classes(self.tree, definition)
+        fields, _ = read_fields(self.tree, definition, find_nothing)
         defaults = {name: row.option.default if row.has_default else UNKNOWN for name, row in fields.items()}
-        record = Record(classes, {**defaults, **configuration.values}, is_whole, is_made=False)
+        record = Record(classes, {**defaults, **values}, is_whole, is_made=False)
         self.take_parsed([record])
         return record
 
@@ -734,11 +744,18 @@ class Interpreter:
         if members:
             value = self.value(call.args[0], frame) if call.args else UNKNOWN
             return value if value in members.values() else UNKNOWN
+        if is_dataclass(definition.node) and not call.args:
+            is_open = any(keyword.arg is None for keyword in call.keywords)
+            given = {item.arg: self.value(item.value, frame) for item in call.keywords if item.arg}
+            return UNKNOWN if is_open else self._make_record(definition, given)
         record = Record(list_classes(self.tree, definition)[0], is_whole=False)
-        method = record.find_method("__init__") if self._list_records(call, frame) else None
+        method = record.find_method("__init__")
         if method is None:
             return self._call_unknown(call, frame, None)
-        self.call_closure(method, self._bind(method, call, frame))
+        given = self._bind(method, call, frame)
+        if not any(isinstance(value, Record) and value is not record for value in given.values()):
+            return UNKNOWN
+        self.call_closure(method, given)
         return record
 
 
@@ -750,6 +767,11 @@ def walk_scope(node: ast.AST) -> Iterator[ast.AST]:
         yield item
         is_scope = isinstance(item, (*Function.__args__, ast.ClassDef, ast.Lambda)) and item is not node
         waiting += [] if is_scope else ast.iter_child_nodes(item)
+
+
+def _list_items(value: Any) -> Any:
+    """Return what a loop over a value takes: a table's keys."""
+    return list(value) if isinstance(value, dict) else value
 
 
 def _list_bound(statement: ast.stmt) -> list[str]:

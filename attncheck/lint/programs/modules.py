@@ -154,11 +154,9 @@ class SourceTree:
         return None
 
     def show_path(self, path: Path) -> str:
-        """Return a path in display form: relative to `base` if it is below it."""
-        try:
-            return str(path.relative_to(self.base))
-        except ValueError:
-            return str(path)
+        """Return a path in display form: relative to `base` or to the folder of packages that it is below."""
+        bases = [self.base, *(parent for parent in path.parents if parent.name in INSTALLED)]
+        return next((str(path.relative_to(base)) for base in bases if base in path.parents), str(path))
 
     def resolve(self, module: SourceModule, expression: ast.expr, hops: int = 0) -> Resolved:
         """Return the definition of a name or dotted name in a module; None if unknown."""

@@ -11,7 +11,8 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.lint.programs.hydra_configs import read_config_options
 from attncheck.lint.programs.known_classes import make_class_finder
 from attncheck.lint.programs.places import find_program
-from attncheck.lint.programs.program import Entry, read_program
+from attncheck.lint.programs.program import Entry, find_entry, read_program
+from attncheck.lint.programs.records import Origin, find_nothing
 
 MODULES = {"ms-swift": "swift", "megatron-core": "megatron"}  # distributions whose module has another name
 
@@ -51,6 +52,15 @@ class ProgramReader:
             if self.programs[key] is not None:
                 return self.programs[key]
         return None
+
+    def read_script(self, launch: Launch, distribution: str, version: str) -> Origin | None:
+        """Return the source of a script without a parser, which sets everything itself; None if it is not found."""
+        name = launch.words[0].text if launch.words else ""
+        is_other = self.versions.get(distribution, version) != version
+        closed = self.closed | ({_module_of(distribution)} if is_other else set())
+        place = find_program(launch, Entry(name), self.site_folders, closed) if name.endswith(".py") else None
+        module = find_entry(*place) if place is not None else None
+        return Origin(place[1], module, "", (), find_nothing) if place is not None and module is not None else None
 
 
 def make_program_reader(snapshot: Snapshot) -> ProgramReader:

@@ -31,6 +31,10 @@ class Origin:
         return not INSTALLED.isdisjoint(self.module.path.parts)
 
 
+def find_nothing(name: str) -> None:
+    """Know no class of a package that was not found."""
+
+
 @dataclass(eq=False)
 class Record:
     """A configuration or a trainer: the values of its attributes, and its classes in the order of lookup."""

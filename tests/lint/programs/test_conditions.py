@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.launch import Setting, SourceLocation
-from attncheck.lint.programs.conditions import find_outcomes
+from attncheck.lint.programs.conditions import find_outcomes, follow_program
 from attncheck.lint.programs.interpreter import Outcome
 from attncheck.lint.programs.modules import SourceTree
-from attncheck.lint.programs.program import Entry, read_program
+from attncheck.lint.programs.program import Entry, find_entry, read_program
+from attncheck.lint.programs.records import Origin
 from tests.lint.programs.trees import find_nothing, read_script, write_tree
 
 BASE = """
@@ -296,3 +297,27 @@ def test_a_composed_configuration(tmp_path: Path) -> None:
     assert check_launch() == ["ValueError: set mini"]
     assert check_launch(**{"actor.mini": "4"}) == []
     assert check_launch(**{"actor.dynamic": "true"}) == []
+
+
+def test_a_script_that_makes_its_configuration_itself(tmp_path: Path) -> None:
+    script = """
+        from config import Config
+        from trainer import Trainer
+
+        settings = {SETTINGS}
+        trainer = Trainer(make_model(), Config({ARGUMENTS}), rows=load_rows())
+    """
+
+    def follow(arguments: str) -> list[str]:
+        text = script.replace("{SETTINGS}", "read()").replace("{ARGUMENTS}", arguments)
+        folder = write_tree(tmp_path, {**FILES, "own.py": text})
+        tree = SourceTree((folder,), folder)
+        module = find_entry(Entry(str(folder / "own.py")), tree)
+        assert module is not None
+        return [outcome.text for outcome in follow_program(Origin(tree, module, "", (), find_nothing), [], {})]
+
+    assert follow('strategy="steps", steps=0') == ["ValueError: strategy steps needs steps, not 0"]
+    assert follow("packing=True, max_length=None") == ["ValueError: packing needs max_length"]
+    assert follow('packing=True, padding_free=True, kind="wrapped"') == ["documents are cut"]
+    assert follow("packing=True, max_length=read()") == []
+    assert follow("packing=True, **settings") == []
