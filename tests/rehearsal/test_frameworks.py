@@ -500,7 +500,7 @@ def rehearse(tmp_path: Path, name: str, text: str, seed: int = 0, plant: str = "
     options = ("--no-fix", "--format", "json", "--seed", str(seed), "--python", str(python), "--timeout", "110")
     command = [sys.executable, "-m", "attncheck", "smoke", str(launch), *options]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
-    assert done.returncode in (0, 1), done.stderr[-2000:]
+    assert done.returncode in (0, 1, 3), done.stderr[-2000:]  # 3: it died, so that only ATN435 answers
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 

@@ -75,6 +75,18 @@ def test_a_fault_is_found(
     assert message in found[code]
 
 
+@pytest.mark.nightly
+def test_a_rank_whose_rows_have_no_images_must_give_the_tower_a_gradient(
+    server: ForkServer, stage: Path, tmp_path: Path
+) -> None:
+    """One of three rows has no image: without a zero from the tower, DDP waits for gradients that never come."""
+    options = "--per_device_train_batch_size 1"
+    results = rehearse(server, stage, tmp_path / "right", options, ranks=2, steps=STEPS, script=SCRIPT)
+    assert {name: judge_result(results[name]) for name in JUDGED} == dict.fromkeys(JUDGED, "pass"), results
+    with pytest.raises(AssertionError, match="Expected to have finished reduction"):
+        rehearse(server, stage, tmp_path / "wrong", options, "tower_skipped", 2, steps=STEPS, script=SCRIPT)
+
+
 # What packed rows of a model with three axes of positions met in threads of 2025 and 2026, and what is reported.
 THREADS = {
     # Positions of text alone: the model looks for documents in a fourth row of positions.

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -106,13 +107,27 @@ def main() -> None:
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], options.learning_rate)
     rows = [json.loads(line) for line in Path(options.data_path).read_text().splitlines()]
     size = options.per_device_train_batch_size
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    wrapped = model
+    if ranks > 1:
+        dist.init_process_group("gloo")
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
     for step in range(options.max_steps):
-        encoded = [encode(processor, row) for row in rows[step * size : (step + 1) * size]]
+        first = (step * ranks + rank) * size
+        encoded = [encode(processor, row) for row in rows[first : first + size]]
         positions = place(model, encoded) if options.packing else None
         batch = collate(encoded, token, processor.tokenizer.pad_token_id, positions)
         if FAULT == "no_pixels":
             batch["pixel_values"] = torch.zeros_like(batch["pixel_values"])
-        model(**batch, use_cache=False).loss.backward()
+        loss = wrapped(**batch, use_cache=False).loss
+        if FAULT != "tower_skipped" or "pixel_values" in batch:  # as LLaMA-Factory's image in rows without one
+            loss = loss + 0.0 * sum(parameter.sum() for parameter in model.parameters())
+        if ranks > 1:  # the mean over the targets of all ranks
+            targets = (batch["labels"][:, 1:] != IGNORED).sum()
+            total = targets.clone()
+            dist.all_reduce(total)
+            loss = loss * targets * ranks / total
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
