@@ -372,10 +372,7 @@ def _lint_launch(
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         findings, report = list_findings(job, launch)
-        # These do not depend on the values.
-        kept = ("variables", "gpus", "stated_by", "requires", "remarks", "warnings")
-        same = {name: getattr(job, name) for name in kept}
-        others = [replace(other, unknown=job.unknown, **same) for other in others]
+        others = [unknown_values.align(other, job) for other in others]
         distinct = unknown_values.drop_duplicates(job, [*others, *unknown_values.vary_unknown_parts(job)])
         listed = [partial(lambda other: list_findings(other, launch)[0], other) for other in distinct]
         return job, replace(report, findings=by_severity(unknown_values.keep_certain(findings, listed)))

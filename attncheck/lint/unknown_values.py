@@ -33,6 +33,7 @@ IN_FILES: Mapping[str, tuple[str, ...]] = {
     "packing": ("padding", "position_ids"),
     "precision": ("fp32", "bf16", "fp16", "autocast"),
 }
+INDEPENDENT = ("warnings", "variables", "gpus", "stated_by", "requires", "remarks", "unknown")  # fields of a job
 UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
 # `llamafactory-cli train "$CONFIG"`, `--config $1`
 CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
@@ -52,6 +53,7 @@ def _fill(launch: Launch, value: str) -> Launch:
         whole=tuple(_fill_words(launch.whole, value)),
         entries=tuple(_fill_setting(entry, value) for entry in launch.entries),
         launcher_entries=tuple(_fill_setting(entry, value) for entry in launch.launcher_entries),
+        environ={name: value if text[:1] == "$" and "/" not in text else text for name, text in launch.environ.items()},
         fixed=tuple(_fill_setting(entry, value) for entry in launch.fixed),
     )
 
@@ -78,13 +80,20 @@ def find_unknown_parts(job: Job, others: Sequence[Job], launch: Launch) -> tuple
     differing = [
         field.name
         for field in fields(Plan)
-        if any(getattr(other.plan, field.name) != getattr(job.plan, field.name) for other in others)
+        if field.name != "environ"
+        and any(getattr(other.plan, field.name) != getattr(job.plan, field.name) for other in others)
     ]
     is_unread = lacks_configuration(launch) or any(end.startswith(UNPACKED) for end in launch.open_ends)
     is_unread = is_unread or (launch.file is None and _names_unknown_file(launch.words))
     unread = [name for name in IN_FILES if is_unread and name not in job.locations]
     replaced = ["attn_implementation"] if OWN_ATTENTION in (launch.trainers or ()) else []
     return tuple(dict.fromkeys((*differing, *unread, *replaced)))
+
+
+def align(other: Job, job: Job) -> Job:
+    """Return another reading of a launch with what does not depend on its values taken from `job`."""
+    same: Mapping[str, Any] = {name: getattr(job, name) for name in INDEPENDENT}
+    return replace(other, plan=replace(other.plan, environ=job.plan.environ), **same)
 
 
 def vary_unknown_parts(job: Job) -> Iterator[Job]:

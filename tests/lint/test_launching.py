@@ -107,14 +107,23 @@ def test_launchers(command: str, started: str, launchers: list[str], nodes: Any,
             assert fact == (Known(expected) if isinstance(expected, int) else expected)
 
 
+RUNTIME_ENV = r"""
+DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" &>/dev/null && pwd)"
+J="{\"env_vars\": {\"P\": \"/a:${DIR}\"}}"
+ray job submit --runtime-env-json="${J}" -- python t.py
+"""
+
+
 def test_what_launchers_set_is_in_the_environment() -> None:
     assert parse_single("export A=1; env B=2 C=3 python t.py").environ == {"A": "1", "B": "2", "C": "3"}
     submitted = 'ray job submit --runtime-env-json=\'{"env_vars": {"D": "4"}, "x": 1}\' -- python t.py'
     assert parse_single(submitted).environ == {"D": "4"}
     assert parse_single("mpirun -np 2 -x E=5 python t.py").environ == {"E": "5"}
     assert parse_single("srun --export=ALL,F=6 python t.py").environ == {"F": "6"}
-    computed = r'{\"env_vars\": {\"P\": \"$(cd "$(dirname "$0")" && pwd):/b\", \"D\": \"4\"}}'
-    assert parse_single(f'ray job submit --runtime-env-json="{computed}" -- python t.py').environ["D"] == "4"
+    given = r'{\"env_vars\": {\"P\": \"$(cd "$(dirname "$0")" && pwd):/b\", \"D\": \"4\"}}'
+    assert parse_single(f'ray job submit --runtime-env-json="{given}" -- python t.py').environ["D"] == "4"
+    [computed] = parse_script(RUNTIME_ENV)
+    assert computed.environ["P"].startswith("/a:") and computed.notes == ()
     damaged = parse_single("ray job submit --runtime-env-json='{' -- python t.py")
     assert damaged.notes == ("--runtime-env-json could not be read as JSON",)
 

@@ -148,6 +148,8 @@ def test_a_copy_of_parsed_arguments_has_the_options_of_the_command(tmp_path: Pat
         (LLAMA + "--flash_attn $ATTENTION", {"attn_implementation"}),
         (LLAMA + "--per_device_train_batch_size $ROWS", {"batch"}),
         (LLAMA + "--output_dir $FOLDER", set()),
+        ("ACCELERATE_MIXED_PRECISION=$TYPE " + LLAMA.replace("--bf16 ", ""), {"precision"}),
+        ("ACCELERATE_MIXED_PRECISION=bf16 " + LLAMA.replace("--bf16 ", ""), set()),
         (LLAMA + '"$@"', set()),
     ],
 )

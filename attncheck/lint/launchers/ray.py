@@ -17,6 +17,8 @@ VALUE_OPTIONS = split_names(
     "--entrypoint-label-selector --verify --headers --log-style --log-color"
 )
 SWITCHES = split_names("--no-wait -v --verbose")
+# the output of a command, whose text may have quotes: "$(cd "$(dirname "$0")" && pwd)"
+SUBSTITUTION = re.compile(r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 PLACED_BY_RAY: Fact[int] = Absent("Ray places the processes as the program requests")
 
 
@@ -40,21 +42,11 @@ def _parse_env_vars(text: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
     if not text:
         return {}, ()
     try:
-        runtime_env = json.loads(_quote_substitutions(text))
+        runtime_env = json.loads(SUBSTITUTION.sub("$(command)", text))
     except (ValueError, RecursionError):
         return {}, ("--runtime-env-json could not be read as JSON",)
     env_vars = runtime_env.get("env_vars") if isinstance(runtime_env, dict) else None
     return {str(key): str(value) for key, value in env_vars.items()} if isinstance(env_vars, dict) else {}, ()
-
-
-def _quote_substitutions(text: str) -> str:
-    """Return JSON in which `$(cd "$(dirname "$0")" && pwd)` has no quotes, which would end the string around it."""
-    depth, parts = 0, []
-    for part in re.split(r"(\$\(|[()])", text):
-        depth += part == "$(" or (part == "(" and depth > 0)
-        parts.append(part.replace("\\", "").replace('"', "") if depth else part)
-        depth -= part == ")" and depth > 0
-    return "".join(parts)
 
 
 LAUNCHER = Launcher("ray", parse)

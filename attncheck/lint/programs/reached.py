@@ -203,7 +203,7 @@ class Follower:
         elif isinstance(resolved, Definition) and isinstance(resolved.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._follow_call(resolved, call, module, values, depth)
         elif self._passes_parser(call) and not hasattr(builtins, name):
-            self.reached.gaps.append(f"{name} gets the parser ({place}), but was not found")
+            self.reached.gaps.append(f"{ast.unparse(call.func)} gets the parser ({place}), but was not found")
 
     def _called_name(self, resolved: object, call: ast.Call) -> str:
         if isinstance(resolved, External):
