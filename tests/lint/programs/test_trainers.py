@@ -127,6 +127,22 @@ OTHER = "def get_strategy(args):\n    return Strategy(args)\n"
             f"torchrun train.py {OPTIONS}",
             "transformers trainer",
         ),
+        (  # an evaluation: an annotation, and arguments that no trainer gets
+            {
+                "eval.py": TRAINER
+                + "def save(trainer: Trainer, args: TrainingArguments) -> Trainer:\n    pass\nsave(a)\n"
+            },
+            "python eval.py --output_dir o --per_device_eval_batch_size 1",
+            "",
+        ),
+        (
+            {
+                "infer.py": TRAINER
+                + "import argparse\nargparse.ArgumentParser().add_argument('--m')\nTrainingArguments()\n"
+            },
+            f"python infer.py {OPTIONS}",
+            "",
+        ),
         (
             {"train/train_sft.py": "from openrlhf.utils import get_strategy\nget_strategy()\n" + OWN_LOOP},
             "deepspeed --module train.train_sft --max_len 8",
