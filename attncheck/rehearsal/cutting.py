@@ -315,8 +315,8 @@ def cut_launch(
     if scripts and not is_file:
         count = len(guarded.whole) - len(guarded.words)
         started = (*scripts,) if guarded.launchers else ("python", *scripts)
-        words = (_make_word(guarded.words[0], text) for text in started)
-        guarded = replace(guarded, whole=(*guarded.whole[:count], *words, *guarded.words[1:]))
+        first = (_make_word(guarded.words[0], text) for text in started)
+        guarded = replace(guarded, whole=(*guarded.whole[:count], *first, *guarded.words[1:]))
     command, files = format_with_files(guarded, folder)
     files = {**files, **scripts}
     if is_file:

@@ -61,6 +61,7 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "llamafactory-padded": ("llamafactory", launches.LLAMAFACTORY),
     "llamafactory-packed": ("llamafactory", PACKED_LLAMAFACTORY),
     "llamafactory-pictures": ("llamafactory", PICTURES),
+    "llamafactory-uncached-pictures": ("llamafactory", PICTURES.replace(JOB, "Qwen/Qwen2-VL-2B-Instruct")),
     "llamafactory-pictures-packed": ("llamafactory", PICTURES + "neat_packing: true\n"),
     "llamafactory-prompts": ("llamafactory", launches.LLAMAFACTORY + "train_on_prompt: true\n"),
     "llamafactory-flash": (

@@ -134,7 +134,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
         "ATTNCHECK_LINES": str(rows),
         "HF_HUB_OFFLINE": "1",
     }
-    command = [sys.executable, script]
+    command = [sys.executable, str(script)]
     process = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
@@ -448,7 +448,7 @@ def test_names_of_another_release_or_a_fork_are_replaced(tmp_path: Path, monkeyp
 def test_fields_that_the_rows_lack_are_renamed_and_removed() -> None:
     """As a script does that prepares its own data set; a field that neither name has is an error."""
     arrow = pytest.importorskip("datasets").arrow_dataset
-    kind = type("Rows", (arrow.Dataset,), {})
+    kind: Any = type("Rows", (arrow.Dataset,), {})
     take_known_columns(SimpleNamespace(Dataset=kind))
     rows = arrow.Dataset.from_list([{"problem": "p", "solution": "s"}])
     rows.__class__ = kind
