@@ -21,7 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from attncheck.core.results.smoke import deciding_reason, judge_result
 from attncheck.rehearsal.watcher.recorder import Recorder
 from attncheck.smoke.worker.models import build, shrink
-from tests.rehearsal.staging import LABELLED, ForkServer, ask_for_materials, rehearse
+from tests.rehearsal.staging import LABELLED, ForkServer, ask_for_materials, make_materials, rehearse
 
 MAX_SMALL = 30_000_000  # parameters
 QSA = {
@@ -234,3 +234,22 @@ def test_heads_are_kept_where_the_width_is_cut(tmp_path: Path) -> None:
     assert config.hidden_size % config.num_attention_heads == 0
     for name in ("num_attention_heads", "num_key_value_heads", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
         assert getattr(config, name) == getattr(whole, name)
+
+
+@pytest.mark.parametrize("added", [0, 9])
+def test_the_reference_has_the_tokens_that_a_launch_adds(tmp_path: Path, added: int) -> None:
+    """They are in every softmax; without them the loss of a model with random weights is too small."""
+    from attncheck.rehearsal.worker.truth import TruthModel
+
+    folder = make_materials(tmp_path) / "model"
+    model, job = TruthModel(folder).model, TruthModel(folder).model
+    job.resize_token_embeddings(len(job.get_input_embeddings().weight) + added, mean_resizing=False)
+    reference = TruthModel(folder)
+    weights = {name: parameter.detach() for name, parameter in job.named_parameters()}
+    changed = reference.load(weights)
+    assert reference.can_load(weights) and not changed
+    tokens = torch.tensor([[3, 1, 4, 1, 5]])
+    logits = [each(tokens).logits for each in (reference.model, job, model)]
+    assert torch.equal(logits[0], logits[1]) and (logits[0].shape == logits[2].shape) == (not added)
+    losses = [float(each(tokens, labels=tokens).loss) for each in (reference.model, job)]
+    assert losses[0] == losses[1]
