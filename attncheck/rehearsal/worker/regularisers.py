@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attncheck.rehearsal.worker.definitions import SCALE_LIMIT, Definition, compute_gradients, compute_loss
+from attncheck.rehearsal.worker.definitions import SCALE_LIMIT, Definition, compute_gradients, compute_loss, is_near
 from attncheck.rehearsal.worker.evidence import Evidence
 
 # Functions of logits (tokens, vocabulary) whose mean over the same tokens is added. Labels smoothed by e: (1 - e) times
@@ -38,10 +38,9 @@ def find_regulariser(evidence: Evidence, means: list[Definition], slack: float, 
         for name, function in FUNCTIONS.items():
             parts = _differentiate(evidence, function, every)
             for mean in means:
-                found = _fit(evidence, mean, name, parts, every)
-                own = evidence.observed_loss
-                if found is not None and found.error <= slack and abs(found.value - own) <= limit * abs(own):
-                    return found
+                loss = _fit(evidence, mean, name, parts, every)
+                if loss is not None and loss.error <= slack and is_near(loss.value, evidence.observed_loss, limit):
+                    return loss
     return None
 
 
