@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from attncheck.core.cases import BROADCAST_STRIDES, STRIDE_LETTERS, UNBOUNDED, Case
+from attncheck.core.cases import BROADCAST_STRIDES, STRIDE_LETTERS, UNBOUNDED, Case, Probe
 from attncheck.measure.covering import Coverage, Row, make_rows
 
 MAX_CELLS = 300_000  # entries of a case's score matrices, about
@@ -112,6 +112,7 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
             and (get("causal") or get("window") or keys == "decode" or documents == "some_empty" or dtype != "bfloat16")
         )
         or (values == "cancelling" and (length in ("one", "short") or batch > 2 or heads > 10))
+        or (values == "small" and length == "one")  # nearly equal weights round the same way
         # All rows round the same way, so many of them reveal errors that the noise model omits.
         or (
             values in ("cancelling", "negative", "small")
@@ -175,7 +176,7 @@ def _make_case(row: Row, rng: random.Random) -> Case:
     longest = max(seqlens_q + seqlens_k)
     letters = "".join(row[f"{name}_strides"] for name in ("q", "k", "v", "dout"))
     names = {letters: name for name, letters in STRIDE_LETTERS.items()}
-    probe = "dropout" if row["dropout"] else row.get("probe", "")
+    probe: Probe = "dropout" if row["dropout"] else row.get("probe", "")
     copied = ("layout", "causal", "softcap", "sinks", "alibi", "alignment", "values", "mask", "scale", "dtype")
     return Case(
         _name_family(row),

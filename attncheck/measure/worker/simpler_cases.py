@@ -15,8 +15,8 @@ from attncheck.measure.case_features import NEEDED, PLAIN
 
 MAX_NAMED = 4  # features that are needed; of more, none is the cause
 MAX_CALLS = 24  # for one wrong case
-MAX_CELLS = 1 << 21  # score entries of a case that is run again
-SIZES = r"over |several (documents|batch rows)|\d+ heads"
+MAX_CELLS = 1 << 22  # score entries of a case that is run again
+SIZES = r"(over|several|\d+) (documents|batch rows|heads$|\d+ tokens)"
 TILE = 64
 FEW_HEADS = 4
 VALUES = {
@@ -79,7 +79,7 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
         yield "padding on the left", lambda x: replace(x, layout="right_padded")
         yield "padding", lambda x: _make_even(x) if x.layout == "right_padded" else x
     yield f"{noun} of unequal lengths", lambda x: x if x.padded else _make_even(x)
-    yield f"over 2 {noun}", lambda x: _keep_longest(x, 2)
+    yield f"{len(case.seqlens_q)} {noun}", lambda x: _keep_longest(x, 2)
     yield f"several {noun}", lambda x: x if x.padded else _keep_longest(x, 1)
     if case.layout == "packed":
         yield "a packed layout", lambda x: replace(x, layout="dense" if _is_even(x) else "right_padded")
@@ -180,11 +180,8 @@ def find_cause(case: Case, is_right: Callable[[Case], bool | None]) -> tuple[Cas
     if reduction.ask(other) is not False:
         return None
     named = [name for name, remove in reduction.needed if remove(other) == other or reduction.ask(remove(other))]
-    named = [
-        name
-        for name in named
-        if name.replace("several", "over 2") == name or name.replace("several", "over 2") not in named
-    ]
+    if any(re.match(r"\d+ (documents|batch)", name) for name in named):
+        named = [name for name in named if not re.match("several (documents|batch)", name)]
     return (reduced, tuple(named)) if len(named) <= MAX_NAMED else None
 
 
