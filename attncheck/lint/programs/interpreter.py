@@ -15,14 +15,16 @@ from typing import Any, Literal
 
 from attncheck.lint.programs.dataclass_fields import is_dataclass, read_fields
 from attncheck.lint.programs.literals import UNKNOWN
-from attncheck.lint.programs.modules import Definition, SourceModule, SourceTree
+from attncheck.lint.programs.modules import INSTALLED, Definition, SourceModule, SourceTree
 from attncheck.lint.programs.reached import HELPERS
 from attncheck.lint.programs.records import Closure, Function, Record, find_nothing, list_classes
 
 MAX_HELPER = 3  # statements of a function that is followed for its value alone
-# Variables that launchers set; of any other, the default counts if the launch does not set it.
-LAUNCHERS_VARIABLE = re.compile(
+# Variables that launchers, shells or users' profiles set; of any other that an installed package reads, its default
+# counts if the launch does not set it.
+SET_ELSEWHERE = re.compile(
     r"(LOCAL_|GROUP_|NODE_|ROLE_)?(RANK|WORLD_SIZE)|(ACCELERATE|FSDP|PET|TORCH|MASTER|CUDA|SLURM|HF)_.*"
+    r"|.*(KEY|TOKEN|SECRET|PASSWORD|PATH|DIR|HOME|USER|HOST|URL|CACHE).*"
 )
 MAX_DEPTH, MAX_CALLS, MAX_STEPS, MAX_ITEMS = 14, 600, 60_000, 64
 NOT_FOLLOWED = HELPERS - {"transformers"}
@@ -32,6 +34,7 @@ PARSES = frozenset({
     "parse_args_into_dataclasses", "parse_args_and_config", "parse_dict", "parse_args", "parse_yaml_file",
     "parse_json_file",
 })  # fmt: skip
+ENDS = frozenset({"exit", "_exit", "quit"})
 RESHAPES = frozenset({"hierarchize"})  # openrlhf 0.11.2 utils/config.py: the same options, with a name's parts nested
 READING_METHODS: dict[type[Any], frozenset[str]] = {
     str: frozenset({
@@ -504,6 +507,8 @@ class Interpreter:
             self.take_parsed(self.parsed)
             is_one = name == "parse_args" and not self.parsed[0].classes
             return self.parsed[0] if is_one else list(self.parsed)
+        if name in ENDS or (name == "error" and ast.unparse(call.func).endswith("parser.error")):
+            raise Stopped
         if name in RESHAPES and call.args:
             return self.value(call.args[0], frame)
         if name == "instantiate" and call.args:
@@ -513,7 +518,7 @@ class Interpreter:
             if known is not None:
                 return known[0]
         if ast.unparse(call.func) in ("os.getenv", "os.environ.get"):
-            return self._read_variable([self.value(argument, frame) for argument in call.args])
+            return self._read_variable(frame.module, [self.value(argument, frame) for argument in call.args])
         if isinstance(call.func, ast.Attribute):
             known = self._call_method(call.func, call, frame)
             if known is not None:
@@ -529,12 +534,13 @@ class Interpreter:
             return self._create(callee, call, frame)
         return self._call_unknown(call, frame, callee)
 
-    def _read_variable(self, arguments: Sequence[Any]) -> Any:
+    def _read_variable(self, module: SourceModule, arguments: Sequence[Any]) -> Any:
         """Return the value of an environment variable, or the default that a call gives."""
         name, default = (*arguments, None, None)[:2]
-        if not isinstance(name, str) or LAUNCHERS_VARIABLE.fullmatch(name):
+        if not isinstance(name, str):
             return UNKNOWN
-        value = self.environ.get(name, default)
+        is_default_known = not INSTALLED.isdisjoint(module.path.parts) and not SET_ELSEWHERE.fullmatch(name)
+        value = self.environ.get(name, default if is_default_known else UNKNOWN)
         return UNKNOWN if isinstance(value, str) and "$" in value else value
 
     def _call_unknown(self, call: ast.Call, frame: Frame, callee: object) -> Any:

@@ -147,6 +147,8 @@ def test_a_value_of_a_file_may_be_null(tmp_path: Path) -> None:
         "if has_gpu(): config.packing = False",
         "if has_gpu(): return",
         "setattr(config, name(), False)",
+        "if config.packing: sys.exit()",
+        "config.packing = os.environ.get('LOGIN')",
         "for item in read(): config.packing = item",
         "try:\n            config.packing = False\n        except Exception:\n            pass",
     ],
