@@ -269,10 +269,11 @@ PASSES_COUNT = Constraint(
 # trainer.py of 4.49.0:3732, 4.57.6:4060, 5.0.0:3828 and 5.23.0:2107; 4.49 also stops DeepSpeed's own division. Of the
 # …ForCausalLM of 4.51.3, those that are decoders of Bart and its like take no **kwargs; since 5.0 all take them. If the
 # release is not known, a method that takes num_items_in_batch was written for one that passes it.
-DIVIDES_ONLY_OTHERS = Constraint(
-    "transformers 4.49.0 trainer.py:3732, training_step: a loss is divided by gradient_accumulation_steps only if "
-    "the model's forward takes no **kwargs",
-    "4.49",
+# From 5.2 to 5.5.3 accelerate divides as well (ATN457), which is right for such a loss.
+ONLY_OTHERS = "a loss is divided by gradient_accumulation_steps only if the model's forward takes no **kwargs"
+DIVIDES_ONLY_OTHERS = (
+    Constraint(f"transformers 4.49.0 trainer.py:3732, training_step: {ONLY_OTHERS}", "4.49", "5.2"),
+    Constraint(f"transformers 5.23.0 trainer.py:2107, training_step: {ONLY_OTHERS}", "5.5.4"),
 )
 REFUSES_SPREAD = Constraint(
     "accelerate 0.26.1 and 1.15.0 accelerator.py, prepare_model: a model on several devices is refused in any "
@@ -285,18 +286,18 @@ def check_made_trainer(
     launch: Launch, snapshot: Snapshot, transformers: str, accumulation: int
 ) -> Iterator[SettingProblem]:
     """Yield the problems of the trainer that a program makes: its `compute_loss`, and its model on several GPUs."""
-    made = launch.made
+    made, divides = launch.made, find_constraint(DIVIDES_ONLY_OTHERS, transformers)
     is_known = isinstance(snapshot.version("transformers"), Known)
     if made.loss and not made.takes_count and PASSES_COUNT.holds_in(transformers):
         text = f"{made.loss} takes no num_items_in_batch, which the Trainer passes: TypeError at the first step"
         advice = "add the parameter num_items_in_batch=None"
         evidence = (PASSES_COUNT.evidence,)
         yield SettingProblem("refuses", text, evidence, made.location, advice=advice, universal=is_known)
-    elif made.is_mean and accumulation > 1 and (not is_known or DIVIDES_ONLY_OTHERS.holds_in(transformers)):
+    elif made.is_mean and accumulation > 1 and (divides or not is_known):
         text = f"{made.loss} returns a mean that is not divided by {accumulation} accumulation steps: gradients are "
         text += f"{accumulation} times too large"
         advice = "set self.model_accepts_loss_kwargs = False in the trainer's __init__, after super().__init__()"
-        evidence = (DIVIDES_ONLY_OTHERS.evidence,)
+        evidence = ((divides or DIVIDES_ONLY_OTHERS[-1]).evidence,)
         yield SettingProblem("wrong", text, evidence, made.location, advice=advice, mild=True, universal=not is_known)
     is_pinned = "," not in launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
     processes = value_or(launch.processes, 1) if set(launch.launchers) & SHARING_LAUNCHERS else 1
