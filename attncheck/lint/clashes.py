@@ -149,6 +149,5 @@ def _find_fsdp_version(written: Mapping[str, Setting]) -> str:
 
 def _has_uneven_generation(job: Job, written: Mapping[str, Setting]) -> str:
     """Return "true" if completions are generated for another number of micro-batches than an optimizer step takes."""
-    accumulation, steps = written.get("gradient_accumulation_steps"), _read_value(written.get("steps_per_generation"))
-    is_known = accumulation is None or accumulation.known
-    return "true" if is_known and steps.isdecimal() and int(steps[:9]) != job.plan.accumulation else ""
+    steps = _read_value(written.get("steps_per_generation"))
+    return "true" if steps.isdecimal() and int(steps[:9]) != job.plan.accumulation else ""

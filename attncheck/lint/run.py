@@ -321,29 +321,28 @@ def _lint_launch(
     missing = find_missing_script(found_launch.launch, read_file) if program is None else ""
     missing_remarks = (f"{missing}: no such file here, so its options were read by their names",) if missing else ()
 
-    def settle(launch: Launch, is_alternative: bool = False) -> Job:
-        """Return the job of a launch with all its problems; an alternative is compared with a job that is certain."""
-        if launch is found_launch.launch and program is None:
-            job = read_as_written(release.version)
-        else:
-            launch = replace(launch, program=program)
-            job = found_launch.framework.read(launch, release.version, model_snapshot)
+    def collect(launch: Launch, versions: Callable[[], Iterable[str]] = tuple) -> Job:
+        """Return the job of a launch with the problems of its settings that it has in all of `versions` too."""
+        is_first = launch is found_launch.launch
+        read = found_launch.framework.read
+        job = read_as_written(release.version) if is_first else read(launch, release.version, model_snapshot)
 
         @cache
         def read_others() -> list[Job]:
-            """Return the job as read by the other releases that may run."""
-            others = () if is_alternative else release.list_others()
-            return [found_launch.framework.read(launch, version, model_snapshot) for version in others]
+            return [read(launch, version, model_snapshot) for version in versions()]
 
         job = proof.leave_out_removed_checks(proof.keep_certain_problems(job, launch, read_others), launch)
         job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
-        job = add_clashes(job, launch, model_snapshot, read_others)
-        own_programs = found_launch.framework.own_programs
-        job = proof.settle_names(job, launch, own_programs, release)
+        return add_clashes(job, launch, model_snapshot, read_others)
+
+    def settle(job: Job, launch: Launch) -> Job:
+        """Return the job with the names and problems that are proven, as severe as their evidence allows."""
+        job = proof.settle_names(job, launch, found_launch.framework.own_programs, release)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
         job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
-        return deepspeed_config.settle_deepspeed(job, launch, starts_own)
+        job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
+        return open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
 
     def list_findings(job: Job, launch: Launch) -> tuple[list[Finding], Report]:
         located_job = _locate_in_host(job, launch)
@@ -352,15 +351,12 @@ def _lint_launch(
         return [open_ends.soften_finding(finding, located_job, launch) for finding in report.findings], report
 
     def judge(launch: Launch) -> tuple[Job, Report]:
-        settled = settle(launch)
-        job = add_decided_conditions(settled, replace(launch, program=program), origin)
-        decided = job.problems[len(settled.problems) :]  # these hold for any value
-        alternatives = (settle(alternative, True) for alternative in unknown_values.list_alternatives(launch))
-        others = [
-            open_ends.soften_problems(replace(other, problems=(*other.problems, *decided)), launch)
-            for other in alternatives
-        ]
-        job = open_ends.soften_problems(job, launch)
+        launch = launch if program is None else replace(launch, program=program)
+        collected = collect(launch, release.list_others)
+        job = settle(collected, launch)
+        collected = deepspeed_config.settle_deepspeed(collected, launch, starts_own)
+        alternatives = unknown_values.list_alternatives(launch)
+        others = [deepspeed_config.settle_deepspeed(collect(other), other, starts_own) for other in alternatives]
         job = replace(job, unknown=unknown_values.find_unknown_parts(job, others, launch))
         remarks = (*launch.notes, *missing_remarks, *release_remarks, *job.remarks)
         job = replace(job, remarks=(*remarks, *_unknown_model_remarks(model_snapshot.model)))
@@ -372,7 +368,7 @@ def _lint_launch(
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         findings, report = list_findings(job, launch)
-        others = [unknown_values.align(other, job) for other in others]
+        others = [unknown_values.align(other, collected, job) for other in others]
         distinct = unknown_values.drop_duplicates(job, [*others, *unknown_values.vary_unknown_parts(job)])
         listed = [partial(lambda other: list_findings(other, launch)[0], other) for other in distinct]
         return job, replace(report, findings=by_severity(unknown_values.keep_certain(findings, listed)))

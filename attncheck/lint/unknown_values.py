@@ -26,6 +26,7 @@ VALUES = (
     *("true", "false", "1", "4097", "unknown", "bf16", "fp32", "fsdp2"),
     *("flash_attention_2", "flash_attn", "fa2", "eager", "disabled"),
 )
+MAX_NUMBERS = 8
 # Parts of the plan that any configuration file sets, with values that differ in what is right: if the file was not
 # read, they are known only from the command.
 IN_FILES: Mapping[str, tuple[str, ...]] = {
@@ -33,17 +34,20 @@ IN_FILES: Mapping[str, tuple[str, ...]] = {
     "packing": ("padding", "position_ids"),
     "precision": ("fp32", "bf16", "fp16", "autocast"),
 }
-INDEPENDENT = ("warnings", "variables", "gpus", "stated_by", "requires", "remarks", "unknown")  # fields of a job
+# Fields of a job.
+INDEPENDENT = ("variables", "gpus", "stated_by", "requires", "remarks", "warnings", "unknown", "unknown_settings")
 UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
 # `llamafactory-cli train "$CONFIG"`, `--config $1`
 CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
 
 
 def list_alternatives(launch: Launch) -> tuple[Launch, ...]:
-    """Return the launch with each of `VALUES` for all its unknown values; () if it has no unknown value."""
-    alternatives = (_fill(launch, value) for value in VALUES)
-    first = next(alternatives)
-    return () if first == launch else (first, *alternatives)
+    """Return the launch with each of `VALUES`, and of its own numbers, for all its unknown values; () if none is."""
+    if _fill(launch, "") == launch:
+        return ()
+    texts = (*(word.text.rpartition("=")[2] for word in launch.words), *(entry.value for entry in launch.entries))
+    numbers = dict.fromkeys(text for text in texts if text.isdecimal())  # rules compare settings with each other
+    return tuple(_fill(launch, value) for value in (*VALUES, *list(numbers)[:MAX_NUMBERS]))
 
 
 def _fill(launch: Launch, value: str) -> Launch:
@@ -90,10 +94,15 @@ def find_unknown_parts(job: Job, others: Sequence[Job], launch: Launch) -> tuple
     return tuple(dict.fromkeys((*differing, *unread, *replaced)))
 
 
-def align(other: Job, job: Job) -> Job:
-    """Return another reading of a launch with what does not depend on its values taken from `job`."""
+def align(other: Job, collected: Job, job: Job) -> Job:
+    """Return another reading of a launch with what does not depend on its values taken from `job`.
+
+    `job` was made from `collected`; its problems that come from the settings are those that the other reading has too.
+    """
     same: Mapping[str, Any] = {name: getattr(job, name) for name in INDEPENDENT}
-    return replace(other, plan=replace(other.plan, environ=job.plan.environ), **same)
+    missing = {item.message for item in collected.problems} - {item.message for item in other.problems}
+    problems = tuple(problem for problem in job.problems if problem.message not in missing)
+    return replace(other, plan=replace(other.plan, environ=job.plan.environ), problems=problems, **same)
 
 
 def vary_unknown_parts(job: Job) -> Iterator[Job]:

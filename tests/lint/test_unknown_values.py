@@ -81,6 +81,12 @@ def test_no_rule_concludes_from_a_setting_with_an_unknown_value(
     assert unknown <= judged & without
 
 
+def test_a_value_that_another_setting_may_equal() -> None:
+    [case] = [case for case in test_clashes.CASES if case.thread == "PR #6024"]
+    text = case.text.replace("gradient_accumulation_steps 2", "gradient_accumulation_steps $STEPS")
+    assert "$STEPS" in text and not test_clashes.lint(case, text, test_clashes.find_row(case).since)
+
+
 def test_an_unknown_value_that_decides_nothing_hides_nothing() -> None:
     text = VERL + "data.train_batch_size=8 actor_rollout_ref.actor.ppo_mini_batch_size=16 "
     [known] = [f for f in list_judged(lint(text, verl="0.5.0")) if "less than actor" in f.message]
