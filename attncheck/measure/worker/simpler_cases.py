@@ -29,7 +29,7 @@ SIMPLE: tuple[tuple[str, dict[str, object]], ...] = (
     ("a small dout", {"dout_exponent": 0}),
     ("{values}", {"values": "normal"}),
     ("{dtype}", {"dtype": "bfloat16"}),
-    ("a softmax scale of its own", {"scale": 0.0}),
+    ("a custom softmax scale", {"scale": 0.0}),
     ("a mask for each head", {"per_head": False}),
     ("a {mask} mask as a tensor", {"mask": "", "per_head": False}),
     ("no backward", {"backward": True}),
@@ -143,7 +143,7 @@ class _Reduction:
         self._is_right, self._known = is_right, dict[Case, "bool | None"]()
         self.needed: list[tuple[str, Change]] = []
 
-    def ask(self, case: Case) -> bool | None:
+    def judge(self, case: Case) -> bool | None:
         """Return whether a case is right, None if it does not run, is too large or one of too many."""
         if case not in self._known:
             can_run = len(self._known) < MAX_CALLS and 0 < case.cells <= MAX_CELLS
@@ -157,7 +157,7 @@ class _Reduction:
             simpler = remove(simpler)
         if simpler == case:
             return case
-        is_right = self.ask(simpler)
+        is_right = self.judge(simpler)
         if is_right is False:
             return simpler
         if len(removals) == 1:
@@ -173,27 +173,27 @@ def find_cause(case: Case, is_right: Callable[[Case], bool | None]) -> tuple[Cas
     `is_right` returns None for a case that the backend does not run.
     """
     reduction = _Reduction(is_right)
-    if reduction.ask(case) is not False:  # it is not wrong by itself, or too large
+    if reduction.judge(case) is not False:  # it is right in another call, or too large
         return None
     reduced = reduction.reduce(case, list_removals(case))
     other = replace(reduced, seed=reduced.seed + 1)
-    if reduction.ask(other) is not False:
+    if reduction.judge(other) is not False:
         return None
-    named = [name for name, remove in reduction.needed if remove(other) == other or reduction.ask(remove(other))]
+    named = [name for name, remove in reduction.needed if remove(other) == other or reduction.judge(remove(other))]
     if any(re.match(r"\d+ (documents|batch)", name) for name in named):
         named = [name for name in named if not re.match("several (documents|batch)", name)]
     return (reduced, tuple(named)) if len(named) <= MAX_NAMED else None
 
 
 def describe_cause(case: Case, is_right: Callable[[Case], bool | None], is_gross: bool = True) -> tuple[str, ...]:
-    """Return a line on the features with which a wrong case is still wrong, () if there are too many or none to say.
+    """Return a line on the features with which a wrong case is still wrong, () if it was not found.
 
     An error that is not `is_gross` may be too small to show in a smaller case, so sizes are not named then.
     """
-    found = find_cause(case, is_right)
-    if found is None:
+    cause = find_cause(case, is_right)
+    if cause is None:
         return ()
-    reduced, needed = found
+    reduced, needed = cause
     named = [name for name in needed if is_gross or not re.match(SIZES, name)]
     if not needed:
         return (f"{PLAIN}{max(reduced.seqlens_q)} tokens, head_dim {reduced.head_dim}",)
