@@ -126,7 +126,7 @@ def label_trl_pairs(tokenizer: Any, rows: list[dict[str, Any]], folder: Path, na
 def _label_trl(tokenizer: Any, rows: list[dict[str, Any]], folder: Path, **settings: Any) -> Iterator[Labelled]:
     import datasets
     from transformers import Qwen2Config, Qwen2ForCausalLM
-    from trl import SFTConfig, SFTTrainer  # type: ignore[import-not-found]
+    from trl import SFTConfig, SFTTrainer
 
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1}
     config = Qwen2Config(vocab_size=len(tokenizer), num_hidden_layers=1, **sizes)
