@@ -42,7 +42,7 @@ CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-]
 
 
 def list_alternatives(launch: Launch) -> tuple[Launch, ...]:
-    """Return the launch with each of `VALUES`, and of its own numbers, for all its unknown values; () if none is."""
+    """Return the launch with each of `VALUES`, then each number in it, for all its unknown values; () without any."""
     if _fill(launch, "") == launch:
         return ()
     texts = (*(word.text.rpartition("=")[2] for word in launch.words), *(entry.value for entry in launch.entries))
