@@ -333,12 +333,11 @@ def _lint_launch(
 
         job = proof.leave_out_removed_checks(proof.keep_certain_problems(job, launch, read_others), launch)
         job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
-        job = add_lost_words(add_own_attention(job, launch, read_file), launch)
-        return add_clashes(job, launch, model_snapshot, read_others)
+        return add_clashes(add_own_attention(job, launch, read_file), launch, model_snapshot, read_others)
 
     def settle(job: Job, launch: Launch) -> Job:
         """Return the job with the names and problems that are proven, as severe as their evidence allows."""
-        job = proof.settle_names(job, launch, found_launch.framework.own_programs, release)
+        job = proof.settle_names(add_lost_words(job, launch), launch, found_launch.framework.own_programs, release)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
         job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)

@@ -70,7 +70,7 @@ def walk_fields(framework: str) -> Iterator[Field]:
     groups += [*table.get("classes", {}).values(), *table.get("trainers", {}).values()]
     for group in groups:
         for name, spans in group.items():
-            if spans[-1][1] == newest:
+            if spans[-1][1] == newest and spans[-1][2] != "argument":  # of a trainer's constructor: no launch sets it
                 yield _read_row(framework, name.rpartition(":")[2].lstrip("-"), spans[-1][2:])
 
 
