@@ -128,7 +128,7 @@ def _label_trl(tokenizer: Any, rows: list[dict[str, Any]], folder: Path, **setti
     from transformers import Qwen2Config, Qwen2ForCausalLM
     from trl import SFTConfig, SFTTrainer
 
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1}
+    sizes: Any = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1}
     config = Qwen2Config(vocab_size=len(tokenizer), num_hidden_layers=1, **sizes)
     arguments = SFTConfig(str(folder), max_length=None, use_cpu=True, report_to=[], disable_tqdm=True, **settings)
     data = datasets.Dataset.from_list(rows)
