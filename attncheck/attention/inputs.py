@@ -147,9 +147,10 @@ def negate_inputs(inputs: Inputs) -> Inputs:
 
 
 def _negate(x: Tensor) -> Tensor:
-    """Return -x; a dimension with stride 0 keeps it."""
+    """Return -x with the strides of x, also those of 0; with others a backend would compile or plan again."""
     stored = x[tuple(slice(1) if stride == 0 else slice(None) for stride in x.stride())]
-    return (-stored).expand_as(x)
+    negated = torch.empty_strided(stored.shape, stored.stride(), dtype=x.dtype, device=x.device)
+    return torch.neg(stored, out=negated).expand_as(x)
 
 
 def apply_strides(inputs: Inputs) -> Inputs:

@@ -207,9 +207,7 @@ def test_negated_inputs_give_negated_results(strides: str) -> None:
     for name in ("q", "k", "v", "dout"):
         x, opposite = getattr(inputs, name), getattr(negated, name)
         assert torch.equal(x, -opposite)
-        assert [stride == 0 for stride in x.stride()] == [stride == 0 for stride in opposite.stride()]
-    if strides not in ("expanded", "scalar_dout"):
-        assert negated.v.stride() == inputs.v.stride()
+        assert x.stride() == opposite.stride(), "with others, a backend would compile or plan again"
     first, later = run_math(inputs), run_math(negated)
     assert torch.equal(first.out, -later.out)
 

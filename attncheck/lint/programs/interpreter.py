@@ -29,6 +29,7 @@ SET_ELSEWHERE = re.compile(
 MAX_DEPTH, MAX_CALLS, MAX_STEPS, MAX_ITEMS = 14, 600, 60_000, 64
 NOT_FOLLOWED = HELPERS - {"transformers"}
 WARNING_CALLS = frozenset({"warn", "warning", "warning_once", "warning_rank0", "warning_rank0_once", "warning_advice"})
+DEPRECATED = re.compile("deprecated|deprecation", re.IGNORECASE)
 PRINTED_WARNING = re.compile(r"\W*warning\b", re.IGNORECASE)
 PARSES = frozenset({
     "parse_args_into_dataclasses", "parse_args_and_config", "parse_dict", "parse_args", "parse_yaml_file",
@@ -555,7 +556,7 @@ class Interpreter:
     def _report_warning(self, name: str, call: ast.Call, frame: Frame) -> None:
         categories = " ".join(map(ast.unparse, (*call.args[1:], *(keyword.value for keyword in call.keywords))))
         text = self.render(call.args[0], frame) if call.args else ""
-        is_old = "Future" in categories or "Deprecat" in categories or "deprecat" in text
+        is_old = "Future" in categories or DEPRECATED.search(f"{categories} {text}")
         is_warning = name in WARNING_CALLS or PRINTED_WARNING.match(text)
         if is_warning and text and not is_old:
             self._report("warns", text, call, frame)
