@@ -19,7 +19,6 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 TOO_MANY = f"more than {MAX_MODULES} modules"
 # f"{x["a"]}" (PEP 701), one pair of a string at a time
 NESTED_QUOTES = re.compile(r"""(\bf"(?:[^"{\n]|\{[^"}\n]*\})*\{[^"}\n]*)"([^"'\n]*)"(?=[^"\n]*\})""")
-MAX_HOPS = 12  # from an import to the definition
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ class SourceTree:
     folders: tuple[Path, ...]
     base: Path  # paths are shown relative to it
     modules: dict[Path, SourceModule | None] = field(default_factory=dict)
+    visited: dict[tuple[Path, str], "Resolved"] = field(default_factory=dict)  # while a name is resolved
     unread: list[str] = field(default_factory=list)
     closed: frozenset[str] = frozenset()  # installed packages that are not searched
     follows_stars: bool = True  # transformers' `from .models import *` leads to hundreds of modules
@@ -158,22 +158,35 @@ class SourceTree:
         bases = [self.base, *(parent for parent in path.parents if parent.name in INSTALLED)]
         return next((str(path.relative_to(base)) for base in bases if base in path.parents), str(path))
 
-    def resolve(self, module: SourceModule, expression: ast.expr, hops: int = 0) -> Resolved:
+    def resolve(self, module: SourceModule, expression: ast.expr) -> Resolved:
         """Return the definition of a name or dotted name in a module; None if unknown."""
         if isinstance(expression, ast.Name):
-            return self.resolve_name(module, expression.id, hops)
+            return self.resolve_name(module, expression.id)
         if isinstance(expression, ast.Attribute):
-            owner = self.resolve(module, expression.value, hops)
-            return self._resolve_attribute(owner, expression.attr, hops)
+            owner = self.resolve(module, expression.value)
+            return self._resolve_attribute(owner, expression.attr)
         return None
 
-    def resolve_name(self, module: SourceModule, name: str, hops: int = 0) -> Resolved:
-        """Return the definition of a module's name: the first of its bindings that can be resolved."""
-        if hops > MAX_HOPS:
-            return None
+    def resolve_name(self, module: SourceModule, name: str) -> Resolved:
+        """Return the definition of a module's name: the first of its bindings that can be resolved.
+
+        Modules import from each other, so each name is visited once.
+        """
+        key, is_first = (module.path, name), not self.visited
+        if key not in self.visited:
+            self.visited[key] = None
+            try:
+                self.visited[key] = resolved = self._resolve_bindings(module, name)
+            finally:
+                if is_first:
+                    self.visited.clear()
+            return resolved
+        return self.visited[key]
+
+    def _resolve_bindings(self, module: SourceModule, name: str) -> Resolved:
         first_external: Resolved = None
         for statement in module.bindings.get(name) or module.local_imports.get(name) or ():
-            resolved = self._resolve_binding(module, statement, name, hops + 1)
+            resolved = self._resolve_binding(module, statement, name)
             if isinstance(resolved, (Definition, SourceModule)):
                 return resolved
             first_external = first_external or resolved
@@ -182,12 +195,12 @@ class SourceTree:
         for statement in module.bindings.get("*", ()) if self.follows_stars else ():
             if isinstance(statement, ast.ImportFrom):
                 source = import_source(module.package, statement)
-                resolved = self._resolve_attribute(self._find(source), name, hops + 1)
+                resolved = self._resolve_attribute(self._find(source), name)
                 if isinstance(resolved, (Definition, SourceModule)):
                     return resolved
         return None
 
-    def _resolve_binding(self, module: SourceModule, statement: ast.AST, name: str, hops: int) -> Resolved:
+    def _resolve_binding(self, module: SourceModule, statement: ast.AST, name: str) -> Resolved:
         if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             return Definition(module, statement)
         if isinstance(statement, ast.Import):
@@ -197,22 +210,22 @@ class SourceTree:
         if isinstance(statement, ast.ImportFrom):
             source = import_source(module.package, statement)
             imported = next((alias.name for alias in statement.names if (alias.asname or alias.name) == name), name)
-            return self._resolve_attribute(self._find(source), imported, hops)
+            return self._resolve_attribute(self._find(source), imported)
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             value = statement.value
             if isinstance(value, (ast.Name, ast.Attribute)) and not _refers_to_itself(value, name):
-                return self.resolve(module, value, hops) or Definition(module, value)
+                return self.resolve(module, value) or Definition(module, value)
             return Definition(module, value)
         return None
 
     def _find(self, name: str) -> Resolved:
         return self.find_module(name) or External(name)
 
-    def _resolve_attribute(self, owner: Resolved, name: str, hops: int) -> Resolved:
+    def _resolve_attribute(self, owner: Resolved, name: str) -> Resolved:
         if isinstance(owner, External):
             return External(f"{owner.name}.{name}")
         if isinstance(owner, SourceModule):
-            resolved = self.resolve_name(owner, name, hops) if hops <= MAX_HOPS else None
+            resolved = self.resolve_name(owner, name)
             if resolved is None and owner.is_package:
                 resolved = self.find_module(f"{owner.name}.{name}")
             return resolved or External(f"{owner.name}.{name}")

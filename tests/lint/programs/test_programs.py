@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.launch import Launch, Source
-from attncheck.lint.programs.modules import MAX_MODULES, SourceTree
+from attncheck.lint.programs.modules import MAX_MODULES, Definition, External, Resolved, SourceModule, SourceTree
 from attncheck.lint.programs.places import find_program
 from attncheck.lint.programs.program import Entry, read_program
 from tests.lint.programs.trees import find_nothing, read_script, write_tree
@@ -225,6 +225,29 @@ def test_only_what_the_program_reaches_is_read(tmp_path: Path) -> None:
     tree = SourceTree((folder,), folder)
     assert read_program(Entry(str(folder / "train.py")), tree, find_nothing) is not None
     assert len(tree.modules) == 2 < MAX_MODULES
+
+
+def test_a_name_that_many_modules_seek_from_each_other_is_visited_once_in_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stars = "".join(f"from part{number} import *\n" for number in range(12))
+    again = "".join(f"def f{number}():\n    from . import gone\n    return gone\n" for number in range(12))
+    files = {f"part{number}.py": stars for number in range(12)}
+    files |= {"part11.py": stars + "class Last:\n    pass\n", "score/__init__.py": again}
+    tree = SourceTree((write_tree(tmp_path, files),), tmp_path)
+    seek, sought = SourceTree._resolve_bindings, []
+
+    def count(self: SourceTree, module: SourceModule, name: str) -> Resolved:
+        sought.append((module.name, name))
+        return seek(self, module, name)
+
+    monkeypatch.setattr(SourceTree, "_resolve_bindings", count)
+    score = tree.find_module("score")
+    assert score is not None and isinstance(tree.resolve_name(score, "gone"), External)
+    found = tree.find_definition("part0.Last")
+    assert isinstance(found, Definition) and found.module.name == "part11"
+    assert tree.find_definition("part0.Gone") is None
+    assert len(sought) == 1 + 12 + 12 and not tree.visited
 
 
 def test_a_program_of_more_modules_than_are_read_has_a_gap(tmp_path: Path) -> None:
