@@ -18,6 +18,7 @@ from typing import Any
 from attncheck.core.launch import NOWHERE, Edit, Source, Span
 from attncheck.lint.files.edit_text import quote_value
 from attncheck.lint.files.entry import Configuration, Entry
+from attncheck.lint.files.traced_models import ModelTrace
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 
 MAX_CHARACTERS = 1 << 18
@@ -133,7 +134,8 @@ class Script:
 
     @cached_property
     def model_calls(self) -> list[ast.Call]:
-        """Return the calls that load a language model."""
+        """Return the calls that load a language model for a trainer; all of them if it is unknown which."""
+        trained = ModelTrace([self.tree]).find_trained()
         owners = [(name.removesuffix(".from_pretrained"), call) for name, call in self.calls if "." in name]
         return [
             call
@@ -141,6 +143,7 @@ class Script:
             if isinstance(call.func, ast.Attribute)
             and call.func.attr == "from_pretrained"
             and (name.endswith(MODEL_SUFFIXES) or name.rpartition(".")[2] in MODEL_CLASSES)
+            and (trained is None or call in trained)
         ]
 
     @cached_property

@@ -8,24 +8,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, FixedSetting, SourceLocation
+from attncheck.lint.files.traced_models import ModelTrace, loads_model
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 
 MODEL_ARGUMENTS = ("attn_implementation", "torch_dtype", "dtype")
-LOADS = ("from_pretrained", "from_config", "_from_config")
 Call = tuple[SourceModule, ast.Call]
 
 
 def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[str]) -> Iterator[FixedSetting]:
-    """Yield the arguments that have one value in all calls that load a model.
+    """Yield the arguments that have one value in all calls that load a model for a trainer.
 
-    Neither the program's own module nor one that loads a model may name the setting.
+    If it is unknown which models the trainers get, all loaded models count. Neither the program's own module nor one
+    that loads a model may name the setting.
     """
     modules = list({module.path: module for module in (main, *tree.iter_imports(main))}.values())
     if tree.unread:
         return
     nodes = ((module, node) for module in modules for node in ast.walk(module.body))
-    calls = [(module, node) for module, node in nodes if isinstance(node, ast.Call) and _loads_model(node)]
+    trained = ModelTrace([module.body for module in modules]).find_trained()
+    calls = [
+        (module, node)
+        for module, node in nodes
+        if isinstance(node, ast.Call) and loads_model(node) and (trained is None or node in trained)
+    ]
     for name in names:
         rows = [
             (module, value)
@@ -71,7 +77,7 @@ def _list_values(module: SourceModule, call: ast.Call, name: str) -> list[ast.ex
     if written or not unpacked:
         return written
     nodes = list(ast.walk(module.body))
-    others = (node for node in nodes if isinstance(node, ast.Call) and not _loads_model(node))
+    others = (node for node in nodes if isinstance(node, ast.Call) and not loads_model(node))
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     bound = set() if any(word.arg == name for other in others for word in other.keywords) else bound
     return [item for item in unpacked if not isinstance(item, ast.Name) or item.id not in bound]
@@ -91,13 +97,6 @@ def _follow_parameter(main: SourceModule, module: SourceModule, value: ast.expr)
         if word.arg == value.id
     ]
     return passed or [value]
-
-
-def _loads_model(node: ast.Call) -> bool:
-    if not isinstance(node.func, ast.Attribute) or node.func.attr not in LOADS:
-        return False
-    owner = ast.unparse(node.func.value)
-    return "model" in owner.lower() or "For" in owner
 
 
 def _format_literal(argument: ast.expr) -> str:

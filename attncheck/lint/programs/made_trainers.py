@@ -1,7 +1,8 @@
 """Reads the trainers and configurations that a program certainly makes, and the model that it loads; nothing is run.
 
 Their keywords, the trainer's own `compute_loss`, and a `device_map` count only if the call that has them is made for
-certain. A class of the program counts as the library's that it derives from.
+certain, and a `device_map` only if the trainer gets that model. A class of the program counts as the library's that it
+derives from.
 """
 
 import ast
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from attncheck.core.launch import NOWHERE, MadeTrainer, Setting, SourceLocation
 from attncheck.doctor.probes.payload.links.source import imported_modules
+from attncheck.lint.files.traced_models import ModelTrace, loads_model
 from attncheck.lint.programs.certain_calls import find_certain_calls
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 
@@ -41,12 +43,12 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     made = [(call, own) for _, call, own, library in calls if library in BASES]
     if len(made) != 1:
         return tuple(keywords), MadeTrainer()
-    loads = [(module, call) for module, call, *_ in calls if _loads_model(call)]
-    takes_loaded = any(word.arg == "model" and isinstance(word.value, ast.Name) for word in made[0][0].keywords)
+    origins = ModelTrace([module.body for module in modules]).find_origins(made[0][0])
+    loads = [(module, call) for module, call, *_ in calls if call in origins and loads_model(call)]
     places = [(module, word.value) for module, call in loads for word in call.keywords if word.arg == "device_map"]
-    is_spread = all(getattr(value, "value", "") in SPREADING for _, value in places) and len(places) == len(loads)
-    spread = _locate(*places[0]) if takes_loaded and is_spread and places else None
-    is_causal = bool(loads) and all("ForCausalLM" in ast.unparse(call.func) for _, call in loads)
+    is_spread = all(getattr(value, "value", "") in SPREADING for _, value in places) and len(places) == len(origins)
+    spread = _locate(*places[0]) if is_spread and places else None
+    is_causal = bool(origins) and all(loads_model(item) and "ForCausalLM" in ast.unparse(item) for item in origins)
     return tuple(keywords), _read_loss(made[0][1], is_causal, spread)
 
 
@@ -74,12 +76,6 @@ def _changes_constructor(own: Class) -> bool:
     _, _, node = own
     has_own = any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
     return has_own or bool(node.decorator_list) or len(node.bases) != 1
-
-
-def _loads_model(call: ast.Call) -> bool:
-    """Return whether a call loads a language model: `AutoModelForCausalLM.from_pretrained(…)`."""
-    name = ast.unparse(call.func)
-    return name.endswith((".from_pretrained", ".from_config")) and "For" in name
 
 
 def _locate(module: SourceModule, node: ast.expr | ast.FunctionDef | ast.keyword) -> SourceLocation:

@@ -30,7 +30,8 @@ class Mine(Trainer):
 def main():
     args = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
     model = AutoModelForCausalLM.from_pretrained("m"{placed})
-    trainer = {trainer}(model=model, args=args)
+    {wrapped}
+    trainer = {trainer}(model={model}, args=args)
     trainer.train()
 
 main()
@@ -44,7 +45,15 @@ def lint_program(
     folder: Path, version: str, command: str = "torchrun --nproc_per_node 2 train.py", options: str = "", **parts: str
 ) -> list[tuple[str, str]]:
     """Return the severity and the location's line of each finding in the program."""
-    given = {"parameters": COUNTS, "body": OWN_MEAN, "placed": "", "trainer": "Mine", **parts}
+    defaults = {
+        "parameters": COUNTS,
+        "body": OWN_MEAN,
+        "placed": "",
+        "trainer": "Mine",
+        "model": "model",
+        "wrapped": "",
+    }
+    given = {**defaults, **parts}
     text = f"{command} --output_dir o --per_device_train_batch_size 1 {options}\n"
     write_tree(folder, {"run.sh": text, "train.py": PROGRAM.format(**given), ".git/HEAD": ""})
     source = read_source(str(folder / "run.sh"))
@@ -110,6 +119,26 @@ def test_a_model_on_several_gpus_is_refused_in_several_processes(
     tmp_path: Path, version: str, command: str, placed: str, expected: list[tuple[str, str]]
 ) -> None:
     assert lint_program(tmp_path, version, command, placed=placed, trainer="Trainer") == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "wrapped", "expected"),
+    [
+        ("model", "", [("error", "ATN441")]),
+        ("wrapped", "wrapped = get_peft_model(model, config)", [("error", "ATN441")]),
+        ("model", "model = model.half()", [("error", "ATN441")]),
+        ("loaded", "loaded, device = model, model.device", [("error", "ATN441")]),
+        ("model", "model = AutoModelForCausalLM.from_pretrained('m')", []),
+        ("path", "path = 'm'; device = model.device", []),
+        ("'m'", "", []),
+        ("args.path", "", []),
+    ],
+)
+def test_only_the_model_that_the_trainer_gets_is_spread(
+    tmp_path: Path, model: str, wrapped: str, expected: list[tuple[str, str]]
+) -> None:
+    parts = {"placed": ", device_map='auto'", "model": model, "wrapped": wrapped}
+    assert lint_program(tmp_path, "4.51.3", **parts) == expected
 
 
 def test_the_installed_trainer_does_what_the_constraints_say() -> None:

@@ -349,7 +349,8 @@ def train(attn_implementation=None):
     more.update(dict(load_in_4bit=True))
     model = AutoModelForCausalLM.from_pretrained(p, attn_implementation=attn_implementation, **more)
     other = AutoModelForCausalLM.from_pretrained(p, **more)
-    Trainer(model)
+    helper = AutoModelForCausalLM.from_pretrained("h", attn_implementation="eager")
+    Trainer(model if plain else other)
 """
 
 
@@ -367,6 +368,42 @@ def train(attn_implementation=None):
 def test_an_attention_that_the_program_passes_on(tmp_path: Path, main: str, before: str, expected: str) -> None:
     files = {"train_mem.py": f"from own.train import train\n{main}\n", "own/train.py": LOADS.format(before)}
     [launch] = read_tree(tmp_path, files, f"torchrun train_mem.py {OPTIONS}")
+    assert {setting.name: setting.value for setting in launch.fixed}.get("attn_implementation", "") == expected
+
+
+HELPED = """
+from transformers import AutoModelForCausalLM, Trainer
+from peft import get_peft_model
+helper = AutoModelForCausalLM.from_pretrained(p, attn_implementation="eager")
+path = p
+def load(name):
+    loaded = AutoModelForCausalLM.from_pretrained(name, attn_implementation="sdpa")
+    return loaded, helper.config
+def train(folder: str = "m"):
+    {0}
+    Trainer(model={1})
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "model", "expected"),
+    [
+        ("", "path", ""),
+        ("", "'m'", ""),
+        ("", "folder", ""),
+        ("", "args.model", ""),
+        ("", "helper", "eager"),
+        ("model = get_peft_model(helper, config)", "model", "eager"),
+        ("model, _ = load(folder)", "model", "sdpa"),
+        ("_, model = load(folder)", "model", ""),
+        ("self.model = load(folder)[0]", "self.model", ""),  # it is unknown which of them
+    ],
+)
+def test_only_the_model_that_the_trainer_gets_decides_the_attention(
+    tmp_path: Path, before: str, model: str, expected: str
+) -> None:
+    files = {"train.py": HELPED.format(before, model)}
+    [launch] = read_tree(tmp_path, files, f"torchrun train.py {OPTIONS}")
     assert {setting.name: setting.value for setting in launch.fixed}.get("attn_implementation", "") == expected
 
 
