@@ -4,21 +4,43 @@ What it checks: the GPUs that the launch's processes, or verl's pools under Ray,
 the GPUs visible to a job on this machine (or the target), times the nodes that the launch names. Other placements under
 Ray are not judged, because a launch does not say how many nodes join the cluster.
 
-Why it matters: torchrun fails when it starts a rank without a GPU. Ray does not fail: it waits forever for the
-placement, without an error.
+Why it matters: a rank without a GPU fails. Under Ray, the framework decides: verl since 0.3, EasyR1 and NeMo-RL count
+the cluster's GPUs and raise an error; older verl and slime wait forever for the placement, without an error.
 
 What to do: request fewer GPUs, or run on a machine that has enough (`attncheck lint --target h100x8` judges for
 another machine).
 
 Source: verl 0.9.1 single_controller/ray/base.py (a pool's `n_gpus_per_node` must lie on one node, STRICT_PACK);
-openrlhf 0.11.2 cli/train_ppo_ray.py (PACK: over any nodes); torch 2.13.0 distributed/run.py.
+verl 0.3.0.post1 trainer/ppo/ray_trainer.py:115 and 0.9.1 single_controller/ray/base.py:240 (`ValueError`); verl
+0.2.0.post2 single_controller/ray/base.py:85 (`ray.get` without a timeout); EasyR1 v0.3.0 to b44b311
+verl/trainer/ray_trainer.py; NeMo-RL v0.3.0 to v0.7.0 nemo_rl/distributed/virtual_cluster.py; slime v0.1.0 to v0.3.1
+slime/ray/placement_group.py; openrlhf 0.11.2 cli/train_ppo_ray.py (PACK: over any nodes); torch 2.13.0
+distributed/run.py.
 """
 
-from attncheck.doctor.queries import count_job_gpus, describe_job, gpus, locate_variables, require_job
-from attncheck.doctor.rules import Absent, Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.queries import count_job_gpus, describe_job, gpus, is_at_least, locate_variables, require_job
+from attncheck.doctor.rules import (
+    Absent,
+    Fix,
+    Job,
+    Known,
+    MissingFact,
+    Problem,
+    Problems,
+    Rule,
+    Snapshot,
+    Version,
+    need,
+)
 
 RAY_FRAMEWORKS = ("openrlhf", "verl")
-STARTED_BY_RAY = (*RAY_FRAMEWORKS, "easyr1", "nemo-rl", "slime")
+VERL_COUNTS_SINCE = "0.3"
+WAITS = "Ray waits for the rest forever, without an error"
+RAISES = {
+    "verl": "verl raises a ValueError before training",
+    "easyr1": "EasyR1 raises a ValueError before training",
+    "nemo-rl": "NeMo-RL raises a ResourceInsufficientError after some retries",
+}
 
 
 def check(snapshot: Snapshot) -> Problems:
@@ -34,15 +56,11 @@ def check(snapshot: Snapshot) -> Problems:
     if available is None or required <= available:
         return
     nodes = f" on {job.nodes} nodes like this one" if job.nodes > 1 else ""
-    consequence = (
-        "Ray waits for the rest forever, without an error"
-        if job.reinforcement and job.framework in STARTED_BY_RAY
-        else "ranks without a GPU fail"
-    )
     there_are = "there is" if available == 1 else "there are"
     setting = snapshot.env(gpus.VISIBLE_DEVICES) if locate_variables(snapshot, gpus.VISIBLE_DEVICES) else Absent()
     if isinstance(setting, Known):
         there_are = f"{gpus.VISIBLE_DEVICES}={setting.value} leaves"
+    consequence = _predict(snapshot, job)
     yield Problem(
         message=f"{describe_job(job)} needs {required} GPUs, but {there_are} {available}{nodes}; {consequence}",
         evidence=gpus.list_gpu_kinds(snapshot.visible_devices()),
@@ -58,6 +76,20 @@ def check(snapshot: Snapshot) -> Problems:
         predicted=isinstance(setting, Known) or (job.reinforcement and job.nodes > 1),
         locations=locate_variables(snapshot, gpus.VISIBLE_DEVICES) or (job.location,),
     )
+
+
+def _predict(snapshot: Snapshot, job: Job) -> str:
+    """Return what happens without enough GPUs; verl's release decides for verl."""
+    if job.reinforcement and job.framework == "slime":
+        return WAITS
+    if not job.reinforcement or job.framework not in RAISES:
+        return "ranks without a GPU fail"
+    if job.framework != "verl":
+        return RAISES[job.framework]
+    if not isinstance(snapshot.version("verl"), Known):
+        return "the training does not start"
+    is_counting = is_at_least(Known(Version(job.version)), VERL_COUNTS_SINCE)
+    return RAISES["verl"] if is_counting else WAITS
 
 
 def _format_target(snapshot: Snapshot, gpu_count: int) -> str:
