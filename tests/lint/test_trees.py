@@ -635,3 +635,47 @@ def test_a_program_that_does_not_exist_is_said(tmp_path: Path) -> None:
     text = "accelerate launch train_it.py --model_name_or_path m --output_dir o --per_device_train_batch_size 1"
     [launch] = launches_of(lint(write_tree(tmp_path, {"run.sh": text}))[1])
     assert "train_it.py: no such file here, so its options were read by their names" in launch.job.remarks
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "claimed"),
+    [
+        ("dpo_mine.py", "--beta 0.1 --max_new_tokens 5 --sft_model_path m", False),
+        ("mine_dpo.py", "--beta 0.1 --num_generations 4 --temperature 0.8 --learning_rate 1", False),
+        ("mine.py", "--num_generations 4 --max_prompt_length 9 --learning_rate 1", False),
+        ("dpo_mine.py", "--beta 0.1 --precompute_ref_log_probs", True),
+        ("mine_dpo.py", "--beta 0.1 --precompute_ref_log_probs", True),
+        ("mine_dpo.py", "--beta 0.1 --model_name_or_path m", True),
+        ("mine.py", "--num_generations 4 --max_completion_length 9 --learning_rate 1", True),
+    ],
+)
+def test_common_names_of_options_do_not_make_a_missing_program_trl(
+    tmp_path: Path, program: str, options: str, claimed: bool
+) -> None:
+    report = lint(write_tree(tmp_path, {"run.sh": f"accelerate launch {program} {options}\n"}))[1]
+    assert bool(launches_of(report)) is claimed
+
+
+TRAINS = "from transformers import HfArgumentParser, Trainer, TrainingArguments\nTrainer(args=HfArgumentParser(A))\n"
+LOOPS = "import torch\nloss = torch.ones(1, requires_grad=True)\nloss.backward()\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "remarks"),
+    [
+        ("train_online_dpo.py", TRAINS, ["was read instead"]),
+        ("src/train_online_dpo.py", TRAINS, []),
+        ("train.py", TRAINS, ["no such file"]),  # it may be another one
+        ("train_online_dpo.py", LOOPS, None),
+        ("train.py", LOOPS, ["no such file"]),
+    ],
+)
+def test_a_script_of_another_folder_is_read_at_the_root(
+    tmp_path: Path, name: str, text: str, remarks: list[str] | None
+) -> None:
+    options = "--output_dir o --per_device_train_batch_size 1 --model_name_or_path m"
+    files = {"run.sh": f"accelerate launch src/{Path(name).name} {options}\n", name: text, ".git/HEAD": ""}
+    linted = launches_of(lint(write_tree(tmp_path, files))[1])
+    text = " ".join(remark for launch in linted for remark in launch.job.remarks)
+    written = [mark for mark in ("was read instead", "no such file") if mark in text]
+    assert (written if linted else None) == remarks

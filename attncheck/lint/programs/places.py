@@ -18,6 +18,8 @@ from attncheck.lint.programs.program import Entry
 
 MAX_PARENTS = 6
 OPEN_FOLDER = re.compile(r"^\$(?:\w+|\{\w+\})/(?=.*\.py$)")  # "$BASE_PATH/src/train.py": in the tree, if it exists
+WORDS = re.compile(r"[_-]")
+DISTINCT_WORDS = 3  # "train_online_dpo.py"
 REPOSITORY_MARKS = (".git", ".hg")
 SOURCE_FOLDERS = ("", "src")
 
@@ -76,16 +78,28 @@ def list_config_folders(launch: Launch) -> tuple[Path, ...]:
 
 
 def list_paths(name: str) -> list[str]:
-    """Return a path, and if it is absolute its ends, longest first: on another machine it led into this tree."""
+    """Return a path, and if it leads to another tree its ends, longest first: on another machine it led into this one.
+
+    That is so for an absolute path, and for a script in a folder whose own name has several words: other trees may have
+    a "train.py" too.
+    """
     parts = PurePosixPath(name).parts
-    ends = range(1, len(parts)) if name.startswith("/") else ()
+    is_distinct = name.endswith(".py") and len(WORDS.split(parts[-1])) >= DISTINCT_WORDS
+    ends = range(1, len(parts)) if name.startswith("/") or is_distinct else ()
     return [name, *("/".join(parts[start:]) for start in ends)]
 
 
 def describe_moved(name: str, path_read: str) -> tuple[str, ...]:
-    """Return a remark if an absolute path does not exist here and another file was read for it."""
-    is_moved = name.startswith("/") and os.path.normpath(name) != os.path.abspath(path_read)
+    """Return a remark if a path does not exist here and another file was read for it."""
+    path = os.path.abspath(path_read)
+    is_same = path == os.path.normpath(name) if name.startswith("/") else f"/{_drop_start(name)}" in path
+    is_moved = not is_same and (name.startswith("/") or is_file(Path(path)))
     return (f"{name} does not exist here: {os.path.relpath(path_read)} was read instead",) if is_moved else ()
+
+
+def _drop_start(name: str) -> str:
+    """Return a path without the folders at its start that are not known: "src/x.py" of "$HERE/../src/x.py"."""
+    return os.path.normpath(OPEN_FOLDER.sub("", name)).rpartition("../")[2]
 
 
 def _start_folders(launch: Launch) -> Iterator[Path]:

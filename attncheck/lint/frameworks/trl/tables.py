@@ -100,6 +100,19 @@ SHARED_FIELDS = frozenset(
         *("lr_scheduler_kwargs", "remove_unused_columns", "run_name", "push_to_hub", "seed", "batch_size"),
     }
 )
+# Names of options that training loops without TRL have too, as they have any of one word ("beta").
+COMMON_NAMES = frozenset(
+    {
+        *("max_new_tokens", "max_prompt_length", "max_target_length", "response_length", "num_generations", "min_p"),
+        *("num_iterations", "num_updates", "mini_batch_size", "global_batch_size", "ppo_epochs", "num_ppo_epochs"),
+        *("num_mini_batches", "init_kl_coef", "kl_coef", "kl_penalty", "target_kl", "vf_coef", "entropy_coef"),
+        *("cliprange_value", "label_smoothing", "loss_type", "loss_weights", "repetition_penalty", "total_episodes"),
+        *("generation_kwargs", "model_name", "sft_model_path", "reward_model", "reward_model_path", "reward_weights"),
+        *("eos_token", "pad_token", "early_stopping", "world_size", "task_name", "exp_name", "log_with", "top_p"),
+        *("wandb_project", "wandb_entity", "wandb_run_group", "top_k", "lora_r", "lora_alpha", "lora_dropout"),
+        *("batch_size", "dataset_name", "run_name", "learning_rate", "max_length", "disable_dropout"),
+    }
+)
 GENERATION_FIELDS = frozenset({"num_generations", "reward_funcs"})  # fields of GRPO and the trainers derived from it
 GROUP_FIELDS = frozenset(  # with num_generations, these identify GRPO in a script of any name
     {
@@ -264,13 +277,15 @@ def _detect_by_script(launch: Launch) -> str:
     keys = option_names | {entry.name.split(".")[0] for entry in launch.entries}
     if keys & FOREIGN_FIELDS or not (text.endswith(".py") or trainer):
         return ""
-    if trainer and keys & _own_fields(trainer):
+    is_own_parser = not keys.isdisjoint(("model_name_or_path", "config"))  # ModelConfig, TrlParser
+    distinct = keys if is_own_parser else {key for key in keys - COMMON_NAMES if "_" in key}
+    if trainer and distinct & _own_fields(trainer):
         return trainer
     trainer = _trainer_in_name(stem)
-    if trainer and keys & (_own_fields(trainer) - SHARED_FIELDS - set(read_lifetimes(*TRAINING_ARGUMENTS))):
+    if trainer and distinct & (_own_fields(trainer) - SHARED_FIELDS - set(read_lifetimes(*TRAINING_ARGUMENTS))):
         return trainer
-    is_grouped = "num_generations" in keys and keys & GROUP_FIELDS and keys & set(read_lifetimes(*TRAINING_ARGUMENTS))
-    return "grpo" if is_grouped and trainer in ("", "grpo") else ""
+    is_grouped = "num_generations" in keys and keys & set(read_lifetimes(*TRAINING_ARGUMENTS))
+    return "grpo" if is_grouped and distinct & GROUP_FIELDS and trainer in ("", "grpo") else ""
 
 
 @cache
