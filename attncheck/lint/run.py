@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import Literal
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem, by_severity
 from attncheck.core.io.errors import AttncheckError, BadUsage, Unanswered
 from attncheck.core.io.secrets import remember_setting, remember_settings
-from attncheck.core.job import KEYS, Job, LintedLaunch
+from attncheck.core.job import KEYS, Job, LintedLaunch, SettingProblem
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.report import Report, Section, merge_reports
@@ -279,6 +280,19 @@ def find_framework_launches(
                 break
 
 
+def _refuse_module(launch: Launch, package: Path) -> SettingProblem:
+    """Return the problem of a launch whose module does not exist in its package."""
+    module = launch.words[0]
+    return SettingProblem(
+        "refuses",
+        f"-m {module.text}: there is no such module: ModuleNotFoundError",
+        (f"{os.path.relpath(package)} is the package, and does not have it",),
+        module.location,
+        advice=f"start a module of {package.name}, or its command",
+        universal=True,
+    )
+
+
 def _starts_training(launch: Launch) -> bool:
     """Return whether a launch starts a known trainer."""
     return any(framework.trainer(launch) for framework in frameworks.load())
@@ -319,6 +333,7 @@ def _lint_launch(
     program = programs.read(found_launch.launch, entries, distribution, release.version)
     origin = programs.read_script(found_launch.launch, distribution, release.version) if program is None else None
     missing = find_missing_script(found_launch.launch, read_file) if program is None else ""
+    lacking = programs.find_package_without(found_launch.launch) if missing else None
     missing_remarks = (f"{missing}: no such file here, so its options were read by their names",) if missing else ()
 
     def collect(launch: Launch, versions: Callable[[], Iterable[str]] = tuple) -> Job:
@@ -341,7 +356,8 @@ def _lint_launch(
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
         job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
-        return open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
+        job = open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
+        return job if lacking is None else replace(job, problems=(*job.problems, _refuse_module(launch, lacking)))
 
     def list_findings(job: Job, launch: Launch) -> tuple[list[Finding], Report]:
         located_job = _locate_in_host(job, launch)

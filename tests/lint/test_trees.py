@@ -679,3 +679,27 @@ def test_a_script_of_another_folder_is_read_at_the_root(
     text = " ".join(remark for launch in linted for remark in launch.job.remarks)
     written = [mark for mark in ("was read instead", "no such file") if mark in text]
     assert (written if linted else None) == remarks
+
+
+@pytest.mark.parametrize(
+    ("module", "more", "expected"),
+    [
+        ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "llamafactory/cli.py": ""}, ["error"]),
+        ("llamafactory.cli.train", {}, []),  # the package is not found, so nothing is proven
+        ("llamafactory.cli.train", {"llamafactory/__init__.py": "__path__ += p\n"}, []),
+        ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "llamafactory/cli/train.so": ""}, []),
+        ("llamafactory.launcher", {"llamafactory/__init__.py": "", "llamafactory/launcher.py": ""}, []),
+        ("llamafactory.launcher", {"src/llamafactory/__init__.py": "", "src/llamafactory/cli.py": ""}, ["error"]),
+    ],
+)
+def test_a_module_that_its_package_does_not_have(
+    tmp_path: Path, module: str, more: dict[str, str], expected: list[str]
+) -> None:
+    options = "--model_name_or_path m --stage sft --output_dir o --dataset d --template default"
+    files = {"run.sh": f"torchrun --nproc_per_node 2 -m {module} {options}\n", ".git/HEAD": "", **more}
+    report = lint(write_tree(tmp_path, files))[1]
+    [launch] = launches_of(report)
+    assert launch.job.framework == "llamafactory"
+    assert [item.severity for item in report.findings or () if "no such module" in item.message] == expected
+    is_missing = any("no such file" in remark for remark in launch.job.remarks)
+    assert is_missing is (not any(name.endswith("launcher.py") for name in more))

@@ -1,5 +1,6 @@
 """Reads the programs that launches start, each only once."""
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,22 @@ class ProgramReader:
         place = find_program(launch, Entry(name), self.site_folders, closed) if name.endswith(".py") else None
         module = find_entry(*place) if place is not None else None
         return Origin(place[1], module, "", (), find_nothing) if place is not None and module is not None else None
+
+    def find_package_without(self, launch: Launch) -> Path | None:
+        """Return the package that proves that a launch's module (`-m pkg.mod`) does not exist; None without proof."""
+        name = launch.words[0].text if launch.words and launch.words[0].known else ""
+        is_module = any(word.text in ("-m", "--module") for word in launch.launcher_words)
+        if not is_module or find_program(launch, Entry(name), self.site_folders, self.closed) is not None:
+            return None
+        top, *parts = name.split(".")
+        place = find_program(launch, Entry(top), self.site_folders, self.closed) if parts else None
+        package = place[1].find_module(top) if place is not None else None
+        if package is None or not package.is_package or "__path__" in ast.unparse(package.body):
+            return None
+        folder = package.path.parent
+        # a compiled module, or a folder without __init__.py
+        has_other = any(folder.joinpath(*parts[:-1]).glob(f"{parts[-1]}*"))
+        return None if has_other else folder
 
 
 def make_program_reader(snapshot: Snapshot) -> ProgramReader:

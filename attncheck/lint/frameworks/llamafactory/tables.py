@@ -3,6 +3,7 @@
 Source: lint/names/llamafactory.json; renames were read in the wheels 0.9.0 to 0.9.5.
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
 
@@ -37,6 +38,7 @@ LIGER_MODEL_TYPES = frozenset(
 
 PROGRAMS = ("llamafactory-cli", "lmf", "llamafactory.cli")
 SCRIPTS = ("train.py", "train_bash.py", "launcher.py", "llamafactory.launcher")
+OWN_MODULE = re.compile(r"(?:llamafactory|llmtuner)\.(?:\w+\.)*(?:train|launcher)\w*")  # in any release or fork
 OWN_FIELDS = frozenset(
     {"stage", "finetuning_type", "template", "cutoff_len", "neat_packing", "flash_attn", "lora_target", "dataset_dir"}
     | {"enable_liger_kernel", "pure_bf16", "lora_rank", "freeze_trainable_layers", "pref_loss", "quantization_bit"}
@@ -82,6 +84,8 @@ def is_own_launch(launch: Launch) -> bool:
         return len(launch.words) > 1 and launch.words[1].text == "train"
     if launch.trainers is not None:
         return any(name.startswith(("llamafactory.", "llmtuner.")) for name in launch.trainers)
+    if launch.words and OWN_MODULE.fullmatch(launch.words[0].text):
+        return True
     if keys & FOREIGN_FIELDS:
         return False
     if launch.words:
