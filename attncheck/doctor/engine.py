@@ -4,7 +4,7 @@ import difflib
 import functools
 import itertools
 import traceback
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,13 +17,15 @@ from attncheck.core.report import Finding, Fix, Problem, Report, Severity, Skip,
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import MissingFact, PackageGaps, Snapshot
 from attncheck.doctor import rules
-from attncheck.doctor.memory import RuleMemory
+from attncheck.doctor.memory import RecordedSnapshot, RuleMemory, note_ranges, record_snapshot
 from attncheck.doctor.needs import Need
+from attncheck.doctor.ranges import list_versions
 from attncheck.doctor.rules import Rule
-from attncheck.doctor.target import NOT_IN_FILES
+from attncheck.doctor.target import NOT_IN_FILES, with_version
 
 CRASH = "ATN901"  # a rule raised an exception
 GAPS = "ATN905"  # some or all package versions are unknown
+MAX_TRIES = 2000  # of one rule, with versions that ranges allow
 
 
 @cache
@@ -136,6 +138,49 @@ class RuleAnswer:
 
 
 def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
+    """Return the answer of a rule; if a target gives ranges of versions, the one that holds for all of them."""
+    if not any(item.allowed and not item.version for item in snapshot.distributions):
+        return _check_once(rule, snapshot)
+    recorded = snapshot if isinstance(snapshot, RecordedSnapshot) else record_snapshot(snapshot)
+    return _check_in_ranges(rule, recorded, itertools.count())
+
+
+def _check_in_ranges(rule: Rule, snapshot: Snapshot, tries: Iterator[int]) -> RuleAnswer:
+    """Return the answer that a rule gives for each version in the ranges that it reads; a skip if they differ."""
+    unknown, ranges = note_ranges(functools.partial(_check_once, rule, snapshot))
+    if not ranges:
+        return unknown
+    name, allowed = min(ranges.items())
+    findings: dict[str, Finding] | None = None
+    for version in list_versions(name, allowed):
+        if next(tries) > MAX_TRIES:
+            return _skip(rule, f"{name} {allowed}: too many versions are possible")
+        answer = _check_in_ranges(rule, with_version(snapshot, name, version), tries)
+        if answer.skip is not None:
+            return answer
+        here = {item.subject: item for item in (_name_range(item, name, version, allowed) for item in answer.findings)}
+        common = here if findings is None else {subject: item for subject, item in findings.items() if subject in here}
+        if not common and (findings or here):
+            return _skip(rule, f"{name} {allowed}: the answer for {version} differs, and others may run")
+        findings = common
+    kept = [item for item in unknown.findings if item.subject in (findings or {})]
+    return RuleAnswer(tuple(kept or (findings or {}).values()))
+
+
+def _skip(rule: Rule, reason: str) -> RuleAnswer:
+    return RuleAnswer(skip=Skip(rule.code, rule.name, reason))
+
+
+def _name_range(finding: Finding, name: str, version: str, allowed: str) -> Finding:
+    """Return a finding about one version as one about each version in a range."""
+    evidence = (*finding.evidence, f"each release that {name} {allowed} allows has this fault")
+    message, subject = (
+        text.replace(f"{name} {version}", f"{name} {allowed}") for text in (finding.message, finding.subject)
+    )
+    return replace(finding, message=message, subject=subject, evidence=evidence)
+
+
+def _check_once(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
     """Return the findings of a rule; an exception in a rule becomes a finding, so that the other rules still run."""
     problems: list[Problem] = []
     try:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
+from packaging.version import Version
+
+from attncheck.core.facts import Fact, Known
 from attncheck.core.snapshot import Host, Snapshot
 
 T = TypeVar("T")
@@ -22,6 +25,7 @@ MAX_ANSWERS = 4  # per rule: enough for several models or environments in turn
 NOT_SET = object()
 
 _parts_read: set[Part] = set()
+_ranges_read: dict[str, str] = {}
 
 
 class RecordedHost(Host):
@@ -67,7 +71,26 @@ class RecordedSnapshot(Snapshot):
         """Return an attribute, and record it if it is a field."""
         if name in FIELDS and name not in ("host", "environ"):
             _parts_read.add(name)
+        if name == "torch":
+            _note_range(self, name)
         return object.__getattribute__(self, name)
+
+    def version(self, name: str) -> Fact[Version]:
+        """Return the version of a distribution, and record it if a target only gives a range of versions."""
+        _note_range(self, name)
+        return super().version(name)
+
+
+def _note_range(snapshot: Snapshot, name: str) -> None:
+    package = snapshot.package(name)
+    if isinstance(package, Known) and package.value.allowed and not package.value.version:
+        _ranges_read[package.value.name] = package.value.allowed
+
+
+def note_ranges(question: Callable[[], T]) -> tuple[T, dict[str, str]]:
+    """Return the answer of a question about a recorded snapshot, and the ranges of versions that were read for it."""
+    _ranges_read.clear()
+    return question(), dict(_ranges_read)
 
 
 def record_snapshot(snapshot: Snapshot) -> RecordedSnapshot:

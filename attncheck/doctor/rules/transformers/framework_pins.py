@@ -37,7 +37,7 @@ def _find_problems(snapshot: Snapshot) -> Problems:
     for distribution in snapshot.distributions:
         if distribution.name not in WATCHED_DISTRIBUTIONS or distribution.problem:
             continue
-        if not may_import(snapshot, distribution.name):
+        if not distribution.requires or not may_import(snapshot, distribution.name):
             continue
         if _fails_at_import(snapshot, distribution):
             continue

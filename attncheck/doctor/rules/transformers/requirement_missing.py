@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
         package = snapshot.package(name)
         if not isinstance(package, Known) or package.value.problem or name == "flash-attn-4":
             continue
-        if not may_import(snapshot, name):
+        if not package.value.requires or not may_import(snapshot, name):
             continue
         missing = [
             requirement
