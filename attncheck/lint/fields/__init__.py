@@ -86,6 +86,7 @@ from attncheck.lint.fields.script_options import (
 from attncheck.lint.fields.training_arguments import RENAMES
 from attncheck.lint.fields.values import (
     ParsedSettings,
+    find_missing_values,
     find_refused_settings,
     find_unknown_arguments,
     find_unknown_settings,
@@ -172,6 +173,7 @@ __all__ = [
     "find_constraint",
     "find_data_option",
     "find_minor_release",
+    "find_missing_values",
     "find_options",
     "find_refused_settings",
     "find_switches",

@@ -5,7 +5,7 @@ values replace the defaults of the options). A setting that the available releas
 that name: the intended launch is judged, and its `UnknownSetting` states that the old name is refused.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -232,6 +232,7 @@ def _list_parts(
 
 
 NO_VALUE = "has no value"  # of an option that needs one
+VALUE_KINDS = ("int", "float", "str", "list", "dict")
 # HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) does the same.
 HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
 
@@ -252,6 +253,15 @@ def find_refused_settings(settings: ParsedSettings, transformers: str, is_own: b
             choices = option.choices if is_checked else ()
             problems = _check_value(setting, option.kind, choices, str(option.default), evidence)
             yield from (problem for problem in problems if is_read or problem.universal)
+
+
+def find_missing_values(options: Iterable[tuple[Setting, str]]) -> Iterator[SettingProblem]:
+    """Yield the options without a value whose kind needs one; HfArgumentParser gives only a bool its value."""
+    for setting, kind in options:
+        is_empty = setting.known and not setting.value and setting.value_span == NOWHERE  # --output_dir="" has a span
+        if is_empty and setting.name.startswith("--") and (kind in VALUE_KINDS or "|" in kind):
+            text, evidence = f"{setting.name} {NO_VALUE}: it needs a value", HF_ARGUMENT_PARSER[0].evidence
+            yield SettingProblem("refuses", text, (evidence,), setting.location, universal=True)
 
 
 def _check_value(

@@ -229,6 +229,22 @@ def test_objections(
     assert find_problem(fixed, consequence, fragment) is None, "its own settings do not fix it"
 
 
+EMPTY = [" --dataset", " --output_dir --packing false", " --max_length --seed 1", " --torch_dtype"]
+WITH_VALUE = [' --dataset ""', " --output_dir=", " --packing", " --no_packing", " --max_length 5", " --dataset $NAME"]
+
+
+@pytest.mark.parametrize("version", ["2.0.0", "3.10.2", "4.6.0"])
+@pytest.mark.parametrize("more", EMPTY)
+def test_an_option_without_the_value_that_it_needs_is_refused(more: str, version: str) -> None:
+    assert find_problem(read_command_job(more, version, COMMAND), "refuses", "has no value") is not None
+
+
+@pytest.mark.parametrize("version", ["2.0.0", "3.10.2", "4.6.0"])
+@pytest.mark.parametrize("more", WITH_VALUE)
+def test_a_switch_and_an_empty_text_are_accepted(more: str, version: str) -> None:
+    assert find_problem(read_command_job(more, version, COMMAND), "refuses", "has no value") is None
+
+
 WINDOWED = {**TWO_KV_HEADS, "sliding_window": Known(4096)}
 
 

@@ -15,6 +15,7 @@ from attncheck.lint.fields import (
     Known,
     SettingProblem,
     find_constraint,
+    find_missing_values,
     read_requirements,
 )
 from attncheck.lint.frameworks.ms_swift import constraints
@@ -33,6 +34,15 @@ def find_problems(settings: MsSwiftReading) -> tuple[SettingProblem, ...]:
 
 def _packing_field(settings: MsSwiftReading) -> str:
     return "packing" if settings.is_on("packing") else "padding_free"
+
+
+def options_without_value(settings: MsSwiftReading) -> Iterator[SettingProblem]:
+    """Check for options without the value that they need: `--model $MODEL` with an empty variable.
+
+    ms-swift parses with HfArgumentParser: 2.0.0 utils/utils.py:90, 3.8.3 :144, 4.6.0 :180.
+    """
+    rows = ms_swift.read_option_rows(settings.version, settings.verb == "rlhf")
+    yield from find_missing_values((setting, rows.get(name, ("",))[0]) for name, setting in settings.by_field.items())
 
 
 def packing_without_flash(settings: MsSwiftReading) -> Iterator[SettingProblem]:
@@ -305,6 +315,7 @@ def misplaced_config_file(settings: MsSwiftReading) -> Iterator[SettingProblem]:
 
 
 BEHAVIOURS: tuple[Callable[[MsSwiftReading], Iterator[SettingProblem]], ...] = (
+    options_without_value,
     packing_without_flash,
     unsupported_rlhf_types,
     derived_ring_refused,
