@@ -27,6 +27,7 @@ from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS
 from attncheck.lint.files import configuration
+from attncheck.lint.programs.places import find_working_folder
 
 MATCHED_FIELDS: tuple[tuple[str, str], ...] = (  # DeepSpeed's key, and the TrainingArguments field that must be equal
     ("train_micro_batch_size_per_gpu", "per_device_train_batch_size"),
@@ -60,7 +61,7 @@ def attach_config(launch: Launch, read_file: Callable[[str], Source | None]) -> 
         settings = tuple(replace(entry, name=entry.name.removeprefix("deepspeed.")) for entry in nested)
         return replace(launch, deepspeed=settings)
     path = _find_path(launch)
-    names = dict.fromkeys((str(PurePosixPath(launch.folder) / path), path)) if path else ()
+    names = dict.fromkeys((str(PurePosixPath(find_working_folder(launch)) / path), path)) if path else ()
     for name in names:
         source = read_file(name)
         if source is None or source.kind != "json":

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import PurePosixPath
 
 from attncheck.core import registry
@@ -26,7 +26,7 @@ from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.launchers.options import program_name
 from attncheck.lint.programs.paths import is_file
-from attncheck.lint.programs.places import describe_moved, list_config_folders
+from attncheck.lint.programs.places import describe_moved, find_working_folder, list_config_folders
 from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
 from attncheck.lint.shell.quoting import quote_on_one_line
@@ -132,12 +132,10 @@ class _LaunchFinder:
             entered = directories.get(command.shell) or directories.get(command.shell[:-1], ())
             directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
             files.follow_command(command, here_text)
-            launch = _make_launch(source, command, files)
+            launch = _make_launch(source, command, files, here_text)
             if launch is not None:
-                folder_text = str(here / launch.folder) if launch.folder else here_text
                 launch = replace(
                     launch,
-                    folder=folder_text,
                     directories=directories[command.shell],
                     lost=lost,
                     refused=command.refused,
@@ -157,11 +155,10 @@ class _LaunchFinder:
         separator = next((index for index, word in enumerate(launch.words) if word.text == "--"), len(launch.words))
         if separator + 1 < len(launch.words):
             prefix_length = launch.whole.index(launch.words[separator]) + 1
-            wrapped = _make_launch(launch.source, command, files, prefix_length)
+            wrapped = _make_launch(launch.source, command, files, launch.folder, prefix_length)
             if wrapped is not None and self.starts_training(wrapped):
                 wrapped = replace(
                     wrapped,
-                    folder=launch.folder,
                     directories=launch.directories,
                     is_nested=launch.is_nested,
                     is_remote=launch.is_remote,
@@ -304,9 +301,9 @@ def _change_folder(folder: PurePosixPath, words: Sequence[Word], source: Source)
 
 
 def _make_launch(
-    source: Source, command: commands.Command, files: WrittenFiles, wrapper_length: int = 0
+    source: Source, command: commands.Command, files: WrittenFiles, folder: str, wrapper_length: int = 0
 ) -> Launch | None:
-    """Return the launch of a command, without its first `wrapper_length` words; None if it does not start a job."""
+    """Return the launch of a command without its first `wrapper_length` words; None if it does not start a job."""
     whole = tuple(called_scripts.resolve_word(word, source) for word in command.words)
     known_words = tuple(word for word in whole[wrapper_length:] if not open_ends.is_script_arguments(word))
     names, parsed = _parse_launchers(known_words)
@@ -314,8 +311,12 @@ def _make_launch(
     if not words or not words[0].text or _starts_no_job(words) or CONTINUED.match(known_words[0].text):
         return None
     argvs = (known_words, *(launcher.words for launcher in parsed))
+    entered = next((launcher.folder for launcher in reversed(parsed) if launcher.folder), "")
+    folder = str(PurePosixPath(folder) / entered) if entered else folder
+    working_folder = find_working_folder(Launch(source, words, folder=folder))
+    read_file = partial(files.read_in, working_folder)
     parsed = [
-        _apply_launcher_config(launcher, argv, files.read) if launcher.config_file else launcher
+        _apply_launcher_config(launcher, argv, read_file) if launcher.config_file else launcher
         for launcher, argv in zip(parsed, argvs)
     ]
     variables = {variable.name: variable for variable in command.variables}
@@ -332,10 +333,9 @@ def _make_launch(
         source, words, (), None, names, whole, environ, nodes, processes,
         (*command.notes, *(note for launcher in parsed for note in launcher.notes)),
         launcher_entries=tuple(entry for launcher in parsed for entry in launcher.entries),
-        folder=next((launcher.folder for launcher in reversed(parsed) if launcher.folder), ""),
-        exports=command.exports, variables=tuple(variables.values()),
+        folder=folder, exports=command.exports, variables=tuple(variables.values()),
     )  # fmt: skip
-    launch = _attach_configuration(launch, files)
+    launch = _attach_configuration(launch, files, working_folder)
     return replace(launch, open_ends=open_ends.find_open_ends(launch))
 
 
@@ -455,12 +455,12 @@ def _apply_runtime_env(parsed: ParsedLauncher, entries: Sequence[Setting]) -> Pa
     return replace(parsed, environ=environ, file_variables=variables)
 
 
-def _attach_configuration(launch: Launch, files: WrittenFiles) -> Launch:
-    """Return the launch with the configuration file that its command names."""
+def _attach_configuration(launch: Launch, files: WrittenFiles, folder: str) -> Launch:
+    """Return the launch with the configuration file that its command, started in `folder`, names."""
     path = _find_config_path(files.mark_known(launch.words))
     if not path:
         return launch
-    file = files.read(path)
+    file = files.read_in(folder, path)
     if file is None and any(is_file(folder / path) for folder in list_config_folders(launch)):
         return launch  # Hydra composes it for the program
     if file is None or file.kind not in ("yaml", "json", "toml"):

@@ -9,7 +9,7 @@ from attncheck.core.launch import NOWHERE, Launch, Setting, Source
 from attncheck.lint.arguments import parse_options
 from attncheck.lint.files import configuration, python
 from attncheck.lint.open_ends import find_open_ends
-from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.places import find_program, find_working_folder
 from attncheck.lint.programs.program import Entry
 
 ARGUMENT = re.compile(r"(?:\w*args|\w*opts?|options|flags)\.(\w+)")  # names that scripts give to argparse's result
@@ -80,10 +80,12 @@ def _read_scripts(launch: Launch, read_file: ReadFile) -> list[Source]:
 
 
 def _list_paths(launch: Launch) -> list[str]:
-    """Return possible locations of the script: the folder that the launch changes into, and its initial folder."""
+    """Return possible locations of the script: in the launch's working folder, and in its initial folder."""
     word = launch.words[0] if launch.words else None
     if word is None or not word.known:
         return []
     is_module = bool(launch.launcher_words) and launch.launcher_words[-1].text == "-m"
     path = f"{word.text.replace('.', '/')}.py" if is_module else word.text
-    return list(dict.fromkeys((posixpath.join(launch.folder, path), path))) if path.endswith(".py") else []
+    return (
+        list(dict.fromkeys((posixpath.join(find_working_folder(launch), path), path))) if path.endswith(".py") else []
+    )

@@ -52,6 +52,11 @@ class WrittenFiles:
         path_text = posixpath.normpath(path)
         return self.sources[path_text] if path_text in self.sources else self.read_file(path)
 
+    def read_in(self, folder: str, path: str) -> Source | None:
+        """Return the file that a command in `folder` names, or else the one that has this path elsewhere."""
+        is_written = posixpath.normpath(path) in self.sources
+        return (None if is_written else self.read(posixpath.join(folder, path))) or self.read(path)
+
     def find_program(self, words: Sequence[Word]) -> Source | None:
         """Return the Python program that a command starts, if the script has written it."""
         program = self.sources.get(posixpath.normpath(words[0].text)) if words else None

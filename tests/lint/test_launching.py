@@ -14,6 +14,7 @@ from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Launch, Source, Word
 from attncheck.lint.arguments import parse_options, parse_overrides
+from attncheck.lint.inputs import Inputs, make_readers
 from attncheck.lint.launchers import torchrun
 from attncheck.lint.launchers.options import EVERY_GPU
 from attncheck.lint.launches import find_launches, read_source, source_from_argv
@@ -314,3 +315,48 @@ def test_the_options_of_torchrun_are_those_of_torch() -> None:
         (switches if action.nargs == 0 else valued).update(names)
     assert valued <= torchrun.VALUE_OPTIONS and not valued & torchrun.SWITCHES
     assert switches - {"-h", "--help"} <= torchrun.SWITCHES and not switches & torchrun.VALUE_OPTIONS
+
+
+IN_PROJECT = {
+    ".git/HEAD": "",
+    "project/src/train.py": "from llamafactory.train.tuner import run_exp\nrun_exp()\n",
+    "project/conf/sft.yaml": "stage: sft\ndo_train: true\ndeepspeed: conf/ds.json\ngradient_accumulation_steps: 8\n",
+    "project/conf/ds.json": '{"zero_optimization": {"stage": 3}}',
+    "project/conf/acc.yaml": "distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 1\n",
+    "project/scripts/a/run.sh": "accelerate launch --config_file conf/acc.yaml src/train.py conf/sft.yaml\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "accumulation"),
+    [
+        ({}, "8"),
+        ({"conf/sft.yaml": "gradient_accumulation_steps: 1\n"}, "8"),  # of another project
+        ({"src/train.py": "", "conf/sft.yaml": "gradient_accumulation_steps: 1\n"}, "1"),  # both programs exist
+    ],
+)
+def test_the_folder_of_the_program_is_that_of_the_other_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], accumulation: str
+) -> None:
+    for name, text in (IN_PROJECT | more).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    source = read_source("project/scripts/a/run.sh")
+    (launch,) = find_launches(source, make_readers(Inputs((source,)))(source))
+    values = {entry.name: entry.value for entry in launch.entries}
+    assert values["gradient_accumulation_steps"] == accumulation
+    assert not any("could not be read" in note for note in launch.notes)
+    if accumulation == "8":
+        assert launch.processes == Known(4)
+        assert [(entry.name, entry.value) for entry in launch.deepspeed] == [("zero_optimization.stage", "3")]
+
+
+def test_a_file_that_is_nowhere_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere/conf").mkdir(parents=True)
+    (tmp_path / "elsewhere/conf/sft.yaml").write_text("bf16: true\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").write_text("accelerate launch src/train.py conf/sft.yaml\n", encoding="utf-8")
+    source = read_source("run.sh")
+    (launch,) = find_launches(source, make_readers(Inputs((source,)))(source))
+    assert launch.entries == () and any("could not be read" in note for note in launch.notes)

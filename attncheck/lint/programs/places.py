@@ -57,6 +57,14 @@ def find_program(
     return None
 
 
+def find_working_folder(launch: Launch) -> str:
+    """Return the folder in which a launch finds its program by a relative path; otherwise the one it changes into."""
+    word = launch.words[0] if launch.words else None
+    is_relative = word is not None and word.known and not word.text.startswith("/")
+    place = find_program(launch, Entry(word.text), ()) if word is not None and is_relative else None
+    return os.path.relpath(place[1].base) if place is not None else launch.folder
+
+
 def list_config_folders(launch: Launch) -> tuple[Path, ...]:
     """Return the folders in which Hydra finds a configuration that the command names: its module's, and `config` in it.
 
