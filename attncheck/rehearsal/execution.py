@@ -291,7 +291,8 @@ def lay_flash_attn(entry: Path, implementation: str = "flash_attention_2") -> No
         (package / folder / "__init__.py").touch()
         os.rename(package / name, package / folder / name)
     os.replace(package / "cute" / "cute.py", package / "cute" / "__init__.py")
-    os.rename(package / "flash_attn_3.py", entry / "flash_attn_interface.py")
+    if implementation == "flash_attention_3":  # transformers 5.9 fails if no distribution has the module
+        os.rename(package / "flash_attn_3.py", entry / "flash_attn_interface.py")
     for name, release, top_level in dict.fromkeys((FLASH_ATTN["flash_attention_2"], FLASH_ATTN[implementation])):
         distribution = entry / f"{name.replace('-', '_')}-{release}.dist-info"
         distribution.mkdir()
