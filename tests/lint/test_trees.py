@@ -689,6 +689,9 @@ def test_a_script_of_another_folder_is_read_at_the_root(
         ("llamafactory.cli.train", {"llamafactory/__init__.py": "__path__ += p\n"}, []),
         ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "llamafactory/cli/train.so": ""}, []),
         ("llamafactory.launcher", {"llamafactory/__init__.py": "", "llamafactory/launcher.py": ""}, []),
+        ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "before": "cd $HERE\n"}, []),
+        ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "before": "cd elsewhere\n"}, []),
+        ("llamafactory.cli.train", {"llamafactory/__init__.py": "", "before": "export PYTHONPATH=$HERE\n"}, []),
         ("llamafactory.launcher", {"src/llamafactory/__init__.py": "", "src/llamafactory/cli.py": ""}, ["error"]),
     ],
 )
@@ -696,7 +699,8 @@ def test_a_module_that_its_package_does_not_have(
     tmp_path: Path, module: str, more: dict[str, str], expected: list[str]
 ) -> None:
     options = "--model_name_or_path m --stage sft --output_dir o --dataset d --template default"
-    files = {"run.sh": f"torchrun --nproc_per_node 2 -m {module} {options}\n", ".git/HEAD": "", **more}
+    before = more.get("before", "")
+    files = {"run.sh": f"{before}torchrun --nproc_per_node 2 -m {module} {options}\n", ".git/HEAD": "", **more}
     report = lint(write_tree(tmp_path, files))[1]
     [launch] = launches_of(report)
     assert launch.job.framework == "llamafactory"

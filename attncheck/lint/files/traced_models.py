@@ -96,18 +96,14 @@ class ModelTrace:
             ]
             bound += [] if is_attribute else self._list_passed(scope, name)
             yield from bound
-            is_parameter = name in (argument.arg for argument in getattr(scope, "args", ast.arguments(args=[])).args)
-            if bound or is_attribute or is_parameter or self.scopes[scope] is scope:
+            if bound or is_attribute or name in _list_parameters(scope) or self.scopes[scope] is scope:
                 return
             scope = self.scopes[scope]
 
     def _list_passed(self, function: ast.AST, name: str) -> list[tuple[ast.expr, None]]:
         """Return what the program's calls of a function pass for a parameter."""
-        if not isinstance(function, FUNCTIONS):
-            return []
-        names = [argument.arg for argument in function.args.args]
-        names = names[1:] if names[:1] == ["self"] else names
-        calls = [call for call in self.calls if _find_name(call) == function.name]
+        names = _list_parameters(function)
+        calls = [call for call in self.calls if _find_name(call) == getattr(function, "name", "")] if names else []
         values = [
             *(word.value for call in calls for word in call.keywords if word.arg == name),
             *(value for call in calls for parameter, value in zip(names, call.args) if parameter == name),
@@ -121,6 +117,12 @@ def loads_model(node: ast.AST) -> bool:
         return False
     owner = ast.unparse(node.func.value)
     return "model" in owner.lower() or "For" in owner
+
+
+def _list_parameters(node: ast.AST) -> list[str]:
+    """Return the parameters of a function, without `self`; of a module, none."""
+    names = [argument.arg for argument in node.args.args] if isinstance(node, FUNCTIONS) else []
+    return names[1:] if names[:1] == ["self"] else names
 
 
 def _find_name(call: ast.Call) -> str:

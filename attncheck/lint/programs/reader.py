@@ -67,7 +67,9 @@ class ProgramReader:
         """Return the package that proves that a launch's module (`-m pkg.mod`) does not exist; None without proof."""
         name = launch.words[0].text if launch.words and launch.words[0].known else ""
         is_module = any(word.text in ("-m", "--module") for word in launch.launcher_words)
-        if not is_module or find_program(launch, Entry(name), self.site_folders, self.closed) is not None:
+        # another folder may have the module
+        is_open = launch.directories or "$" in launch.environ.get("PYTHONPATH", "")
+        if not is_module or is_open or find_program(launch, Entry(name), self.site_folders, self.closed) is not None:
             return None
         top, *parts = name.split(".")
         place = find_program(launch, Entry(top), self.site_folders, self.closed) if parts else None
