@@ -43,7 +43,8 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     made = [(call, own) for _, call, own, library in calls if library in BASES]
     if len(made) != 1:
         return tuple(keywords), MadeTrainer()
-    origins = ModelTrace([module.body for module in modules]).find_origins(made[0][0])
+    has_places = any(word.arg == "device_map" for _, call, *_ in calls for word in call.keywords)
+    origins = ModelTrace([item.body for item in modules]).find_origins(made[0][0]) if has_places or made[0][1] else []
     loads = [(module, call) for module, call, *_ in calls if call in origins and loads_model(call)]
     places = [(module, word.value) for module, call in loads for word in call.keywords if word.arg == "device_map"]
     is_spread = all(getattr(value, "value", "") in SPREADING for _, value in places) and len(places) == len(origins)
