@@ -11,13 +11,14 @@ from packaging.version import Version
 from attncheck.core.report import Report
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.engine import run_rules
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.ranges import list_versions
 from attncheck.doctor.rules import Known, Rule
 from attncheck.doctor.target import with_version
 from tests.doctor.rules.launch.accumulation_averages_batches import accumulating
 from tests.doctor.test_rules import CHECKED_RULES, RULES, load_cases
 
-RANGED = ("transformers", "torch", "flash-attn", "ring-flash-attn", "liger-kernel", "vllm", "llamafactory", "openrlhf")
+RANGED = sorted(RELEVANT_DISTRIBUTIONS)
 FEWEST_PAIRS = 20  # how many the rules' cases give at least, so that the test below tests something
 ALL_NEEDS = frozenset(need for rule in RULES for need in rule.needs)
 
