@@ -26,6 +26,7 @@ from attncheck.doctor.target import NOT_IN_FILES, with_version
 CRASH = "ATN901"  # a rule raised an exception
 GAPS = "ATN905"  # some or all package versions are unknown
 MAX_TRIES = 2000  # of one rule, with versions that ranges allow
+MAX_TOGETHER = 2  # packages whose versions are tried in all combinations
 
 
 @cache
@@ -145,23 +146,48 @@ def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
     return _check_in_ranges(rule, recorded, itertools.count())
 
 
-def _check_in_ranges(rule: Rule, snapshot: Snapshot, tries: Iterator[int]) -> RuleAnswer:
-    """Return the answer that a rule gives for each version in the ranges that it reads; a skip if they differ."""
+def _check_in_ranges(rule: Rule, snapshot: Snapshot, tries: Iterator[int], alone: Collection[str] = ()) -> RuleAnswer:
+    """Return the answer that a rule gives for each version in the ranges that it reads; a skip if they differ.
+
+    Versions of two packages are tried together. Those of more are tried one package at a time: the others are `alone`.
+    """
     unknown, ranges = note_ranges(functools.partial(_check_once, rule, snapshot))
-    if not ranges:
+    names = sorted(ranges.keys() - set(alone))
+    if not names:
         return unknown
-    name, allowed = min(ranges.items())
+    alone = names if len(names) > MAX_TOGETHER else alone
+    names = names if len(names) > MAX_TOGETHER else names[:1]
+    answers = [_try_versions(rule, snapshot, unknown, name, ranges[name], tries, alone) for name in names]
+    skipped = next((answer for answer in answers if answer.skip is not None), None)
+    if skipped is not None:
+        return skipped
+    if unknown.findings:
+        return min(answers, key=lambda answer: len(answer.findings))
+    return RuleAnswer(tuple(item for answer in answers for item in answer.findings))
+
+
+def _try_versions(
+    rule: Rule,
+    snapshot: Snapshot,
+    unknown: RuleAnswer,
+    name: str,
+    allowed: str,
+    tries: Iterator[int],
+    alone: Collection[str],
+) -> RuleAnswer:
+    """Return the common answer of a rule for the versions of one package; only the range's ends for a known finding."""
     findings: dict[str, Finding] | None = None
-    for version in list_versions(name, allowed):
+    versions = list_versions(name, allowed)
+    for version in (*versions[:2], *versions[-2:]) if unknown.findings else versions:
         if next(tries) > MAX_TRIES:
-            return _skip(rule, f"{name} {allowed}: too many versions are possible")
-        answer = _check_in_ranges(rule, with_version(snapshot, name, version), tries)
+            return unknown if unknown.findings else _skip(rule, f"{name} {allowed}: too many versions are possible")
+        answer = _check_in_ranges(rule, with_version(snapshot, name, version), tries, alone)
         if answer.skip is not None:
             return answer
         here = {item.subject: item for item in (_name_range(item, name, version, allowed) for item in answer.findings)}
         common = here if findings is None else {subject: item for subject, item in findings.items() if subject in here}
         if not common and (findings or here):
-            return _skip(rule, f"{name} {allowed}: the answer for {version} differs, and others may run")
+            return _skip(rule, f"{name} {allowed}: some of these releases have the fault")
         findings = common
     kept = [item for item in unknown.findings if item.subject in (findings or {})]
     return RuleAnswer(tuple(kept or (findings or {}).values()))
