@@ -28,7 +28,9 @@ def list_versions(name: str, allowed: str) -> tuple[str, ...]:
     bounds = sorted(_iter_bounds(specifiers), reverse=True)
     known = transformers.known_releases(SpecifierSet()) if name == "transformers" else list(_iter_grid(bounds))
     candidates = [*bounds, *reversed(known), Version(EARLIER), Version(LATER)]
-    return tuple(dict.fromkeys(str(version) for version in specifiers.filter(candidates, prereleases=True)))
+    versions = [str(version) for version in specifiers.filter(candidates, prereleases=True)]
+    spread = versions[:: max(1, len(versions) // 8)]  # first, because two that differ end the search
+    return tuple(dict.fromkeys((*versions[:1], *versions[-1:], *spread, *versions)))
 
 
 def _iter_bounds(specifiers: SpecifierSet) -> Iterator[Version]:
