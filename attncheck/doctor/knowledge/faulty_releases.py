@@ -1,5 +1,7 @@
 """Releases that a rule reports regardless of the other packages installed; no fix may recommend one."""
 
+from functools import cache
+
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -13,6 +15,7 @@ FAULTY_RELEASES: dict[str, dict[str, str]] = {
 }
 
 
+@cache
 def list_faults(name: str, version: Version) -> tuple[str, ...]:
     """Return the codes of the rules that report a release of the distribution `name`."""
     of_settings = {

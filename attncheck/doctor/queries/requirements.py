@@ -124,6 +124,7 @@ def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
     return (f"transformers=={sound[-1]}", f"kernels{kernels}")
 
 
+@cache
 def avoid_faulty(line: str) -> str:
     """Return a requirement that leads an installer to a release without known faults; "" if it allows none.
 
