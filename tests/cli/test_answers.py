@@ -67,7 +67,8 @@ def test_an_answer_is_given_again_until_something_that_it_was_made_of_changes(tm
     for name, text in {"run.sh": RUN, "train.py": TRAIN, "own.py": OWN, "a.yaml": "mixed_precision: bf16\n"}.items():
         write(tmp_path / name, text)
     (tmp_path / ".git").mkdir()
-    (tmp_path / "site").mkdir()
+    for name in ("site", "home"):  # the tree's folder is listed, so nothing may appear in it later
+        (tmp_path / name).mkdir()
     target = ("--target", "h100x8")
     changes: dict[str, Callable[[], None]] = {
         "the launch": lambda: write(tmp_path / "run.sh", RUN.replace(" o ", " p ")),
