@@ -28,15 +28,18 @@ def read_class(folder: Path) -> str:
     return names[0]
 
 
-@pytest.mark.parametrize("name", ["gemma3", pytest.param("llava", marks=pytest.mark.nightly)])
-def test_the_class_stays_and_gets_a_processor(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [("gemma3", "<image_token>"), pytest.param("llava", "<image>", marks=pytest.mark.nightly)],
+)
+def test_the_class_stays_and_gets_a_processor(name: str, image: str, tmp_path: Path) -> None:
     from transformers import AutoProcessor
 
     assert make_model(tmp_path, name) == [materials.TEXT_ALONE]
     assert read_class(tmp_path).endswith("ForConditionalGeneration")
     processor = AutoProcessor.from_pretrained(tmp_path / "model", local_files_only=True)
     config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert processor.tokenizer.convert_tokens_to_ids("<image_token>") == config["image_token_index"]
+    assert processor.tokenizer.convert_tokens_to_ids(image) == config["image_token_index"]
     parts: list[Any] = [{"type": "text", "text": "w1 w2"}]
     texts = [
         processor.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
