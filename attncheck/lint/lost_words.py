@@ -77,7 +77,6 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
     Without it in the environment, the option has no value. Nothing that the script sources may be unread.
     """
     text = launch.source.text
-    code = re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
     if launch.is_nested or any("not followed" in note for note in launch.notes):
         return
     following = [*(word.text for word in launch.whole[1:]), "--"]
@@ -85,13 +84,11 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
         match = VARIABLE.fullmatch(word.text) if not word.known else None
         name = (match[1] or match[2]) if match else ""
         is_only_value = is_option(before.text) and "=" not in before.text and is_option(after)
-        is_quoted = '"' in text[slice(*word.span)]
         commented = re.search(rf"^[ \t]*#.*\b{name}=", text, re.MULTILINE) if name and is_only_value else None
-        if (
-            commented
-            and not is_quoted
-            and len(re.findall(rf"\b{name}\b", code)) == len(re.findall(rf"\$\{{?{name}\b", code))
-        ):
+        if not commented or '"' in text[slice(*word.span)]:
+            continue
+        code = re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
+        if len(re.findall(rf"\b{name}\b", code)) == len(re.findall(rf"\$\{{?{name}\b", code)):
             line = text.count("\n", 0, commented.end()) + 1
             yield SettingProblem(
                 "refuses",
