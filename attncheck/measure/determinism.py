@@ -162,8 +162,12 @@ def _make_job(
         "repeats": request.repeats,
         "cases": codec.to_plain(cases),
     }
-    factor = max(4.0 if discovery.get_backend(state.name).compiles else 2.0, request.repeats / 6)
-    return Job(state.name, message, tuple(features), target.seconds * factor, features=features)
+    compiles = discovery.get_backend(state.name).compiles
+    seconds, imports = (
+        target.seconds * max(4.0 if compiles else 2.0, request.repeats / 6),
+        discovery.list_imports(compiles),
+    )
+    return Job(state.name, message, tuple(features), seconds, features=features, imports=imports)
 
 
 def read_repeats(event: Event, cases: tuple[Case, ...]) -> Repeats:

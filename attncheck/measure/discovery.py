@@ -13,6 +13,8 @@ from attncheck.core.verdicts import BackendState
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 
+SESSION_IMPORTS = ("torch", "attncheck.measure.worker.builds", "attncheck.measure.worker.session")
+COMPILER_IMPORTS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.nn.attention.flex_attention")
 NOT_COMPILED = "takes long to compile on a CPU: --backend measures it"
 
 
@@ -120,6 +122,11 @@ def _sort_key(item: tuple[str, Any]) -> tuple[int, str]:
     """Return a key that puts the yardstick first, then torch's own backends, then the packages."""
     name, answer = item
     return (0 if name == "eager" else 1 if answer.get("package") == "torch" else 2), name
+
+
+def list_imports(compiles: bool) -> tuple[str, ...]:
+    """Return the modules that every worker of parity or determinism imports, and the compiler's."""
+    return SESSION_IMPORTS + (COMPILER_IMPORTS if compiles else ())
 
 
 def is_context_parallel(name: str) -> bool:

@@ -15,11 +15,12 @@ from attncheck.workers.pool import Job
 
 # Seconds of a processor, on an H100's host while all of its cores are busy: flex_attention compiles each shape up to a
 # head_dim of 128, and cuDNN 9.19 builds a plan for each, and a kernel for some.
-SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 11.0, 0.3, 1.5
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 9.0, 0.3, 1.5
 SECONDS_PER_DROPOUT_PLAN = 4.0  # its probe calls a backend with several shapes and seeds
-SECONDS_PER_CALL = 0.06  # for each case on a GPU, if a new shape costs nothing
+SECONDS_PER_CALL, SECONDS_PER_REFERENCE = 0.03, 0.1  # on a GPU, if a new shape costs nothing
+SECONDS_PER_IMPORT = 5.0  # of another package
 SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL = 0.03, 3e-8
-MIN_SECONDS_PER_WORKER = 8.0  # with less work, another worker, which must import torch, gains nothing
+MIN_SECONDS_PER_WORKER = 4.0  # with less work, another worker, which must open the device, gains nothing
 LATE_FACTOR = 1.25  # a worker with this many times an even share of all work would end long after the others
 SHARED_JOB = "torch"  # the job of torch's own backends that do not compile or plan, which share their references
 COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
@@ -52,7 +53,7 @@ def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Executio
         name = group if len(own) > 1 else next(iter(own))
         for seconds, chosen in _distribute(units[group], workers[group]):
             part = {backend: tuple(case for case in cases if case in chosen) for backend, cases in own.items()}
-            jobs.append((seconds, _make_job(name, part, target, slots)))
+            jobs.append((seconds + SECONDS_PER_IMPORT * (group not in can_split), _make_job(name, part, target, slots)))
     return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
 
 
@@ -88,10 +89,17 @@ def _list_units(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Execut
             # If shapes share no kernel, only cases of one shape must stay together.
             groups = group_by_shape(cases) if backend.compiles else group_by_kernel(cases)
             return [(_estimate_seconds(backend, accepted[name].intersection(group)), group) for group in groups]
-    per_call, per_cell = (SECONDS_PER_CALL, 0.0) if target.uses_gpu else (SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL)
+    per_call, per_case, per_cell = (
+        (SECONDS_PER_CALL, SECONDS_PER_REFERENCE, 0.0)
+        if target.uses_gpu
+        else (SECONDS_PER_CALL_ON_CPU, 0.0, SECONDS_PER_CELL)
+    )
     calls_by_case = Counter(case for own in accepted.values() for case in own)
     every = dict.fromkeys(case for cases in cases_by_backend.values() for case in cases)
-    return [(per_call * calls_by_case[case] + per_cell * case.cells, (case,)) for case in every]
+    return [
+        (per_call * calls_by_case[case] + per_case * (case in calls_by_case) + per_cell * case.cells, (case,))
+        for case in every
+    ]
 
 
 def _estimate_seconds(backend: Backend, cases: Iterable[Case]) -> float:
@@ -146,4 +154,5 @@ def _make_job(job: str, cases_by_backend: Mapping[str, Sequence[Case]], target: 
     }
     compiles = any(discovery.get_backend(backend).compiles for backend in cases_by_backend)
     seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if compiles else 1.0)
-    return Job(job, message, tuple(features), seconds, target.extra_path, features=features)
+    imports = discovery.list_imports(compiles)
+    return Job(job, message, tuple(features), seconds, target.extra_path, features=features, imports=imports)

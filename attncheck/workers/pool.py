@@ -10,14 +10,19 @@ import contextlib
 import json
 import os
 import queue
+import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from attncheck.core.io import interrupts
 from attncheck.core.io.errors import Unanswered
+from attncheck.workers import fork_server
+from attncheck.workers.fork_server import ForkServer
+from attncheck.workers.forked import ForkedProcess
 from attncheck.workers.losses import Losses
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
 from attncheck.workers.processor_time import CpuSample, CpuUse, compare_samples, sample_cpu
@@ -38,14 +43,13 @@ os.dup2(2, 1)
 sys.path[:] = [entry for entry in sys.path if entry and entry != os.getcwd()]
 if sys.version_info < (3, 10):
     sys.exit("attncheck measures with Python 3.10 or newer; this is %d.%d" % sys.version_info[:2])
-import importlib.util
+import importlib, importlib.util
 folder = sys.argv[1]
 spec = importlib.util.spec_from_file_location(
     "attncheck", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
 module = sys.modules["attncheck"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-from attncheck.workers.inside.worker import main
-main(out)
+importlib.import_module("attncheck.workers.inside." + sys.argv[2]).main(out)
 """
 
 
@@ -56,7 +60,8 @@ class Job:
     `extra_path` is a folder of packages that its interpreter and its child processes import from before the
     environment's own. If it `spins`, its threads spin while they wait, as in a training job, which timings need. Jobs
     with one name do the same work. `features` names each item's features, by which it is skipped if similar items are
-    lost.
+    lost. Workers with the same environment are forked from one process if all of them name `imports`: modules
+    that it imports once, without side effects on a device.
     """
 
     name: str
@@ -66,6 +71,7 @@ class Job:
     extra_path: str = ""
     spins: bool = False
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
 
 
 EventKind = Literal["started", "step", "answer", "raised", "died", "timed_out", "out_of_time", "skipped", "given_up"]
@@ -90,14 +96,24 @@ class Event:
 class Worker(Process):
     """One interpreter working on the items of a job; its messages arrive in a queue as (worker, document or None)."""
 
-    def __init__(self, python: str, job: Job, folder: str, messages: "queue.Queue[tuple[Worker, Any]]") -> None:
-        """Start the interpreter. Raises `BadUsage` if it cannot be started."""
-        self.job, self._messages = job, messages
-        environment = {**CHILD_ENVIRONMENT, **cache_environment(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment |= overlay_environment(job.extra_path)
-        if "threads" in job.message:
-            environment |= thread_environment(int(job.message["threads"]), job.spins, os.environ)
-        super().__init__(python, ["-c", BOOTSTRAP, str(PACKAGE_FOLDER)], environment)
+    def __init__(
+        self,
+        python: str,
+        job: Job,
+        folder: str,
+        messages: "queue.Queue[tuple[Worker, Any]]",
+        server: ForkServer | None = None,
+    ) -> None:
+        """Start the interpreter, or have `server` fork it. Raises `BadUsage` if it cannot be started."""
+        self.job, self._messages, self.server = job, messages, server
+        super().__init__(python, make_arguments("worker"), dict(make_environment(job, folder)))
+
+    def _open(
+        self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
+        if self.server is not None:
+            return self.server.fork(self.job.imports)
+        return super()._open(python, arguments, environment, folder)
 
     def _stream_handlers(self) -> list[Callable[[], None]]:
         return [self._send_job, self._read_messages, *super()._stream_handlers()]
@@ -199,12 +215,22 @@ class _PoolRun:
         self.pool, self.on_event, self.until, self.folder = pool, on_event, until, folder
         self.waiting = [_Work(job, list(job.items)) for job in jobs if job.items]
         self.running: list[_RunningWorker] = []
+        self.servers = self._start_servers(jobs)
         self.parked: list[_Work] = []  # work of which all remaining items will be skipped, as far as known
         self.losses: dict[str, Losses] = {}  # by the job's name
         for job in jobs:
             self.losses.setdefault(job.name, Losses()).add_job(job.features)
         self.late: dict[int, _Work] = {}  # by the job's id
         self.messages: queue.Queue[tuple[Worker, Any]] = queue.Queue()
+
+    def _start_servers(self, jobs: Sequence[Job]) -> "dict[Environment, ForkServer]":
+        """Start a server for each environment that several jobs share."""
+        shared = Counter(make_environment(job, self.folder) for job in jobs if job.imports and fork_server.IS_SUPPORTED)
+        return {
+            environment: ForkServer(self.pool.python, make_arguments("fork_server"), dict(environment))
+            for environment, count in shared.items()
+            if count > 1
+        }
 
     def run(self) -> tuple[str, ...]:
         self._work_off(self.pool.slots)
@@ -265,7 +291,8 @@ class _PoolRun:
             self.parked.append(work)
             return
         rest_of_job = replace(work.job, message={**work.job.message, "folder": self.folder}, items=items)
-        worker = Worker(self.pool.python, rest_of_job, self.folder, self.messages)
+        server = self.servers.get(make_environment(work.job, self.folder)) if work.job.imports else None
+        worker = Worker(self.pool.python, rest_of_job, self.folder, self.messages, server)
         self.running.append(_RunningWorker(worker, work, items, START_SECONDS))
 
     def _poll_workers(self) -> None:
@@ -321,6 +348,10 @@ class _PoolRun:
     def _record_death(self, lost: _RunningWorker) -> None:
         """Report the item that was lost with its worker, and queue the others again."""
         reason = self._stop(lost)
+        if not lost.ready and lost.worker.server is not None:  # on its own it may start, or say why not
+            self.servers.pop(make_environment(lost.work.job, self.folder), None)
+            self._queue(lost.work)
+            return
         if not lost.ready:
             self._report(lost.work, list(lost.work.items), "died", f"the worker did not start: {reason}")
             return
@@ -405,6 +436,23 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
         return "timed_out", f"no answer within {seconds:g} s{alone}; it was stopped{activity}"
     times = f"twice, the second time alone, after {seconds:g} s" if is_retry else f"after {seconds:g} s"
     return "out_of_time", f"ran out of time {times}: not judged{activity}; --timeout allows more"
+
+
+Environment: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def make_arguments(role: Literal["worker", "fork_server"]) -> list[str]:
+    """Return the arguments with which an interpreter runs a module of `attncheck.workers.inside`."""
+    return ["-c", BOOTSTRAP, str(PACKAGE_FOLDER), role]
+
+
+def make_environment(job: Job, folder: str) -> Environment:
+    """Return the variables of a job's worker, except the inherited ones."""
+    environment = {**CHILD_ENVIRONMENT, **cache_environment(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= overlay_environment(job.extra_path)
+    if "threads" in job.message:
+        environment |= thread_environment(int(job.message["threads"]), job.spins, os.environ)
+    return tuple(environment.items())
 
 
 def cache_environment(folder: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import IO
 
 from attncheck.core.io import interrupts
 from attncheck.core.io.errors import BadUsage, Unanswered
+from attncheck.workers.forked import ForkedProcess
 from attncheck.workers.scratch import empty_folder, remove_empty_folder
 from attncheck.workers.stacks import describe_crash
 
@@ -67,6 +68,7 @@ class Process:
     """A running interpreter; its process group is killed with it, at the latest by `kill_all`."""
 
     options: Sequence[str] = ("-B",)  # do not write byte code into the environment
+    _stdin = subprocess.PIPE
 
     def __init__(
         self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None = None
@@ -81,10 +83,22 @@ class Process:
     def _start(
         self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None
     ) -> None:
+        self._process: subprocess.Popen[bytes] | ForkedProcess = self._open(python, arguments, environment, folder)
+        self._killed = False
+        _started.append(self)
+        self._stderr = b""
+        self._threads = [threading.Thread(target=handler, daemon=True) for handler in self._stream_handlers()]
+        for thread in self._threads:
+            thread.start()
+
+    def _open(
+        self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
+        """Start the program."""
         try:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [absolute_program(python), *self.options, *arguments],
-                stdin=subprocess.PIPE,
+                stdin=self._stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**_isolated_environment(), **(environment or {})},
@@ -96,12 +110,6 @@ class Process:
             reason = getattr(error, "strerror", None) or error
             exhausted = isinstance(error, OSError) and error.errno in _EXHAUSTED
             raise (Unanswered if exhausted else BadUsage)(f"cannot start the interpreter {python}: {reason}") from None
-        self._killed = False
-        _started.append(self)
-        self._stderr = b""
-        self._threads = [threading.Thread(target=handler, daemon=True) for handler in self._stream_handlers()]
-        for thread in self._threads:
-            thread.start()
 
     def _stream_handlers(self) -> list[Callable[[], None]]:
         """Return the functions that handle the child's streams, one thread each; the last reads standard error."""
