@@ -15,7 +15,7 @@ from attncheck.workers.pool import Job
 
 # Seconds of a processor, on an H100's host while all of its cores are busy: flex_attention compiles each shape up to a
 # head_dim of 128, and cuDNN 9.19 builds a plan for each, and a kernel for some.
-SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 9.0, 0.3, 1.5
+SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 7.0, 0.3, 1.5
 SECONDS_PER_DROPOUT_PLAN = 4.0  # its probe calls a backend with several shapes and seeds
 SECONDS_PER_CALL, SECONDS_PER_REFERENCE = 0.03, 0.1  # on a GPU, if a new shape costs nothing
 SECONDS_PER_IMPORT = 5.0  # of another package
