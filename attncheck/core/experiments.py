@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 VARIANTS = ("liger", "tensor parallel")  # ways to compute the same step
 SHORT_STEP = "a short last step"  # a division: one micro-batch is left for the last step of an epoch
+CHECKPOINTED = "LoRA with checkpointing"  # a given adapter, and gradient checkpointing as the trainer sets it
 TOLERANCE = 0.02  # relative; in float32, two runs of one tiny model differ by 1e-6
 
 
@@ -23,7 +24,8 @@ class GradientMeasurement:
     cosine: float = 0.0
     logged: float = 0.0
     error: str = ""  # why nothing was measured
-    variant: str = ""  # one of VARIANTS, an objective of TRL ("dpo"), "balancing loss", or a given adapter: "dpo QLoRA"
+    # one of VARIANTS, an objective of TRL ("dpo"), "balancing loss", CHECKPOINTED, or a given adapter: "dpo QLoRA"
+    variant: str = ""
     later: float = 1.0
     moved: float = 1.0
 
@@ -90,6 +92,21 @@ class ResumeMeasurement:
 
 
 @dataclass(frozen=True)
+class SavingMeasurement:
+    """How much a trained model's outputs change by an operation, relative to their standard deviation."""
+
+    model: str  # "custom class", "tied embeddings", or of an adapter on tied embeddings: "modules_to_save=lm_head"
+    operation: str  # "saved and loaded", "merged", "merged, saved and loaded"
+    change: float = 0.0
+    error: str = ""  # why nothing was measured
+
+    @property
+    def is_another(self) -> bool:
+        """Whether the operation gives another model."""
+        return not self.error and self.change > TOLERANCE
+
+
+@dataclass(frozen=True)
 class Experiments:
     """All measurements, and the experiments that failed."""
 
@@ -97,6 +114,7 @@ class Experiments:
     batches: tuple[BatchMeasurement, ...] = ()
     accumulations: tuple[AccumulationMeasurement, ...] = ()
     resumes: tuple[ResumeMeasurement, ...] = ()
+    savings: tuple[SavingMeasurement, ...] = ()
     lost: tuple[str, ...] = ()  # experiments without a result, with the reason
 
     @property

@@ -27,6 +27,7 @@ TRAINING_ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTra
 MODEL_SUFFIXES = ("ForCausalLM", "ForConditionalGeneration", "ForImageTextToText", "AutoModel", "ForVision2Seq")
 MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth's classes
 MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
+ADAPTED = "peft.model"  # set if the script adds an adapter to its model
 DTYPE = "from_pretrained.dtype"  # dtype of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
@@ -188,6 +189,12 @@ class Script:
         entries = self._merge([self._list_arguments(call, notes) for _, call in self.settings_calls])
         if all(name in TRAINING_ARGUMENTS for name, _ in self.settings_calls):  # TRL accepted these before 0.13
             entries += self._merge([self._pick(call, "packing", "packing") for call in self.trainers])
+        configurations = [call for name, call in self.calls if name.endswith("LoraConfig")]
+        entries += self._merge([self._list_adapter(call) for call in configurations])
+        given = [
+            _Argument(ADAPTED, ast.Constant(True), call, False) for name, call in self.calls if _adds_adapter(name)
+        ]
+        entries += self._merge([[argument] for argument in given])
         models = [[*self._list_model_arguments(call, notes)] for call in self.model_calls]
         entries += self._merge(models or [self._pick_model(call) for call in self.trainers])
         if models and not any(entry.name == DTYPE for entry in entries):
@@ -196,6 +203,9 @@ class Script:
         assigned = {node.attr: _Argument(node.attr, node, node, False) for node in self._list_assigned()}
         entries = [entry for entry in entries if entry.name.partition(".")[0] not in assigned]
         return [*entries, *(self._make_entry(argument, False) for argument in assigned.values())], notes
+
+    def _list_adapter(self, call: ast.Call) -> list[_Argument]:
+        return [replace(item, name=f"peft.{item.name}") for item in self._list_arguments(call, [])]
 
     def _list_assigned(self) -> list[ast.Attribute]:
         """Return the assignments to settings after their creation: `args.packing = …`."""
@@ -321,6 +331,10 @@ class Script:
     def _find_character(self, line: int, column: int) -> int:
         start, text = self._lines[line - 1]
         return start + len(text[:column].decode(errors="replace"))
+
+
+def _adds_adapter(name: str) -> bool:
+    return name.endswith(("get_peft_model", "PeftModel.from_pretrained"))
 
 
 def _is_settings_class(name: str) -> bool:

@@ -18,6 +18,7 @@ from .frameworks import STEPS, Maker, import_frameworks, list_makers
 from .liger import SETTINGS, imitate_liger
 from .ranks import fork_ranks
 from .resume import measure_resume
+from .saving import list_cases, measure_change
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
@@ -32,6 +33,7 @@ ATTENTIONS = ("sdpa", "flash_attention_2", "flash_attention_3", "kernels-communi
 LAYOUTS = ("padded", "packing", "padding_free")
 DIVISIONS = (("one batch", 1, 1), ("two micro-batches", 2, 1), ("two replicas", 1, 2))
 SHORT_STEP = "a short last step"  # one micro-batch is left for the last step of an epoch
+CHECKPOINTED = "LoRA with checkpointing"
 ADAPTER = "QLoRA"  # the adapter of a model that is marked as quantised: what trainers do with LoRA, and more
 BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
@@ -50,7 +52,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
 
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    measures = [measure_trainers, measure_keys] if name == "trainers" else [measure_accumulation]
+    measures = [measure_trainers, measure_keys, measure_saving] if name == "trainers" else [measure_accumulation]
     measured: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=f"{folder}/datasets", MODELSCOPE_CACHE=f"{folder}/modelscope")
@@ -75,8 +77,8 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
-        is_special = ADAPTER in variant or variant == BALANCING
-        for division, steps, replicas in DIVISIONS:
+        is_special = ADAPTER in variant or variant in (BALANCING, CHECKPOINTED)
+        for division, steps, replicas in DIVISIONS[:1] if variant == CHECKPOINTED else DIVISIONS:
             if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES or is_special):
                 question = {"trainer": name, "variant": variant, "division": division}
                 rows = EQUAL if variant == BALANCING else None  # it depends on how documents that differ are divided
@@ -98,7 +100,7 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
         question = {"trainer": name, "variant": variant, "division": "two ranks"}
         if variant == BALANCING:
             yield _answer(question, measure_step, make, folder, 1, 1, RANKS, rows=EQUAL)
-        elif ADAPTER not in variant:
+        elif ADAPTER not in variant and variant != CHECKPOINTED:
             yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
     for name in ("transformers", "trl"):
         if (name, "") in makers:
@@ -123,6 +125,8 @@ def find_variants() -> dict[tuple[str, str], Maker]:
     for (name, variant), make in list(makers.items()) if _has("peft") else ():
         if variant in ("", "dpo"):
             makers[name, f"{variant} {ADAPTER}".strip()] = functools.partial(make_with_adapter, make)
+        if not variant:
+            makers[name, CHECKPOINTED] = functools.partial(make_with_adapter, make, gradient_checkpointing=True)
     makers.update({(name, ""): make for name, make in list_makers().items()})  # last, because they patch Trainer
     return makers
 
@@ -201,11 +205,11 @@ def save_model(folder: str) -> None:
     _make_tokenizer().save_pretrained(f"{folder}/model")
 
 
-def make_model() -> Any:
+def make_model(**settings: Any) -> Any:
     """Return a tiny causal model in float32 without dropout, of a type that works with any tokenizer."""
     from transformers import MistralConfig, MistralForCausalLM
 
-    return MistralForCausalLM(MistralConfig(**SIZES, **TOKENS, sliding_window=None))
+    return MistralForCausalLM(MistralConfig(**SIZES, **TOKENS, sliding_window=None, **settings))
 
 
 def documents(count: int = 2) -> list[list[int]]:
@@ -371,17 +375,17 @@ def make_with_experts(make: Maker, *arguments: Any) -> Any:
     return make(*arguments, model=Qwen3MoeForCausalLM(config))
 
 
-def make_with_adapter(make: Maker, folder: str, *arguments: Any) -> Any:
+def make_with_adapter(make: Maker, folder: str, *arguments: Any, **settings: Any) -> Any:
     """Return a trainer that is given a model with PEFT's adapter, which is not zero, so that all of it has a gradient.
 
-    The model has the mark of a quantised one, but is not.
+    Without settings, the model has the mark of a quantised one, but is not.
     """
     peft = importlib.import_module("peft")
     config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
     model = peft.get_peft_model(load_whole_model(folder), config)
-    model.is_loaded_in_4bit = True
+    model.is_loaded_in_4bit = not settings
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    trainer = make(folder, *arguments, model=model)
+    trainer = make(folder, *arguments, model=model, **settings)
     trainer.adapted, trainer.args.learning_rate = names, 1e-2  # bfloat16 does not round such a step away
     return trainer
 
@@ -485,6 +489,13 @@ def _has(module: str) -> bool:
     import importlib.util
 
     return importlib.util.find_spec(module) is not None
+
+
+# Saving: whether a model remains the same -----------------------------------------------------------------------------
+def measure_saving(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield how much saving and loading, or merging an adapter, changes what a model computes."""
+    for model, operation, make, run in list_cases(folder, make_model):
+        yield "savings", _answer({"model": model, "operation": operation}, measure_change, make, run)
 
 
 # DeepSpeed: what one step takes of accumulated micro-batches ----------------------------------------------------------

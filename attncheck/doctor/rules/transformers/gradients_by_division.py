@@ -5,11 +5,11 @@ trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-b
 first two) as two imitated replicas of nn.DataParallel, and on two ranks that share a model (tensor parallel). If
 liger-kernel is installed, its loss is run too, with torch instead of its triton kernel. TRL's trainers for DPO, ORPO,
 CPO and rewards are run on pairs of answers. If PEFT is installed, trainers are also given a model that already has a
-LoRA adapter and the mark of a quantised model. A mixture of experts is run with its balancing loss; this
-result is used only for launches that set that loss. Norm and direction of the gradient at the optimiser's
-first step are compared with the gradient of the same loss over the same tokens. The second step on the same documents
-must have about the same gradient, and both must change every parameter. The last step of an epoch, which may have
-fewer micro-batches, must have the same gradient on equal documents.
+LoRA adapter and the mark of a quantised model, and one with an adapter and gradient checkpointing. A mixture of
+experts is run with its balancing loss; this result is used only for launches that set that loss. Norm and direction
+of the gradient at the optimiser's first step are compared with the gradient of the same loss over the same tokens.
+The second step on the same documents must have about the same gradient, and both must change every parameter. The
+last step of an epoch, which may have fewer micro-batches, must have the same gradient on equal documents.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
 different objective. Clipping, weight decay and optimisers that depend on scale then behave differently. Gradients that
@@ -19,13 +19,13 @@ What to do: use a release of transformers, accelerate or the framework in which 
 batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
-#40709, #37474, #43919, #45994, #38837, #48690; huggingface/accelerate#3533; huggingface/trl#3926.
+#40709, #37474, #43919, #45994, #38837, #48690, #42489; huggingface/accelerate#3533; huggingface/trl#3926.
 """
 
 import re
 from collections.abc import Iterator
 
-from attncheck.core.experiments import SHORT_STEP, TOLERANCE, Experiments, GradientMeasurement
+from attncheck.core.experiments import CHECKPOINTED, SHORT_STEP, TOLERANCE, Experiments, GradientMeasurement
 from attncheck.core.job import Job
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
@@ -34,7 +34,9 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 DIVIDES_TWICE = "ATN457"  # reports gradients that are divided by the accumulation steps twice, with its releases
 SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas": "torchrun --nproc-per-node N"}
 VARIANT_SETTINGS = {"liger": "use_liger_kernel: false", "tensor parallel": "parallelism_config_tp_size: 1"}
+GIVEN = "QLoRA"  # the same adapter without checkpointing
 BALANCING = "balancing loss"
+MODEL = "peft.model"  # a setting of scripts: an adapter is given to the trainer
 BALANCED = re.compile(r"router_logits|aux_loss_coef")  # in settings that add the loss
 OFF = {"", "0", "0.0", "false", "none", "null"}
 ADDED_UP = 1.5  # the second step's gradient over the first's: 2 if it was not cleared, about 1 if it was
@@ -63,6 +65,8 @@ def _iter_evidence(experiments: Experiments, measurement: GradientMeasurement) -
     baseline = experiments.baseline(measurement.trainer, measurement.variant)
     if not measurement.moved:
         yield "measured: no parameter of the adapter that the model already has requires a gradient"
+    elif measurement.error:
+        yield "measured: the same step without gradient checkpointing works"
     elif measurement.division == SHORT_STEP:
         yield f"measured: one micro-batch, after a step of two equal ones: {measurement.later:.4f} of their gradient"
     else:
@@ -75,6 +79,8 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
     """Return what is wrong with a measurement, "" if nothing is or its undivided batch is unknown."""
     if not measurement.moved:
         return "trainer freezes every parameter that it should train"
+    if measurement.variant == CHECKPOINTED and measurement.error and experiments.baseline(measurement.trainer, GIVEN):
+        return f"first step stops: {measurement.error}"
     baseline = experiments.baseline(measurement.trainer, measurement.variant)
     if measurement.error or baseline is None:
         return ""
@@ -118,6 +124,8 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
         return False
     variants = {"liger": job.plan.liger, "tensor parallel": job.tensor_parallel > 1}
     variants[BALANCING] = _adds_balancing_loss(job)
+    is_adapted = any(item.name == MODEL for item in job.settings)
+    variants[CHECKPOINTED] = is_adapted and job.plan.gradient_checkpointing
     if not variants.get(measurement.variant, measurement.variant in ("", job.trainer)):
         return False
     if not measurement.variant and job.trainer in {item.variant for item in experiments.gradients}:
@@ -145,6 +153,8 @@ def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared:
         yield Fix("divide its coefficient", "setting", f"router_aux_loss_coef: COEF / {count}")
     if setting := VARIANT_SETTINGS.get(measurement.variant):
         yield Fix(f"train without {measurement.variant}", "setting", setting)
+    if measurement.variant == CHECKPOINTED:
+        yield Fix("checkpoint without reentry", "setting", "gradient_checkpointing_kwargs: {use_reentrant: false}")
     if not measurement.moved:
         yield Fix("let the trainer add the adapter to a plain model", "setting", "peft_config=LoraConfig(...)")
     if is_shared or measurement.division == SHORT_STEP:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attncheck.core.experiments import SHORT_STEP, Experiments, GradientMeasurement
+from attncheck.core.experiments import CHECKPOINTED, SHORT_STEP, Experiments, GradientMeasurement
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
@@ -50,6 +50,19 @@ def with_router(
     return s.with_job(EXPERTS, plan, framework="transformers", settings=(setting,), world_size=size)
 
 
+STOPS = with_measured(
+    s.h200(),
+    GradientMeasurement("transformers", "one batch", 1, 1, 1, variant="QLoRA"),
+    GradientMeasurement("transformers", "one batch", error="RuntimeError: element 0 …", variant=CHECKPOINTED),
+)
+
+
+def with_adapter(checkpoints: bool) -> Snapshot:
+    setting = Setting("peft.model", "true", SourceLocation("train.py", 3, 1), (0, 1))
+    plan = {"gradient_checkpointing": checkpoints}
+    return s.with_job(STOPS, plan, framework="transformers", settings=(setting,))
+
+
 ON_RANKS = with_gradients(s.h200(), RIGHT, ("two ranks", 0.9, 0.9), trainer="trl")
 FIRES = {
     "two micro-batches halve the gradient": with_gradients(s.h200(), RIGHT, ("two micro-batches", 0.5, 1.0)),
@@ -84,6 +97,10 @@ FIRES = {
     "the last step of an epoch is divided by micro-batches that it has not": with_measured(
         with_gradients(s.h200(), RIGHT), GradientMeasurement("transformers", SHORT_STEP, 1, 1, 1, later=0.5)
     ),
+}
+FIRES |= {
+    "checkpointing an adapter stops": STOPS,
+    "a script that checkpoints its adapter": with_adapter(True),
 }
 SILENT = {
     "nothing was measured": s.h200(),
@@ -135,6 +152,11 @@ SILENT = {
     ),
     "a last step that is never reached": with_measured(
         with_gradients(s.h200(), RIGHT), GradientMeasurement("transformers", SHORT_STEP, 1, 1, 1, later=0.0)
+    ),
+    "a script that checkpoints nothing": with_adapter(False),
+    "a launch that checkpoints without an adapter": s.with_job(STOPS, {"gradient_checkpointing": True}),
+    "the same step without checkpointing was not measured": with_measured(
+        s.h200(), GradientMeasurement("transformers", "one batch", error="TypeError", variant=CHECKPOINTED)
     ),
     "a faster second step": with_measured(
         s.h200(), GradientMeasurement("transformers", "one batch", 1, 1, 1, later=0.98)

@@ -1,0 +1,93 @@
+"""Measures whether a model computes the same after it is saved and loaded, or after its adapter is merged.
+
+It runs in a child of the examined interpreter, knows nothing of attncheck, and writes to a temporary folder alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Operation = Callable[[Any], Any]  # of a model: it returns the model that a user would continue with
+OWN_CLASS = "custom class"  # its `_init_weights` writes in place, as examples of custom models do
+HEAD = "lm_head"
+TABLE = "embed_tokens"
+ADAPTERS: dict[str, dict[str, Any]] = {  # of a model whose head is tied to its embeddings
+    f"modules_to_save={TABLE}": {"modules_to_save": [TABLE]},
+    f"modules_to_save={HEAD}": {"modules_to_save": [HEAD]},
+    f"target_modules={TABLE}": {"target_modules": ["q_proj", TABLE]},
+}
+NOISE = 0.3  # added to each parameter that is trained, so that no copy equals another
+
+
+def list_cases(folder: str, make_model: Callable[..., Any]) -> Iterator[tuple[str, str, Callable[[], Any], Operation]]:
+    """Yield the name of a model, of an operation on it, what makes the model, and the operation."""
+    from transformers import AutoModelForCausalLM
+
+    def reload(model: Any, load: Callable[[str], Any] = AutoModelForCausalLM.from_pretrained) -> Any:
+        saved = tempfile.mkdtemp(dir=folder)  # loading takes an adapter that is left there
+        model.save_pretrained(saved)
+        return load(saved)
+
+    yield "tied embeddings", "saved and loaded", lambda: make_model(tie_word_embeddings=True), reload
+    yield OWN_CLASS, "saved and loaded", make_own_model, lambda model: reload(model, type(model).from_pretrained)
+    if importlib.util.find_spec("peft") is None:
+        return
+    peft = importlib.import_module("peft")
+    make_model(tie_word_embeddings=True).save_pretrained(f"{folder}/tied")
+
+    def make_adapted(settings: dict[str, Any]) -> Any:
+        base = AutoModelForCausalLM.from_pretrained(f"{folder}/tied")
+        settings = {"target_modules": ["q_proj"], **settings}
+        return peft.get_peft_model(base, peft.LoraConfig(r=2, task_type="CAUSAL_LM", **settings))
+
+    for name, settings in ADAPTERS.items():
+
+        def make(settings: dict[str, Any] = settings) -> Any:
+            return make_adapted(settings)
+
+        yield name, "saved and loaded", make, lambda model: reload(model, peft.AutoPeftModelForCausalLM.from_pretrained)
+        yield name, "merged", make, lambda model: model.merge_and_unload()
+        yield name, "merged, saved and loaded", make, lambda model: reload(model.merge_and_unload())
+
+
+def measure_change(make: Callable[[], Any], operation: Operation) -> dict[str, float]:
+    """Return how much the operation changes the trained model's outputs, relative to their standard deviation."""
+    import torch
+
+    torch.manual_seed(0)
+    model = make().eval()
+    ids = torch.arange(8)[None]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(NOISE * torch.randn_like(parameter))
+        before = model(input_ids=ids)["logits"].clone()
+        after = operation(model).eval()(input_ids=ids)["logits"]
+    return {"change": min(float((after - before).abs().max() / before.std()), 1e6)}
+
+
+def make_own_model() -> Any:
+    """Return a model of a class that is not part of transformers."""
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    class OwnModel(PreTrainedModel):
+        config_class = PretrainedConfig
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.embed, self.head = torch.nn.Embedding(16, 8), torch.nn.Linear(8, 16)
+            self.post_init()
+
+        def _init_weights(self, module: Any) -> None:
+            if isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
+                module.weight.data.normal_(0.0, 0.02)
+
+        def forward(self, input_ids: Any) -> dict[str, Any]:
+            return {"logits": self.head(self.embed(input_ids))}
+
+    return OwnModel(PretrainedConfig())

@@ -1,0 +1,83 @@
+"""Saving and loading a trained model, or merging its adapter, gives another model.
+
+What it checks: `doctor --deep` changes the weights of a tiny model, saves and loads it, and compares the outputs. The
+models are one with tied embeddings and one of a class that is not part of transformers, whose `_init_weights` writes
+into the weights. If PEFT is installed, adapters that include the embeddings or the head are also merged. With a launch,
+only the adapter that it sets is reported, or a custom class if it names no model.
+
+Why it matters: the error is silent. The training is right, but the model that is saved or served is not the trained one.
+
+What to do: use settings or a release that were measured right, or serve the adapter without merging it.
+
+Source: the measurement (attncheck/doctor/experiments/worker/saving.py). Measured wrong: loading a custom class
+with transformers 5.0.0, 5.5.0 and 5.12.0 (right: 4.56.1, 5.17.0); merging `modules_to_save` with 4.56.1 (right:
+5.0.0); merging `target_modules=embed_tokens` with PEFT 0.17.1 to 0.21.2. Faults of this kind:
+huggingface/transformers#46620, huggingface/peft#2777.
+"""
+
+import re
+
+from attncheck.core.experiments import SavingMeasurement
+from attncheck.core.launch import Setting
+from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot
+
+OWN_CLASS = "custom class"
+NAMES = {  # of an adapter's settings, in the frameworks
+    "modules_to_save": re.compile("modules_to_save|additional_target"),
+    "target_modules": re.compile("target_modules|lora_target"),
+}
+MERGES_RIGHT = "transformers>=5.5.4"
+MEASURED_RIGHT = "transformers>=5.17.0"
+
+
+def check(snapshot: Snapshot) -> Problems:
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    savings = snapshot.measurements.savings
+    wrong = {item.model: item for item in reversed(savings) if item.is_another}  # the first operation that is wrong
+    for item in reversed(wrong.values()):
+        setting = _find_setting(job, item) if job is not None else None
+        is_own = item.model == OWN_CLASS
+        if job is not None and setting is None and not (is_own and job.framework == "transformers" and not job.model):
+            continue
+        yield Problem(
+            message=_describe(item),
+            evidence=(f"measured: its outputs change by {item.change:.2g} of their standard deviation",),
+            fixes=tuple(_iter_fixes(snapshot, item, savings)),
+            subject=item.model,
+            predicted=is_own or job is None,
+            locations=(setting.location,) if setting is not None else (),
+        )
+
+
+def _describe(item: SavingMeasurement) -> str:
+    if item.model == OWN_CLASS:
+        return "loading a custom PreTrainedModel loses its weights if _init_weights writes into .data"
+    adapter = f" with an adapter of {item.model}" if "=" in item.model else ""
+    return f"a model with tied embeddings{adapter} computes something else after it was {item.operation}"
+
+
+def _find_setting(job: Job, measured: SavingMeasurement) -> Setting | None:
+    """Return the setting of a launch that makes the measured adapter."""
+    kind, _, module = measured.model.partition("=")
+    settings = job.settings if kind in NAMES else ()
+    return next((item for item in settings if NAMES[kind].search(item.name) and module in item.value), None)
+
+
+def _iter_fixes(snapshot: Snapshot, item: SavingMeasurement, savings: tuple[SavingMeasurement, ...]) -> list[Fix]:
+    kind, _, module = item.model.partition("=")
+    if not module:
+        return [
+            Fix("initialise without .data", "edit", "torch.nn.init.normal_(module.weight, std=0.02)"),
+            install_packages(snapshot, MEASURED_RIGHT),
+        ]
+    other = [saving for saving in savings if saving.model == f"modules_to_save={module}"]
+    fixes = [Fix("serve the adapter without merging it", "command", "vllm serve MODEL --enable-lora")]
+    if kind == "modules_to_save":
+        return [install_packages(snapshot, MERGES_RIGHT), *fixes]
+    if other and not any(saving.is_another for saving in other):
+        fixes.insert(0, Fix("train the whole table", "setting", f"modules_to_save: [{module}]"))
+    return fixes
+
+
+RULE = Rule("ATN467", "warning", check)

@@ -1,0 +1,51 @@
+"""Cases for ATN467."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attncheck.core.experiments import Experiments, SavingMeasurement
+from attncheck.core.launch import Setting, SourceLocation
+from attncheck.core.snapshot import Snapshot
+from tests import snapshots as s
+
+LOADED, MERGED = "saved and loaded", "merged"
+TARGET, SAVED = "target_modules=embed_tokens", "modules_to_save=embed_tokens"
+
+
+def with_savings(*savings: SavingMeasurement) -> Snapshot:
+    return replace(s.h200(), experiments=s.Known(Experiments(savings=savings)))
+
+
+OWN = with_savings(SavingMeasurement("custom class", LOADED, 2.6))
+WRONG_MERGE = with_savings(SavingMeasurement(TARGET, LOADED), SavingMeasurement(TARGET, MERGED, 940.0))
+WRONG_TABLE = with_savings(SavingMeasurement(SAVED, MERGED), SavingMeasurement(SAVED, f"{MERGED}, {LOADED}", 66.5))
+
+
+def with_setting(snapshot: Snapshot, name: str, value: str) -> Snapshot:
+    setting = Setting(name, value, SourceLocation("run.sh", 3, 1), (0, 1))
+    return s.with_job(snapshot, framework="trl", model="Qwen/Qwen2.5-3B", settings=(setting,))
+
+
+FIRES = {
+    "a custom class loses its weights": OWN,
+    "a script that names no model": s.with_job(OWN, framework="transformers", model=""),
+    "a merge of tied embeddings": WRONG_MERGE,
+    "a launch that trains them": with_setting(WRONG_MERGE, "--lora_target_modules", "q_proj embed_tokens"),
+    "a merged model that is loaded": WRONG_TABLE,
+    "a launch that saves them": with_setting(WRONG_TABLE, "--lora_modules_to_save", "embed_tokens"),
+    "a launch of LLaMA-Factory": with_setting(WRONG_TABLE, "additional_target", "embed_tokens,lm_head"),
+}
+SILENT = {
+    "nothing was measured": s.h200(),
+    "measured right": with_savings(SavingMeasurement("custom class", LOADED), SavingMeasurement(SAVED, MERGED, 1e-6)),
+    "could not be measured": with_savings(SavingMeasurement(SAVED, MERGED, 3.0, error="TypeError")),
+    "a launch of a named model": s.with_job(OWN, framework="transformers", model="Qwen/Qwen2.5-3B"),
+    "a launch of another adapter": with_setting(WRONG_MERGE, "--lora_target_modules", "q_proj v_proj"),
+    "the other setting": with_setting(WRONG_MERGE, "--lora_modules_to_save", "embed_tokens"),
+}
+
+
+def says(findings: str) -> bool:
+    """Return whether the change of the outputs is given, with what to do."""
+    return "standard deviation" in findings and ("merging" in findings or "torch.nn.init" in findings)
