@@ -5,7 +5,7 @@ models are one with tied embeddings and one of a class that is not part of trans
 into the weights. If PEFT is installed, adapters that include the embeddings or the head are also merged. With a launch,
 only the adapter that it sets is reported, or a custom class if it names no model.
 
-Why it matters: the error is silent. The training is right, but the model that is saved or served is not the trained one.
+Why it matters: the error is silent. The training is right, but the saved model is not the trained one.
 
 What to do: use settings or a release that were measured right, or serve the adapter without merging it.
 
