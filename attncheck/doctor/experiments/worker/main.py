@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib
 import os
 import tempfile
@@ -74,6 +75,7 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     save_model(folder)
     import_frameworks()
     makers = find_variants()
+    gc.freeze()  # accelerate collects garbage at each start: a quarter of a second, of all that is imported
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
