@@ -107,6 +107,41 @@ class SavingMeasurement:
 
 
 @dataclass(frozen=True)
+class EvaluationMeasurement:
+    """The evaluation loss before the first step, over the training loss of that step on the same rows and weights."""
+
+    trainer: str
+    variant: str = ""  # an objective of TRL, with a loss: "grpo loss_type=grpo"
+    ratio: float = 1.0
+    error: str = ""  # why evaluating failed; training works
+    unmeasured: str = ""
+
+
+@dataclass(frozen=True)
+class ScoringMeasurement:
+    """How much padding changes what a model with learned positions computes for the rows that a trainer scores.
+
+    `change` is relative to the row without padding, `shifted` to that row at the positions that it has in the batch.
+    """
+
+    trainer: str
+    variant: str  # an objective of TRL: "grpo"
+    change: float = 0.0
+    shifted: float = 0.0
+    error: str = ""  # why nothing was measured
+
+    @property
+    def counts_padding(self) -> bool:
+        """Whether padding shifts the positions of a row, and changes nothing else."""
+        return not self.error and self.change > TOLERANCE >= self.shifted
+
+    @property
+    def sees_padding(self) -> bool:
+        """Whether the tokens of a row attend to padding."""
+        return not self.error and min(self.change, self.shifted) > TOLERANCE
+
+
+@dataclass(frozen=True)
 class Experiments:
     """All measurements, and the experiments that failed."""
 
@@ -115,6 +150,8 @@ class Experiments:
     accumulations: tuple[AccumulationMeasurement, ...] = ()
     resumes: tuple[ResumeMeasurement, ...] = ()
     savings: tuple[SavingMeasurement, ...] = ()
+    evaluations: tuple[EvaluationMeasurement, ...] = ()
+    scorings: tuple[ScoringMeasurement, ...] = ()
     lost: tuple[str, ...] = ()  # experiments without a result, with the reason
 
     @property

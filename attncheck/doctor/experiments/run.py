@@ -20,9 +20,9 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.workers.child import Child, wait_for_children
 
 PACKAGE = "attncheck_experiments"
-PROGRAMS = ("main", "zero", "frameworks", "liger", "ranks", "resume", "saving")
+PROGRAMS = ("main", "zero", "frameworks", "liger", "ranks", "resume", "saving", "scoring")
 EXPERIMENTS = {
-    "trainers": ("dividing a batch, the keys of a batch, resuming, saving", ""),
+    "trainers": ("dividing a batch, the keys of a batch, resuming, saving, evaluating", ""),
     "deepspeed": ("accumulating under ZeRO", "deepspeed"),
 }  # name: title, the additional package that it needs
 NEEDED = ("torch", "transformers", "accelerate")

@@ -6,7 +6,7 @@ from packaging.version import Version
 
 from attncheck.core.findings import Fix
 from attncheck.core.job import Job, Key
-from attncheck.core.launch import SourceLocation
+from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.snapshot import Known, Snapshot, need, value_or
 from attncheck.doctor.knowledge.frameworks import FRAMEWORKS_IMPORTED_BY, IMPORTED_LAZILY, NEEDS_BY_PACKAGE
 from attncheck.doctor.knowledge.transformers import FLASH_DISTRIBUTIONS
@@ -33,6 +33,11 @@ def locate_settings(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:
     """Return where the launch sets `keys`; the launch's own location if it sets none of them."""
     locations = tuple(job.locations[key] for key in keys if key in job.locations)
     return locations or (job.location,)
+
+
+def name_settings(job: Job) -> dict[str, Setting]:
+    """Return the settings of a launch by their name in transformers' spelling: "eval_strategy"."""
+    return {item.name.lstrip("-+").replace("-", "_"): item for item in job.settings}
 
 
 def locate_variables(snapshot: Snapshot, *names: str) -> tuple[SourceLocation, ...]:

@@ -20,6 +20,7 @@ from .liger import SETTINGS, imitate_liger
 from .ranks import fork_ranks
 from .resume import measure_resume
 from .saving import list_cases, measure_change
+from .scoring import SAMPLING, make_learned_model, make_sampling_trainer, measure_scoring
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
@@ -40,6 +41,7 @@ BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
 RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
 OBJECTIVES = {"dpo": "DPO", "reward": "Reward", "orpo": "ORPO", "cpo": "CPO"}  # of TRL: means over the rows of a batch
+CLASSES = {**OBJECTIVES, "grpo": "GRPO", "rloo": "RLOO", "online_dpo": "OnlineDPO"}  # how TRL spells them
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "WANDB_DISABLED": "1",
     "DISABLE_VERSION_CHECK": "1",
@@ -53,7 +55,11 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
 
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    measures = [measure_trainers, measure_keys, measure_saving] if name == "trainers" else [measure_accumulation]
+    measures = (
+        [measure_trainers, measure_keys, measure_saving, measure_sampling]
+        if name == "trainers"
+        else [measure_accumulation]
+    )
     measured: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(ENVIRONMENT, HF_DATASETS_CACHE=f"{folder}/datasets", MODELSCOPE_CACHE=f"{folder}/modelscope")
@@ -90,6 +96,9 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "gradients", _answer(question, measure_step, make, folder, 2, rows=[*EQUAL, EQUAL[0]])
         if not variant:
             yield "resumes", _answer({"trainer": name}, measure_resume, make, folder)
+        if not is_special:
+            make_equal = functools.partial(make, folder, EQUAL, "padded", "sdpa", len(EQUAL), 1)
+            yield "evaluations", measure_evaluation({"trainer": name, "variant": variant}, make_equal)
     late = {"trainer": "transformers", "division": "two ranks", "error": "no answer in time"}
     yield from (("gradients", item) for item in read_ranks() or [late])
 
@@ -442,7 +451,7 @@ def _find_trl_class(objective: str, kind: str) -> Any:
     """Return TRL's trainer or configuration for an objective, None if this release has none."""
     for module in ("trl", f"trl.experimental.{objective}"):
         with contextlib.suppress(Exception):  # a name may be there, and fail at its import
-            return getattr(importlib.import_module(module), f"{OBJECTIVES[objective]}{kind}")
+            return getattr(importlib.import_module(module), f"{CLASSES[objective]}{kind}")
     return None
 
 
@@ -491,6 +500,43 @@ def _has(module: str) -> bool:
     import importlib.util
 
     return importlib.util.find_spec(module) is not None
+
+
+# Evaluating, and scoring of rows that the trainer generates -----------------------------------------------------------
+def measure_evaluation(question: dict[str, Any], make: Callable[[], Any]) -> dict[str, Any]:
+    """Return the evaluation loss before the first step over that step's training loss, or why evaluating fails."""
+    try:
+        trainer = make()
+        trainer.eval_dataset = trainer.train_dataset
+        trainer.train()
+    except Exception as error:
+        return {**question, "unmeasured": str(error)[:300]}
+    trainer = make()
+    trainer.eval_dataset, trainer.args.eval_on_start = trainer.train_dataset, True
+    measured = _answer(question, lambda: (trainer.train(), {})[1])
+    losses = [entry[key] for entry in trainer.state.log_history for key in ("eval_loss", "loss") if key in entry]
+    if "error" in measured or len(losses) < 2 or not losses[1]:
+        return measured
+    return {**measured, "ratio": losses[0] / losses[1]}
+
+
+def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield how each trainer of TRL that generates its rows scores them, and whether it can evaluate."""
+    make_learned_model(vocab_size=VOCABULARY, **TOKENS).save_pretrained(f"{folder}/learned")
+    tokenizer = _make_tokenizer()
+    tokenizer.save_pretrained(f"{folder}/learned")
+    for objective, losses in SAMPLING.items() if _has("trl") else ():
+        trainer, config = _find_trl_class(objective, "Trainer"), _find_trl_class(objective, "Config")
+        make = functools.partial(make_sampling_trainer, config, trainer, folder, tokenizer, _training_arguments)
+        if trainer is not None:
+            yield "scorings", _answer({"trainer": "trl", "variant": objective}, measure_scoring, make)
+            for loss in losses:
+                variant = f"{objective} loss_type={loss}" if loss else objective
+                question = {"trainer": "trl", "variant": variant}
+                yield (
+                    "evaluations",
+                    measure_evaluation(question, functools.partial(make, **({"loss_type": loss} if loss else {}))),
+                )
 
 
 # Saving: whether a model remains the same -----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ kind: huggingface/transformers#40690, modelscope/ms-swift#10050.
 from attncheck.core.experiments import ResumeMeasurement
 from attncheck.core.launch import SourceLocation
 from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.queries.launch import name_settings
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 SETTING = "resume_from_checkpoint"
@@ -32,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
     locations: tuple[SourceLocation, ...] = ()
     if isinstance(snapshot.job, Known):
         job = snapshot.job.value
-        stated = {item.name.lstrip("-+").replace("-", "_"): item for item in job.settings}
+        stated = name_settings(job)
         resumes = SETTING in stated and stated[SETTING].value.lower() not in OFF
         if not resumes or ("num_train_epochs" in stated and stated["num_train_epochs"].value in ONE_EPOCH):
             return

@@ -1,0 +1,85 @@
+"""Measures whether TRL's trainers score a padded row as they would score the row without padding.
+
+It runs in a child of the examined interpreter, knows nothing of attncheck, and writes to a temporary folder alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+# objectives of TRL whose trainers generate the rows that they score: losses to evaluate, "" for the default
+SAMPLING = {"grpo": ("", "grpo"), "rloo": ("",), "online_dpo": ("",)}
+ROWS = 4  # two prompts of two lengths, with two completions each
+LEARNED = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 0.5}
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+LENGTHS = {"max_completion_length": 4, "max_new_tokens": 4, "max_length": 64, "max_prompt_length": 32}
+
+
+def make_learned_model(**settings: Any) -> Any:
+    """Return a tiny model whose positions are learned, so that a row at other positions gives other results."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config(**LEARNED, **NO_DROPOUT, **settings))
+
+
+def make_sampling_trainer(
+    config: Any, trainer: Any, folder: str, tokenizer: Any, arguments: Callable[..., Any], **settings: Any
+) -> Any:
+    """Return a trainer of the learned model that generates completions for prompts of two lengths."""
+    from datasets import Dataset
+    from transformers import GPT2LMHeadModel
+
+    prompts = [{"prompt": " ".join(f"w{token}" for token in range(3, 5 + 3 * number))} for number in range(ROWS)]
+    data = Dataset.from_list(prompts)
+    fixed = {"num_generations": 2, "generation_batch_size": ROWS, "per_device_eval_batch_size": ROWS, "beta": 0.1}
+    options: dict[str, Any] = {
+        "model": GPT2LMHeadModel.from_pretrained(f"{folder}/learned"), "reward_funcs": _reward,
+        "args": arguments(config, folder, ROWS, 1, **fixed, **LENGTHS, **settings), "processing_class": tokenizer,
+        "train_dataset": data, "eval_dataset": data,
+    }  # fmt: skip
+    known = inspect.signature(trainer.__init__).parameters
+    return trainer(**{name: value for name, value in options.items() if name in known})
+
+
+def measure_scoring(make: Callable[[], Any]) -> dict[str, float]:
+    """Return how padding changes the rows that a trainer's models score, relative to the size of the results."""
+    trainer = make()
+    seen: list[tuple[float, float]] = []
+    for model in filter(None, (trainer.model, getattr(trainer, "ref_model", None))):
+        _compare_rows(_find_backbone(model), seen)
+    trainer.train()
+    if not seen:
+        raise RuntimeError("no padded row was scored")
+    return {"change": max(alone for alone, _ in seen), "shifted": max(shifted for _, shifted in seen)}
+
+
+def _reward(completions: list[str], **_: object) -> list[float]:
+    return [float(len(completion)) for completion in completions]
+
+
+def _find_backbone(model: Any) -> Any:
+    return next(module for module in model.modules() if type(module).__name__ == "GPT2Model")
+
+
+def _compare_rows(backbone: Any, seen: list[tuple[float, float]]) -> None:
+    """Let every call without a cache that has padded rows append the two differences of each."""
+    import torch
+
+    def compare(module: Any, args: Any, given: dict[str, Any], output: Any) -> None:
+        ids, mask = given.get("input_ids", args[0] if args else None), given.get("attention_mask")
+        if ids is None or mask is None or mask.shape != ids.shape or given.get("past_key_values") is not None:
+            return
+        handle.remove()  # the calls below are not compared
+        for row, places, states in zip(ids, mask.bool(), output[0]):
+            positions = torch.arange(len(row))[places]
+            if 0 < len(positions) < len(row):
+                with torch.no_grad():
+                    alone = module(input_ids=row[places][None])[0][0]
+                    shifted = module(input_ids=row[places][None], position_ids=positions[None])[0][0]
+                own = states[places].detach()
+                seen.append(tuple(float((own - other).norm() / other.norm()) for other in (alone, shifted)))
+        _compare_rows(module, seen)
+
+    handle = backbone.register_forward_hook(compare, with_kwargs=True)

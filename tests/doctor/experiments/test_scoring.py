@@ -1,0 +1,83 @@
+"""What padding changes for scored rows, and what evaluating gives: trainers of our own, right and with one fault."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.doctor.experiments.worker import main, scoring
+
+IDS = torch.tensor([[63, 63, 5, 6, 7], [1, 2, 3, 4, 5]])
+MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+POSITIONS = (MASK.cumsum(-1) - 1).clamp(min=0)
+
+
+class Scorer:
+    """Scores two rows, of which one is padded on the left; `given` is what it gives the model."""
+
+    def __init__(self, **given: Any) -> None:
+        torch.manual_seed(0)
+        self.model, self.given = scoring.make_learned_model(vocab_size=main.VOCABULARY).eval(), given
+
+    def train(self) -> None:
+        self.model(input_ids=IDS, attention_mask=MASK, **self.given)
+
+
+class BlindScorer(Scorer):
+    """Its model ignores the mask."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        backbone = self.model.transformer
+        forward = backbone.forward
+
+        def ignore_mask(*ids: Any, attention_mask: Any = None, **given: Any) -> Any:
+            return forward(*ids, **given)
+
+        backbone.forward = ignore_mask
+
+
+@pytest.mark.parametrize(
+    ("trainer", "is_same", "is_shifted"),
+    [
+        (Scorer(position_ids=POSITIONS), True, False),
+        (Scorer(), False, True),
+        (BlindScorer(position_ids=POSITIONS), False, False),
+    ],
+)
+def test_padding_that_changes_a_row_is_seen(trainer: Scorer, is_same: bool, is_shifted: bool) -> None:
+    measured = scoring.measure_scoring(lambda: trainer)
+    assert (measured["change"] < 1e-4, measured["shifted"] < 1e-4) == (is_same, is_shifted)
+
+
+class Evaluator:
+    """A trainer that evaluates before its first step, with the named fault."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault, self.train_dataset = fault, [1]
+        self.args, self.state = SimpleNamespace(eval_on_start=False), SimpleNamespace(log_history=[])
+
+    def train(self) -> None:
+        if self.fault == "cannot train":
+            raise TypeError(self.fault)
+        if self.args.eval_on_start:
+            if self.fault == "cannot evaluate":
+                raise AttributeError(self.fault)
+            self.state.log_history.append({"eval_loss": 4.0 if self.fault == "counts twice" else 2.0})
+        self.state.log_history.append({"loss": 2.0, "grad_norm": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("fault", "measured"),
+    [
+        ("", {"ratio": 1.0}),
+        ("counts twice", {"ratio": 2.0}),
+        ("cannot evaluate", {"error": "AttributeError: cannot evaluate"}),
+        ("cannot train", {"unmeasured": "cannot train"}),
+    ],
+)
+def test_evaluating_before_the_first_step(fault: str, measured: dict[str, Any]) -> None:
+    assert main.measure_evaluation({}, lambda: Evaluator(fault)) == measured
