@@ -12,8 +12,8 @@ from typing import Any
 # objectives of TRL whose trainers generate the rows that they score: losses to evaluate, "" for the default
 SAMPLING = {"grpo": ("", "grpo"), "rloo": ("",), "online_dpo": ("",)}
 ROWS = 4  # two prompts of two lengths, with two completions each
-LEARNED = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 0.5}
-NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+LEARNED: dict[str, Any] = {"n_positions": 64, "n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 0.5}
+NO_DROPOUT: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 LENGTHS = {"max_completion_length": 4, "max_new_tokens": 4, "max_length": 64, "max_prompt_length": 32}
 
 
@@ -79,7 +79,8 @@ def _compare_rows(backbone: Any, seen: list[tuple[float, float]]) -> None:
                     alone = module(input_ids=row[places][None])[0][0]
                     shifted = module(input_ids=row[places][None], position_ids=positions[None])[0][0]
                 own = states[places].detach()
-                seen.append(tuple(float((own - other).norm() / other.norm()) for other in (alone, shifted)))
+                alone, shifted = (float((own - other).norm() / other.norm()) for other in (alone, shifted))
+                seen.append((alone, shifted))
         _compare_rows(module, seen)
 
     handle = backbone.register_forward_hook(compare, with_kwargs=True)

@@ -38,7 +38,11 @@ def check(snapshot: Snapshot) -> Problems:
     for item in reversed(wrong.values()):
         setting = _find_setting(job, item) if job is not None else None
         is_own = item.model == OWN_CLASS
-        if job is not None and setting is None and not (is_own and job.framework == "transformers" and not job.model):
+        if job is None:
+            is_concerned = "target_modules" not in item.model  # wrong in every release
+        else:
+            is_concerned = setting is not None or (is_own and job.framework == "transformers" and not job.model)
+        if not is_concerned:
             continue
         yield Problem(
             message=_describe(item),
