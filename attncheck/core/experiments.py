@@ -114,6 +114,7 @@ class EvaluationMeasurement:
     variant: str = ""  # an objective of TRL, with a loss: "grpo loss_type=grpo"
     ratio: float = 1.0
     error: str = ""  # why evaluating failed; training works
+    at_start: bool = False  # it fails before the first step only
     unmeasured: str = ""
 
 

@@ -60,11 +60,15 @@ class Evaluator:
         self.fault, self.train_dataset = fault, [1]
         self.args, self.state = SimpleNamespace(eval_on_start=False), SimpleNamespace(log_history=[])
 
+    def evaluate(self) -> None:
+        if self.fault == "cannot evaluate":
+            raise AttributeError(self.fault)
+
     def train(self) -> None:
         if self.fault == "cannot train":
             raise TypeError(self.fault)
         if self.args.eval_on_start:
-            if self.fault == "cannot evaluate":
+            if self.fault == "cannot start":
                 raise AttributeError(self.fault)
             self.state.log_history.append({"eval_loss": 4.0 if self.fault == "counts twice" else 2.0})
         self.state.log_history.append({"loss": 2.0, "grad_norm": 1.0})
@@ -76,6 +80,7 @@ class Evaluator:
         ("", {"ratio": 1.0}),
         ("counts twice", {"ratio": 2.0}),
         ("cannot evaluate", {"error": "AttributeError: cannot evaluate"}),
+        ("cannot start", {"error": "AttributeError: cannot start", "at_start": True}),
         ("cannot train", {"unmeasured": "cannot train"}),
     ],
 )

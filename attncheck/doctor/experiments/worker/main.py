@@ -504,19 +504,25 @@ def _has(module: str) -> bool:
 
 # Evaluating, and scoring of rows that the trainer generates -----------------------------------------------------------
 def measure_evaluation(question: dict[str, Any], make: Callable[[], Any]) -> dict[str, Any]:
-    """Return the evaluation loss before the first step over that step's training loss, or why evaluating fails."""
+    """Return the evaluation loss before the first step over that step's training loss, or why evaluating fails.
+
+    `at_start`: it fails before the first step only.
+    """
     try:
         trainer = make()
         trainer.eval_dataset = trainer.train_dataset
         trainer.train()
     except Exception as error:
         return {**question, "unmeasured": str(error)[:300]}
+    measured = _answer(question, lambda: (trainer.evaluate(), {})[1])
+    if "error" in measured:
+        return measured
     trainer = make()
     trainer.eval_dataset, trainer.args.eval_on_start = trainer.train_dataset, True
     measured = _answer(question, lambda: (trainer.train(), {})[1])
     losses = [entry[key] for entry in trainer.state.log_history for key in ("eval_loss", "loss") if key in entry]
     if "error" in measured or len(losses) < 2 or not losses[1]:
-        return measured
+        return {**measured, "at_start": "error" in measured}
     return {**measured, "ratio": losses[0] / losses[1]}
 
 

@@ -1,8 +1,8 @@
 """Evaluating fails although training works, or has another loss than training on the same rows.
 
-What it checks: `doctor --deep` evaluates a tiny model before its first step, with the installed Trainer and the
-trainers of TRL, LLaMA-Factory and ms-swift. The evaluation loss must be that of the first step on the same rows. With a
-launch, only its trainer is reported, and only if the launch evaluates.
+What it checks: `doctor --deep` evaluates a tiny model before its first step and after its last, with the installed
+Trainer and the trainers of TRL, LLaMA-Factory and ms-swift. The evaluation loss must be that of the first step on the
+same rows. With a launch, only its trainer is reported, and only if the launch evaluates.
 
 Why it matters: an evaluation that fails stops the training, at its start or hours later. A different loss makes
 overfitting look like something else.
@@ -20,15 +20,16 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 SAME = 0.1  # a loss may count the first label of a row, or not
 OFF = {"no", "false", "null", "none", ""}
-NAMES = ("eval_strategy", "evaluation_strategy", "eval_on_start")
+NAMES = ("eval_on_start", "eval_strategy", "evaluation_strategy")
 BUILT = ("transformers", "trl")  # other trainers are not made to evaluate, so a failure may not be theirs
 
 
 def check(snapshot: Snapshot) -> Problems:
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     stated = name_settings(job) if job is not None else {}
-    settings = [stated[name] for name in NAMES if name in stated and stated[name].value.lower() not in OFF]
     for item in snapshot.measurements.evaluations:
+        names = NAMES[:1] if item.at_start else NAMES
+        settings = [stated[name] for name in names if name in stated and stated[name].value.lower() not in OFF]
         if not _describe(item) or (job is not None and not (settings and _is_of_job(item, job))):
             continue
         yield Problem(
@@ -46,7 +47,7 @@ def _describe(item: EvaluationMeasurement) -> str:
     if item.unmeasured or (item.error and item.trainer not in BUILT):
         return ""
     if item.error:
-        return f"before the first step fails: {item.error}"
+        return f"{'before the first step ' if item.at_start else ''}fails: {item.error}"
     return f"gives {item.ratio:.3g} times the training loss" if abs(item.ratio - 1) > SAME else ""
 
 

@@ -21,7 +21,7 @@ def with_launch(snapshot: Snapshot, trainer: str, **values: str) -> Snapshot:
 
 ERROR = "AttributeError: no attribute"
 FAILS = with_evaluations(EvaluationMeasurement("trl", "online_dpo", error=ERROR))
-ONE_LOSS = with_evaluations(EvaluationMeasurement("trl", "grpo loss_type=grpo", error=ERROR))
+ONE_LOSS = with_evaluations(EvaluationMeasurement("trl", "grpo loss_type=grpo", error=ERROR, at_start=True))
 FIRES = {
     "it fails": FAILS,
     "twice the training loss": with_evaluations(EvaluationMeasurement("transformers", ratio=2.0)),
@@ -36,5 +36,6 @@ SILENT = {
     "a trainer that was not made to evaluate": with_evaluations(EvaluationMeasurement("ms-swift", error=ERROR)),
     "a launch that does not evaluate": with_launch(FAILS, "online_dpo", eval_strategy="no"),
     "a launch of another objective": with_launch(FAILS, "grpo", eval_strategy="steps"),
+    "a launch that evaluates later only": with_launch(ONE_LOSS, "grpo", eval_strategy="steps", loss_type="grpo"),
     "a launch with another loss": with_launch(ONE_LOSS, "grpo", eval_on_start="true", loss_type="dapo"),
 }
