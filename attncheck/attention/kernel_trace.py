@@ -19,6 +19,8 @@ OVERHEAD_PREFIXES = (
 class _OperatorRecorder(TorchDispatchMode):
     """Records the name of every operator that is dispatched, in forward and backward."""
 
+    supports_higher_order_operators = True  # flex_attention is one, and refuses other modes
+
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()

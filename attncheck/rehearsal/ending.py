@@ -27,6 +27,7 @@ NETWORK_ERRORS = (
     "attncheck rehearses without a network",
 )
 WRITE_ERRORS = ("Permission denied", "Read-only file system")
+CPU_ERROR = "FlexAttention does not support backward on CPU"  # torch 2.13 nn/attention/flex_attention.py:2082
 CUDA_ERROR = "Error 304: OS call failed"
 
 
@@ -78,6 +79,8 @@ def explain_refusal(ended: Execution, lines: Sequence[str]) -> str:
     text = "\n".join(lines)
     if any(word in text for word in NETWORK_ERRORS):
         return "the launch needs the network, which a rehearsal does not have"
+    if CPU_ERROR in text:
+        return "flex_attention has no backward pass on a CPU: rehearse on a machine with a GPU"
     if ended.isolation.files == "landlock" and CUDA_ERROR in text:
         return (
             "CUDA cannot start if only Landlock protects root's files, because it writes to /proc: rehearse as another "

@@ -27,6 +27,7 @@ def end(*lines: str, files: FilesBy = "overlay", denied: tuple[str, ...] = (), s
         ("PermissionError: [Errno 13] Permission denied: '/data/x'", "landlock", ("/data/x",), "must write /data/x"),
         ("OSError: [Errno 30] Read-only file system: '/data/x'", "read-only", ("/data/x",), "must write /data/x"),
         ("RuntimeError: Error 304: OS call failed or operation not supported", "landlock", (), "CUDA cannot start"),
+        ("NotImplementedError: FlexAttention does not support backward on CPU.", "overlay", (), "with a GPU"),
     ],
 )
 def test_what_a_rehearsal_denies_is_no_fault_of_the_launch(

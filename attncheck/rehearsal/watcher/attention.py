@@ -70,6 +70,8 @@ def _make_listener(operators: list[str]) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Listener(TorchDispatchMode):
+        supports_higher_order_operators = True  # flex_attention is one, and refuses other modes
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = str(func)
             if OPERATOR.search(name) and name not in operators:

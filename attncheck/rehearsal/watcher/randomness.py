@@ -66,8 +66,11 @@ def make_listener(operators: list[str]) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Listener(TorchDispatchMode):
+        supports_higher_order_operators = True  # flex_attention is one, and refuses other modes
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            names = [argument.name for argument in func._schema.arguments]
+            schema = getattr(func, "_schema", None)  # flex_attention has none
+            names = [argument.name for argument in schema.arguments] if schema else []
             given = {**dict(zip(names, args)), **(kwargs or {})}
             rate = given.get("dropout_p", given.get("p", 0.0) if DROPS.search(str(func)) else 0.0)
             if isinstance(rate, (int, float)) and rate > 0 and str(func) not in operators:

@@ -66,6 +66,8 @@ def _is_nested_attention(model: nn.Module, name: str) -> bool:
 
 
 class _OperatorListener(TorchDispatchMode):
+    supports_higher_order_operators = True  # flex_attention is one, and refuses other modes
+
     def __init__(self, on_operator: Callable[[str], None]) -> None:
         super().__init__()
         self._on_operator = on_operator
