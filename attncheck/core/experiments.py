@@ -15,7 +15,7 @@ class GradientMeasurement:
     The expected gradient is that of the summed loss divided by all tokens. `ratio` is the norm over its norm, `cosine`
     the cosine of the angle between the two. `logged` is the norm that the trainer logged, over the same norm (0:
     nothing was logged). `later` is the norm at the second step, on the same documents, over that at the first, and
-    `moved` the share of the parameters that the steps changed.
+    `moved` the share of the parameters that the steps changed, and `loss` the first loss that it logged (0: none).
     """
 
     trainer: str  # "transformers", "trl"
@@ -28,6 +28,7 @@ class GradientMeasurement:
     variant: str = ""
     later: float = 1.0
     moved: float = 1.0
+    loss: float = 0.0
 
     @property
     def name(self) -> str:

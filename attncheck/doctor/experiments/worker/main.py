@@ -197,11 +197,13 @@ def measure_step(
         raise RuntimeError("no optimiser step was taken")
     first, norm = gradients[0], float(right.norm())
     logged = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     trained = [not torch.equal(old, new) for old, new in zip(before, parameters) if new.requires_grad or adapted]
     return {
         "ratio": float(first.norm()) / norm,
         "cosine": float(torch.dot(first, right)) / (float(first.norm()) * norm or 1.0),
         "logged": float(logged[0]) / norm if logged else 0.0,
+        "loss": float(losses[0]) if losses else 0.0,
         "later": float(gradients[-1].norm()) / (float(first.norm()) or 1.0) if len(gradients) == STEPS else 0.0,
         "moved": sum(trained) / len(trained),
     }

@@ -8,8 +8,9 @@ CPO and rewards are run on pairs of answers. If PEFT is installed, trainers are 
 LoRA adapter and the mark of a quantised model, and one with an adapter and gradient checkpointing. A mixture of
 experts is run with its balancing loss; this result is used only for launches that set that loss. Norm and direction
 of the gradient at the optimiser's first step are compared with the gradient of the same loss over the same tokens.
-The second step on the same documents must have about the same gradient, and both must change every parameter. The
-last step of an epoch, which may have fewer micro-batches, must have the same gradient on equal documents.
+The logged norm must be that of the gradients, and the logged loss that of the undivided batch. The second step on the
+same documents must have about the same gradient, and both must change every parameter. The last step of an epoch,
+which may have fewer micro-batches, must have the same gradient on equal documents.
 
 Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
 different objective. Clipping, weight decay and optimisers that depend on scale then behave differently. Gradients that
@@ -39,6 +40,7 @@ BALANCING = "balancing loss"
 MODEL = "peft.model"  # a setting of scripts: an adapter is given to the trainer
 BALANCED = re.compile(r"router_logits|aux_loss_coef")  # in settings that add the loss
 OFF = {"", "0", "0.0", "false", "none", "null"}
+LOSS_TOLERANCE = 0.1  # a loss may count the first label of a row, or not
 ADDED_UP = 1.5  # the second step's gradient over the first's: 2 if it was not cleared, about 1 if it was
 
 
@@ -92,6 +94,10 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
     if measurement.points_elsewhere or abs(against - 1) > TOLERANCE:
         direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
         return f"gradients with {measurement.division} are {against:.3g} times those of one batch{direction}"
+    if measurement.logged and abs(measurement.logged / measurement.ratio - 1) > TOLERANCE:
+        return f"log has {measurement.logged / measurement.ratio:.3g} times the norm of the gradients"
+    if measurement.loss and baseline.loss and abs(measurement.loss / baseline.loss - 1) > LOSS_TOLERANCE:
+        return f"log has {measurement.loss / baseline.loss:.3g} times the loss with {measurement.division}"
     if measurement.later > ADDED_UP:
         return f"gradients are not cleared after a step: the second step's are {measurement.later:.3g} times as large"
     if measurement.moved < 1:

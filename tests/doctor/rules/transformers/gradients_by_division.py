@@ -98,7 +98,12 @@ FIRES = {
         with_gradients(s.h200(), RIGHT), GradientMeasurement("transformers", SHORT_STEP, 1, 1, 1, later=0.5)
     ),
 }
+UNDIVIDED = GradientMeasurement("trl", "one batch", 1, 1, 1, loss=4.0)
 FIRES |= {
+    "another norm is logged": with_measured(s.h200(), GradientMeasurement("trl", "one batch", 1, 1, 0.5)),
+    "the logged loss adds up micro-batches": with_measured(
+        s.h200(), UNDIVIDED, GradientMeasurement("trl", "two micro-batches", 1, 1, 1, loss=8.0)
+    ),
     "checkpointing an adapter stops": STOPS,
     "a script that checkpoints its adapter": with_adapter(True),
 }
@@ -152,6 +157,10 @@ SILENT = {
     ),
     "a last step that is never reached": with_measured(
         with_gradients(s.h200(), RIGHT), GradientMeasurement("transformers", SHORT_STEP, 1, 1, 1, later=0.0)
+    ),
+    "nothing is logged": with_measured(s.h200(), GradientMeasurement("trl", "one batch", 1, 1, 0)),
+    "the logged loss counts a label less": with_measured(
+        s.h200(), UNDIVIDED, GradientMeasurement("trl", "two micro-batches", 1, 1, 1, loss=4.2)
     ),
     "a script that checkpoints nothing": with_adapter(False),
     "a launch that checkpoints without an adapter": s.with_job(STOPS, {"gradient_checkpointing": True}),
