@@ -15,7 +15,8 @@ from attncheck.smoke.worker.attention_trace import _OperatorListener
 
 def attend() -> Any:
     torch.manual_seed(0)
-    return flex.flex_attention(*(torch.randn(1, 2, 8, 16) for _ in range(3)))
+    query, key, value = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    return flex.flex_attention(query, key, value)
 
 
 @pytest.mark.parametrize("kind", ["watched attention", "randomness", "smoke", "kernels"])

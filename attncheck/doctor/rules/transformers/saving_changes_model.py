@@ -58,7 +58,7 @@ def _describe(item: SavingMeasurement) -> str:
     if item.model == OWN_CLASS:
         return "loading a custom PreTrainedModel loses its weights if _init_weights writes into .data"
     adapter = f" with an adapter of {item.model}" if "=" in item.model else ""
-    return f"a model with tied embeddings{adapter} computes something else after it was {item.operation}"
+    return f"if its embeddings are tied, a model{adapter} computes something else after it was {item.operation}"
 
 
 def _find_setting(job: Job, measured: SavingMeasurement) -> Setting | None:
