@@ -65,6 +65,7 @@ class SettingProblem:
     installs: tuple[str, ...] = ()  # requirements that fix it: "transformers==4.55.2"
     mild: bool = False  # it costs speed or memory, is a matter of preference, or is not proven: a warning at most
     universal: bool = False  # true of every release and fork: an argparse option without its value
+    refused_value: str = ""  # the value of a setting of the framework's own that this release does not take
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,27 @@
 
 The names in a launch date it, because each release takes some names and refuses others. If the release that will run is
 unknown, the launch was most likely written for the newest release that takes all its names. This is a guess, is
-reported as one, and proves nothing. A range of releases that is stated, such as ">=0.14,<0.16", limits the guess.
+reported as one, and proves nothing. A range of releases that is stated, such as ">=0.14,<0.16", limits the guess, and
+so do the other packages' versions, which many releases refuse.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.facts import Absent, Known
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import list_allowed, parse_release, parse_version
+from attncheck.doctor.queries.requirements import is_version_allowed
+from attncheck.lint.fields.releases import list_allowed, list_releases, parse_release, parse_version
 from attncheck.lint.frameworks import Framework
 
 MAX_READINGS = 8  # each reads the launch once with the names of one release
 OLDER_READINGS = 4  # for a launch whose release is guessed
+Misfits = tuple[int, int]  # the names that another release has, and the values that the release refuses
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class ChosenRelease:
     is_older: bool = False  # older than every release in the tables, which therefore do not describe it
     remark: str = ""  # about a choice that is not the user's
     list_others: Callable[[], Iterable[str]] = tuple  # releases that may run instead: a conclusion must hold in each
+    may_be_older: bool = False  # nothing dates the launch after the oldest known release
 
 
 def choose_release(
@@ -63,9 +69,16 @@ def choose_release(
             remark = f"options were read as those of {chosen}" if allowed else "its names are not known"
             return ChosenRelease(chosen, bool(allowed), not allowed, f"{state}: {remark}")
         framework = replace(framework, releases=lambda: allowed, newest=allowed[-1])
+    oldest = framework.releases()[:1]
+    is_elsewhere = isinstance(installed, Absent)  # this environment does not train it: its versions prove nothing
+    installable = () if is_elsewhere else _list_installable(framework, snapshot)
+    if installable and installable[-1] != framework.newest:
+        state += ", and the versions of other packages exclude newer releases"
+    if installable:
+        framework = replace(framework, releases=lambda: installable, newest=installable[-1])
     fitting, misfits = find_fitting_release(framework, read)
-    if misfits:
-        remark = f"{state}, and no single release has all names: read as {fitting} (--framework-version)"
+    if any(misfits):
+        remark = f"{state}, and no single release has all names and values: read as {fitting} (--framework-version)"
     elif not framework.releases():
         remark = f"{state}: read as written, with the defaults of {fitting}"
     elif fitting == framework.newest:
@@ -77,7 +90,31 @@ def choose_release(
         False,
         remark=remark,
         list_others=lambda: _iter_older_fits(framework, read, fitting, misfits, may_be_fork),
+        may_be_older=allowed is None
+        and oldest == framework.releases()[:1]
+        and all(_count_misfits(read(version))[0] <= misfits[0] for version in oldest),
     )
+
+
+def _list_installable(framework: Framework, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the releases of a framework that can be installed with the known versions of other packages."""
+
+    def is_installable(release: str) -> bool:
+        # A newer version than a pinned one is common, because a pin is often overridden.
+        requirements = (Requirement(line.replace("==", ">=")) for line in framework.requires(release))
+        return all(_may_have(snapshot, requirement.name, requirement.specifier) for requirement in requirements)
+
+    return tuple(filter(is_installable, framework.releases()))
+
+
+def _may_have(snapshot: Snapshot, package: str, specifier: SpecifierSet) -> bool:
+    """Return whether a package may be in the releases `specifier`; one whose version is not known may be in any."""
+    version, listed = snapshot.version(package), snapshot.package(package)
+    if isinstance(version, Known):
+        return is_version_allowed(specifier, version.value)
+    allowed = listed.value.allowed if isinstance(listed, Known) and package == "transformers" else ""
+    releases = list_allowed(allowed, list_releases(package)) if allowed else None
+    return not releases or any(is_version_allowed(specifier, parse_version(release)) for release in releases)
 
 
 def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
@@ -96,7 +133,7 @@ def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
 
 
 def _iter_older_fits(
-    framework: Framework, read: Callable[[str], Job], version: str, misfits: int, may_be_fork: bool
+    framework: Framework, read: Callable[[str], Job], version: str, misfits: Misfits, may_be_fork: bool
 ) -> Iterator[str]:
     """Yield some older releases that accept as many names as the guessed one, and for a fork the last that accepts
     fewer.
@@ -107,7 +144,7 @@ def _iter_older_fits(
     older = [release for release in framework.releases() if parse_version(release) < parse_version(version)]
 
     def is_fit(index: int) -> bool:
-        return len(_list_dated(read(older[index]))) <= misfits
+        return _count_misfits(read(older[index])) <= misfits
 
     first_fit, last_misfit = len(older), -1
     for index in dict.fromkeys(
@@ -130,21 +167,30 @@ def _list_dated(job: Job) -> list[UnknownSetting]:
     return [unknown for unknown in job.unknown_settings if unknown.now or unknown.since]
 
 
-def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tuple[str, int]:
+def _count_misfits(job: Job) -> Misfits:
+    """Return how many names of other releases a job has, and how many values that its release refuses."""
+    return len(_list_dated(job)), sum(bool(problem.refused_value) for problem in job.problems)
+
+
+def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tuple[str, Misfits]:
     """Return the newest release that accepts all names of a launch, otherwise the best fit, and how many it refuses.
 
     Names that no release ever had are ignored. The search starts at the newest release. Each step goes to the last
-    release before the first removal of a name, until no refused name remains or a name is newer than the release.
+    release before the first removal of a name, until no refused name remains or a name is newer than the release. If it
+    refuses a value, every release is tried, because values have no dates.
     """
-    tried: dict[str, int] = {}
+    tried: dict[str, Misfits] = {}
     version = framework.newest
     while version and version not in tried and len(tried) < MAX_READINGS:
-        dated = _list_dated(read(version))
-        tried[version] = len(dated)
+        job = read(version)
+        dated, tried[version] = _list_dated(job), _count_misfits(job)
         if not dated:
             break
         version = _find_release_before(framework, version, dated)
     best = min(tried, key=lambda name: (tried[name], list(tried).index(name)))
+    if tried[best][1]:
+        tried = {release: _count_misfits(read(release)) for release in reversed(framework.releases())}
+        best = min(tried, key=lambda release: tried[release])
     return best, tried[best]
 
 

@@ -7,7 +7,7 @@ import pytest
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
-from attncheck.doctor.target import forget_packages
+from attncheck.doctor.target import forget_packages, with_version
 from attncheck.lint import frameworks, run
 from attncheck.lint.launches import find_launches
 from attncheck.lint.release import choose_release, is_older_than_known
@@ -30,7 +30,7 @@ def lint(text: str, version: str = "") -> Report:
     [
         (NEW, "0.11.2", "the newest known"),
         (OLD, "0.8", "the newest release that has all of its names"),
-        (MIXED, "", "no single release has all names"),
+        (MIXED, "", "no single release has all names and values"),
         (NEW + " --my_option 3", "0.11.2", "the newest known"),  # what no release had dates nothing
     ],
 )
@@ -133,3 +133,64 @@ UNEVEN = (
 def test_a_guess_is_also_judged_by_the_release_before_it(version: str, count: int) -> None:
     findings = [finding for finding in lint(UNEVEN, version).findings if finding.code == "ATN441"]
     assert len([finding for finding in findings if "do not divide" in finding.message]) == count
+
+
+FACTORY = "llamafactory-cli train --model_name_or_path m --dataset d --template qwen --output_dir o --stage"
+
+
+@pytest.mark.parametrize(
+    ("text", "packages", "expected"),
+    [
+        (f"{FACTORY} sft", {}, "0.9.5"),
+        (f"{FACTORY} sft", {"transformers": "4.43.2"}, "0.9.2"),
+        (f"{FACTORY} sft", {"transformers": "<=4.45.0,>=4.41.2"}, "0.9.3"),
+        (f"{FACTORY} sft", {"transformers": "4.10.0"}, "0.9.5"),  # no release allows it: it limits nothing
+        (NEW, {"transformers": "5.5.0"}, "0.9.10"),
+        ("trl sft --model_name_or_path m --dataset_name d --output_dir o", {"transformers": "4.52.4"}, "0.19.1"),
+        ("swift sft --model m --dataset d", {"transformers": "5.15.0"}, "4.6.0"),
+        ("swift sft --model m --dataset d", {"transformers": "4.32.0"}, "4.6.0"),
+        ("axolotl train --base-model m", {"transformers": "4.55.2"}, "0.12.2"),
+        ("python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m", {"transformers": "4.57.1"}, "0.8.0"),
+    ],
+)
+def test_versions_of_other_packages_exclude_releases(text: str, packages: dict[str, str], expected: str) -> None:
+    snapshot = forget_packages(s.laptop(), "not known")
+    for name, version in packages.items():
+        is_range = not version[0].isdigit()
+        snapshot = with_version(snapshot, name, "" if is_range else version, version if is_range else "")
+    request = run.Request((Source("run.sh", text, "shell"),))
+    report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
+    assert [launch.job.version for launch in launches_of(report)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "expected", "codes"),
+    [
+        ("--actor.model_name_or_path m --algo.advantage.estimator flash_reinforce", "", "0.11.2", []),
+        ("--actor.model_name_or_path m --algo.advantage.estimator flash_reinforce", "0.11.1", "0.11.1", ["ATN441"]),
+        ("--pretrain m --vllm_is_correction_type mis", "", "0.9.3", []),  # 0.9.4 took it away
+        ("--pretrain m --vllm_is_correction_type mis", "0.9.4", "0.9.4", ["ATN441"]),
+        ("--pretrain m --vllm_is_correction_type mine", "", "0.10.1.post2", ["ATN441"]),  # dated by its name
+        ("--pretrain m --micro_train_batch_size many", "", "0.10.1.post2", ["ATN441"]),
+    ],
+)
+def test_a_value_that_another_release_may_take(text: str, version: str, expected: str, codes: list[str]) -> None:
+    report = lint(f"python3 -m openrlhf.cli.train_ppo_ray {text}", version)
+    assert [launch.job.version for launch in launches_of(report)] == [expected]
+    value = text.rpartition(" ")[2]
+    assert [finding.code for finding in report.findings if repr(value) in finding.message] == codes
+
+
+@pytest.mark.parametrize(
+    ("stage", "version", "count"),
+    [
+        ("orpo", "", 0),
+        ("orpo", "0.9.5", 1),
+        ("sftt", "", 1),
+        ("sft", "0.9.5", 0),
+        ("orpo --enable_thinking true", "", 1),
+    ],
+)
+def test_a_value_is_refused_only_by_releases_that_may_run(stage: str, version: str, count: int) -> None:
+    findings = [finding for finding in lint(f"{FACTORY} {stage}", version).findings if finding.code == "ATN441"]
+    assert len(findings) == count

@@ -251,8 +251,10 @@ def find_refused_settings(settings: ParsedSettings, transformers: str, is_own: b
         if option is not None and setting.raw.known:
             is_checked = is_own or setting.is_option or settings.options.any_release[setting.name][0] == "transformers"
             choices = option.choices if is_checked else ()
-            problems = _check_value(setting, option.kind, choices, str(option.default), evidence)
-            yield from (problem for problem in problems if is_read or problem.universal)
+            is_dated = settings.options.any_release.get(setting.name, ("",))[0] != "transformers"
+            for problem in _check_value(setting, option.kind, choices, str(option.default), evidence):
+                if is_read or problem.universal:
+                    yield problem if is_dated else replace(problem, refused_value="")
 
 
 def find_missing_values(options: Iterable[tuple[Setting, str]]) -> Iterator[SettingProblem]:
@@ -283,5 +285,7 @@ def _check_value(
     elif choices and setting.value not in choices and value not in NULL_WORDS:
         text = f"{name} is {setting.value!r}; it takes {', '.join(choices)}"
         near = get_close_matches(setting.value, choices, 1, CLOSE_MATCH)
+        refused = "" if near else setting.value  # a misspelling belongs to no other release
         near += [default] if default in choices and setting.name not in TRAINED_NAMES else []
-        yield SettingProblem("refuses", text, (evidence,), location, {setting.name: near[0]} if near else {})
+        sets = {setting.name: near[0]} if near else {}
+        yield SettingProblem("refuses", text, (evidence,), location, sets, refused_value=refused)

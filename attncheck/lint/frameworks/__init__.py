@@ -57,6 +57,7 @@ class Framework:
     style: Style | Literal[""] = ""  # how its scripts parse options, if all do so in the same way
     entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # parsers of its commands: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # the releases with known names, oldest first
+    requires: Callable[[str], Sequence[str]] = lambda version: ()  # what a release requires: "transformers>=4.55"
     # Returns how to scale down a launch so that it runs here, or the reason why it cannot; None: not implemented.
     cut: Callable[[Launch, Job, Materials], JobCut | str] | None = None
     own_programs: tuple[str, ...] = ()  # its commands, and its modules with a final dot: ("trl", "trl.")

@@ -258,5 +258,6 @@ FRAMEWORK = Framework(
     cut=cut,
     entries=list_entries,
     releases=partial(list_releases, "axolotl"),
+    requires=partial(read_requirements, "axolotl"),
     own_programs=("axolotl", "axolotl."),
 )

@@ -223,5 +223,6 @@ FRAMEWORK = Framework(
     cut=cut,
     entries=tables.list_entries,
     releases=partial(list_releases, "llamafactory"),
+    requires=partial(read_requirements, "llamafactory"),
     own_programs=("llamafactory-cli", "lmf", "llamafactory."),
 )

@@ -338,5 +338,6 @@ FRAMEWORK = Framework(
     cut=cut,
     entries=list_entries,
     releases=partial(list_releases, "ms_swift"),
+    requires=partial(read_requirements, "ms_swift"),
     own_programs=("swift", "megatron", "swift."),
 )

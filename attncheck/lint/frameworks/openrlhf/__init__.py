@@ -281,5 +281,6 @@ FRAMEWORK = Framework(
     plan_settings,
     cut=cut,
     releases=partial(list_releases, "openrlhf"),
+    requires=partial(_required_packages, ""),
     own_programs=forks.list_own_modules(),
 )

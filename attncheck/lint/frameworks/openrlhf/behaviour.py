@@ -33,9 +33,10 @@ def refused_value(values: Values) -> Iterator[SettingProblem]:
         if option.known and option.setting.known:
             reason = _explain_refusal(f"--{option.name}", specs[option.name], option.values)
             if reason:
-                yield SettingProblem(
-                    "refuses", reason, (f"argparse, openrlhf {values.version}",), option.setting.location
-                )
+                evidence = (f"argparse, openrlhf {values.version}",)
+                choices = specs[option.name].choices
+                refused = next((value for value in option.values if choices and value not in choices), "")
+                yield SettingProblem("refuses", reason, evidence, option.setting.location, refused_value=refused)
 
 
 def _explain_refusal(name: str, spec: names.OptionSpec, values: tuple[str, ...]) -> str:

@@ -262,6 +262,7 @@ FRAMEWORK = Framework(
     format_plan,
     cut=cut,
     releases=partial(list_releases, "trl"),
+    requires=partial(read_requirements, "trl"),
     entries=tables.list_entries,
     own_programs=("trl", "trl."),
     style="dataclasses",

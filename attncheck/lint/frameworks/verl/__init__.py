@@ -12,6 +12,7 @@ from attncheck.lint.frameworks.verl.given import find_trainer
 from attncheck.lint.frameworks.verl.job import find_model, read_job
 from attncheck.lint.frameworks.verl.plan import plan_settings
 from attncheck.lint.frameworks.verl.rehearsal import cut
+from attncheck.lint.frameworks.verl.tables import find_release
 from attncheck.lint.frameworks.verl.writing import write_settings
 
 FRAMEWORK = Framework(
@@ -25,5 +26,6 @@ FRAMEWORK = Framework(
     plan_settings,
     cut=cut,
     releases=partial(list_releases, "verl"),
+    requires=lambda version: find_release(version).required_packages(),
     own_programs=("verl.",),
 )
