@@ -163,29 +163,6 @@ def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProble
     )
 
 
-def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
-    """Check for packing with micro batches of one row, in training and in scoring rollouts: they join nothing."""
-    name = "train.micro_batch_size"
-    scored = "rollout.micro_batch_size"
-    if (
-        values.trainer in ("sft", "ppo")
-        and values.packed
-        and not values.has_dynamic_batches
-        and values.ring_size == 1
-        and values.find_int(name) == 1
-        and (values.trainer == "sft" or values.find_int(scored) == 1)
-    ):
-        size = f"{values.option(name)} 1"
-        yield from values.setting_problem(
-            "ignores",
-            f"packing with {size} has no effect: each row is one sample without padding",
-            constraints.PACKING_OF_ONE_ROW,
-            "ds.packing_samples",
-            name,
-            mild=True,
-        )
-
-
 def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
     """Check for packing with recurrent layers: they get only positions, which do not separate documents."""
     recurrent = set(values.model.layer_types) & RECURRENT_LAYERS if values.model is not None else set()
@@ -373,7 +350,6 @@ SUPERVISED_CHECKS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
     ring_without_packing,
     implementation_replaced_by_packing,
     reward_model_without_ring,
-    packing_of_one_row,
     packing_of_recurrent_layers,
     liger_on_vision_model,
     four_bit_weights_without_bf16,

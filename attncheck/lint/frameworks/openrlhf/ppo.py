@@ -220,20 +220,14 @@ def too_few_sample_batches(values: Values) -> Iterator[SettingProblem]:
 
 
 def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
-    """Check for sleep without colocation or in asynchronous mode; partial rollouts without asynchronous mode."""
+    """Check for sleep in asynchronous mode, and for partial rollouts without it.
+
+    Sleep without colocation is switched off, which changes nothing: the engines have GPUs of their own.
+    """
     colocate_all, is_async = values.is_on("train.colocate_all"), values.is_on("train.async_enable")
     sleep, partial_rollout = values.option("vllm.enable_sleep"), values.option("train.partial_rollout_enable")
     async_option = values.option("train.async_enable")
-    if values.is_on("vllm.enable_sleep") and not colocate_all:
-        yield from values.setting_problem(
-            "ignores",
-            f"{sleep} without {values.option('train.colocate_all')}",
-            constraints.SLEEP_WITHOUT_COLOCATION,
-            "vllm.enable_sleep",
-            sets={sleep: DROP},
-            mild=True,
-        )
-    elif values.is_on("vllm.enable_sleep") and is_async:
+    if values.is_on("vllm.enable_sleep") and colocate_all and is_async:
         yield from values.setting_problem(
             "refuses",
             f"{sleep} with {async_option}",
