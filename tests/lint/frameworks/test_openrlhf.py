@@ -615,7 +615,7 @@ def test_a_release_answers_for_its_own_modules() -> None:
 @pytest.mark.parametrize(
     ("options", "count"),
     [
-        # Packing turns flash attention on, also if each micro batch is one row; sleep without colocation changes nothing.
+        # packing turns flash attention on, even of one row; sleep without colocation changes nothing
         ("--ds.packing_samples --train.micro_batch_size 1 --rollout.micro_batch_size 1", 0),
         ("--vllm.enable_sleep", 0),
         ("--train.dynamic_batch_enable --ds.packing_samples --train.max_tokens_per_gpu 128 --data.max_len 4096", 1),
