@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from packaging.version import Version
 
 from attncheck.core.report import Report
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import PackageGaps, Snapshot, Unreadable
 from attncheck.doctor.engine import run_rules
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.ranges import list_versions
@@ -20,6 +21,13 @@ from tests.doctor.test_rules import CHECKED_RULES, RULES, load_cases
 
 RANGED = sorted(RELEVANT_DISTRIBUTIONS)
 FEWEST_PAIRS = 20  # how many the rules' cases give at least, so that the test below tests something
+# Faults of a kernel. Whether these packages are installed at all decides if it is loaded.
+LOADS_A_KERNEL = {
+    ("ATN104", "transformers"),
+    ("ATN225", "kernels"),
+    ("ATN225", "transformers"),
+    ("ATN313", "transformers"),
+}
 ALL_NEEDS = frozenset(need for rule in RULES for need in rule.needs)
 
 
@@ -69,6 +77,17 @@ def test_a_range_of_one_faulty_version_is_as_wrong_as_the_version() -> None:
         if not finds(with_version(snapshot, name, "", f">={faulty},<={faulty}"), rule.code):
             wrong.append((rule.code, name))
     assert wrong == []
+
+
+def test_no_rule_passes_if_a_version_that_decides_is_unknown() -> None:
+    wrong = []
+    for rule, snapshot, name, _ in list_straddles():
+        rest = tuple(item for item in snapshot.distributions if item.name != name)
+        torch = Unreadable("not known") if name == "torch" else snapshot.torch
+        unknown = replace(snapshot, distributions=rest, torch=torch, gaps=PackageGaps("it is not named"))
+        if judge(unknown, rule.code).passed:
+            wrong.append((rule.code, name))
+    assert set(wrong) <= LOADS_A_KERNEL
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from packaging.version import Version
 
 from attncheck.core.model import Model
-from attncheck.core.snapshot import Absent, Fact, Known, MissingFact, Snapshot, Unreadable, value_or
+from attncheck.core.snapshot import Absent, Fact, Known, MissingFact, Snapshot, Unreadable, need, value_or
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP, FUSED_IMPLEMENTATIONS
 
 
@@ -69,13 +69,13 @@ def is_ring_ruled_out(model: Model) -> bool:
 
 
 def is_older(version: Fact[Version], boundary: str) -> bool:
-    """Return whether a version is known and lower than `boundary`."""
-    return isinstance(version, Known) and version.value < Version(boundary)
+    """Return whether a version is lower than `boundary`. Raises `MissingFact` if it is not known."""
+    return not isinstance(version, Absent) and need(version, "the version") < Version(boundary)
 
 
 def is_at_least(version: Fact[Version], boundary: str) -> bool:
-    """Return whether a version is known and not lower than `boundary`."""
-    return isinstance(version, Known) and version.value >= Version(boundary)
+    """Return whether a version is not lower than `boundary`. Raises `MissingFact` if it is not known."""
+    return not isinstance(version, Absent) and need(version, "the version") >= Version(boundary)
 
 
 def forces_flash_attention(snapshot: Snapshot) -> bool:

@@ -21,19 +21,23 @@ from packaging.requirements import Requirement
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import may_import, requirements
-from attncheck.doctor.rules import Distribution, Known, MissingFact, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Distribution, Known, MissingFact, Problem, Problems, Rule, Snapshot, Unreadable
 
 TORCH_REPORTED_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    problems = list(_find_problems(snapshot))
+    unknown: list[str] = []
+    problems = list(_find_problems(snapshot, unknown))
     if not problems and not all(requirements.has_common_version(snapshot, name) for name in RELEVANT_DISTRIBUTIONS):
         raise MissingFact("no release satisfies all packages that require it", ("ATN148",))
+    if not problems and unknown:
+        raise MissingFact(f"the versions of {', '.join(dict.fromkeys(unknown))} are unknown")
     yield from problems
 
 
-def _find_problems(snapshot: Snapshot) -> Problems:
+def _find_problems(snapshot: Snapshot, unknown: list[str]) -> Problems:
+    """Yield the problems of each distribution; names of required packages without a known version go to `unknown`."""
     for distribution in snapshot.distributions:
         if distribution.name not in WATCHED_DISTRIBUTIONS or distribution.problem:
             continue
@@ -41,7 +45,7 @@ def _find_problems(snapshot: Snapshot) -> Problems:
             continue
         if _fails_at_import(snapshot, distribution):
             continue
-        unmet = list(_unmet_requirements(snapshot, distribution))
+        unmet = list(_unmet_requirements(snapshot, distribution, unknown))
         if not unmet:
             continue
         listed = ", ".join(f"{requirement} (here: {version})" for requirement, version in unmet)
@@ -66,10 +70,13 @@ def _install_options(unmet: list[tuple[Requirement, str]]) -> tuple[str, ...]:
     return ("--no-build-isolation",) if any(requirement.name.startswith("flash") for requirement, _ in unmet) else ()
 
 
-def _unmet_requirements(snapshot: Snapshot, distribution: Distribution) -> Iterator[tuple[Requirement, str]]:
+def _unmet_requirements(
+    snapshot: Snapshot, distribution: Distribution, unknown: list[str]
+) -> Iterator[tuple[Requirement, str]]:
     for requirement in requirements.applicable_requirements(snapshot, distribution, *RELEVANT_DISTRIBUTIONS):
         name = requirements.canonical_name(requirement.name)
         installed = snapshot.version(name)
+        unknown += [name] if isinstance(installed, Unreadable) else []
         if (name == "torch" and distribution.name in TORCH_REPORTED_ELSEWHERE) or not isinstance(installed, Known):
             continue
         is_met = requirements.is_version_allowed(requirement.specifier, installed.value)

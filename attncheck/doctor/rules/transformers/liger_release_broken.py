@@ -15,18 +15,18 @@ linkedin/Liger-Kernel#930. The files were read; their kernels need a GPU.
 
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.liger import BROKEN_RELEASES
-from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version
+from attncheck.doctor.rules import Absent, Problem, Problems, Rule, Snapshot, Version, need
 
 
 def check(snapshot: Snapshot) -> Problems:
-    version = snapshot.version("liger-kernel")
-    if not isinstance(version, Known):
+    if isinstance(fact := snapshot.version("liger-kernel"), Absent):
         return
+    version = need(fact, "liger-kernel's version")
     for broken, (defect, repaired) in BROKEN_RELEASES.items():
-        if version.value == Version(broken):
+        if version == Version(broken):
             yield Problem(
                 message=f"liger-kernel {broken} is broken: {defect}",
-                evidence=(f"static lane: liger-kernel {version.value}; {repaired} does not have the bug",),
+                evidence=(f"static lane: liger-kernel {version}; {repaired} does not have the bug",),
                 fixes=(install_packages(snapshot, f"liger-kernel=={repaired}", options=("--no-deps",)),),
                 subject=f"liger-kernel {broken}",
             )

@@ -20,7 +20,7 @@ from packaging.version import Version
 from attncheck.core.experiments import AccumulationMeasurement
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.clashes import Clash, load_clashes
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 
 def check(snapshot: Snapshot) -> Problems:
@@ -29,8 +29,9 @@ def check(snapshot: Snapshot) -> Problems:
     for measurement in snapshot.measurements.accumulations:
         if measurement.loses_gradients:
             yield _describe(snapshot, measurement)
-    for clash in load_clashes():
-        version = _find_faulty(clash, snapshot) if clash.alone else None
+    decisive = [clash for clash in load_clashes() if clash.alone]
+    for clash in decisive:
+        version = _find_faulty(clash, snapshot)
         if version and not clash.find_measured(snapshot):
             yield Problem(
                 message=f"{clash.package} {version} {clash.alone}",
@@ -39,6 +40,9 @@ def check(snapshot: Snapshot) -> Problems:
                 subject=f"{clash.package} {version}: {clash.until}",
                 predicted=True,
             )
+    for clash in decisive:
+        fact = snapshot.version(clash.package)
+        need(Known(None) if isinstance(fact, Absent) else fact, f"the version of {clash.package}")
 
 
 def _describe(snapshot: Snapshot, measurement: AccumulationMeasurement) -> Problem:
