@@ -378,8 +378,10 @@ def _lint_launch(
         if any(OTHER_DEVICES.search(variable) for variable in launch.environ):
             job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
         job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))
-        if not request.version and is_own_source(distribution, stated.files.get(distribution, "")):
-            job = replace(job, requires=())  # the tree's own requirements count, not its release's
+        is_own = not request.version and is_own_source(distribution, stated.files.get(distribution, ""))
+        is_guess = not release.is_known and not isinstance(snapshot.package(distribution), Absent)
+        if is_own or is_guess:  # the tree's requirements count, or those of another release
+            job = replace(job, requires=())
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         findings, report = list_findings(job, launch)
