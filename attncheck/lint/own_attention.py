@@ -53,7 +53,11 @@ def add_fixed_arguments(job: Job, launch: Launch) -> Job:
         if is_unknown or not setting.known or setting in launch.fixed:
             continue
         argument = fixed_settings.get(name) or (_find_model_argument(launch, name) if name in MODEL_ARGUMENTS else None)
-        if argument is None or argument.value.casefold() == (setting.value.strip("\"'") or "true").casefold():
+        if (
+            argument is None
+            or not argument.known
+            or argument.value.casefold() == (setting.value.strip("\"'") or "true").casefold()
+        ):
             continue
         written, source = f"{setting.name.lstrip('-')}={setting.value}", argument.location.source
         verb = "loads its model with" if name in MODEL_ARGUMENTS else "passes"

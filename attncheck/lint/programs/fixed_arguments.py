@@ -42,6 +42,9 @@ def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[s
         texts = {_format_literal(value) for _, value in rows}
         if len(texts) == 1 and "" not in texts and not any(_reads(module, name) for module in (main, *dict(rows))):
             yield _make_setting(name, texts.pop(), *rows[0], is_read=False)
+        elif len({ast.dump(value) for _, value in rows}) == 1 and isinstance(rows[0][1], ast.IfExp):
+            setting = _make_setting(name, ast.unparse(rows[0][1]), *rows[0], is_read=True)
+            yield replace(setting, known=False)
 
 
 def find_passed_arguments(calls: Sequence[Call], is_passed: Callable[[str], bool]) -> Iterator[FixedSetting]:

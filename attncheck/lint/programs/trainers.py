@@ -20,6 +20,7 @@ from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.made_trainers import find_made
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
+from attncheck.lint.programs.passed_options import PassedOptions, read_options
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.sources import read_source
@@ -41,7 +42,7 @@ LIBRARY_TRAINER = re.compile(r"(trl|unsloth)\..*Trainer")
 TRAINER_ARGUMENTS = frozenset({"packing", "max_seq_length", "max_length", "max_prompt_length", "max_target_length"})
 TRL_CONFIGURATION = re.compile(r"(?:trl\.)?[A-Z]+Config")  # SFTConfig, GRPOConfig
 OWN_LOOP = ("its own training loop",)
-BACKWARD, GENERATE, OWN_OPTIONS = (re.compile(name) for name in ("backward", "generate", "add_argument"))
+BACKWARD, GENERATE, OWN_OPTIONS, FIRE = map(re.compile, ("backward", "generate", "add_argument", "Fire"))
 STARTS_TRAINING = re.compile(r"(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
 OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
 OWN_ATTENTION = "its own attention"  # if it calls a function such as replace_llama_attn_with_flash_attn
@@ -62,6 +63,9 @@ class TrainerReading:
     choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
     arguments: tuple[Setting, ...] = ()  # keywords of the constructors that it certainly calls
     made: MadeTrainer = MadeTrainer()  # the trainer that it certainly makes
+    assigned: frozenset[str] = frozenset()  # attributes that the program sets: `args.bf16 = True`
+    parses_itself: bool = False  # it defines options for argparse
+    is_fired: bool = False  # options are the parameters of a function: Fire(train)
 
 
 def attach_trainers(launch: Launch) -> Launch:
@@ -81,17 +85,21 @@ def attach_trainers(launch: Launch) -> Launch:
         reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
+    texts = {name: text for name, text in read_options(launch.words).items() if name not in reading.assigned}
+    passed = PassedOptions(texts, reading.parses_itself, reading.is_fired)
     if launch.starts_written_script:
-        return launch
+        return replace(launch, entries=tuple(map(passed.decide, launch.entries)))
     if reading.settings and launch.file is None:
-        return replace(launch, entries=reading.settings, file=reading.source, fixed=reading.fixed)
+        entries, fixed = tuple(map(passed.decide, reading.settings)), tuple(map(passed.decide, reading.fixed))
+        return replace(launch, entries=entries, file=reading.source, fixed=fixed)
     options = {word.text[2:].partition("=")[0].replace("-", "_") for word in launch.words if word.text[:2] == "--"}
 
     def passes_on(setting: FixedSetting) -> bool:
         """Return whether the program passes on an option of the command: `packing=args.packing`."""
         return not setting.known and setting.name in options and setting.value.endswith(f".{setting.name}")
 
-    return replace(launch, fixed=tuple(item for item in (*reading.created, *reading.fixed) if not passes_on(item)))
+    fixed = (passed.decide(item) for item in (*reading.created, *reading.fixed) if not passes_on(item))
+    return replace(launch, fixed=tuple(fixed))
 
 
 @lru_cache(maxsize=512)
@@ -104,7 +112,15 @@ def _read_trainers(
     if main is not None and any(name.startswith(LIBRARIES) for name in reading.names or ()):
         model = find_model_arguments(tree, main, MODEL_ARGUMENTS)
         reading = replace(reading, fixed=(*reading.fixed, *model))
-    return replace(reading, places_itself=any(_names_devices(module) for module in tree.modules.values() if module))
+    read = [module for module in tree.modules.values() if module]
+    stored = (node for module in read for node in ast.walk(module.body) if isinstance(node, ast.Attribute))
+    return replace(
+        reading,
+        places_itself=any(map(_names_devices, read)),
+        assigned=frozenset(node.attr for node in stored if isinstance(node.ctx, ast.Store)),
+        parses_itself=any(_calls(module, OWN_OPTIONS) for module in read),
+        is_fired=any(_calls(module, FIRE) for module in read),
+    )
 
 
 def _names_devices(module: SourceModule) -> bool:

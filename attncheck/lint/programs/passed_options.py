@@ -1,0 +1,76 @@
+"""Computes what a program passes on of its command's options: `bf16=args.bf16`, `"sdpa" if args.sdpa else "eager"`.
+
+Only options in the command count: a default may be changed by the program's parser.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from attncheck.core.launch import Setting, Word
+
+AnySetting = TypeVar("AnySetting", bound=Setting)
+TRUE_TEXTS, FALSE_TEXTS = frozenset({"", "true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})
+
+
+@dataclass(frozen=True)
+class PassedOptions:
+    """The options of a command, each with its text, "" for a switch, and how its program reads them."""
+
+    texts: Mapping[str, str]
+    parses_itself: bool = False  # by argparse, for which the text "False" is true unless its type says otherwise
+    by_name: bool = False  # as parameters of a function: Fire(train)
+
+    def decide(self, setting: AnySetting) -> AnySetting:
+        """Return a setting of the program's text with the value that the options decide, if they do."""
+        if setting.known:
+            return setting
+        try:
+            expression = ast.parse(setting.value, mode="eval").body
+        except (SyntaxError, ValueError):
+            return setting
+        while isinstance(expression, ast.IfExp):
+            is_true = self._test(expression.test)
+            if is_true is None:
+                return setting
+            expression = expression.body if is_true else expression.orelse
+        value = self._read(expression)
+        return setting if value is None else replace(setting, value=value, known=True)
+
+    def _test(self, test: ast.expr) -> bool | None:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            is_true = self._test(test.operand)
+            return None if is_true is None else not is_true
+        text = self._find(test)
+        if text is None or (self.parses_itself and text.lower() in FALSE_TEXTS):
+            return None
+        return True if text.lower() in TRUE_TEXTS else False if text.lower() in FALSE_TEXTS else None
+
+    def _read(self, expression: ast.expr) -> str | None:
+        if isinstance(expression, ast.Constant):
+            return "null" if expression.value is None else str(expression.value)
+        if isinstance(expression, ast.Attribute) and ast.unparse(expression.value) == "torch":
+            return expression.attr
+        text = self._find(expression)
+        return None if text is None else text or "True"
+
+    def _find(self, expression: ast.expr) -> str | None:
+        """Return the text of the option that an expression such as `args.bf16` reads; None if it reads none."""
+        if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
+            return self.texts.get(expression.attr)
+        return self.texts.get(expression.id) if self.by_name and isinstance(expression, ast.Name) else None
+
+
+def read_options(words: Sequence[Word]) -> dict[str, str]:
+    """Return the options with known values by field, the last of each name; "" is the text of a switch."""
+    texts: dict[str, str] = {}
+    for word, following in zip(words, (*words[1:], None)):
+        name, equals, text = word.text.partition("=")
+        if name.startswith("--"):
+            has_value = not equals and following is not None and not following.text.startswith("-")
+            texts.pop(field := name[2:].replace("-", "_"), None)
+            value = following if has_value and following is not None else word
+            if value.known:
+                texts[field] = value.text if has_value else text
+    return texts
