@@ -18,11 +18,13 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import unsuitable_implementations
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.hugging_face import is_flash
+from attncheck.lint.programs.trainers import OWN_ATTENTION
 
 FLASH_REFUSES = (
     "flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp, mha_fwd: FlashAttention only support fp16 and bf16 data type"
 )
 EAGER_KEEPS = "transformers 5.23.0 models/llama/modeling_llama.py, eager_attention_forward: scores of all heads at once"
+UNFUSED = "torch 2.13.0 backends/cuda/__init__.py, enable_flash_sdp and enable_mem_efficient_sdp"
 # Others may still cast: LLaMA-Factory uses the GPU's own 16-bit type; axolotl and OpenRLHF were not read for this.
 PROVEN_FRAMEWORKS = frozenset({"verl", "trl", "transformers", "ms-swift"})
 HALF = ("bf16", "fp16")
@@ -37,8 +39,24 @@ def add_attention_problems(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
     half = _find_mixed_precision(launch).lower()
     if job.plan.precision == "fp32" and job.framework in ACCELERATE_CASTS and half in HALF:
         job = replace(job, plan=replace(job.plan, precision="autocast" if half == "bf16" else "fp16"))
-    problems = (*_check_float32(job, launch), *_check_eager_memory(job, snapshot))
+    problems = (*_check_float32(job, launch), *_check_unfused(job, launch), *_check_eager_memory(job, snapshot))
     return replace(job, problems=(*job.problems, *problems))
+
+
+def _check_unfused(job: Job, launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of SDPA without its fused kernels, if the program switches them off."""
+    replaced = OWN_ATTENTION in (launch.trainers or ())
+    if launch.made.unfused is not None and job.plan.attn_implementation in ("", "sdpa") and not replaced:
+        yield SettingProblem(
+            "replaces",
+            "the program switches off SDPA's flash and memory-efficient kernels: the math kernel computes attention "
+            "and keeps all scores in memory, unless cuDNN's kernel can run",
+            (UNFUSED,),
+            launch.made.unfused,
+            advice="remove the two calls",
+            mild=True,
+            universal=True,
+        )
 
 
 def _check_float32(job: Job, launch: Launch) -> Iterator[SettingProblem]:

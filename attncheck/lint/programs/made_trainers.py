@@ -22,6 +22,8 @@ COUNT = "num_items_in_batch"
 # A class with one of these scales the loss itself, or tells the Trainer to (transformers 5.23.0 trainer.py:2103).
 SCALES = ("gradient_accumulation_steps", "model_accepts_loss_kwargs", "loss_is_scaled_for_ga", "training_step", "sum'")
 MEANS = ("cross_entropy(", "CrossEntropyLoss(", ".mean(", ".loss", "['loss']", "outputs[0]")
+FUSED = {"enable_flash_sdp", "enable_mem_efficient_sdp"}
+SWITCH = re.compile(r"torch\.backends\.cuda\.(enable_flash_sdp|enable_mem_efficient_sdp)\((?:enabled=)?False\)")
 SPREADING = {"auto", "balanced", "balanced_low_0", "sequential"}
 Class = tuple[str, SourceModule, ast.ClassDef]
 
@@ -51,6 +53,19 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     spread = _locate(*places[0]) if is_spread and places else None
     is_causal = bool(origins) and all(loads_model(item) and "ForCausalLM" in ast.unparse(item) for item in origins)
     return tuple(keywords), _read_loss(made[0][1], is_causal, spread)
+
+
+def find_unfused(modules: Sequence[SourceModule]) -> SourceLocation | None:
+    """Return where a program certainly switches off SDPA's fused kernels for good; None if it does not."""
+    switched = [
+        (match[1], module, call)
+        for module, call in find_certain_calls(modules)
+        if (match := SWITCH.fullmatch(ast.unparse(call)))
+    ]
+    nodes = (node for module in modules for node in ast.walk(module.body) if isinstance(node, ast.Attribute))
+    all_switches = [node for node in nodes if node.attr in FUSED] if switched else []
+    is_final = {name for name, *_ in switched} == FUSED and len(all_switches) == len(switched)
+    return _locate(*switched[0][1:]) if is_final else None
 
 
 def _imports_unsloth(module: SourceModule) -> bool:

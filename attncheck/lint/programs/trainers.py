@@ -18,7 +18,7 @@ from attncheck.core.launch import NOWHERE, FixedSetting, Launch, MadeTrainer, Se
 from attncheck.lint.files.python import names_devices
 from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_model_arguments, find_passed_arguments
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
-from attncheck.lint.programs.made_trainers import find_made
+from attncheck.lint.programs.made_trainers import find_made, find_unfused
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.passed_options import PassedOptions, read_options
 from attncheck.lint.programs.places import describe_moved, find_program
@@ -155,7 +155,7 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             names = (*trainers, *own_loss, *own_attention, *own_rows)
             reading = TrainerReading(names, settings, created, passed, source, choices=choices)
             keywords, made = find_made(tree, modules)
-            return replace(reading, arguments=keywords, made=made)
+            return replace(reading, arguments=keywords, made=replace(made, unfused=find_unfused(modules)))
         if any(_calls(module, BACKWARD) for module in level):
             return TrainerReading(arguments if arguments and not generates else OWN_LOOP)
         following = {module.path: module for parent in level for module in tree.iter_imports(parent)}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import run
 from attncheck.lint.inputs import make_file_reader
@@ -39,6 +40,13 @@ args = parser.parse_args()
 )
 
 
+def lint(program: str, command: str) -> Report:
+    Path("train.py").write_text(program)
+    Path("run.sh").write_text(f"{command}\n")
+    source = read_source("run.sh", pipes=False)
+    return run.run(s.laptop(), run.Request((source,)), read_model, make_file_reader((source,)))
+
+
 @pytest.mark.parametrize(
     ("program", "options", "implementation"),
     [
@@ -56,10 +64,37 @@ def test_a_conditional_attention_is_decided_by_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, options: str, implementation: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(program)
-    (tmp_path / "run.sh").write_text(f"python train.py --output_dir o {options}\n")
-    source = read_source("run.sh", pipes=False)
-    report = run.run(s.laptop(), run.Request((source,)), read_model, make_file_reader((source,)))
-    [launch] = launches_of(report)
+    [launch] = launches_of(lint(program, f"python train.py --output_dir o {options}"))
     is_unknown = "attn_implementation" in launch.job.unknown
     assert (None if is_unknown else launch.job.plan.attn_implementation) == implementation
+
+
+UNFUSED = """import torch
+from fire import Fire
+from trl import SFTConfig, SFTTrainer
+def train(packing=False):
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    config = SFTConfig(output_dir="o", packing=packing, model_init_kwargs={"attn_implementation": "sdpa"})
+    SFTTrainer("m", args=config).train()
+Fire(train)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "count"),
+    [
+        (UNFUSED, 1),
+        (UNFUSED.replace("flash_sdp(False)", "flash_sdp(True)"), 0),
+        (UNFUSED.replace("SFTTrainer(", "torch.backends.cuda.enable_flash_sdp(True)\n    SFTTrainer("), 0),
+        (UNFUSED.replace("    torch", "    if packing: torch"), 0),
+        (UNFUSED.replace('"sdpa"', '"eager"'), 0),
+    ],
+)
+def test_sdpa_without_its_fused_kernels_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, count: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = lint(program, "python train.py --packing True")
+    assert [launch.job.plan.packing for launch in launches_of(report)] != ["padding"], "Fire passes the option on"
+    assert [finding.severity for finding in report.findings if finding.code == "ATN442"] == ["warning"] * count

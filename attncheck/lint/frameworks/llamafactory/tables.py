@@ -90,4 +90,5 @@ def is_own_launch(launch: Launch) -> bool:
         return False
     if launch.words:
         return launch.words[0].text.rsplit("/", 1)[-1] in SCRIPTS and bool(keys & OWN_FIELDS)
-    return "model_name_or_path" in keys and len(keys & OWN_FIELDS) > 1
+    is_merge = "export_dir" in keys and "do_train" not in keys  # a configuration of `llamafactory-cli export`
+    return "model_name_or_path" in keys and len(keys & OWN_FIELDS) > 1 and not is_merge

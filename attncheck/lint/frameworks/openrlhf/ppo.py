@@ -222,7 +222,7 @@ def too_few_sample_batches(values: Values) -> Iterator[SettingProblem]:
 def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
     """Check for sleep in asynchronous mode, and for partial rollouts without it.
 
-    Sleep without colocation is switched off, which changes nothing: the engines have GPUs of their own.
+    OpenRLHF switches sleep off without colocation, which changes nothing, because the engines share no GPU.
     """
     colocate_all, is_async = values.is_on("train.colocate_all"), values.is_on("train.async_enable")
     sleep, partial_rollout = values.option("vllm.enable_sleep"), values.option("train.partial_rollout_enable")
