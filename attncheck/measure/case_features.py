@@ -12,6 +12,7 @@ TILES = (16, 32, 64, 128)
 LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "negative")
 STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
 # Beginnings of lines on what a wrong case was reduced to.
+EXPLAINED = "computed as if "  # and a known mistake
 NEEDED = "wrong with "
 PLAIN = "wrong without any special feature: "
 STALE = "right in a first call, but wrong after another batch of the same shape: something of that batch is kept"

@@ -14,7 +14,16 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from attncheck.core.verdicts import Run, budget_ratio
-from attncheck.measure.case_features import NEEDED, PLAIN, STALE, UNREPEATED, group_by_shape, list_details, list_sizes
+from attncheck.measure.case_features import (
+    EXPLAINED,
+    NEEDED,
+    PLAIN,
+    STALE,
+    UNREPEATED,
+    group_by_shape,
+    list_details,
+    list_sizes,
+)
 
 MAX_CHANCE = 0.01
 MIN_WRONG = 2
@@ -25,14 +34,13 @@ MAX_SHARE = 0.02  # of right cases that have the shared feature, if reduced case
 
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
     """Return lines on what reduced cases among the `wrong` runs need, and on the feature that all of them have."""
-    lines = [
-        line
-        for run in wrong
-        for line in (*run.violations, *run.pattern)
-        if line.startswith((NEEDED, PLAIN, STALE, UNREPEATED))
-    ]
-    reduced = tuple(line for line, _ in Counter(lines).most_common(MAX_REDUCED))
-    return reduced + (() if any(map(is_general, reduced)) else _fit_features(wrong, right, bool(reduced)))
+    lines = [line for run in wrong for line in (*run.violations, *run.pattern)]
+    explained, reduced = (
+        tuple(line for line, _ in Counter(x for x in lines if x.startswith(kind)).most_common(MAX_REDUCED))
+        for kind in (EXPLAINED, (NEEDED, PLAIN, STALE, UNREPEATED))
+    )
+    known = explained + reduced
+    return known + (() if any(map(is_general, reduced)) else _fit_features(wrong, right, bool(known)))
 
 
 def is_general(line: str) -> bool:

@@ -266,9 +266,9 @@ def test_each_wrong_call_is_scored_and_its_mode_is_searched_for_a_cause(
 ) -> None:
     searched: list[bool] = []
 
-    def describe_cause(case: Case, is_right: Any, is_gross: bool) -> tuple[str, ...]:
+    def describe_cause(case: Case, is_right: Any, is_gross: bool) -> tuple[Case, tuple[str, ...]]:
         searched.append(is_right.keywords["deterministic"])
-        return ("the cause",)
+        return case, ("the cause",)
 
     monkeypatch.setattr(module, "describe_cause", describe_cause)
     monkeypatch.setattr(module, "is_stale", lambda *arguments: False)
@@ -276,7 +276,7 @@ def test_each_wrong_call_is_scored_and_its_mode_is_searched_for_a_cause(
     assert list(dict.fromkeys((score.mode, score.call) for score in run.scores)) == scored
     assert searched == causes
     has_state = tuple(wrong) in ((1,), (2,))
-    assert ("the cause" in run.pattern[:1]) == (bool(causes) and not has_state)
+    assert ("the cause" in run.pattern[:2]) == (bool(causes) and not has_state)
     assert any(line.startswith("dk: ") and "times" in line for line in run.pattern) == (tuple(wrong) not in ((), (3,)))
     assert any("keeps state" in line for line in run.pattern[:1]) == has_state
 
@@ -290,9 +290,9 @@ def test_causes_are_searched_for_the_first_wrong_cases(
 ) -> None:
     searched: list[bool] = []
 
-    def describe_cause(case: Case, is_right: Any, is_gross: bool) -> tuple[str, ...]:
+    def describe_cause(case: Case, is_right: Any, is_gross: bool) -> tuple[Case, tuple[str, ...]]:
         searched.append(is_right.keywords["deterministic"])
-        return ()
+        return case, ()
 
     monkeypatch.setattr(module, "describe_cause", describe_cause)
     monkeypatch.setattr(module, "is_stale", lambda *arguments: False)

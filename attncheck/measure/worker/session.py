@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,6 +21,7 @@ from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs, negate_inputs
 from attncheck.attention.kernel_trace import foreign_kernels, own_kernels, trace_kernels
 from attncheck.attention.reference.error_patterns import describe_patterns
+from attncheck.attention.reference.explanations import WrongCall, explain
 from attncheck.attention.reference.oracle import Reference
 from attncheck.attention.reference.score import TENSORS
 from attncheck.attention.reference.structured import run_probe
@@ -28,11 +29,12 @@ from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
-from attncheck.measure.case_features import STALE, UNREPEATED
+from attncheck.measure.case_features import EXPLAINED, STALE, UNREPEATED
 from attncheck.measure.worker.guarded_calls import DIRT, BrokenCall, call_unchanged, fill_free_memory, hold_other_values
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
-from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, is_stale, make_decoy
+from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, is_stale, lengthen, make_decoy
 
+T = TypeVar("T")
 MAX_CPU_CELLS = 1 << 27  # with more score entries, the oracle samples rows on a CPU
 CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
 UNJUDGED_ERRORS = (Refused, RuntimeError, NotImplementedError, ValueError)  # of a deterministic mode
@@ -183,7 +185,7 @@ class ParitySession:
             if is_strict:
                 result = self._probe_deterministic(case, timed_call, result)
             violations = result.violations
-            cause = self._describe_cause(case, is_strict, not violations[0].startswith(STATISTIC)) if violations else ()
+            cause = self._describe_probed(case, is_strict, violations[0]) if violations else ()
             if case.dropout and cause and "dropout" not in cause[0]:  # masks are misread if the weights are wrong
                 violations, cause = (cause[0], *(f"so {violation}" for violation in violations)), ()
             return replace(
@@ -235,6 +237,21 @@ class ParitySession:
         kernels = self._identify_kernels(timed_call, outputs)
         return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
 
+    def _describe_probed(self, case: Case, deterministic: bool, violation: str) -> tuple[str, ...]:
+        """Return lines on the cause of a probe's violation, or on state: without the probe's values too."""
+
+        def call(given: Inputs) -> Outputs:
+            return self.backend.run(given, deterministic)
+
+        state: tuple[str, ...] = ()
+        with contextlib.suppress(*UNJUDGED_ERRORS):
+            inputs = make_inputs(replace(case, probe="", dropout=0.0), self.device.kind)
+            before = call(inputs) if self._causes_left and not find_malformed_outputs(inputs, call(inputs)) else None
+        cause = self._describe_cause(case, deterministic, not violation.startswith(STATISTIC))
+        with contextlib.suppress(*UNJUDGED_ERRORS):
+            state = find_state(inputs, before, call)[:1] if cause and before is not None else ()
+        return state or cause
+
     def _probe_deterministic(self, case: Case, call: "_TimedCall", usual: ProbeResult) -> ProbeResult:
         """Return the result of the deterministic mode if it is wrong, otherwise the `usual` one."""
         try:
@@ -266,29 +283,52 @@ class ParitySession:
 
         Return None if it does not run the case.
         """
-        if refusal(self.backend, case, self.device):
-            return None
+        if case.probe:
+            call = self._call_simpler(case, deterministic, lambda run: run_probe(case, self.device.kind, run))
+            return None if call is None else not call.violations
         inputs = make_inputs(case, self.device.kind)
-
-        def run(given: Inputs) -> Outputs:
-            return self.backend.run(given, deterministic)
-
-        try:
-            with torch_mode(deterministic and not self.backend.deterministic_switch):
-                if case.probe:
-                    return not run_probe(case, self.device.kind, run).violations
-                outputs = run(inputs)
-        except Exception as error:
-            if is_fatal_error(describe_exception(error)):
-                raise
-            return None
-        if find_malformed_outputs(inputs, outputs):
+        outputs = self._call_simpler(case, deterministic, lambda run: run(inputs))
+        if outputs is None or find_malformed_outputs(inputs, outputs):
             return None
         scores = score_backend(self.backend, outputs, reference_for(self.backend, self.device, inputs))
         return not self._list_wrong(case, scores, limit)
 
+    def _call_simpler(
+        self, case: Case, deterministic: bool, call: Callable[[Callable[[Inputs], Outputs]], T]
+    ) -> T | None:
+        """Return what `call` makes of the backend in one mode, None if the backend does not run the case."""
+        if refusal(self.backend, case, self.device):
+            return None
+        try:
+            with torch_mode(deterministic and not self.backend.deterministic_switch):
+                return call(lambda given: self.backend.run(given, deterministic))
+        except Exception as error:
+            if is_fatal_error(describe_exception(error)):
+                raise
+            return None
+
+    def _call_wrong(self, case: Case, deterministic: bool) -> Iterator[WrongCall]:
+        """Yield the backend's results of a case, unless it refuses the case, or is right."""
+        if case.cells > MAX_CELLS:
+            return
+        inputs = make_inputs(case, self.device.kind)
+        outputs = self._call_simpler(case, deterministic, lambda run: run(inputs))
+        if outputs is None or find_malformed_outputs(inputs, outputs):
+            return
+        factor, exact = self.backend.class_factor(case), reference_for(self.backend, self.device, inputs)
+
+        def measure(reference: Reference) -> dict[str, float]:
+            scores = score_backend(self.backend, outputs, reference)
+            return {score.tensor: budget_ratio(case, score, factor) for score in scores}
+
+        if max(measure(exact).values()) > 1.0:
+            yield WrongCall(inputs, outputs, exact, measure)
+
     def _describe_cause(self, case: Case, deterministic: bool, is_gross: bool) -> tuple[str, ...]:
-        """Return what a wrong case needs to be wrong, in a line; () if that is not found or was asked often enough."""
+        """Return lines on the known mistake that a wrong case shows, and on what it needs to be wrong.
+
+        () if neither is found, or if that was asked often enough.
+        """
         if not self._causes_left:
             return ()
         self._causes_left -= 1
@@ -298,7 +338,14 @@ class ParitySession:
             case, is_gross = replace(case, dropout=0.0, probe=""), True
         elif is_right(case):
             return (UNREPEATED,)
-        return (STALE,) if is_stale(case, is_right) else describe_cause(case, is_right, is_gross)
+        if is_stale(case, is_right):
+            return (STALE,)
+        reduced, lines = describe_cause(case, is_right, is_gross)
+        cases = [replace(x, probe="", dropout=0.0) for x in (reduced, lengthen(reduced), case)]
+        with contextlib.suppress(RuntimeError):  # such as too little memory, which is not the backend's fault
+            mistake = explain(call for x in dict.fromkeys(cases) for call in self._call_wrong(x, deterministic))
+            return (EXPLAINED + mistake, *lines) if mistake else lines
+        return lines
 
     def _describe_patterns(self, outputs: Outputs, exact: Reference, scores: tuple[Score, ...]) -> tuple[str, ...]:
         over_budget = self._list_wrong(exact.case, scores)

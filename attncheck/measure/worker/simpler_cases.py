@@ -98,6 +98,11 @@ def _map_lengths(case: Case, change: Callable[[int], int]) -> Case:
     return replace(case, seqlens_q=q, seqlens_k=k)
 
 
+def lengthen(case: Case) -> Case:
+    """Return the case with two tiles more, where mistakes differ that are alike within one tile."""
+    return _map_lengths(case, lambda n: n and n + 2 * TILE + 2)
+
+
 def _fill_tiles(case: Case) -> Case:
     """Return the case with whole tiles of queries, and the same number of additional keys."""
     more = [-q % TILE if q and k else 0 for q, k in zip(case.seqlens_q, case.seqlens_k)]
@@ -185,23 +190,25 @@ def find_cause(case: Case, is_right: Callable[[Case], bool | None]) -> tuple[Cas
     return (reduced, tuple(named)) if len(named) <= MAX_NAMED else None
 
 
-def describe_cause(case: Case, is_right: Callable[[Case], bool | None], is_gross: bool = True) -> tuple[str, ...]:
-    """Return a line on the features with which a wrong case is still wrong, () if it was not found.
+def describe_cause(
+    case: Case, is_right: Callable[[Case], bool | None], is_gross: bool = True
+) -> tuple[Case, tuple[str, ...]]:
+    """Return a wrong case reduced, and a line on the features with which it is still wrong, () if none was found.
 
     An error that is not `is_gross` may be too small to show in a smaller case, so sizes are not named then.
     """
     cause = find_cause(case, is_right)
     if cause is None:
-        return ()
+        return case, ()
     reduced, needed = cause
     named = [name for name in needed if is_gross or not re.match(SIZES, name)]
     if not needed:
-        return (f"{PLAIN}{max(reduced.seqlens_q)} tokens, head_dim {reduced.head_dim}",)
+        return reduced, (f"{PLAIN}{max(reduced.seqlens_q)} tokens, head_dim {reduced.head_dim}",)
     if not named:
-        return ()
+        return reduced, ()
     features = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     only = "only " if len(named) == len(needed) else ""
-    return (f"{NEEDED}{only}{features}; right without {'it' if len(named) == 1 else 'any one of them'}",)
+    return reduced, (f"{NEEDED}{only}{features}; right without {'it' if len(named) == 1 else 'any one of them'}",)
 
 
 def is_stale(case: Case, is_right: Callable[[Case], bool | None]) -> bool:

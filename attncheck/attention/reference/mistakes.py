@@ -1,0 +1,428 @@
+"""Known mistakes of attention kernels, each as the attention that a kernel with it computes.
+
+To add one, yield its name, which completes "computed as if …", and the changed `DenseAttention`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attncheck.attention.reference.dense import DenseAttention, Places, alibi_bias
+from attncheck.core.cases import UNBOUNDED
+
+Mistakes = Iterator[tuple[str, DenseAttention]]
+TILES = (16, 32, 64, 128, 256, 512, 1024, 2048)
+GROUP_LIMITS = (1, 2, 4, 8, 16)
+TABLES = (128, 64, 32, 16, 8, 4, 2)  # sizes of a table of heads, which a kernel reads modulo its size
+HALF_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+ROUNDED = {
+    "product": "the products of q and k",
+    "tanh": "the soft-cap's tanh",
+    "scores": "the scores",
+    "weights": "the weights",
+    "lse": "the saved LSE",
+    "delta": "delta = rowsum(dout * out)",
+    "dp": "dP",
+    "ds": "dS",
+}
+
+
+def iter_mistakes(right: DenseAttention) -> Mistakes:
+    """Yield the name of each mistake that may concern this attention, with what it makes of it."""
+    for family in (_masks, _documents, _tiles, _heads, _scores, _softmax, _gradients, _roundings):
+        yield from family(right)
+
+
+def _hook(right: DenseAttention, **hooks: Callable[[Tensor], Tensor]) -> DenseAttention:
+    return replace(right, hooks={**right.hooks, **hooks})
+
+
+def _with_mask(right: DenseAttention, **fields: Any) -> DenseAttention:
+    case = replace(right.case, **fields)
+    places = Places.of(case, str(right.q.device)) if "alignment" in fields else right.places
+    bias = right.bias
+    if right.case.alibi and bias is not None and places is not right.places:
+        bias = alibi_bias(places, _slopes(right))
+    return replace(right, visible=places.visible(case), bias=bias)
+
+
+def _slopes(right: DenseAttention) -> Tensor:
+    heads = right.case.num_heads
+    return torch.tensor([2.0 ** (-8.0 * (h + 1) / heads) for h in range(heads)], dtype=right.q.dtype).to(right.q.device)
+
+
+def _masks(right: DenseAttention) -> Mistakes:
+    case, places = right.case, right.places
+    left, right_side = case.window_size
+    if case.causal and right_side > 0:
+        yield "the window's right side replaced the causal mask", _with_mask(right, causal=False)
+    elif case.causal:
+        yield "there was no causal mask", _with_mask(right, causal=False)
+    else:
+        yield "the mask was causal", _with_mask(right, causal=True)
+    if case.seqlens_q != case.seqlens_k:
+        other = "top_left" if case.alignment == "bottom_right" else "bottom_right"
+        yield "the diagonal started in the other corner", _with_mask(right, alignment=other)
+    if case.causal or case.windowed or case.attention_chunk:
+        for step, words in ((1, "later"), (-1, "earlier")):
+            moved = replace(places, q=places.q + step)
+            yield f"the diagonal was one key {words}", replace(right, visible=moved.visible(case))
+    if case.causal:  # without one of the sides: the window's is looked at below
+        visible = replace(places, q=places.q - 1).visible(case) & right.visible
+        yield "a query's own key was hidden", replace(right, visible=visible)
+    if case.windowed:
+        yield "there was no window", _with_mask(right, window_size=(UNBOUNDED, UNBOUNDED))
+        yield "the window's sides were swapped", _with_mask(right, window_size=(right_side, left))
+    for side, size, make in (("left", left, lambda n: (n, right_side)), ("right", right_side, lambda n: (left, n))):
+        if size == UNBOUNDED:
+            continue
+        yield f"the window had no limit on its {side} side", _with_mask(right, window_size=make(UNBOUNDED))
+        for step, words in ((1, "larger"), (-1, "smaller")):
+            if size + step >= 0:
+                yield f"the window's {side} side was one {words}", _with_mask(right, window_size=make(size + step))
+        yield f"the window's {side} side was twice as large", _with_mask(right, window_size=make(2 * size))
+        yield f"the window's {side} side was half as large", _with_mask(right, window_size=make(size // 2))
+    if case.attention_chunk:
+        yield "there were no attention chunks", _with_mask(right, attention_chunk=0)
+        chunk = case.attention_chunk
+        for step, words in ((1, "more"), (-1, "less")):
+            yield f"chunks had one token {words}", _with_mask(right, attention_chunk=chunk + step)
+        sliding = places.visible(replace(case, attention_chunk=0)) & (places.q - places.k < chunk)[:, None]
+        yield "chunks were a sliding window", replace(right, visible=sliding)
+        moved = replace(places, q=places.q + places.k_start, k=_buffer(places.k))
+        same = places.q_document == places.k_document
+        yield "chunks were counted from the buffer's start", replace(right, visible=moved.visible(case, same))
+    if case.mask and right.visible.shape[-1] == right.visible.shape[-2]:
+        yield "the mask was transposed", replace(right, visible=right.visible.mT)
+
+
+def _buffer(k: Tensor) -> Tensor:
+    """Return the positions of keys in the row."""
+    return torch.arange(k.shape[-1], device=k.device).expand_as(k)
+
+
+def _documents(right: DenseAttention) -> Mistakes:
+    case, places = right.case, right.places
+    if case.layout == "dense" and case.batch < 2:
+        return
+    shift = case.seqlen_k - case.seqlen_q if case.alignment == "bottom_right" else 0
+    q = torch.arange(case.seqlen_q, device=places.q.device)[:, None].expand_as(places.q)
+    row = replace(places, q=q + shift, k=_buffer(places.k))
+    valid = (places.q_document >= 0) & (places.k_document >= 0)
+    if case.layout == "packed" and len(case.seqlens_q) > 1:
+        yield "packed documents were one", replace(right, visible=row.visible(case, valid))
+        yield "documents saw one another", replace(right, visible=places.visible(case, valid))
+        for count in (256, 128, 64, 32):
+            if len(case.seqlens_q) > count:
+                alike = places.q_document % count == places.k_document % count
+                yield (
+                    f"document numbers were taken modulo {count}",
+                    replace(right, visible=row.visible(case, alike & valid)),
+                )
+        for step, words in ((1, "later"), (-1, "earlier")):
+            moved = places.k_document.roll(step, -1), places.k.roll(step, -1)
+            visible = replace(places, k_document=moved[0], k=moved[1]).visible(case)
+            yield f"documents started one key {words}", replace(right, visible=visible)
+    if case.padded:
+        q_in, k_in = (places.q_document >= 0), torch.ones_like(places.k_document, dtype=torch.bool)
+        yield "padding was attended to", replace(right, visible=row.visible(case, q_in & k_in))
+        flipped = "left_padded" if case.layout == "right_padded" else "right_padded"
+        other = Places.of(replace(case, layout=flipped), str(right.q.device))
+        yield "padding was on the other side", replace(right, visible=other.visible(case))
+    if len(set(case.seqlens_k)) > 1 or len(set(case.seqlens_q)) > 1:
+        most = max(case.seqlens_k) - max(case.seqlens_q)
+        own = torch.tensor([k - q for q, k in zip(case.seqlens_q, case.seqlens_k)], device=places.q.device)
+        if case.alignment == "bottom_right" and bool((own != most).any()):
+            moved_q = places.q - own[places.q_document.clamp_min(0)] + most
+            visible = replace(places, q=moved_q).visible(case)
+            yield "every document had the diagonal of the longest lengths", replace(right, visible=visible)
+
+
+def _tiles(right: DenseAttention) -> Mistakes:
+    """Yield masks that are applied, skipped or ended by tiles of queries or keys."""
+    case, places = right.case, right.places
+    same = places.q_document == places.k_document
+    last = places.k_length - 1
+
+    def hide(hidden: Tensor) -> DenseAttention:
+        return replace(right, visible=right.visible & ~hidden[:, None])
+
+    yield "the first key was hidden", hide(places.k == 0)
+    yield "the last key was hidden", hide(places.k == last)
+    for tile in TILES:
+        if tile > max(128, *case.seqlens_k):
+            break
+        tail = places.k >= places.k_length // tile * tile
+        q_tile, k_tile = (x - x % tile for x in (places.q, places.k))
+        yield f"keys after the last whole tile of {tile} were hidden", hide(tail & (places.k_length % tile > 0))
+        yield f"keys from {tile} on were hidden", hide(places.k >= tile)
+        yield f"the first tile of {tile} keys was hidden", hide(places.k < tile)
+        yield f"the last tile of {tile} keys was hidden", hide(k_tile == last - last % tile)
+        yield f"every second tile of {tile} keys was hidden", hide(k_tile // tile % 2 == 1)
+        if case.causal or case.windowed or case.attention_chunk:
+            by_tile = replace(places, q=q_tile, k=k_tile).visible(case)
+            yield f"the mask held for whole tiles of {tile}", replace(right, visible=by_tile)
+            yield f"the tiles of {tile} on the diagonal were left out", hide(same & (q_tile == k_tile))
+            open_diagonal = right.visible | (same & (q_tile == k_tile))[:, None]
+            yield f"the tiles of {tile} on the diagonal had no mask", replace(right, visible=open_diagonal)
+            yield f"queries before the first key of a tile of {tile} were left out", hide(places.q < k_tile)
+            yield f"queries in tiles of {tile} before a key's tile were left out", hide(q_tile < k_tile)
+        left = case.window_size[0]
+        if left != UNBOUNDED:
+            rest = places.visible(replace(case, window_size=(UNBOUNDED, case.window_size[1])))
+            for words, inside in (
+                ("the tile's first query", places.k >= q_tile - left),
+                ("the tile's last query", places.k >= q_tile + tile - 1 - left),
+                ("the first query and the key's tile", (places.k >= places.q - left) | (k_tile >= q_tile - left)),
+            ):
+                yield (
+                    f"{words} decided the window's left side, tile {tile}",
+                    replace(right, visible=rest & inside[:, None]),
+                )
+            stop = -(-(k_tile + left + 1) // tile) * tile
+            yield f"queries after the window of the first key in a tile of {tile} were left out", hide(places.q >= stop)
+
+
+def _heads(right: DenseAttention) -> Mistakes:
+    """Yield heads that read another head's keys, values, sinks or bias."""
+    case = right.case
+    heads, kv_heads = case.num_heads, case.num_kv_heads
+    group = heads // kv_heads
+    own = torch.arange(heads, device=right.q.device)
+    maps: dict[str, Tensor] = {}
+    if kv_heads > 1:
+        maps = {
+            "h mod the number of kv heads": own % kv_heads,
+            "h >> ceil(log2(group))": own >> (group - 1).bit_length(),
+            "0": own * 0,
+            "h": own.clamp_max(kv_heads - 1),
+            "that of the heads in reverse": kv_heads - 1 - own // group,
+            "that of h - h mod 2": own // 2 * 2 // group,
+            "that of the next head": (own + 1) % heads // group,
+            "that of the head before": (own - 1) % heads // group,
+            "the next one": (own // group + 1) % kv_heads,
+        }
+    for words, chosen in maps.items():
+        if torch.equal(chosen, right.k_heads):
+            continue
+        yield (
+            f"query head h read kv head {words}",
+            replace(right, k_heads=chosen, v_heads=chosen, dq_heads=chosen),
+        )
+        yield f"query head h read k's head {words}", replace(right, k_heads=chosen, dq_heads=chosen)
+        yield f"query head h read v's head {words}", replace(right, v_heads=chosen)
+        yield f"the product of dS and K for query head h read k's head {words}", replace(right, dq_heads=chosen)
+    tables = {f"h mod {size}": own % size for size in TABLES if size < heads}
+    tables |= {
+        "h mod the group": own % group,
+        "the first of the group": own // group * group,
+        "h // group": own // group,
+    }
+    tables |= {"0": own * 0, "the next one": (own + 1) % heads, "in reverse": heads - 1 - own}
+    for words, chosen in tables.items():
+        if torch.equal(chosen, own):
+            continue
+        if right.sinks is not None:
+            yield f"head h had the sink of head {words}", replace(right, sinks=right.sinks[chosen])
+        if right.bias is not None and right.bias.shape[1] == heads:
+            noun = "slope" if case.alibi else "bias"
+            yield f"head h had the {noun} of head {words}", replace(right, bias=right.bias[:, chosen])
+
+
+def _scores(right: DenseAttention) -> Mistakes:
+    """Yield scores with another scale, soft-cap or bias."""
+    case, scale = right.case, right.scale
+    padded = 1 << (case.head_dim - 1).bit_length()
+    scales = {
+        "1": 1.0,
+        "1/sqrt(head_dim)": case.head_dim**-0.5,
+        "1/sqrt(v_head_dim)": case.v_head_dim**-0.5,
+        "1/sqrt of head_dim raised to a power of two": padded**-0.5,
+        "1/head_dim": 1.0 / case.head_dim,
+        "sqrt(head_dim)": case.head_dim**0.5,
+        "applied twice": scale * scale,
+        "its square root": scale**0.5,
+        "without log2(e), though exponentials had base 2": scale * math.log(2.0),
+        "multiplied by log2(e), though exponentials had base e": scale * math.log2(math.e),
+    }
+    for words, value in scales.items():
+        if abs(value / scale - 1.0) > 1e-3:
+            cap = right.softcap
+            yield f"the softmax scale was {words}", replace(right, scale=value, softcap=cap)
+    if right.softcap:
+        cap = right.softcap
+        yield "there was no soft-cap", replace(right, softcap=0.0)
+        yield "the soft-cap came before the scale", replace(right, softcap=cap * scale)
+        yield "the soft-cap did not multiply the tanh", _hook(right, tanh=lambda x: x / cap)
+        yield "scores were cut off at the soft-cap", _hook(right, tanh=lambda x: torch.atanh(x).clamp(-1.0, 1.0))
+        yield "the soft-cap had no derivative", _hook(right, cap_slope=torch.ones_like)
+        if right.bias is not None:
+            bias = right.bias
+            capped = _hook(replace(right, bias=None, softcap=0.0), product=lambda x: cap * torch.tanh((x + bias) / cap))
+            yield "the soft-cap came after the bias", capped
+    if right.bias is not None:
+        noun = "ALiBi's bias" if case.alibi else "the mask's bias"
+        yield f"there was no {noun.removeprefix('the ')}", replace(right, bias=None)
+        for factor, words in ((2.0, "added twice"), (-1.0, "subtracted"), (scale, "multiplied by the softmax scale")):
+            yield f"{noun} was {words}", replace(right, bias=right.bias * factor)
+        if right.bias.shape[-1] == right.bias.shape[-2]:
+            yield f"{noun} was transposed", replace(right, bias=right.bias.mT)
+        yield f"every row had {noun} of the first", replace(right, bias=right.bias[:1])
+    if case.alibi:
+        for name, dtype in HALF_TYPES.items():
+            bias = alibi_bias(right.places, _slopes(right), lambda x, dtype=dtype: x.to(dtype).to(x.dtype))  # type: ignore[misc]
+            yield f"ALiBi's key positions were in {name}", replace(right, bias=bias)
+        buffer = replace(right.places, k=_buffer(right.places.k))
+        yield (
+            "ALiBi's key positions were counted from the row's start",
+            replace(right, bias=alibi_bias(buffer, _slopes(right))),
+        )
+        yield (
+            "ALiBi's slopes were those of one head more",
+            replace(right, bias=alibi_bias(right.places, _slopes(right) * 2.0 ** (8.0 / case.num_heads))),
+        )
+
+
+def _softmax(right: DenseAttention) -> Mistakes:
+    """Yield sums of exponentials with other terms: sinks, hidden keys, parts without keys."""
+    case, places = right.case, right.places
+    yield "a hidden key had the score 0", replace(right, hidden_score=0.0)
+    one = torch.ones(1, device=right.q.device)
+    yield "a term of 1 was added to the softmax's sum", replace(right, extra=one)
+    yield "the values were averaged, not weighted", _hook(right, scores=lambda x: x * 0.0)
+    hidden = (~right.visible).sum(-1, keepdim=True)
+    yield "each hidden key added 1 to the softmax's sum", replace(right, extra=hidden)
+    if right.sinks is not None:
+        yield "there were no sinks", replace(right, sinks=None)
+        yield "the sinks were multiplied by the softmax scale", replace(right, sinks=right.sinks * right.scale)
+        yield "the sinks were in base 2", replace(right, sinks=right.sinks * math.log(2.0))
+        yield "the sinks were multiplied by log2(e)", replace(right, sinks=right.sinks * math.log2(math.e))
+        yield "the sinks were subtracted", replace(right, sinks=-right.sinks)
+        yield "the sinks were at most 1", replace(right, sinks=right.sinks.clamp_max(1.0))
+        yield "the sinks were not exponentiated", replace(right, sinks=right.sinks.clamp_min(1e-30).log())
+    for tile in TILES:
+        if tile >= max(case.seqlens_k):
+            break
+        parts = torch.nn.functional.pad(right.visible, (0, -case.seqlen_k % tile)).unflatten(-1, (-1, tile)).any(-1)
+        inside = torch.nn.functional.pad(places.q_document == places.k_document, (0, -case.seqlen_k % tile))
+        empty = (inside.unflatten(-1, (-1, tile)).any(-1)[:, None] & ~parts).sum(-1, keepdim=True)
+        if case.layout != "packed" and bool(empty.any()):
+            yield (
+                f"a part of {tile} keys without visible ones added 1 to the softmax's sum",
+                replace(right, extra=empty),
+            )
+        if right.sinks is not None and case.layout != "packed":
+            count = parts.sum(-1, keepdim=True).clamp_min(1)
+            yield f"each part of {tile} keys added the sink", replace(right, sinks=right.sinks + count.log())
+            rows = _by_tile(parts, 128).sum(-1, keepdim=True).clamp_min(1)
+            yield (
+                f"each part of {tile} keys that a tile of queries reads added the sink",
+                replace(right, sinks=right.sinks + rows.log()),
+            )
+
+
+def _by_tile(x: Tensor, tile: int) -> Tensor:
+    """Return `(batch, heads, rows, n)` bool with each row as any of its tile's rows."""
+    rows = x.shape[2]
+    padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % tile)).unflatten(2, (-1, tile)).any(3)
+    return padded.repeat_interleave(tile, 2)[:, :, :rows]
+
+
+def _gradients(right: DenseAttention) -> Mistakes:
+    """Yield mistakes that only a backward can make."""
+    case, scale = right.case, right.scale
+    group = case.num_heads // case.num_kv_heads
+    yield "delta = rowsum(dout * out) was left out", _hook(right, delta=torch.zeros_like)
+    yield "delta was subtracted twice", _hook(right, delta=lambda x: 2.0 * x)
+    yield "delta was added", _hook(right, delta=torch.neg)
+    yield "the backward's LSE was in base 2", _hook(right, lse=lambda x: x / math.log(2.0))
+    if right.softcap:
+        yield "the soft-cap's derivative was applied twice", _hook(right, cap_slope=torch.square)
+    factors = {"multiplied by the softmax scale again": scale, "not multiplied by the softmax scale": 1.0 / scale}
+    if case.scale:
+        factors["multiplied by 1/sqrt(head_dim), not by the softmax scale"] = case.head_dim**-0.5 / scale
+    factors |= {"the group's mean": 1.0 / group} if group > 1 else {}
+    for words, factor in factors.items():
+        for name in ("dq", "dk", "dv") if "mean" not in words else ("dk", "dv"):
+            yield f"{name} was {words}", _hook(right, **{name: lambda x, factor=factor: factor * x})
+    member = torch.arange(case.num_heads, device=right.q.device) % group
+    for limit in GROUP_LIMITS:
+        if limit < group:
+            summed = (member < limit).to(right.summed.dtype)
+            yield (
+                f"only the first {limit} heads of a group counted"
+                if limit > 1
+                else ("only the first head of a group counted"),
+                replace(right, summed=summed),
+            )
+    if group > 1:
+        yield (
+            "only the last head of a group counted",
+            replace(right, summed=(member == group - 1).to(right.summed.dtype)),
+        )
+    keys_mean = right.k.mean(2, keepdim=True)[:, right.k_heads]
+    yield (
+        "the saved LSE was that of keys less their mean",
+        _hook(right, lse=lambda x: x - (right.q * keys_mean).sum(-1, keepdim=True) * scale),
+    )
+    if right.sinks is not None:
+        sinks = right.sinks
+        yield (
+            "the saved LSE left out the sinks",
+            _hook(right, lse=lambda x: x + torch.log1p(-torch.exp(sinks - x).clamp_max(1.0 - 1e-7))),
+        )
+        documents = right.places.q_document[:, None]
+        ends = {"last": int(documents.max()), "first": 0}
+        for words, index in ends.items():
+            if len(case.seqlens_q) > 1:
+                yield (
+                    f"only the {words} sequence's gradient of the sinks counted",
+                    _hook(right, dsink_rows=lambda x, index=index: torch.where(documents == index, x, 0.0)),
+                )
+        yield "the sign of the sinks' gradient was wrong", _hook(right, dsink_rows=torch.neg)
+    reversed_dout = right.dout.flip(1)
+    yield "dout's heads were in reverse", replace(right, dout=reversed_dout)
+
+
+def _roundings(right: DenseAttention) -> Mistakes:
+    """Yield quantities that are kept in too few bits."""
+    own = right.case.dtype
+
+    def round_to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+        return lambda x: x.to(dtype).to(x.dtype)
+
+    for name, dtype in HALF_TYPES.items():
+        for point, words in ROUNDED.items():
+            if (point == "tanh" and not right.softcap) or (
+                point == "product" and not right.softcap and right.bias is None
+            ):
+                continue
+            yield (
+                f"{words} {'were' if words.endswith('s') and point != 'ds' else 'was'} in {name}",
+                _hook(right, **{point: round_to(dtype)}),
+            )
+        if own != name:
+            tensors = {x: getattr(right, x).to(dtype).to(right.q.dtype) for x in ("q", "k", "v", "dout")}
+            yield f"the inputs were in {name}", replace(right, **tensors)
+        yield (
+            f"the scaled q was in {name}",
+            replace(right, q=(right.q * right.scale).to(dtype).to(right.q.dtype) / right.scale),
+        )
+        factor = right.scale * math.log2(math.e)
+        yield f"the scaled k was in {name}", replace(right, k=(right.k * factor).to(dtype).to(right.q.dtype) / factor)
+    cut = _cut_to_bfloat16
+    if own == "bfloat16":
+        names = ("weights", "ds", "out", "dq", "dk", "dv")
+        yield "float32 was cut to bfloat16, not rounded", _hook(right, **dict.fromkeys(names, cut))
+        yield "results were cut to bfloat16, not rounded", _hook(right, **dict.fromkeys(names[2:], cut))
+        yield "the weights and dS were cut to bfloat16, not rounded", _hook(right, **dict.fromkeys(names[:2], cut))
+
+
+def _cut_to_bfloat16(x: Tensor) -> Tensor:
+    return (x.float().contiguous().view(torch.int32) & -(1 << 16)).view(torch.float32).to(x.dtype)

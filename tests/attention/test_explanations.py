@@ -1,0 +1,113 @@
+"""A known mistake is recognized by its results, and what is right or wrong in another way is not called one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from attncheck.attention.backend import Outputs
+from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.reference.dense import DenseAttention
+from attncheck.attention.reference.explanations import WrongCall, explain
+from attncheck.attention.reference.mistakes import iter_mistakes
+from attncheck.attention.reference.oracle import Reference, compute_reference
+from attncheck.attention.reference.score import score_outputs
+from attncheck.core.cases import Case
+from attncheck.core.verdicts import budget_ratio
+
+CASES: dict[str, dict[str, Any]] = {
+    "packed": {"layout": "packed", "seqlens_q": (70, 41), "seqlens_k": (90, 141), "num_heads": 6, "num_kv_heads": 2},
+    "padded": {"layout": "left_padded", "seqlens_q": (130, 60), "seqlens_k": (130, 60), "num_kv_heads": 4},
+    "window": {"seqlens_q": (150,), "seqlens_k": (170,), "window_size": (40, 12), "softcap": 5.0},
+    "sinks": {"seqlens_q": (90, 90), "seqlens_k": (90, 90), "sinks": True, "num_heads": 8, "num_kv_heads": 2},
+    "alibi": {"seqlens_q": (300,), "seqlens_k": (300,), "alibi": True, "attention_chunk": 70},
+    "additive": {"seqlens_q": (99,), "seqlens_k": (99,), "mask": "additive", "per_head": True, "dtype": "float32"},
+    "full": {"seqlens_q": (65,), "seqlens_k": (80,), "causal": False, "scale": 0.3, "dtype": "float16"},
+}
+UNIQUE = {
+    "packed": ("packed documents were one", "query head h read kv head h mod the number of kv heads"),
+    "padded": ("padding was on the other side", "delta = rowsum(dout * out) was left out"),
+    "window": ("the window's left side was one larger", "the soft-cap had no derivative", "there was no soft-cap"),
+    "sinks": ("there were no sinks", "head h had the sink of head h mod 4", "only the first head of a group counted"),
+    "alibi": ("ALiBi's key positions were in bfloat16", "chunks were a sliding window", "the scores were in bfloat16"),
+    "additive": ("head h had the bias of head 0", "the mask's bias was transposed", "the inputs were in bfloat16"),
+    "full": ("the mask was causal", "dk was multiplied by the softmax scale again", "the softmax scale was 1"),
+}
+
+
+def make_case(name: str) -> Case:
+    fields = {"seqlens_q": (), "seqlens_k": (), "head_dim": 32, "v_head_dim": 32} | CASES[name]
+    return Case("tests", **fields)
+
+
+def make_outputs(inputs: Inputs, results: Mapping[str, Tensor]) -> Outputs:
+    dtype = getattr(torch, inputs.case.dtype)
+    rounded = {name: results[name].transpose(1, 2).to(dtype) for name in ("out", "dq", "dk", "dv")}
+    return Outputs(**rounded, lse=results["lse"][..., 0].float(), dsinks=results.get("dsinks"))  # type: ignore[arg-type]
+
+
+def make_call(inputs: Inputs, changed: DenseAttention) -> tuple[WrongCall, float]:
+    """Return what a kernel with a mistake returns, and its largest error over its budget."""
+    forward = changed.forward()
+    exact, outputs = compute_reference(inputs), make_outputs(inputs, forward | changed.backward(forward))
+
+    def measure(reference: Reference) -> dict[str, float]:
+        return {x.tensor: budget_ratio(inputs.case, x) for x in score_outputs(outputs, reference)}
+
+    return WrongCall(inputs, outputs, exact, measure), max(measure(exact).values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_attention_without_a_mistake_is_right(name: str) -> None:
+    inputs = make_inputs(make_case(name), "cpu")
+    _, ratio = make_call(inputs, DenseAttention.of(inputs))
+    assert ratio <= 1.0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_known_mistake_is_named(name: str) -> None:
+    inputs = make_inputs(make_case(name), "cpu")
+    mistakes = dict(iter_mistakes(DenseAttention.of(inputs)))
+    for mistake in UNIQUE[name]:
+        call, ratio = make_call(inputs, mistakes[mistake])
+        assert ratio > 1.0, mistake
+        assert mistake in explain([call]), mistake
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mistake_that_is_not_known_gets_no_name(name: str) -> None:
+    inputs = make_inputs(make_case(name), "cpu")
+    right = DenseAttention.of(inputs)
+    noise = torch.randn(right.v.shape, generator=torch.Generator().manual_seed(5)).to(right.v.dtype)
+    for wrong in (
+        replace(right, v=right.v + 0.2 * noise),
+        replace(right, q=right.q.roll(3, -1)),
+        replace(right, k=right.k.flip(2)),
+    ):
+        call, ratio = make_call(inputs, wrong)
+        assert ratio > 1.0
+        assert explain([call]) == ""
+
+
+def test_another_case_decides_between_mistakes_that_look_alike() -> None:
+    case = replace(make_case("window"), seqlens_q=(60,), seqlens_k=(60,), window_size=(15, 0))
+    calls = []
+    for length in (60, 200):
+        inputs = make_inputs(replace(case, seqlens_q=(length,), seqlens_k=(length,)), "cpu")
+        mistakes = dict(iter_mistakes(DenseAttention.of(inputs)))
+        calls.append(make_call(inputs, mistakes["the tile's first query decided the window's left side, tile 128"])[0])
+    assert explain(calls[:1]) != explain(calls) == "the tile's first query decided the window's left side, tile 128"
+
+
+def test_too_large_cases_and_dropout_are_left_out() -> None:
+    inputs = make_inputs(make_case("full"), "cpu")
+    call, _ = make_call(inputs, dict(iter_mistakes(DenseAttention.of(inputs)))["the mask was causal"])
+    assert explain([call]) == "the mask was causal"
+    for changes in ({"dropout": 0.1}, {"num_heads": 4096}):
+        other = replace(inputs, case=replace(inputs.case, **changes))  # type: ignore[arg-type]
+        assert explain([call._replace(inputs=other)]) == ""
