@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,11 +46,11 @@ class Places:
             q_document[rows], k_document[keys], k_length[keys], k_start[rows] = s.index, s.index, seqlen_k, s.k_start
             q[rows] = torch.arange(seqlen_q) + diagonal_shift(case, seqlen_q, seqlen_k)
             k[keys] = torch.arange(seqlen_k)
-        return cls(
-            *(x.to(device).unsqueeze(dim) for x, dim in ((q_document, 2), (k_document, 1), (q, 2), (k, 1))),
-            k_length.to(device)[:, None],
-            k_start.to(device)[:, :, None],
+        by_query, by_key = (q_document, q, k_start), (k_document, k, k_length)
+        (q_document, q, k_start), (k_document, k, k_length) = (
+            tuple(x.to(device).unsqueeze(dim) for x in tensors) for tensors, dim in ((by_query, 2), (by_key, 1))
         )
+        return cls(q_document, k_document, q, k, k_length, k_start)
 
     def visible(self, case: Case, same: Tensor | None = None) -> Tensor:
         """Return the mask of a case as `(batch, 1, seqlen_q, seqlen_k)`; `same`: pairs of one document."""
@@ -166,5 +165,5 @@ class DenseAttention:
 def alibi_bias(places: Places, slopes: Tensor, cut: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """Return ALiBi's bias; `cut` changes positions before they are compared."""
     q, k = (x.to(slopes.dtype) for x in (places.q, places.k))
-    distance: Any = (q - k if cut is None else q - cut(k)).abs()
-    return -slopes[:, None, None] * distance[:, None]
+    bias: Tensor = -slopes[:, None, None] * (q - k if cut is None else q - cut(k)).abs()[:, None]
+    return bias

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.reference.dense import DenseAttention, Places, alibi_bias
-from attncheck.core.cases import UNBOUNDED
+from attncheck.core.cases import UNBOUNDED, Layout
 
 Mistakes = Iterator[tuple[str, DenseAttention]]
 TILES = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -77,8 +77,10 @@ def _masks(right: DenseAttention) -> Mistakes:
         visible = replace(places, q=places.q - 1).visible(case) & right.visible
         yield "a query's own key was hidden", replace(right, visible=visible)
     if case.windowed:
-        yield "there was no window", _with_mask(right, window_size=(UNBOUNDED, UNBOUNDED))
-        yield "the window's sides were swapped", _with_mask(right, window_size=(right_side, left))
+        yield from {
+            "there was no window": _with_mask(right, window_size=(UNBOUNDED, UNBOUNDED)),
+            "the window's sides were swapped": _with_mask(right, window_size=(right_side, left)),
+        }.items()
     for side, size, make in (("left", left, lambda n: (n, right_side)), ("right", right_side, lambda n: (left, n))):
         if size == UNBOUNDED:
             continue
@@ -86,14 +88,17 @@ def _masks(right: DenseAttention) -> Mistakes:
         for step, words in ((1, "larger"), (-1, "smaller")):
             if size + step >= 0:
                 yield f"the window's {side} side was one {words}", _with_mask(right, window_size=make(size + step))
-        yield f"the window's {side} side was twice as large", _with_mask(right, window_size=make(2 * size))
-        yield f"the window's {side} side was half as large", _with_mask(right, window_size=make(size // 2))
+        yield from {
+            f"the window's {side} side was twice as large": _with_mask(right, window_size=make(2 * size)),
+            f"the window's {side} side was half as large": _with_mask(right, window_size=make(size // 2)),
+        }.items()
     if case.attention_chunk:
         yield "there were no attention chunks", _with_mask(right, attention_chunk=0)
-        chunk = case.attention_chunk
         for step, words in ((1, "more"), (-1, "less")):
-            yield f"chunks had one token {words}", _with_mask(right, attention_chunk=chunk + step)
-        sliding = places.visible(replace(case, attention_chunk=0)) & (places.q - places.k < chunk)[:, None]
+            yield f"chunks had one token {words}", _with_mask(right, attention_chunk=case.attention_chunk + step)
+        sliding = (
+            places.visible(replace(case, attention_chunk=0)) & (places.q - places.k < case.attention_chunk)[:, None]
+        )
         yield "chunks were a sliding window", replace(right, visible=sliding)
         moved = replace(places, q=places.q + places.k_start, k=_buffer(places.k))
         same = places.q_document == places.k_document
@@ -116,8 +121,10 @@ def _documents(right: DenseAttention) -> Mistakes:
     row = replace(places, q=q + shift, k=_buffer(places.k))
     valid = (places.q_document >= 0) & (places.k_document >= 0)
     if case.layout == "packed" and len(case.seqlens_q) > 1:
-        yield "packed documents were one", replace(right, visible=row.visible(case, valid))
-        yield "documents saw one another", replace(right, visible=places.visible(case, valid))
+        yield from {
+            "packed documents were one": replace(right, visible=row.visible(case, valid)),
+            "documents saw one another": replace(right, visible=places.visible(case, valid)),
+        }.items()
         for count in (256, 128, 64, 32):
             if len(case.seqlens_q) > count:
                 alike = places.q_document % count == places.k_document % count
@@ -132,7 +139,7 @@ def _documents(right: DenseAttention) -> Mistakes:
     if case.padded:
         q_in, k_in = (places.q_document >= 0), torch.ones_like(places.k_document, dtype=torch.bool)
         yield "padding was attended to", replace(right, visible=row.visible(case, q_in & k_in))
-        flipped = "left_padded" if case.layout == "right_padded" else "right_padded"
+        flipped: Layout = "left_padded" if case.layout == "right_padded" else "right_padded"
         other = Places.of(replace(case, layout=flipped), str(right.q.device))
         yield "padding was on the other side", replace(right, visible=other.visible(case))
     if len(set(case.seqlens_k)) > 1 or len(set(case.seqlens_q)) > 1:
@@ -153,26 +160,34 @@ def _tiles(right: DenseAttention) -> Mistakes:
     def hide(hidden: Tensor) -> DenseAttention:
         return replace(right, visible=right.visible & ~hidden[:, None])
 
-    yield "the first key was hidden", hide(places.k == 0)
-    yield "the last key was hidden", hide(places.k == last)
+    yield from {
+        "the first key was hidden": hide(places.k == 0),
+        "the last key was hidden": hide(places.k == last),
+    }.items()
     for tile in TILES:
         if tile > max(128, *case.seqlens_k):
             break
         tail = places.k >= places.k_length // tile * tile
         q_tile, k_tile = (x - x % tile for x in (places.q, places.k))
-        yield f"keys after the last whole tile of {tile} were hidden", hide(tail & (places.k_length % tile > 0))
-        yield f"keys from {tile} on were hidden", hide(places.k >= tile)
-        yield f"the first tile of {tile} keys was hidden", hide(places.k < tile)
-        yield f"the last tile of {tile} keys was hidden", hide(k_tile == last - last % tile)
-        yield f"every second tile of {tile} keys was hidden", hide(k_tile // tile % 2 == 1)
+        yield from {
+            f"keys after the last whole tile of {tile} were hidden": hide(tail & (places.k_length % tile > 0)),
+            f"keys from {tile} on were hidden": hide(places.k >= tile),
+            f"the first tile of {tile} keys was hidden": hide(places.k < tile),
+            f"the last tile of {tile} keys was hidden": hide(k_tile == last - last % tile),
+            f"every second tile of {tile} keys was hidden": hide(k_tile // tile % 2 == 1),
+        }.items()
         if case.causal or case.windowed or case.attention_chunk:
             by_tile = replace(places, q=q_tile, k=k_tile).visible(case)
-            yield f"the mask held for whole tiles of {tile}", replace(right, visible=by_tile)
-            yield f"the tiles of {tile} on the diagonal were left out", hide(same & (q_tile == k_tile))
+            yield from {
+                f"the mask held for whole tiles of {tile}": replace(right, visible=by_tile),
+                f"the tiles of {tile} on the diagonal were left out": hide(same & (q_tile == k_tile)),
+            }.items()
             open_diagonal = right.visible | (same & (q_tile == k_tile))[:, None]
-            yield f"the tiles of {tile} on the diagonal had no mask", replace(right, visible=open_diagonal)
-            yield f"queries before the first key of a tile of {tile} were left out", hide(places.q < k_tile)
-            yield f"queries in tiles of {tile} before a key's tile were left out", hide(q_tile < k_tile)
+            yield from {
+                f"the tiles of {tile} on the diagonal had no mask": replace(right, visible=open_diagonal),
+                f"queries before the first key of a tile of {tile} were left out": hide(places.q < k_tile),
+                f"queries in tiles of {tile} before a key's tile were left out": hide(q_tile < k_tile),
+            }.items()
         left = case.window_size[0]
         if left != UNBOUNDED:
             rest = places.visible(replace(case, window_size=(UNBOUNDED, case.window_size[1])))
@@ -211,13 +226,12 @@ def _heads(right: DenseAttention) -> Mistakes:
     for words, chosen in maps.items():
         if torch.equal(chosen, right.k_heads):
             continue
-        yield (
-            f"query head h read kv head {words}",
-            replace(right, k_heads=chosen, v_heads=chosen, dq_heads=chosen),
-        )
-        yield f"query head h read k's head {words}", replace(right, k_heads=chosen, dq_heads=chosen)
-        yield f"query head h read v's head {words}", replace(right, v_heads=chosen)
-        yield f"the product of dS and K for query head h read k's head {words}", replace(right, dq_heads=chosen)
+        yield from {
+            f"query head h read kv head {words}": replace(right, k_heads=chosen, v_heads=chosen, dq_heads=chosen),
+            f"query head h read k's head {words}": replace(right, k_heads=chosen, dq_heads=chosen),
+            f"query head h read v's head {words}": replace(right, v_heads=chosen),
+            f"the product of dS and K for query head h read k's head {words}": replace(right, dq_heads=chosen),
+        }.items()
     tables = {f"h mod {size}": own % size for size in TABLES if size < heads}
     tables |= {
         "h mod the group": own % group,
@@ -253,15 +267,16 @@ def _scores(right: DenseAttention) -> Mistakes:
     }
     for words, value in scales.items():
         if abs(value / scale - 1.0) > 1e-3:
-            cap = right.softcap
-            yield f"the softmax scale was {words}", replace(right, scale=value, softcap=cap)
+            yield f"the softmax scale was {words}", replace(right, scale=value)
     if right.softcap:
         cap = right.softcap
-        yield "there was no soft-cap", replace(right, softcap=0.0)
-        yield "the soft-cap came before the scale", replace(right, softcap=cap * scale)
-        yield "the soft-cap did not multiply the tanh", _hook(right, tanh=lambda x: x / cap)
-        yield "scores were cut off at the soft-cap", _hook(right, tanh=lambda x: torch.atanh(x).clamp(-1.0, 1.0))
-        yield "the soft-cap had no derivative", _hook(right, cap_slope=torch.ones_like)
+        yield from {
+            "there was no soft-cap": replace(right, softcap=0.0),
+            "the soft-cap came before the scale": replace(right, softcap=cap * scale),
+            "the soft-cap did not multiply the tanh": _hook(right, tanh=lambda x: x / cap),
+            "scores were cut off at the soft-cap": _hook(right, tanh=lambda x: torch.atanh(x).clamp(-1.0, 1.0)),
+            "the soft-cap had no derivative": _hook(right, cap_slope=torch.ones_like),
+        }.items()
         if right.bias is not None:
             bias = right.bias
             capped = _hook(replace(right, bias=None, softcap=0.0), product=lambda x: cap * torch.tanh((x + bias) / cap))
@@ -276,36 +291,38 @@ def _scores(right: DenseAttention) -> Mistakes:
         yield f"every row had {noun} of the first", replace(right, bias=right.bias[:1])
     if case.alibi:
         for name, dtype in HALF_TYPES.items():
-            bias = alibi_bias(right.places, _slopes(right), lambda x, dtype=dtype: x.to(dtype).to(x.dtype))  # type: ignore[misc]
+            bias = alibi_bias(right.places, _slopes(right), _round_to(dtype))
             yield f"ALiBi's key positions were in {name}", replace(right, bias=bias)
         buffer = replace(right.places, k=_buffer(right.places.k))
-        yield (
-            "ALiBi's key positions were counted from the row's start",
-            replace(right, bias=alibi_bias(buffer, _slopes(right))),
-        )
-        yield (
-            "ALiBi's slopes were those of one head more",
-            replace(right, bias=alibi_bias(right.places, _slopes(right) * 2.0 ** (8.0 / case.num_heads))),
-        )
+        yield from {
+            "ALiBi's key positions were counted from the row's start": replace(
+                right, bias=alibi_bias(buffer, _slopes(right))
+            ),
+            "ALiBi's slopes were those of one head more": replace(
+                right, bias=alibi_bias(right.places, _slopes(right) * 2.0 ** (8.0 / case.num_heads))
+            ),
+        }.items()
 
 
 def _softmax(right: DenseAttention) -> Mistakes:
     """Yield sums of exponentials with other terms: sinks, hidden keys, parts without keys."""
     case, places = right.case, right.places
-    yield "a hidden key had the score 0", replace(right, hidden_score=0.0)
-    one = torch.ones(1, device=right.q.device)
-    yield "a term of 1 was added to the softmax's sum", replace(right, extra=one)
-    yield "the values were averaged, not weighted", _hook(right, scores=lambda x: x * 0.0)
-    hidden = (~right.visible).sum(-1, keepdim=True)
-    yield "each hidden key added 1 to the softmax's sum", replace(right, extra=hidden)
+    yield from {
+        "a hidden key had the score 0": replace(right, hidden_score=0.0),
+        "a term of 1 was added to the softmax's sum": replace(right, extra=right.summed.new_ones(1)),
+        "the values were averaged, not weighted": _hook(right, scores=lambda x: x * 0.0),
+        "each hidden key added 1 to the softmax's sum": replace(right, extra=(~right.visible).sum(-1, keepdim=True)),
+    }.items()
     if right.sinks is not None:
-        yield "there were no sinks", replace(right, sinks=None)
-        yield "the sinks were multiplied by the softmax scale", replace(right, sinks=right.sinks * right.scale)
-        yield "the sinks were in base 2", replace(right, sinks=right.sinks * math.log(2.0))
-        yield "the sinks were multiplied by log2(e)", replace(right, sinks=right.sinks * math.log2(math.e))
-        yield "the sinks were subtracted", replace(right, sinks=-right.sinks)
-        yield "the sinks were at most 1", replace(right, sinks=right.sinks.clamp_max(1.0))
-        yield "the sinks were not exponentiated", replace(right, sinks=right.sinks.clamp_min(1e-30).log())
+        yield from {
+            "there were no sinks": replace(right, sinks=None),
+            "the sinks were multiplied by the softmax scale": replace(right, sinks=right.sinks * right.scale),
+            "the sinks were in base 2": replace(right, sinks=right.sinks * math.log(2.0)),
+            "the sinks were multiplied by log2(e)": replace(right, sinks=right.sinks * math.log2(math.e)),
+            "the sinks were subtracted": replace(right, sinks=-right.sinks),
+            "the sinks were at most 1": replace(right, sinks=right.sinks.clamp_max(1.0)),
+            "the sinks were not exponentiated": replace(right, sinks=right.sinks.clamp_min(1e-30).log()),
+        }.items()
     for tile in TILES:
         if tile >= max(case.seqlens_k):
             break
@@ -331,17 +348,20 @@ def _by_tile(x: Tensor, tile: int) -> Tensor:
     """Return `(batch, heads, rows, n)` bool with each row as any of its tile's rows."""
     rows = x.shape[2]
     padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % tile)).unflatten(2, (-1, tile)).any(3)
-    return padded.repeat_interleave(tile, 2)[:, :, :rows]
+    by_row: Tensor = padded.repeat_interleave(tile, 2)[:, :, :rows]
+    return by_row
 
 
 def _gradients(right: DenseAttention) -> Mistakes:
     """Yield mistakes that only a backward can make."""
     case, scale = right.case, right.scale
     group = case.num_heads // case.num_kv_heads
-    yield "delta = rowsum(dout * out) was left out", _hook(right, delta=torch.zeros_like)
-    yield "delta was subtracted twice", _hook(right, delta=lambda x: 2.0 * x)
-    yield "delta was added", _hook(right, delta=torch.neg)
-    yield "the backward's LSE was in base 2", _hook(right, lse=lambda x: x / math.log(2.0))
+    yield from {
+        "delta = rowsum(dout * out) was left out": _hook(right, delta=torch.zeros_like),
+        "delta was subtracted twice": _hook(right, delta=lambda x: 2.0 * x),
+        "delta was added": _hook(right, delta=torch.neg),
+        "the backward's LSE was in base 2": _hook(right, lse=lambda x: x / math.log(2.0)),
+    }.items()
     if right.softcap:
         yield "the soft-cap's derivative was applied twice", _hook(right, cap_slope=torch.square)
     factors = {"multiplied by the softmax scale again": scale, "not multiplied by the softmax scale": 1.0 / scale}
@@ -352,20 +372,10 @@ def _gradients(right: DenseAttention) -> Mistakes:
         for name in ("dq", "dk", "dv") if "mean" not in words else ("dk", "dv"):
             yield f"{name} was {words}", _hook(right, **{name: lambda x, factor=factor: factor * x})
     member = torch.arange(case.num_heads, device=right.q.device) % group
-    for limit in GROUP_LIMITS:
-        if limit < group:
-            summed = (member < limit).to(right.summed.dtype)
-            yield (
-                f"only the first {limit} heads of a group counted"
-                if limit > 1
-                else ("only the first head of a group counted"),
-                replace(right, summed=summed),
-            )
-    if group > 1:
-        yield (
-            "only the last head of a group counted",
-            replace(right, summed=(member == group - 1).to(right.summed.dtype)),
-        )
+    counted = {f"the first {limit} heads": member < limit for limit in GROUP_LIMITS if limit < group}
+    counted |= {"the last head": member == group - 1} if group > 1 else {}
+    for words, chosen in counted.items():
+        yield f"only {words} of a group counted", replace(right, summed=chosen.to(right.summed.dtype))
     keys_mean = right.k.mean(2, keepdim=True)[:, right.k_heads]
     yield (
         "the saved LSE was that of keys less their mean",
@@ -378,25 +388,17 @@ def _gradients(right: DenseAttention) -> Mistakes:
             _hook(right, lse=lambda x: x + torch.log1p(-torch.exp(sinks - x).clamp_max(1.0 - 1e-7))),
         )
         documents = right.places.q_document[:, None]
-        ends = {"last": int(documents.max()), "first": 0}
-        for words, index in ends.items():
-            if len(case.seqlens_q) > 1:
-                yield (
-                    f"only the {words} sequence's gradient of the sinks counted",
-                    _hook(right, dsink_rows=lambda x, index=index: torch.where(documents == index, x, 0.0)),
-                )
+        ends = {"last": documents == len(case.seqlens_q) - 1, "first": documents == 0}
+        for words, chosen in ends.items() if len(case.seqlens_q) > 1 else ():
+            only = _hook(right, dsink_rows=chosen.to(right.q.dtype).mul)
+            yield f"only the {words} sequence's gradient of the sinks counted", only
         yield "the sign of the sinks' gradient was wrong", _hook(right, dsink_rows=torch.neg)
-    reversed_dout = right.dout.flip(1)
-    yield "dout's heads were in reverse", replace(right, dout=reversed_dout)
+    yield "dout's heads were in reverse", replace(right, dout=right.dout.flip(1))
 
 
 def _roundings(right: DenseAttention) -> Mistakes:
     """Yield quantities that are kept in too few bits."""
     own = right.case.dtype
-
-    def round_to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-        return lambda x: x.to(dtype).to(x.dtype)
-
     for name, dtype in HALF_TYPES.items():
         for point, words in ROUNDED.items():
             if (point == "tanh" and not right.softcap) or (
@@ -405,23 +407,29 @@ def _roundings(right: DenseAttention) -> Mistakes:
                 continue
             yield (
                 f"{words} {'were' if words.endswith('s') and point != 'ds' else 'was'} in {name}",
-                _hook(right, **{point: round_to(dtype)}),
+                _hook(right, **{point: _round_to(dtype)}),
             )
         if own != name:
-            tensors = {x: getattr(right, x).to(dtype).to(right.q.dtype) for x in ("q", "k", "v", "dout")}
+            tensors: dict[str, Any] = {x: _round_to(dtype)(getattr(right, x)) for x in ("q", "k", "v", "dout")}
             yield f"the inputs were in {name}", replace(right, **tensors)
         yield (
             f"the scaled q was in {name}",
-            replace(right, q=(right.q * right.scale).to(dtype).to(right.q.dtype) / right.scale),
+            replace(right, q=_round_to(dtype)(right.q * right.scale) / right.scale),
         )
         factor = right.scale * math.log2(math.e)
-        yield f"the scaled k was in {name}", replace(right, k=(right.k * factor).to(dtype).to(right.q.dtype) / factor)
+        yield f"the scaled k was in {name}", replace(right, k=_round_to(dtype)(right.k * factor) / factor)
     cut = _cut_to_bfloat16
     if own == "bfloat16":
         names = ("weights", "ds", "out", "dq", "dk", "dv")
-        yield "float32 was cut to bfloat16, not rounded", _hook(right, **dict.fromkeys(names, cut))
-        yield "results were cut to bfloat16, not rounded", _hook(right, **dict.fromkeys(names[2:], cut))
-        yield "the weights and dS were cut to bfloat16, not rounded", _hook(right, **dict.fromkeys(names[:2], cut))
+        yield from {
+            "float32 was cut to bfloat16, not rounded": _hook(right, **dict.fromkeys(names, cut)),
+            "results were cut to bfloat16, not rounded": _hook(right, **dict.fromkeys(names[2:], cut)),
+            "the weights and dS were cut to bfloat16, not rounded": _hook(right, **dict.fromkeys(names[:2], cut)),
+        }.items()
+
+
+def _round_to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    return lambda x: x.to(dtype).to(x.dtype)
 
 
 def _cut_to_bfloat16(x: Tensor) -> Tensor:
