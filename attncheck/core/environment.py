@@ -29,6 +29,7 @@ NOT_RECORDED = Selection()
 SELECTION_REASONS = {
     "own": "attncheck's own",
     "--python": "named by --python",
+    "fit": "whose releases fit the launch best",
     "command": "the command's",
     "VIRTUAL_ENV": "named by VIRTUAL_ENV",
     "CONDA_PREFIX": "named by CONDA_PREFIX",

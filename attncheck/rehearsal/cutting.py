@@ -23,11 +23,12 @@ from attncheck.lint.fields.rehearsing import (
     describe_emulation,
     edit_options,
     edit_word,
+    get_first_option,
     get_option,
     get_setting,
     leaves_sharding_out,
 )
-from attncheck.lint.fields.script_options import find_data_option
+from attncheck.lint.fields.script_options import MODEL_OPTIONS, find_data_option
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
@@ -63,6 +64,7 @@ LAUNCHER_FILES = ("--config_file", "--config-file")
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 MODEL_NAME = re.compile(r"\w[\w.-]*")
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
+RANK_OPTIONS = ("node_rank", "machine_rank")  # the first node's, because only that one starts
 HOST_OPTIONS = (
     "-H",
     "--host",
@@ -173,6 +175,13 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     return _cut_ring(cut, read.job.plan.ring_size, materials)
 
 
+def name_model(read: ReadLaunch) -> str:
+    """Return the name or folder of the launch's model, by the option of a script if its framework has none; or ""."""
+    framework, launch = read.recognised.framework, read.recognised.launch
+    option = get_first_option(launch, MODEL_OPTIONS) if framework.general else ""
+    return read.job.model or framework.model(launch) or option
+
+
 def _with_new_names(read: ReadLaunch) -> Job:
     """Return a launch's job with its settings under the names that the installed release has for them."""
     names = {(unknown.name, unknown.location): unknown.now[0] for unknown in read.corrections if unknown.now}
@@ -238,7 +247,7 @@ def _keep_name(read: ReadLaunch, cut: JobCut, materials: Materials) -> JobCut:
 
     A script may choose its classes and templates by that: `if "Qwen2-VL" in model_name`.
     """
-    name = os.path.basename(read.job.model)
+    name = os.path.basename(name_model(read))
     alias = materials.alias(name if MODEL_NAME.fullmatch(name) else "")
     sets, options = (
         {name: alias if value == materials.model else value for name, value in given.items()}
@@ -622,11 +631,11 @@ def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
     for index, word in enumerate(words):
         name, equals, text = word.text.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        if not word.text.startswith("-") or name not in (*PROCESS_OPTIONS, *NODE_OPTIONS):
+        if not word.text.startswith("-") or name not in (*PROCESS_OPTIONS, *NODE_OPTIONS, *RANK_OPTIONS):
             continue
         target: Word = word if equals else words[index + 1] if index + 1 < len(words) else word
         value = text if equals else target.text
-        limit = 1 if name in NODE_OPTIONS else processes
+        limit = 0 if name in RANK_OPTIONS else 1 if name in NODE_OPTIONS else processes
         wanted = str(limit) if not value.isdecimal() or int(value) > limit else value
         if wanted != value:
             dashes = word.text[: len(word.text) - len(word.text.lstrip("-"))]

@@ -7,6 +7,7 @@ installed if the launch's project or an installed package requires it, or if the
 import contextlib
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -44,18 +45,36 @@ def list_installs(snapshot: Snapshot, folders: Collection[str], text: str) -> tu
     return (install.install_packages(snapshot, *missing),) if missing else ()
 
 
-def list_stated(snapshot: Snapshot, source: Source) -> tuple[str, ...]:
-    """Return the trainers' packages whose installed version is not one that a launch's tree states, a line per file."""
+@dataclass(frozen=True)
+class Differing:
+    """A trainer's package of which another version is installed than a launch's tree states."""
+
+    name: str
+    wanted: str  # a specifier
+    installed: str
+    file: str  # that states it
+
+
+def list_differing(snapshot: Snapshot, source: Source) -> list[Differing]:
+    """Return the trainers' packages whose installed version is not one that a launch's tree states."""
     stated = find_stated_versions(source)
-    others: dict[str, list[tuple[str, str]]] = {}
+    differing = []
     for name in sorted(TRAINERS & stated.files.keys()):
         installed = snapshot.version(name)
         wanted = stated.allowed.get(name) or f"=={stated.versions[name]}"
         with contextlib.suppress(InvalidSpecifier):
             if isinstance(installed, Known) and not SpecifierSet(wanted).contains(installed.value, prereleases=True):
-                others.setdefault(stated.files[name], []).append((f"{name}{wanted}", f"{name} {installed.value}"))
-    rows = ((file, *(", ".join(texts) for texts in zip(*pairs))) for file, pairs in others.items())
-    return tuple(f"{file} requires {wanted}; installed: {installed}" for file, wanted, installed in rows)
+                differing.append(Differing(name, wanted, str(installed.value), stated.files[name]))
+    return differing
+
+
+def list_stated(snapshot: Snapshot, source: Source) -> tuple[str, ...]:
+    """Return a line per file of a launch's tree that states other versions than the installed ones."""
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for row in list_differing(snapshot, source):
+        rows.setdefault(row.file, []).append((f"{row.name}{row.wanted}", f"{row.name} {row.installed}"))
+    texts = ((file, *(", ".join(texts) for texts in zip(*pairs))) for file, pairs in rows.items())
+    return tuple(f"{file} requires {wanted}; installed: {installed}" for file, wanted, installed in texts)
 
 
 def _iter_own_requirements(folders: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -117,7 +117,7 @@ class _Stage:
 
 def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
     """Return the Python files that a source's launches start, and files next to them that they may import."""
-    launches = _read_source(snapshot, request, source)
+    launches = read_launches_of(snapshot, request, source)
     words = [word.text for read in launches for word in read.recognised.launch.words[:1]]
     scripts = [word for word in words if word.endswith(".py") and os.path.isfile(word)]
     siblings = [
@@ -141,7 +141,8 @@ def runs_own_script(read: ReadLaunch) -> bool:
     )
 
 
-def _read_source(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
+def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
+    """Return the launches of a source, as the examined environment's releases read them."""
     return read_launches(snapshot, source, request.read_model, request.make_reader(source), request.own_loops)
 
 
@@ -156,7 +157,7 @@ def run(
     if unknown:
         raise BadUsage(f"--only {unknown[0]}: a launch's rehearsal answers {', '.join(MESSAGES)}")
     began = time.monotonic()
-    launches = [read for source in request.sources for read in _read_source(snapshot, request, source)]
+    launches = [read for source in request.sources for read in read_launches_of(snapshot, request, source)]
     if not launches:
         names = ", ".join(source.name for source in request.sources)
         raise NothingToRehearse(
@@ -284,7 +285,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
 
 def _name_model(read: ReadLaunch) -> str:
     """Return the name or folder of the launch's model. Raises `Unanswered` if it has no readable one."""
-    name = read.job.model or read.recognised.framework.model(read.recognised.launch)
+    name = cutting.name_model(read)
     if not name:
         raise Unanswered(f"{read.job.location}: cannot tell from the launch which model and tokenizer it trains")
     return name
@@ -292,7 +293,7 @@ def _name_model(read: ReadLaunch) -> str:
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
     """Return the small model or stand-in to train, and the name of the model that it replaces, if any."""
-    name = read.job.model or read.recognised.framework.model(read.recognised.launch)
+    name = cutting.name_model(read)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
     return find_shape(name) or "llama", name or "the model"

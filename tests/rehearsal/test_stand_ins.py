@@ -73,6 +73,7 @@ config = AutoConfig.from_pretrained("own/model-that-is-not-here")
 tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w1", add_special_tokens=False)["input_ids"]
 own = load_dataset("json", data_files="{rows}")
 assert load_dataset("parquet", data_files=r"{folder}", split="train")[1]["data_files"] == {"train": r"{rows}"}
+assert "train" in load_dataset(r"{folder}", data_files=r"{folder}")[1]["data_files"]
 def take(rows):
     return rows["train_sft"], rows["validation_pref"], rows["label"]
 assert "train_sft" in load_dataset(r"{folder}")[1]["data_files"]
@@ -140,7 +141,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
     assert (kind, tokens) == ("llama", [3, 1])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
-    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 11  # "a/b" with and without a name, and files
+    assert len(list((tmp_path / "watch").glob("data-set-*"))) == 12  # "a/b" with and without a name, and files
     names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")
     lines = [f"{name} was not found: the script reads the rehearsal's rows instead" for name in names]
     lines.insert(0, "info.json was not found where the script looks for it: the one in the launch's folder is read")
@@ -437,6 +438,9 @@ def test_names_of_another_release_or_a_fork_are_replaced(tmp_path: Path, monkeyp
     names = ("qwen", "fork", None)
     made = [factory.get_template_and_fix_tokenizer(None, SimpleNamespace(template=name)) for name in names]
     assert made == ["qwen", "default", "None"]
+    older = SimpleNamespace(get_template_and_fix_tokenizer=lambda tokenizer, name, tools: name, TEMPLATES={"qwen": 1})
+    take_known_template(older)
+    assert [older.get_template_and_fix_tokenizer(None, name, None) for name in names] == ["qwen", "default", None]
     swift = SimpleNamespace(get_matched_model_types=find_types, get_model_info_meta=read, MODEL_MAPPING={"llama3": 1})
     choose_model_type(swift)
     kinds = ("llama3", "llama3-llava-next-8b", None)

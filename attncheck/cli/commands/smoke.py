@@ -142,6 +142,7 @@ def smoke(
     A launch, as a file or as the command after --, is rehearsed: it runs scaled down with its own trainer, and its
     first step is compared with each document run alone.
     """
+    from attncheck.rehearsal import environments
     from attncheck.rehearsal import run as rehearsal
     from attncheck.smoke import run as smoke
 
@@ -157,7 +158,9 @@ def smoke(
             runs_substitutions=run_substitutions,
             only=tuple(only or ()),
         )
-        interpreter = select_interpreter(python)
+        pythons = environments.list_environments(python)
+        fitting = environments.select(pythons, launches, policy.timeout) if pythons else None
+        interpreter = fitting or select_interpreter(python)
         target = make_execution_target(interpreter, device, policy)
         measure_and_exit(
             lambda snapshot, report_progress: rehearsal.run(snapshot, launches, target, report_progress),

@@ -68,6 +68,10 @@ def _go_backward(
 
 def keep_off_absent_devices(modeling_utils: Any) -> None:
     """Let models be loaded on the CPU if a trainer names a GPU (axolotl 0.19.0 utils/config, line 230), unquantised."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
     model_class = modeling_utils.PreTrainedModel
     original = vars(model_class)["from_pretrained"].__func__
 

@@ -317,8 +317,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     """Watch every loaded or new model."""
     if os.environ.get("ATTNCHECK_EMULATED"):
         allow_in_modeling_utils(modeling_utils)
-    if os.environ.get("ATTNCHECK_WITHOUT_CUDA") or os.environ.get("ATTNCHECK_WITHOUT_GPU"):
-        keep_off_absent_devices(modeling_utils)
+    keep_off_absent_devices(modeling_utils)
     model_class = modeling_utils.PreTrainedModel
     if os.environ.get("ATTNCHECK_ROWS"):
         load_with_known(model_class)

@@ -75,7 +75,8 @@ def find_rows(load: Any) -> None:
         folder = os.path.dirname(rows)
         split, files = options.get("split"), options.get("data_files")
         is_ours = folder in f"{path} {options.get('data_dir')}" or f"{folder}/" in str(files)
-        if is_ours and (path != folder or split is not None or files is not None):
+        takes_file = files in (folder, [folder])  # a script that takes the name of its data for a file's
+        if is_ours and not takes_file and (path != folder or split is not None or files is not None):
             return original(path, *arguments, **options)
         _note_data_set(json.dumps([path, arguments, options.get("name"), files], default=str))
         files = dict.fromkeys(_list_splits(files) if split is None else ("train",), rows)
@@ -317,16 +318,20 @@ def choose_model_type(module: Any) -> None:
 def take_known_template(module: Any) -> None:
     """Let LLaMA-Factory write turns by its default template if it does not have the launch's, for example a fork's.
 
-    llamafactory 0.9.5 data/template.py:638.
+    llamafactory 0.9.5 data/template.py:638; releases before 0.8.4 take the template's name, as many forks do.
     """
     original = module.get_template_and_fix_tokenizer
 
     @functools.wraps(original)
-    def get_template(tokenizer: Any, data_args: Any) -> Any:
-        if data_args.template not in (None, *module.TEMPLATES):
-            note(os.environ["ATTNCHECK_WATCH"], "template", data_args.template)
-            data_args.template = "default"
-        return original(tokenizer, data_args)
+    def get_template(tokenizer: Any, given: Any, *arguments: Any, **options: Any) -> Any:
+        name = getattr(given, "template", given)
+        if name not in (None, *getattr(module, "TEMPLATES", (name,))):
+            note(os.environ["ATTNCHECK_WATCH"], "template", name)
+            if given is name:
+                given = "default"
+            else:
+                given.template = "default"
+        return original(tokenizer, given, *arguments, **options)
 
     module.get_template_and_fix_tokenizer = get_template
 

@@ -64,6 +64,7 @@ def _collect_parts(config: Any, tokenizer: Any) -> tuple[dict[str, Any], Callabl
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
     processor_class: Any = PROCESSOR_MAPPING[type(config)]
+    _fit_tokenizer(processor_class, tokenizer)
     known = {"image_processor": _make_first(IMAGE_PROCESSOR_MAPPING[type(config)]), "tokenizer": tokenizer}
     wanted = inspect.signature(processor_class).parameters
     if "video_processor" in wanted:
@@ -76,6 +77,17 @@ def _collect_parts(config: Any, tokenizer: Any) -> tuple[dict[str, Any], Callabl
         sizes = {name: getattr(level, name, None) for name in wanted if name not in known}
         known |= {name: value for name, value in sizes.items() if isinstance(value, (int, str))}
     return {name: value for name, value in known.items() if name in wanted}, processor_class
+
+
+def _fit_tokenizer(processor_class: Any, tokenizer: Any) -> None:
+    """Give a tokenizer the class that a processor of transformers 4 requires: 4.57.3 processing_utils.py:590."""
+    import transformers
+
+    names = getattr(processor_class, "tokenizer_class", None) if transformers.__version__.startswith("4.") else None
+    names = (names,) if isinstance(names, str) else names or ()
+    fast = [getattr(transformers, name) for name in names if name and name.endswith("Fast")]
+    if fast and not isinstance(tokenizer, tuple(fast)):
+        tokenizer.__class__ = fast[0]
 
 
 def _make_first(classes: Any) -> Any:

@@ -87,7 +87,7 @@ TRL_DPO = """trl dpo --model_name_or_path Qwen/Qwen2.5-7B-Instruct --dataset_nam
 """
 
 
-VERL = """torchrun --standalone --nnodes=2 --nproc_per_node=8 -m verl.trainer.sft_trainer \\
+VERL = """torchrun --nnodes=2 --node_rank=$((I % N)) --nproc_per_node=8 -m verl.trainer.sft_trainer \\
     data.train_files=$HOME/data/train.parquet data.val_files=$HOME/data/test.parquet data.train_batch_size=256 \\
     data.pad_mode=no_padding data.max_token_len_per_gpu=8192 model.path=Qwen/Qwen2.5-0.5B-Instruct \\
     model.use_remove_padding=True engine=fsdp engine.strategy=fsdp engine.ulysses_sequence_parallel_size=2 \\
@@ -328,7 +328,7 @@ def test_openrlhf_multiturn_takes_messages() -> None:
 def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
     """Its data are Parquet; FSDP 2 represents FSDP 1; a row is over as many ranks as there are processes."""
     cut, launch = cut_text(VERL)
-    assert "--nnodes=1 --nproc_per_node=2" in launch.command and f"model.path={STAGE}/model" in launch.command
+    assert "--nnodes=1 --node_rank=0 --nproc_per_node=2" in launch.command and f"model.path={STAGE}/model" in launch.command
     assert f"data.train_files={STAGE}/data/train.parquet" in launch.command
     assert "engine.strategy=fsdp2" in launch.command and "ulysses_sequence_parallel_size=2" in launch.command
     assert "trainer.device=cpu" in launch.command and "wandb" not in launch.command

@@ -1,0 +1,95 @@
+"""Chooses, among several environments, the one whose releases fit a launch best, as lint reads the launch in each.
+
+The releases that the launch's tree states decide first, then the names and values that an environment's releases
+refuse, then the newest release.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from attncheck.core.environment import Selection
+from attncheck.core.facts import Known
+from attncheck.core.io.errors import Unanswered
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.probes.collect import collect_snapshot
+from attncheck.doctor.probes.interpreter import Interpreter
+from attncheck.lint.stated_versions import find_stated_versions, is_own_source
+from attncheck.rehearsal.missing import TRAINERS, list_differing
+from attncheck.rehearsal.run import Request, read_launches_of
+
+VARIABLE = "ATTNCHECK_REHEARSAL_PYTHONS"
+STATED_VERSION = re.compile(r"(?<!!)=?=\s*v?(\d[\w.]*)|[<>~]=?\s*(\d[\w.]*)")
+
+
+@dataclass(frozen=True, order=True)
+class Fit:
+    """How far an environment's releases are from those of launches; the smallest is the best."""
+
+    missing: int  # frameworks of the launches, and trainers' packages that their trees state
+    distance: int  # between the stated and the installed releases: 100 for a major, 1 for a minor release
+    refused: int  # names and values that the installed releases refuse
+    age: tuple[int, ...] = ()  # of the frameworks, negated: the newest comes first
+
+    @property
+    def text(self) -> str:
+        """The fit in words."""
+        return (
+            f"{self.missing} packages missing, distance {self.distance} from the stated releases, "
+            f"{self.refused} settings refused"
+        )
+
+
+def list_environments(python: str | None) -> list[str]:
+    """Return the interpreters of a folder of environments, named by `--python` or else by the variable; or none."""
+    folder = python or os.environ.get(VARIABLE, "")
+    is_one = not os.path.isdir(folder) or os.path.exists(os.path.join(folder, "bin", "python"))
+    return [] if is_one else sorted(str(path) for path in Path(folder).glob("*/bin/python"))
+
+
+def select(pythons: list[str], request: Request, seconds: float) -> Interpreter:
+    """Return the interpreter whose releases fit the launches best. Raises `Unanswered` if none can be read."""
+    fits: dict[str, Fit] = {}
+    for python in pythons:
+        try:
+            fits[python] = measure(collect_snapshot(python, ("static",), seconds=seconds), request)
+        except Unanswered:
+            continue
+    if not fits:
+        raise Unanswered(f"none of these interpreters could be examined: {', '.join(pythons)}")
+    best = min(fits, key=lambda python: fits[python])
+    others = (f"{python}: {fit.text}" for python, fit in fits.items() if python != best)
+    return Interpreter(best, Selection("fit", (f"it has {fits[best].text}", *others)))
+
+
+def measure(snapshot: Snapshot, request: Request) -> Fit:
+    """Return how an environment's releases fit the launches of a request; a fork next to a launch is its framework."""
+    missing, differing, newest, refused = set(), set(), [], 0
+    for source in request.sources:
+        stated = find_stated_versions(source)
+        own = {name for name, file in stated.files.items() if is_own_source(name, file)}
+        differing |= {row for row in list_differing(snapshot, source) if row.name not in own}
+        for read in read_launches_of(snapshot, request, source):
+            framework = read.recognised.framework.distribution
+            needed = ({framework} - {""} | (TRAINERS & stated.files.keys())) - own
+            missing |= {name for name in needed if not snapshot.lists(name)}
+            version = snapshot.version(framework)
+            newest += [-_read_number(str(version.value))] if isinstance(version, Known) else []
+            refused += len(read.job.unknown_settings)
+            refused += sum(problem.consequence == "refuses" for problem in read.job.problems)
+    distance = sum(_measure_distance(row.wanted, row.installed) for row in differing)
+    return Fit(len(missing), distance, refused, tuple(newest))
+
+
+def _measure_distance(wanted: str, installed: str) -> int:
+    """Return the distance between a version and the nearest one that a specifier names."""
+    named = [match[1] or match[2] for match in STATED_VERSION.finditer(wanted)]
+    return min((abs(_read_number(text) - _read_number(installed)) for text in named), default=0)
+
+
+def _read_number(version: str) -> int:
+    release = (*Version(version.rstrip(".")).release, 0)
+    return release[0] * 100 + release[1]

@@ -1,0 +1,59 @@
+"""The environment that is chosen among several: the one whose releases fit a launch best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.cli.commands.smoke import make_rehearsal_request
+from attncheck.core.snapshot import Snapshot
+from attncheck.rehearsal.environments import VARIABLE, list_environments, measure
+from tests.snapshots import h200, with_package
+
+LAUNCH = "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name a/b --output_dir o {}\n"
+
+
+def make(trl: str, transformers: str = "4.57.3") -> Snapshot:
+    return with_package(with_package(h200(), "trl", trl), "transformers", transformers)
+
+
+@pytest.mark.parametrize(
+    ("stated", "option", "best"),
+    [
+        ("trl==0.23.0\n", "--max_length 8", "0.24.0"),  # the nearest, because none has it
+        ("trl>=1.0\n", "--max_length 8", "1.16.0"),
+        ("trl==0.15.2\n", "--max_length 8", "0.15.2"),
+        ("", "--max_seq_length 8", "0.15.2"),  # the others refuse the name
+        ("", "--max_length 8", "1.16.0"),  # the newest of those that accept it
+    ],
+)
+def test_the_releases_that_fit_a_launch_best_are_chosen(
+    stated: str, option: str, best: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "requirements.txt").write_text(stated)
+    (tmp_path / "run.sh").write_text(LAUNCH.format(option))
+    request = make_rehearsal_request(("run.sh",), None, False, 0)
+    fits = {version: measure(make(version), request) for version in ("0.15.2", "0.24.0", "1.16.0")}
+    assert min(fits, key=lambda version: fits[version]) == best
+
+
+def test_an_environment_without_the_framework_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").write_text(LAUNCH.format("--max_seq_length 8"))
+    request = make_rehearsal_request(("run.sh",), None, False, 0)
+    assert measure(make("1.16.0"), request) < measure(with_package(h200(), "transformers", "4.57.3"), request)
+
+
+def test_a_folder_of_environments_is_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("new", "old"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python").touch()
+    programs = [str(tmp_path / name / "bin" / "python") for name in ("new", "old")]
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert list_environments(str(tmp_path)) == programs
+    assert list_environments(None) == list_environments(str(tmp_path / "new")) == list_environments(programs[0]) == []
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert list_environments(None) == programs and list_environments(programs[0]) == []
