@@ -328,7 +328,8 @@ def test_openrlhf_multiturn_takes_messages() -> None:
 def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
     """Its data are Parquet; FSDP 2 represents FSDP 1; a row is over as many ranks as there are processes."""
     cut, launch = cut_text(VERL)
-    assert "--nnodes=1 --node_rank=0 --nproc_per_node=2" in launch.command and f"model.path={STAGE}/model" in launch.command
+    assert "--nnodes=1 --node_rank=0 --nproc_per_node=2" in launch.command
+    assert f"model.path={STAGE}/model" in launch.command
     assert f"data.train_files={STAGE}/data/train.parquet" in launch.command
     assert "engine.strategy=fsdp2" in launch.command and "ulysses_sequence_parallel_size=2" in launch.command
     assert "trainer.device=cpu" in launch.command and "wandb" not in launch.command
