@@ -26,14 +26,21 @@ LEGAL = {
     "stream": r"rows with 900 of 900 documents",
     "stream_without_end": r"rows with \d+ of 900 documents",
     "mixture": r"3 data sets are loaded and have the same rows here",
+    "split_by_sampler": r"of which an epoch draws 810",
+    "as_long_as_the_steps": r"of which an epoch draws 16$",
     "held_out": r"810 rows with 810 of 900 documents, of which an epoch draws 810; 90 are in no row",
 }
-WARNED = {"replacement": r"in one epoch the sampler draws \d+ documents more than once and \d+ of 900 never"}
+WARNED = {
+    "replacement": r"in one epoch the sampler draws \d+ documents more than once and \d+ of 900 never",
+    "first_half_alone": r"in one epoch the sampler draws 450 of the 900 documents in the data set",
+}
 EVERY_TIME = (
     "tails_dropped",
     "collator_loses_rows",
     "replacement",
     "first_half_twice",
+    "first_half_alone",
+    "as_long_as_the_steps",
     "held_out",
     "workers",
     "mixture",
@@ -66,4 +73,5 @@ def test_an_epoch_is_judged_after_a_few_steps(name: str, server: ForkServer, fol
         assert judge_result(result) == "warn" and re.search(WARNED[name], result.warnings[0]), violations
     else:
         assert judge_result(result) in ("pass", "warn"), violations
+        assert not any("sampler" in text for text in result.warnings), result.warnings
         assert any(re.search(LEGAL[name], note) for note in notes), notes

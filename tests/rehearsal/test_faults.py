@@ -94,6 +94,7 @@ FAULTS: dict[str, Fault] = {
     # The loss.
     "shifted_twice": Fault("ATN433", r"the one after the next: labels are shifted twice"),
     "not_shifted": Fault("ATN433", r"each token is trained to predict itself: labels are not shifted"),
+    "not_shifted_summed": Fault("ATN433", r"labels are not shifted \([\d.]+ times the mean over each batch's"),
     "mean_of_batches": Fault("ATN433", r"loss is [\d.]+: the mean over each batch's target tokens"),
     "mean_of_rows": Fault("ATN433", r"loss is [\d.]+: the mean over each row's target tokens"),
     "mean_of_documents": Fault("ATN433", r"loss is [\d.]+: the mean over each document's target tokens", PACKED),
@@ -163,12 +164,14 @@ ALSO = {
     "halves_swapped": {"ATN432"},
     "words_shuffled": {"ATN432"},
     "not_shifted": {"ATN436"},
+    "not_shifted_summed": {"ATN436"},
     "sum_from_step_two": {"ATN436"},
     "first_step_too_early": {"ATN433"},
     "clipped_while_scaled": {"ATN433"},
 }
 # The same faults where labels do not go into the model: the loss and the gradients alone show them.
-HIDDEN = ("shifted_twice", "not_shifted", "mean_of_batches", "mean_of_rows", "not_divided_by_accumulation", "sum")
+HIDDEN = ("shifted_twice", "not_shifted", "not_shifted_summed", "mean_of_batches", "mean_of_rows",
+          "not_divided_by_accumulation", "sum")  # fmt: skip
 
 # What a user may mean, by the name that makes the script do it: none of it is an error.
 LEGAL = ("optimiser_adafactor", "optimiser_own", "two_optimisers", "values_clipped", "zeroed_after_the_forward_pass",

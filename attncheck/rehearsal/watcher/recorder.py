@@ -267,13 +267,20 @@ class Recorder:
 
     @_guarded
     def note_schedule(self, scheduler: Any) -> None:
-        """Record the line that steps a learning-rate scheduler; a library that repeats its call has its reasons."""
+        """Record the script's line that steps a learning-rate scheduler.
+
+        A library may repeat its call: accelerate 1.15.0 scheduler.py steps once for each process.
+        """
         if self.trained is None or not self.is_recording:
             return
         caller: Any = sys._getframe(3)  # of the step, around this method and its guard
-        line = f"{os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno}"
+        own: Any = caller
+        while own is not None and not is_script(own.f_globals):
+            own = own.f_back
+        place = own or caller
+        line = f"{os.path.basename(place.f_code.co_filename)}:{place.f_lineno}"
         lines = self.schedules.setdefault(id(scheduler), [])
-        if is_script(caller.f_globals) or line not in lines:
+        if own is caller or line not in lines:
             lines.append(line)
 
     @_guarded

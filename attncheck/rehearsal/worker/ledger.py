@@ -16,6 +16,7 @@ LOST_SHARE = 0.02  # share of documents: fewer are the end of a data set, or nea
 CUT_SHARE = 0.05  # share of documents: fewer may be at the ends of the data set's parts
 LOST_WORDS = 6  # consecutive words of a document: fewer may match another's
 MOST = 0.5  # share of the documents
+UNDRAWN_SHARE = 0.34  # share of documents: fewer may be held out by the sampler
 
 Row = Sequence[Segment]
 
@@ -149,6 +150,28 @@ def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
         )
 
 
+def find_undrawn(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Yield a line if the samplers of all ranks leave out many documents of the data set.
+
+    The plan is no evidence if the rehearsal's steps exhaust it: it may be as long as they are.
+    """
+    if evidence.step.layout.size > 1 or len(ledger.epochs) != len(evidence.step.ranks):
+        return
+    if min(len(epoch.batches) for epoch in ledger.epochs) <= _count_taken(evidence):
+        return
+    held, drawn = _list_documents(ledger.held), _list_documents(ledger.drawn)
+    if drawn and len(held - drawn) > UNDRAWN_SHARE * len(held):
+        yield (
+            f"in one epoch the sampler draws {len(drawn)} of the {len(held)} documents in the data set, and never the "
+            f"others; the first of these is document {min(held - drawn)}"
+        )
+
+
+def _count_taken(evidence: Evidence) -> int:
+    """Return the number of batches that a rank took in all steps."""
+    return max((sum(map(len, losses)) for losses in zip(*(step.losses for step in evidence.steps))), default=0)
+
+
 def _find_unreached(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """Yield the documents that were drawn and never reached the model, among those in only one row.
 
@@ -156,7 +179,7 @@ def _find_unreached(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     evaluation, or the loader drew in another order.
     """
     reached = _list_documents(_list_reached(evidence))
-    taken = max((sum(map(len, losses)) for losses in zip(*(step.losses for step in evidence.steps))), default=0)
+    taken = _count_taken(evidence)
     counts = Counter(document for row in ledger.held for document in _list_documents([row]))
     given: set[int] = set()
     for epoch in ledger.epochs:

@@ -166,7 +166,7 @@ class FirstStep:
             else:
                 for segment, own in zip(segments, tokens, strict=True):
                     targets[segment.start + 1 : segment.stop] = self.expected_targets(segment, own)
-                    targets[segment.start] = self.first_tokens and segment.start > 0
+                    targets[segment.start] = self.first_tokens
                     places = segment.start + targets[segment.start : segment.stop].nonzero().flatten()
                     targets[segment.start : segment.stop] = False
                     targets[places[slice(*self.kept)]] = True

@@ -72,6 +72,9 @@ def main() -> None:
         return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
 
     sampler = RandomSampler(rows, replacement=True) if EPOCH == "replacement" else None
+    if EPOCH in ("first_half_alone", "split_by_sampler", "as_long_as_the_steps"):
+        share = {"first_half_alone": 2, "split_by_sampler": 10 / 9}.get(EPOCH, len(rows) / 4 / options.max_steps)
+        sampler = torch.utils.data.SubsetRandomSampler(range(int(len(rows) / share)))
     if EPOCH == "first_half_twice":
         sampler = [*range(len(rows) // 2)] * 2
     loader = DataLoader(

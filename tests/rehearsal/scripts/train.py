@@ -186,7 +186,7 @@ def count_targets(batch) -> int:
 
 def compute_nll(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the loss of each token but the first: (rows, tokens - 1), 0 if there is no target."""
-    logits, shift = logits.float(), {"shifted_twice": 2, "not_shifted": 0}.get(FAULT, 1)
+    logits, shift = logits.float(), {"shifted_twice": 2, "not_shifted": 0, "not_shifted_summed": 0}.get(FAULT, 1)
     predictions = logits[:, : logits.shape[1] - shift].transpose(1, 2)
     return functional.cross_entropy(predictions, labels[:, shift:], ignore_index=IGNORED, reduction="none")
 
@@ -196,7 +196,7 @@ def average(nll, batch, batches, total: int, world_size: int) -> torch.Tensor:
     scored = batch["labels"][:, batch["labels"].shape[1] - nll.shape[1] :] != IGNORED
     if FAULT == "mean_of_batches":
         return nll.sum() / scored.sum() / len(batches)
-    if FAULT == "not_divided_by_accumulation":
+    if FAULT in ("not_divided_by_accumulation", "not_shifted_summed"):
         return nll.sum() / scored.sum()
     if FAULT == "mean_of_rows":
         return (nll.sum(1) / scored.sum(1)).mean() / len(batches)

@@ -10,7 +10,7 @@ from torch import Tensor
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, Layout
-from attncheck.rehearsal.worker.ledger import describe_epoch, find_lost, find_uneven, read_ledger
+from attncheck.rehearsal.worker.ledger import describe_epoch, find_lost, find_undrawn, find_uneven, read_ledger
 from attncheck.rehearsal.worker.pairs import find_wrong_pairs, is_chosen
 from attncheck.rehearsal.worker.records import ModelCall
 from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
@@ -48,7 +48,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts, *_find_doubled_beginnings(evidence)]
     if ledger is not None:
         violations += find_lost(evidence, ledger)
-        warnings += find_uneven(evidence, ledger) if ledger.replaces else ()
+        warnings += (find_uneven if ledger.replaces else find_undrawn)(evidence, ledger)
     wrong_pictures, picture_notes = _judge_pictures(evidence)
     violations += wrong_pictures
     if evidence.step.labels_enter:

@@ -8,7 +8,11 @@ from attncheck.rehearsal.worker.definitions import Definition, Explanation, comp
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import documented, explain_loss, find_own_regulariser, loss_limit
 from attncheck.rehearsal.worker.policy import measure_magnitude
-from attncheck.rehearsal.worker.rollouts import find_shifted_log_probabilities, measure_log_probabilities
+from attncheck.rehearsal.worker.rollouts import (
+    find_reversed_advantages,
+    find_shifted_log_probabilities,
+    measure_log_probabilities,
+)
 
 NEAR_ONE = 0.01
 SMALL = 0.05  # share of the mean that is added to it, as by a regulariser
@@ -19,9 +23,9 @@ def run(evidence: Evidence) -> CheckResult:
     result = _compare_loss(evidence)
     if evidence.step.objective.policy is None or result.outcome != "ok":
         return result
-    shifted = tuple(find_shifted_log_probabilities(evidence))
+    found = (*find_reversed_advantages(evidence), *find_shifted_log_probabilities(evidence))
     measures = (*result.measures, measure_log_probabilities(evidence))
-    return replace(result, measures=measures, violations=(*shifted, *result.violations))
+    return replace(result, measures=measures, violations=(*found, *result.violations))
 
 
 def _compare_loss(evidence: Evidence) -> CheckResult:
