@@ -14,7 +14,7 @@ from attncheck.core.launch import Edit, Launch, Setting, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, TEXT_COLUMNS, UNDOCUMENTED, DataForm, JobCut, Materials
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
-from attncheck.lint.deepspeed_config import uses_deepspeed
+from attncheck.lint.deepspeed_config import OTHER_ENGINES, uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.hugging_face import is_multimodal
 from attncheck.lint.fields.rehearsing import (
@@ -647,16 +647,24 @@ def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
 def _edit_accelerate(launch: Launch, processes: int) -> Iterator[Edit]:
     """Yield the edits that limit accelerate to the possible number of processes.
 
-    Its own configuration file may set them, and options override it. --multi_gpu refuses to start a single process:
-    accelerate 1.15.0 commands/launch.py:1208.
+    Its own configuration file may set them, and options override it. --multi_gpu refuses to start a single process, and
+    without GPUs only --multi_gpu starts several: accelerate 1.15.0 commands/launch.py:1208, 1329.
     """
     words = launch.launcher_words
     if "accelerate" not in launch.launchers or not words:
         return
     names = {word.text.partition("=")[0].lstrip("-").replace("-", "_"): word for word in words}
-    in_file = {entry.name: entry.value for entry in launch.launcher_entries}.get("num_processes", "")
+    entries = {entry.name: entry.value for entry in launch.launcher_entries}
+    in_file = entries.get("num_processes", "")
     if "num_processes" not in names and in_file.isdecimal() and int(in_file) > processes:
         place = edit_word(launch, words[-1], "")
         yield replace(place, span=(place.span[1], place.span[1]), text=f" --num_processes={processes}")
     if processes < 2 and "multi_gpu" in names:
         yield edit_word(launch, names["multi_gpu"], "")
+    engines = {f"--{name}" for name in names} & {*OTHER_ENGINES, "--use_deepspeed"}
+    begin = next((word for word in words if word.text.endswith("launch")), None)
+    wanted = re.search(r"--num[_-]processes[ =](\d+)", " ".join(word.text for word in words))
+    is_plain = not engines and "distributed_type" not in entries and begin is not None
+    if is_plain and processes > 1 and wanted is not None and int(wanted[1]) > 1:
+        place = edit_word(launch, begin, "")
+        yield replace(place, span=(place.span[1], place.span[1]), text=" --multi_gpu")

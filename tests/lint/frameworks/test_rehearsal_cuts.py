@@ -360,6 +360,8 @@ ACCELERATE = "accelerate launch {options} --module trl.scripts.sft --model_name_
     ("options", "processes", "expected"),
     [
         ("--multi_gpu --num_processes 8", 2, "accelerate launch --multi_gpu --num_processes 2 --module trl"),
+        ("--num_processes=8", 2, "accelerate launch --multi_gpu --num_processes=2 --module trl"),
+        ("--num_processes 8", 1, "accelerate launch --num_processes 1 --module trl"),
         ("--num_processes=8 --multi_gpu", 1, "accelerate launch --num_processes=1 --module trl"),
         ("--config_file a.yaml", 2, "accelerate launch --config_file a.yaml --module --num_processes=2 trl"),
         ("--config_file a.yaml --num_processes 2", 2, "accelerate launch --config_file a.yaml --num_processes 2 --mod"),

@@ -203,7 +203,7 @@ def test_another_main_of_verls_shape_stands_for_verls(main: str) -> None:
         ("/gone/bin/torchrun --nproc_per_node 2 sft.py", "torchrun --nproc_per_node 2 sft.py"),
         (
             "accelerate launch --config_file gone.yaml --num_processes 2 sft.py",
-            "accelerate launch --num_processes 2 sft",
+            "accelerate launch --multi_gpu --num_processes 2 sft",
         ),
         ("accelerate launch --config_file=gone.yaml sft.py", "accelerate launch sft.py"),
     ],
