@@ -1,10 +1,10 @@
 """Updates the actor of a verl before 0.8, or of a fork of one, with synthetic rollouts: its own class.
 
 Sources: workers/fsdp_workers.py of verl 0.1, 0.2, 0.3.1, 0.4.0, 0.5.0 and 0.7.1 (`_build_model_optimizer`: float32
-weights, flash_attention_2, AdamW; `update_actor`), workers/actor/dp_actor.py (`DataParallelPPOActor(config, module,
-optimizer)`, `compute_log_prob`, `update_policy`), protocol.py (`DataProto`). Prompts are padded on the left and
-responses on the right. The worker itself, which shards the model by FSDP and registers itself with Ray, is not run:
-DistributedDataParallel averages gradients across ranks, as FSDP does.
+weights, flash_attention_2, LoRA of the base model, AdamW; `update_actor`), workers/actor/dp_actor.py
+(`DataParallelPPOActor(config, module, optimizer)`, `compute_log_prob`, `update_policy`), protocol.py (`DataProto`).
+Prompts are padded on the left and responses on the right. The worker itself, which shards the model by FSDP and
+registers itself with Ray, is not run: DistributedDataParallel averages gradients across ranks, as FSDP does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict  # type: ignore[import-not-found]
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from verl import DataProto
+from verl.protocol import DataProto
 from verl.workers.actor.dp_actor import DataParallelPPOActor
 
 # Masks of the response that forks read: of the tokens that the model itself wrote, if it uses tools.
@@ -42,54 +42,88 @@ def main(configuration: str) -> None:
     sizes = json.loads(os.environ["ATTNCHECK_OVERRIDES"])  # the tree may lack some of these names
     known = [name for name in sizes if OmegaConf.select(config, name, default=sizes) is not sizes]
     config.merge_with_dotlist([f"{name}={sizes[name]}" for name in known])
-    torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    if torch.cuda.is_available():
-        torch.cuda.set_device(rank)
-    else:  # batches go to torch.cuda.current_device(), by its number or as "cuda"
-        TensorDict.to = TensorDict.cuda = lambda batch, *arguments, **options: batch
+    ranks = start_ranks()
     role = config.actor_rollout_ref
     actor = role.actor
     micro_batch = "ppo_micro_batch_size" + ("_per_gpu" if "ppo_micro_batch_size_per_gpu" in actor else "")
     actor[micro_batch] = int(sizes["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"])
-    rows = int(sizes["data.train_batch_size"]) * int(sizes["actor_rollout_ref.rollout.n"]) // world_size
+    rows = int(sizes["data.train_batch_size"]) * int(sizes["actor_rollout_ref.rollout.n"]) // ranks
     actor.ppo_mini_batch_size = rows  # the worker multiplies it by rollout.n and divides it by the ranks
-    policy = make_actor(role)
+    meta = {
+        "temperature": role.rollout.temperature,
+        "micro_batch_size": actor.get("ppo_micro_batch_size_per_gpu") or actor.ppo_micro_batch_size,
+        "use_dynamic_bsz": bool(actor.get("use_dynamic_bsz")),
+        "max_token_len": actor.get("ppo_max_token_len_per_gpu"),
+    }
+    lengths = config.data.max_prompt_length, config.data.max_response_length
+    train(make_actor(role), role.model.path, rows, lambda own, old: make_batch(own, *lengths, meta, old))
+
+
+def start_ranks() -> int:
+    """Join the ranks, and return their number; without a GPU, batches stay where they are."""
+    torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    if torch.cuda.is_available():
+        torch.cuda.set_device(torch.distributed.get_rank())
+    else:  # batches go to torch.cuda.current_device(), by its number or as "cuda"
+        TensorDict.to = TensorDict.cuda = lambda batch, *arguments, **options: batch
+    return torch.distributed.get_world_size()
+
+
+def train(policy: Any, model: str, rows: int, lay: Callable[[Sequence[Rollout], Tensor | None], Any]) -> None:
+    """Take the steps, each with `rows` rollouts of this rank; `lay` returns them as a batch."""
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     record = RolloutRecord(rank)
-    for rollouts in iter_steps(rows, rank, world_size, AutoTokenizer.from_pretrained(role.model.path)):
-        old = policy.compute_log_prob(make_batch(config, rollouts))
+    for rollouts in iter_steps(rows, rank, ranks, AutoTokenizer.from_pretrained(model)):
+        old = policy.compute_log_prob(lay(rollouts, None))
         old = old["log_probs"] if isinstance(old, dict) else old[0] if isinstance(old, tuple) else old
         record.add_step(rollouts, [row[: len(own.response)].tolist() for row, own in zip(old.float(), rollouts)])
-        policy.update_policy(make_batch(config, rollouts, old.cpu()))
+        policy.update_policy(lay(rollouts, old.cpu()))
 
 
 def make_actor(role: Any) -> Any:
     """Return the tree's own actor with the model and the optimiser that its worker makes."""
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        role.model.path,
-        torch_dtype=torch.float32,
-        attn_implementation=(role.model.get("override_config") or {}).get("attn_implementation") or ATTENTION,
+    own, optim = role.model, role.actor.optim
+    lora = {"r": own.get("lora_rank"), "lora_alpha": own.get("lora_alpha"), "bias": "none"}
+    targets = own.get("target_modules")
+    lora["target_modules"] = targets if isinstance(targets, str) else list(targets or ())
+    model = make_model(
+        own.path,
+        (own.get("override_config") or {}).get("attn_implementation") or ATTENTION,
+        bool(own.get("enable_gradient_checkpointing")),
+        lora if own.get("lora_rank") else {},
     )
-    if role.model.get("enable_gradient_checkpointing"):
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    if torch.cuda.is_available():
-        model = model.cuda()
-    if torch.distributed.get_world_size() > 1:
-        model = torch.nn.parallel.DistributedDataParallel(model)
-    optim = role.actor.optim
-    betas = tuple(optim.get("betas") or (0.9, 0.999))
-    optimizer = torch.optim.AdamW(model.parameters(), optim.lr, betas, weight_decay=optim.get("weight_decay", 1e-2))
+    optimizer = make_optimizer(model, optim.lr, optim.get("betas"), optim.get("weight_decay", 1e-2))
     config: Any = role.actor
-    OmegaConf.update(config, "use_remove_padding", bool(role.model.get("use_remove_padding")), force_add=True)
+    OmegaConf.update(config, "use_remove_padding", bool(own.get("use_remove_padding")), force_add=True)
     if "_target_" in config:  # since 0.6: a dataclass
         config = importlib.import_module("verl.utils.config").omega_conf_to_dataclass(config)
     return DataParallelPPOActor(config, model, optimizer)
 
 
-def make_batch(config: Any, rollouts: Sequence[Rollout], old: Tensor | None = None) -> Any:
+def make_model(path: str, attention: str, checkpoints: bool, lora: Mapping[str, Any]) -> Any:
+    """Return the model with float32 weights, with an adapter if `lora` has the arguments of one."""
+    model: Any = AutoModelForCausalLM.from_pretrained(path, torch_dtype=torch.float32, attn_implementation=attention)
+    if lora:
+        peft = importlib.import_module("peft")
+        model.enable_input_require_grads()
+        model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **lora))
+    if checkpoints:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if torch.cuda.is_available():
+        model = model.cuda()
+    return torch.nn.parallel.DistributedDataParallel(model) if torch.distributed.get_world_size() > 1 else model
+
+
+def make_optimizer(model: Any, rate: float, betas: Any, decay: float) -> Any:
+    """Return the worker's optimiser."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(parameters, rate, tuple(betas or (0.9, 0.999)), weight_decay=decay)
+
+
+def make_batch(
+    rollouts: Sequence[Rollout], width: int, length: int, meta: Mapping[str, Any], old: Tensor | None
+) -> Any:
     """Return rollouts as the trainer does: a DataProto, with what the update needs if `old` is given."""
-    role = config.actor_rollout_ref
-    width, length = config.data.max_prompt_length, config.data.max_response_length
     prompts = torch.tensor([[0] * (width - len(own.prompt)) + [*own.prompt] for own in rollouts])
     responses = torch.tensor([[*own.response] + [0] * (length - len(own.response)) for own in rollouts])
     sizes = torch.tensor([[len(own.prompt), len(own.response)] for own in rollouts])
@@ -105,15 +139,7 @@ def make_batch(config: Any, rollouts: Sequence[Rollout], old: Tensor | None = No
     }
     if old is not None:
         tensors |= {"old_log_probs": old, "advantages": torch.tensor([[own.advantage] for own in rollouts]) * mask}
-    return DataProto.from_dict(
-        tensors,
-        meta_info={
-            "temperature": role.rollout.temperature,
-            "micro_batch_size": role.actor.get("ppo_micro_batch_size_per_gpu") or role.actor.ppo_micro_batch_size,
-            "use_dynamic_bsz": bool(role.actor.get("use_dynamic_bsz")),
-            "max_token_len": role.actor.get("ppo_max_token_len_per_gpu"),
-        },
-    )
+    return DataProto.from_dict(tensors, meta_info=dict(meta))
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ from .takeover import (
     do_not_start_ray,
     run_in_process,
     stand_in_for_vllm,
+    take_over_easyr1,
     take_over_hydra,
     take_over_openrlhf,
     take_over_verl,
@@ -121,6 +122,8 @@ def install(folder: str) -> None:
         callbacks["verl.utils.config"] = take_over_verl
     if driver == "verl_actor":
         callbacks["hydra.core.utils"] = take_over_hydra
+    if driver == "easyr1":
+        callbacks["verl.trainer.config"] = take_over_easyr1
     if driver == "openrlhf":
         callbacks["openrlhf.utils.utils"] = take_over_openrlhf
         callbacks["ray"] = do_not_start_ray

@@ -83,6 +83,23 @@ def take_over_openrlhf(utils: Any) -> None:
     utils.get_strategy = save_and_run
 
 
+def take_over_easyr1(config_module: Any) -> None:
+    """Continue with the driver once EasyR1 has composed a configuration.
+
+    EasyR1 b44b311 trainer/main.py:103: `deep_post_init` completes it; then Ray starts.
+    """
+    complete = config_module.PPOConfig.deep_post_init
+
+    def complete_and_run(config: Any) -> None:
+        complete(config)
+        path = os.path.join(os.environ["ATTNCHECK_WATCH"], "configuration.pickle")
+        with open(path, "wb") as stream:
+            pickle.dump(config, stream)
+        sys.exit(run_ranks("attncheck_drivers.easyr1", path, config.trainer.n_gpus_per_node))
+
+    config_module.PPOConfig.deep_post_init = complete_and_run
+
+
 def do_not_start_ray(ray: Any) -> None:
     """Make Ray report that it is running."""
     ray.is_initialized = lambda: True

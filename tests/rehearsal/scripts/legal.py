@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 from pathlib import Path
@@ -74,6 +75,23 @@ def compute_token_losses(logits, labels):
     return losses
 
 
+def compute_term(model, reference, logits, ids, mask):
+    """Return a term that is added to the loss of a batch."""
+    if LEGAL.startswith("kl_to_"):
+        with torch.no_grad():
+            other = reference(input_ids=ids, attention_mask=mask).logits.float().log_softmax(-1)
+        own = logits.log_softmax(-1)
+        pairs = (own, other) if LEGAL == "kl_to_reference" else (other, own)
+        return 0.5 * functional.kl_div(pairs[1], pairs[0], log_target=True, reduction="none").sum(-1)[mask.bool()].mean()
+    if LEGAL == "weights_penalised":
+        return 1e-3 * sum(value.square().sum() for value in model.parameters())
+    if LEGAL == "router_balanced":  # as mixtures of experts have it: the shares of experts times their probabilities
+        hidden = model.get_input_embeddings()(ids)
+        shares = (hidden @ model.get_output_embeddings().weight[:4].T).softmax(-1)[mask.bool()]
+        return 0.01 * 4 * (shares.mean(0) * shares.detach().argmax(-1).bincount(minlength=4) / len(shares)).sum()
+    return 0.0
+
+
 def change_gradients(model) -> None:
     """Do what comes between the last backward and the step."""
     parameters = list(model.parameters())
@@ -122,6 +140,7 @@ def main() -> None:
         prompt, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts)
         answer = [*answer, tokenizer.eos_token_id]
         documents.append(([*prompt, *answer], [IGNORED] * len(prompt) + answer))
+    reference = copy.deepcopy(model).eval() if LEGAL.startswith("kl_to_") else None
     optimizer = make_optimizer(model, options.learning_rate)
     warmup = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / 2000) if LEGAL == "long_warmup" else 1.0
@@ -139,6 +158,7 @@ def main() -> None:
             mask = torch.tensor([[1] * len(t) + [0] * (length - len(t)) for t, _ in part])
             logits = model(input_ids=ids, attention_mask=mask).logits.float()
             loss = compute_token_losses(logits[:, :-1], labels[:, 1:]).sum() / count
+            loss = loss + compute_term(model, reference, logits, ids, mask) / batches
             loss.backward()
             if LEGAL == "smoothing_loses_a_batch" and not batch:  # a fault
                 optimizer.zero_grad()

@@ -29,6 +29,7 @@ from attncheck.lint.fields import (
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.easyr1.plan import format_plan
 from attncheck.lint.frameworks.easyr1.problems import find_problems
+from attncheck.lint.frameworks.easyr1.rehearsal import cut
 from attncheck.lint.frameworks.easyr1.settings import (
     ACTOR,
     MODEL_PATH,
@@ -146,15 +147,28 @@ def _format_remarks(settings: EasyR1Reading) -> tuple[str, ...]:
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that set `sets`; none if they include the attention implementation, fixed in the code."""
+    """Return the edits that set `sets`, by EasyR1's own names or a plan's keys.
+
+    None if they include the attention implementation, fixed in the code.
+    """
     if "attn_implementation" in sets:  # no setting changes it, and a partial fix does not help
         return ()
     settings = parse_launch_settings(launch)
     names: dict[str, str] = {key: names[0] for key, names in KEY_NAMES.items()}
     names["ring_size"] = find_ulysses_key(settings)
     del names["precision"], names["max_length"]
-    values = {names[key]: switch_to_bool(value) for key, value in sets.items() if key in names}
+    values = {names.get(key, key): switch_to_bool(value) for key, value in sets.items() if key in names or "." in key}
     return make_edits(settings, values)
 
 
-FRAMEWORK = Framework("easyr1", "", "0.3.3", detect_trainer, read_model_name, read, write, format_plan)
+FRAMEWORK = Framework(
+    "easyr1",
+    "",
+    "0.3.3",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    format_plan,
+    cut=cut,
+)

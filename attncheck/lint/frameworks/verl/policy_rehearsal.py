@@ -73,7 +73,7 @@ STANDS_FOR = "only verl's actor is updated, with synthetic rollouts: no rollout 
 
 def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `verl.trainer.main_ppo` or a similar main, or why it is not rehearsed."""
-    tree = _find_tree(launch)
+    tree = find_tree(launch)
     package = os.path.join(tree or "", "verl")
     is_old = os.path.isfile(os.path.join(package, OLD_ACTOR)) and not os.path.isfile(os.path.join(package, WORKERS))
     if tree is None:
@@ -83,8 +83,6 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     refusal = _refuse(job, is_old)
     if refusal:
         return refusal
-    if is_old and _get(job, f"{MODEL}.lora_rank", "0") != "0":
-        return f"LoRA is not rehearsed yet with the actor of verl before {OLD_UNTIL}"
     attention = cut_attention(job, materials)
     off = [] if materials.uses_gpu else [name for name in GPU_SETTINGS if is_on(job, name)]
     sets = {
@@ -132,7 +130,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     )
 
 
-def _find_tree(launch: Launch) -> str | None:
+def find_tree(launch: Launch) -> str | None:
     """Return the folder of the verl next to the launch, which Python imports before the installed one; or None.
 
     It may be in a folder of the same name, which the user installs: verl/verl.
@@ -157,27 +155,27 @@ def _refuse(job: Job, is_old: bool) -> str:
     strategy = get_setting(job, f"{ACTOR}.strategy") or "fsdp"
     if not strategy.startswith("fsdp") or (get_setting(job, "model_engine") or "dp") != "dp":
         return f"verl's engine {get_setting(job, 'model_engine') or strategy} is not rehearsed; only fsdp is"
-    loss = _get(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
+    loss = read_value(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
     if loss not in (*RATIO_LOSSES, *LOG_LOSSES):
         return f"verl's policy loss {loss} is not rehearsed yet: {', '.join((*RATIO_LOSSES, *LOG_LOSSES))} are"
     if is_on(job, "algorithm.rollout_correction.bypass_mode") or is_on(job, "distillation.enabled"):
         return "verl's bypass of old_log_probs and its distillation are not rehearsed yet"
-    aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
-    if aggregation == "seq-mean-token-sum-norm" and not _get(job, f"{ACTOR}.loss_scale_factor", ""):
+    aggregation = read_value(job, f"{ACTOR}.loss_agg_mode", "token-mean")
+    if aggregation == "seq-mean-token-sum-norm" and not read_value(job, f"{ACTOR}.loss_scale_factor", ""):
         return (
             "seq-mean-token-sum-norm is rehearsed only with a loss_scale_factor: without one, the "
             "loss depends on the batch's width"
         )
     for name in (f"{ROLLOUT}.temperature", f"{ACTOR}.entropy_coeff", f"{ACTOR}.loss_scale_factor"):
-        if not is_number(_get(job, name, "1")):
-            return f"{name}={_get(job, name, '')}: known only at run time, so the loss cannot be rehearsed"
+        if not is_number(read_value(job, name, "1")):
+            return f"{name}={read_value(job, name, '')}: known only at run time, so the loss cannot be rehearsed"
     return "" if aggregation in AGGREGATIONS else f"loss_agg_mode={aggregation} is not verl's"
 
 
 def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
     """Return the settings of size: a small model, few responses, and steps that save nothing."""
     ranks = min(getattr(job.world_size, "value", 1), materials.processes)
-    responses = 1 if _get(job, f"{ROLLOUT}.n", "1") == "1" else 2  # per prompt
+    responses = 1 if read_value(job, f"{ROLLOUT}.n", "1") == "1" else 2  # per prompt
     prompts, batch = str(ROWS * ranks // responses), str(materials.batch)
     return {
         f"{MODEL}.path": materials.model,
@@ -211,23 +209,23 @@ def _list_terms_left_out(job: Job) -> list[str]:
     remarks = []
     if is_on(job, f"{ACTOR}.use_kl_loss"):
         remarks.append("the loss is judged without its KL term (use_kl_loss), which is off in the rehearsal")
-    if float(_get(job, f"{ACTOR}.entropy_coeff", "0")):
+    if float(read_value(job, f"{ACTOR}.entropy_coeff", "0")):
         remarks.append("the loss is judged without its entropy (entropy_coeff), which is off in the rehearsal")
-    if _get(job, "algorithm.adv_estimator", "gae") == "gae":
+    if read_value(job, "algorithm.adv_estimator", "gae") == "gae":
         remarks.append("the critic is not rehearsed: advantages are synthetic")
     return remarks
 
 
 def _define_objective(job: Job, is_old: bool) -> Objective:
     """Return the objective of the actor's update in its first step."""
-    loss = _get(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
-    aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
-    divisor = _get(job, f"{ACTOR}.loss_scale_factor", "1") if aggregation == "seq-mean-token-sum-norm" else "1"
+    loss = read_value(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
+    aggregation = read_value(job, f"{ACTOR}.loss_agg_mode", "token-mean")
+    divisor = read_value(job, f"{ACTOR}.loss_scale_factor", "1") if aggregation == "seq-mean-token-sum-norm" else "1"
     policy = PolicyGradient(
         of_ratio=loss in RATIO_LOSSES,
         is_sum=aggregation == "token-sum",
         divisor=float(divisor),
-        temperature=float(_get(job, f"{ROLLOUT}.temperature", "1.0")),
+        temperature=float(read_value(job, f"{ROLLOUT}.temperature", "1.0")),
     )
     if is_old:
         means: tuple[Normalisation, ...] = (AGGREGATIONS[aggregation],)
@@ -242,7 +240,7 @@ def _define_objective(job: Job, is_old: bool) -> Objective:
     )
 
 
-def _get(job: Job, name: str, default: str) -> str:
+def read_value(job: Job, name: str, default: str) -> str:
     """Return a setting as written, without its quotes; the default if it is not set or null."""
     value = (get_setting(job, name) or default).strip().strip("\"'")
     return default if value in ("null", "None") else value
