@@ -609,6 +609,37 @@ def test_the_actor_of_an_old_verl_next_to_the_launch_is_driven(
     assert not cut_text(VERL_GRPO.replace("verl.trainer.main_ppo", "recipe.mine.main"), verl="0.9.1")[0].program
 
 
+EASYR1 = (
+    "python3 -m verl.trainer.main worker.actor.model.model_path=Qwen/Qwen3-4B worker.rollout.n=5 "
+    "trainer.n_gpus_per_node=8\n"
+)
+
+
+@pytest.mark.parametrize(("actor", "mean"), [("total_response_tokens = 0", "step_tokens"), ("", "batch_tokens")])
+def test_the_actor_of_easyr1_next_to_the_launch_is_driven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, actor: str, mean: str
+) -> None:
+    """Its source decides how micro-batches are weighted; without it, nothing can be driven."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Unanswered, match="is not next to the launch"):
+        cut_text(EASYR1)
+    (tmp_path / "verl" / "workers" / "actor").mkdir(parents=True)
+    (tmp_path / "verl" / "__init__.py").touch()
+    (tmp_path / "verl" / "workers" / "actor" / "dp_actor.py").write_text(actor)
+    cut, launch = cut_text(EASYR1)
+    assert cut.driver == "easyr1" and cut.objective.normalisations == (mean,)
+    assert "worker.actor.global_batch_size=6 " in launch.command and "worker.rollout.n=2 " in launch.command
+    assert "Qwen/Qwen3-4B" not in launch.command
+    with pytest.raises(Unanswered, match="loss sapo with the mean token is not rehearsed yet"):
+        cut_text(EASYR1.replace("n=5", "n=5 worker.actor.loss_type=sapo"))
+
+
+def test_an_adapter_of_an_old_verl_is_rehearsed() -> None:
+    text = VERL_GRPO.replace("$@", "actor_rollout_ref.model.lora_rank=32")
+    cut, launch = cut_text(text, verl="0.5.0")
+    assert cut.driver == "verl_actor" and "actor_rollout_ref.model.lora_rank=32" in launch.command
+
+
 @pytest.mark.parametrize(("version", "driver"), [("0.5.0", "verl_actor"), ("0.7.1", "verl_actor"), ("0.9.1", "verl")])
 def test_the_actor_of_an_installed_release_is_driven(version: str, driver: str) -> None:
     """The trainer's workers are the engine's from 0.8.0."""

@@ -82,13 +82,15 @@ def compute_term(model, reference, logits, ids, mask):
             other = reference(input_ids=ids, attention_mask=mask).logits.float().log_softmax(-1)
         own = logits.log_softmax(-1)
         pairs = (own, other) if LEGAL == "kl_to_reference" else (other, own)
-        return 0.5 * functional.kl_div(pairs[1], pairs[0], log_target=True, reduction="none").sum(-1)[mask.bool()].mean()
+        return (
+            0.5 * functional.kl_div(pairs[1], pairs[0], log_target=True, reduction="none").sum(-1)[mask.bool()].mean()
+        )
     if LEGAL == "weights_penalised":
         return 1e-3 * sum(value.square().sum() for value in model.parameters())
     if LEGAL == "router_balanced":  # as mixtures of experts have it: the shares of experts times their probabilities
         hidden = model.get_input_embeddings()(ids)
         shares = (hidden @ model.get_output_embeddings().weight[:4].T).softmax(-1)[mask.bool()]
-        return 0.01 * 4 * (shares.mean(0) * shares.detach().argmax(-1).bincount(minlength=4) / len(shares)).sum()
+        return 4 * (shares.mean(0) * shares.detach().argmax(-1).bincount(minlength=4) / len(shares)).sum()
     return 0.0
 
 
