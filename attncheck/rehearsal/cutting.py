@@ -661,10 +661,9 @@ def _edit_accelerate(launch: Launch, processes: int) -> Iterator[Edit]:
         yield replace(place, span=(place.span[1], place.span[1]), text=f" --num_processes={processes}")
     if processes < 2 and "multi_gpu" in names:
         yield edit_word(launch, names["multi_gpu"], "")
-    engines = {f"--{name}" for name in names} & {*OTHER_ENGINES, "--use_deepspeed"}
-    begin = next((word for word in words if word.text.endswith("launch")), None)
+    begin = next((word for word in words if word.text.endswith("launch")), words[0])
     wanted = re.search(r"--num[_-]processes[ =](\d+)", " ".join(word.text for word in words))
-    is_plain = not engines and "distributed_type" not in entries and begin is not None
-    if is_plain and processes > 1 and wanted is not None and int(wanted[1]) > 1:
+    is_plain = not {f"--{name}" for name in names} & {*OTHER_ENGINES, "--use_deepspeed"}
+    if is_plain and "distributed_type" not in entries and wanted is not None and min(int(wanted[1]), processes) > 1:
         place = edit_word(launch, begin, "")
         yield replace(place, span=(place.span[1], place.span[1]), text=" --multi_gpu")

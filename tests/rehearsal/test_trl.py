@@ -108,6 +108,33 @@ def test_a_script_for_another_release_of_trl(arguments: str, attncheck: Run, tmp
     assert all(outcomes[check] == "ok" for check in ("run", "batch", "update", "loss", "gradients")), outcomes
 
 
+POLICY = """
+import trl
+from datasets import load_dataset
+
+
+class Trainer(trl.GRPOTrainer):
+    def _compute_loss(self, model, inputs):
+        inputs["advantages"] = SIGN * inputs["advantages"]
+        return super()._compute_loss(model, inputs)
+
+
+args = trl.GRPOConfig(output_dir="out", per_device_train_batch_size=4, num_generations=4, gradient_accumulation_steps=2)
+Trainer("a/Qwen2.5-0.5B", reward_funcs=len, args=args, train_dataset=load_dataset("a/b", split="train")).train()
+"""
+
+
+@pytest.mark.parametrize(("sign", "codes"), [("+", ()), ("-", ("ATN433",))])
+def test_reversed_advantages_of_a_trainers_subclass(
+    sign: str, codes: tuple[str, ...], attncheck: Run, tmp_path: Path
+) -> None:
+    script = tmp_path / "train_policy.py"
+    script.write_text(POLICY.replace("SIGN *", f"{sign} 1.0 *"))
+    report = rehearse(attncheck, find_environment("trl"), f"python {script}")
+    assert tuple(finding["code"] for finding in report["findings"]) == codes, report["findings"]
+    assert all("the wrong sign" in finding["message"] for finding in report["findings"])
+
+
 OWN_CASES = {
     "whole": ("--full-model", "--packing --attn_implementation sdpa", ()),
     "own data": ("--real-data", "--packing --attn_implementation sdpa", ()),

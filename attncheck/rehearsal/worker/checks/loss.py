@@ -23,9 +23,9 @@ def run(evidence: Evidence) -> CheckResult:
     result = _compare_loss(evidence)
     if evidence.step.objective.policy is None or result.outcome != "ok":
         return result
-    found = (*find_reversed_advantages(evidence), *find_shifted_log_probabilities(evidence))
+    faults = (*find_reversed_advantages(evidence), *find_shifted_log_probabilities(evidence))
     measures = (*result.measures, measure_log_probabilities(evidence))
-    return replace(result, measures=measures, violations=(*found, *result.violations))
+    return replace(result, measures=measures, violations=(*faults, *result.violations))
 
 
 def _compare_loss(evidence: Evidence) -> CheckResult:
