@@ -191,7 +191,7 @@ def _run_step(
         target,
         1,
         lambda text: report_progress(f"{location}: {text}"),
-        {"ATTNCHECK_BATCHES": "1"},
+        {"ATTNCHECK_LABELS": "1"},
         request.trusts_script,
     )
     if execution.count_ranks(folder):

@@ -484,8 +484,59 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
 }
 
 
-def rehearse(tmp_path: Path, name: str, text: str, seed: int = 0, plant: str = "") -> dict[str, Any]:
-    """Return the report on a launch in a framework's environment, with a fault planted in it."""
+OPENRLHF_CHAT = f"{launches.OPENRLHF.rstrip()} --data.apply_chat_template\n"
+OPENRLHF_MESSAGES = OPENRLHF_CHAT.replace("--data.output_key response", "").replace("question", "messages")
+# A launch, a fault planted in its framework ("": none), and a message about its labels.
+LABELS: Mapping[str, tuple[str, str, str, str]] = {
+    "openrlhf": ("openrlhf", launches.OPENRLHF, "", ""),
+    "openrlhf-template": ("openrlhf", f"{launches.OPENRLHF.rstrip()} --data.input_template 'Q: {{}} A: '\n", "", ""),
+    "openrlhf-chat": ("openrlhf", OPENRLHF_CHAT, "", ""),
+    "openrlhf-messages": ("openrlhf", OPENRLHF_MESSAGES.replace("--ds.packing_samples", ""), "", ""),
+    "openrlhf-turns": ("openrlhf", f"{OPENRLHF_MESSAGES.rstrip()} --data.multiturn\n", "", ""),
+    "openrlhf-prompts": (
+        "openrlhf",
+        launches.OPENRLHF,
+        "openrlhf.datasets.sft_dataset\nloss_mask[0, prompt_ids_len - 1 : -1] = 1\nloss_mask[0, : -1] = 1",
+        "user turns are learned",
+    ),
+    "openrlhf-ends": (
+        "openrlhf",
+        OPENRLHF_CHAT,
+        "openrlhf.datasets.sft_dataset\nloss_mask[0, prompt_ids_len - 1 : -1] = 1\nloss_mask[0, prompt_ids_len - 1 : -2] = 1",
+        "the token that ends an assistant turn is never learned",
+    ),
+    "openrlhf-late": (
+        "openrlhf",
+        OPENRLHF_MESSAGES.rstrip() + " --data.multiturn\n",
+        "openrlhf.datasets.sft_dataset\nloss_mask[0, start_idx - 1 : end_idx] = 1\nloss_mask[0, start_idx:end_idx + 1] = 1",
+        "the mask is one token late",
+    ),
+    "verl": ("verl", VERL, "", ""),
+    "verl-padded-model": ("verl", VERL.replace("use_remove_padding=True", "use_remove_padding=False"), "", ""),
+    "verl-late": (
+        "verl",
+        VERL,
+        "verl.workers.utils.losses\nshifts=-1, dims=0)\nshifts=0, dims=0)",
+        "the mask is one token late",
+    ),
+    "verl-everything": (
+        "verl",
+        VERL,
+        "verl.workers.utils.losses\nloss_mask_flatten = loss_mask.values()\nloss_mask_flatten = loss_mask.values() * 0 + 1",
+        "user turns are learned",
+    ),
+}
+
+
+def run(
+    tmp_path: Path,
+    name: str,
+    text: str,
+    seed: int = 0,
+    plant: str = "",
+    command: tuple[str, ...] = ("smoke", "--no-fix"),
+) -> dict[str, Any]:
+    """Return the report of a command on a launch in a framework's environment, with a fault planted in it."""
     python = Path(FOLDER) / name / "bin" / "python"
     if not FOLDER or not python.exists():
         pytest.skip(f"ATTNCHECK_REHEARSAL_PYTHONS has no environment {name}")
@@ -498,9 +549,9 @@ def rehearse(tmp_path: Path, name: str, text: str, seed: int = 0, plant: str = "
             (tmp_path / folder / "config.json").write_text(json.dumps(CONFIGS[model]))
     paths = (str(PLANTS), str(REPOSITORY)) if plant else (str(REPOSITORY),)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "ATTNCHECK_TEST_PLANT": plant or "\n\n"}
-    options = ("--no-fix", "--format", "json", "--seed", str(seed), "--python", str(python), "--timeout", "110")
-    command = [sys.executable, "-m", "attncheck", "smoke", str(launch), *options]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    options = ("--format", "json", "--seed", str(seed), "--python", str(python), "--timeout", "110")
+    words = [sys.executable, "-m", "attncheck", *command, str(launch), *options]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode in (0, 1, 3), done.stderr[-2000:]  # 3: it died, so that only ATN435 answers
     report: dict[str, Any] = json.loads(done.stdout)
     return report
@@ -510,17 +561,30 @@ def rehearse(tmp_path: Path, name: str, text: str, seed: int = 0, plant: str = "
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_launch_gives_no_finding(tmp_path: Path, name: str, seed: int) -> None:
     """The framework's own trainer takes its steps, and every check passes."""
-    report = rehearse(tmp_path, *CLEAN[name], seed)
+    report = run(tmp_path, *CLEAN[name], seed)
     assert report["findings"] == []
     results = report["rehearsal"]["launches"][0]["results"]
     assert {result["check"] for result in results if result["outcome"] == "ok"} >= {"run", "batch", "documents", "loss"}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_learned_tokens_are_measured(tmp_path: Path, name: str) -> None:
+    """The data set and the loss of the framework decide what is learned; a fault in either is named."""
+    environment, text, plant, message = LABELS[name]
+    report = run(tmp_path, environment, text, plant=plant, command=("labels",))
+    messages = [finding["message"] for finding in report["findings"]]
+    assert bool(messages) == bool(message) and all(message in text for text in messages), messages
+    [launch] = report["labels"]["launches"]
+    assert launch["reason"] == ""
+    learned = {count["role"]: count["learned"] for count in launch["counts"]}
+    assert learned["assistant"] > 0
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_in_the_framework_is_named(tmp_path: Path, fault: str) -> None:
     """A released module with one line changed: the finding says what goes wrong."""
     launch, plant, code, words = FAULTS[fault]
-    report = rehearse(tmp_path, *CLEAN[launch], plant=plant)
+    report = run(tmp_path, *CLEAN[launch], plant=plant)
     messages = [finding["message"] for finding in report["findings"] if finding["code"] == code]
     assert messages and words in messages[0]
 
@@ -528,7 +592,7 @@ def test_a_fault_in_the_framework_is_named(tmp_path: Path, fault: str) -> None:
 def test_gradients_of_an_adapter_are_judged(tmp_path: Path) -> None:
     """Those by the matrices of a LoRA follow from those by the weights that it is alongside."""
     text = f"{launches.OPENRLHF_DPO.rstrip()} --ds.lora.rank 8 --ds.lora.alpha 16"
-    report = rehearse(tmp_path, "openrlhf", text)
+    report = run(tmp_path, "openrlhf", text)
     [result] = [result for result in report["rehearsal"]["launches"][0]["results"] if result["check"] == "gradients"]
     assert report["findings"] == [] and result["outcome"] == "ok" and len(result["measures"]) == 2
 
@@ -536,7 +600,7 @@ def test_gradients_of_an_adapter_are_judged(tmp_path: Path) -> None:
 def test_axolotl_averages_batches_not_tokens(tmp_path: Path) -> None:
     """axolotl 0.17.0 to 0.19.0 hands no num_items_in_batch to the model: core/trainers/base.py looks at its decoder."""
     text = FULL_AXOLOTL.replace("gradient_accumulation_steps: 1", "gradient_accumulation_steps: 4")
-    report = rehearse(tmp_path, "axolotl", text.replace("sample_packing: true", "sample_packing: false"))
+    report = run(tmp_path, "axolotl", text.replace("sample_packing: true", "sample_packing: false"))
     messages = [finding["message"] for finding in report["findings"] if finding["code"] in ("ATN433", "ATN434")]
     assert messages and "the mean over each batch's target tokens" in messages[0]
 
@@ -554,7 +618,7 @@ def test_llamafactory_takes_no_notice_of_another_loss_of_pairs(tmp_path: Path, l
     `self.loss_type`, which earlier releases of trl read, is set to no effect.
     """
     text = launches.LLAMAFACTORY_DPO.replace("pref_loss: sigmoid", f"pref_loss: {loss}")
-    report = rehearse(tmp_path, "llamafactory", text)
+    report = run(tmp_path, "llamafactory", text)
     messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN433"]
     assert messages and words in messages[0]
 
@@ -568,7 +632,7 @@ def test_axolotl_averages_slices_not_tokens(tmp_path: Path, launch: str) -> None
     if launch == "shell":
         (tmp_path / "own.yaml").write_text(text)
         text = "axolotl train own.yaml --launcher torchrun -- --nproc_per_node=2\n"
-    report = rehearse(tmp_path, "axolotl", text)
+    report = run(tmp_path, "axolotl", text)
     rehearsed = report["rehearsal"]["launches"][0]
     assert rehearsed["ranks"] == 2 and "2 ranks each" in rehearsed["results"][1]["notes"][0]
     messages = [finding["message"] for finding in report["findings"] if finding["code"] in ("ATN433", "ATN434")]
@@ -577,7 +641,7 @@ def test_axolotl_averages_slices_not_tokens(tmp_path: Path, launch: str) -> None
 
 def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path) -> None:
     """LLaMA-Factory 0.9.5 data/collator.py:528: neat_packing with fa2 takes one row; the crash is foretold."""
-    report = rehearse(tmp_path, "llamafactory", PACKED_LLAMAFACTORY + "flash_attn: fa2\n")
+    report = run(tmp_path, "llamafactory", PACKED_LLAMAFACTORY + "flash_attn: fa2\n")
     assert "bsz should be 1 for neat packing" in report["findings"][0]["message"]
 
 
@@ -586,6 +650,6 @@ def test_openrlhf_loses_all_batches_but_the_last_where_they_are_dynamic(tmp_path
 
     deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 then begins again at each.
     """
-    report = rehearse(tmp_path, "openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n")
+    report = run(tmp_path, "openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n")
     messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN434"]
     assert messages and "the gradients of the others are lost" in messages[0]

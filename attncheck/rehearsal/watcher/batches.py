@@ -1,4 +1,4 @@
-"""Records the contents of data loaders: a data set's rows, the plan of its first epoch, and the first batches.
+"""Records the contents of data loaders: a data set's rows, and the plan of its first epoch.
 
 Source: torch 2.13 utils/data/dataloader.py (`_BaseDataLoaderIter`: `_sampler_iter` yields the indices of each batch,
 and `_next_data` fetches them; with workers, `_reset` creates it again).
@@ -17,38 +17,10 @@ from typing import Any
 from .describe import describe_process
 from .randomness import keep_randomness
 
-MAX_BATCHES = 8  # per process
 MAX_LOADERS = 4  # per process, with recorded rows
 MAX_ROWS = 4096  # per data set
 MAX_SECONDS = 5.0  # for reading a data set
 MIN_TOKENS = 4  # a list with at least so many whole numbers is a row of tokens
-
-
-def watch_batches(folder: str) -> Callable[[Any], None]:
-    """Return a patch for torch.utils.data.dataloader: `batches-PID-N.json` holds a batch's rows by name."""
-    count = 0
-
-    def patch(module: Any) -> None:
-        take_next = module._BaseDataLoaderIter.__next__
-
-        @functools.wraps(take_next)
-        def keep_next(loader: Any) -> Any:
-            nonlocal count
-            batch = take_next(loader)
-            if count < MAX_BATCHES:
-                _keep(batch, os.path.join(folder, f"batches-{os.getpid()}-{count}.json"))
-                count += 1
-            return batch
-
-        module._BaseDataLoaderIter.__next__ = keep_next
-
-    return patch
-
-
-def _keep(batch: Any, path: str) -> None:
-    if isinstance(batch, Mapping):
-        with open(path, "w") as stream:
-            json.dump(list_rows(batch), stream)
 
 
 def list_rows(inputs: Mapping[str, Any]) -> dict[str, list[list[int]]]:

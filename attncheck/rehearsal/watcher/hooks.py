@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from . import absent, lifeline, outside, remote_code, waiting
-from .batches import watch_batches, watch_epochs
+from .batches import watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import allow_unused_parameters, hold_in_float32, keep_off_absent_devices, keep_on_cpu
@@ -89,8 +89,8 @@ def install(folder: str) -> None:
         "transformers.modeling_layers": name_layers,
         "transformers.trainer_callback": leave_early_stopping,
     }
-    watch_data = watch_batches if os.environ.get("ATTNCHECK_BATCHES") else watch_epochs
-    callbacks["torch.utils.data.dataloader"] = watch_data(folder)
+    if not os.environ.get("ATTNCHECK_LABELS"):
+        callbacks["torch.utils.data.dataloader"] = watch_epochs(folder)
     if not os.environ.get("ATTNCHECK_REMOTE_CODE"):
         callbacks["transformers.dynamic_module_utils"] = remote_code.refuse
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
@@ -310,7 +310,7 @@ def _patch_training_args(training_args: Any) -> None:
 def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     """Record what a trainer logs, and the end of its prompts if labels are read."""
     watch_logs(recorder, trainer)
-    if os.environ.get("ATTNCHECK_BATCHES"):
+    if os.environ.get("ATTNCHECK_LABELS"):
         note_prompt(recorder.folder, trainer)
     if os.environ.get("ATTNCHECK_ROWS"):
         take_known(trainer.Trainer)

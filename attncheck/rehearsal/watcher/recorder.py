@@ -2,8 +2,8 @@
 
 It writes for each rank: `rank-R.pt` for the first step and `later-N-R.pt` for the next ones, with the calls of the
 model (inputs and last hidden states), the differentiated losses, the weights, the gradients and the optimiser; and
-`steps-R.json`, after each step, with the losses and the trainer's logs. If batches are recorded, `calls-R.json` has the
-rows of the first step's calls.
+`steps-R.json`, after each step, with the losses and the trainer's logs. If labels are read, `calls-R.json` has the
+rows of the first step's calls, with the tokens that gradients show to be learned.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .randomness import Randomness, make_listener
 RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
 PLACEHOLDER = re.compile(r"^(image|video|audio)_token_(id|index)$")  # in a configuration
+IGNORED = -100  # the label of a token that is not learned
 MAX_CALLS = 256  # kept until a step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # for one recorded tensor
 MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # recorded numbers of all parameters; 0: no limit
@@ -101,6 +102,7 @@ class Recorder:
         head = model.get_output_embeddings()
         if head is not None:  # of a class whose forward bypasses its base model's: OPT's
             head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
+            head.register_forward_hook(lambda module, arguments, output: self._watch_gradient(output, True))
         with contextlib.suppress(NotImplementedError, AttributeError):  # a tower of images
             model.get_input_embeddings().register_forward_hook(self._keep_embedded)
 
@@ -203,6 +205,30 @@ class Recorder:
         hidden = output[0] if isinstance(output, (tuple, list)) else getattr(output, "last_hidden_state", None)
         if torch.is_tensor(hidden) and "hidden" not in self.calls[-1]:
             self.calls[-1]["hidden"] = _keep(hidden.detach().float())
+            self._watch_gradient(hidden, False)
+
+    @_guarded
+    def _watch_gradient(self, output: Any, has_tokens: bool) -> None:
+        """Keep the learned tokens of a call, which the gradient of its hidden states or logits shows."""
+        if os.environ.get("ATTNCHECK_LABELS") and self.calls and self.entered is not None and output.requires_grad:
+            call = self.calls[-1]
+            output.register_hook(lambda gradient: self._keep_learned(call, gradient, has_tokens))
+
+    @_guarded
+    def _keep_learned(self, call: dict[str, Any], gradient: Any, has_tokens: bool) -> None:
+        """Keep labels: a token is learned if its prediction has a gradient, which is negative only for a target.
+
+        The gradient of logits comes first. That of hidden states has no tokens: the next token is assumed.
+        """
+        import torch
+
+        ids = call["tensors"]["input_ids"]
+        if call.get("learned") is not None or gradient.shape[:-1] != ids.shape:
+            return
+        is_learned = gradient.ne(0).any(-1)[:, :-1].cpu()
+        targets = gradient.argmin(-1)[:, :-1].cpu() if has_tokens else ids[:, 1:]
+        call["learned"] = torch.full_like(ids, IGNORED)
+        call["learned"][:, 1:] = torch.where(is_learned, targets, IGNORED)
 
     @_guarded
     def add_loss(self, loss: Any) -> None:
@@ -324,9 +350,10 @@ class Recorder:
             **describe_process(),
         }
         self.written = {**document, "number": len(self.steps) + 1}
-        if os.environ.get("ATTNCHECK_BATCHES") and not self.steps:
+        if os.environ.get("ATTNCHECK_LABELS") and not self.steps:
+            rows = [list_rows({**call["tensors"], "learned": call.get("learned")}) for call in self.written["calls"]]
             with open(os.path.join(self.folder, f"calls-{self.written['rank']}.json"), "w") as stream:
-                json.dump([list_rows(call["tensors"]) for call in self.written["calls"]], stream)
+                json.dump(rows, stream)
         self._save_written()
 
     def _save_written(self) -> None:

@@ -29,10 +29,7 @@ ROLE_NAME = re.compile("assistant|model|chatbot", re.IGNORECASE)  # in the chat 
 TWICE = re.compile(r"(.{6,})\1$")
 PLACED = ("image", "video", "audio")  # inserted in place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # turns that an assistant must not produce
-NO_LABELS = (
-    "no labels are passed to the model: this trainer computes its loss elsewhere, so its "
-    "labels cannot be read (`attncheck smoke` checks the loss itself)"
-)
+NO_LABELS = "no labels are passed to the model, and no gradient of its logits or hidden states shows what is learned"
 
 
 @dataclass
@@ -108,12 +105,11 @@ def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
             texts[token] = tokenizer.decode([token], skip_special_tokens=False)
         return texts[token]
 
-    batches = [json.loads(path.read_text()) for path in sorted((folder / "watch").glob("batches-*.json"))]
     for path in sorted((folder / "watch").glob("calls-*.json")):
         for call in json.loads(path.read_text()):
             ids = call.get("input_ids", [])
-            loaded = [batch for batch in batches if batch.get("input_ids") == ids]
-            labels, masks = _find_rows("labels", [call, *loaded], ids), _find_rows("attention_mask", [call], ids)
+            labels = _find_rows("labels", call, ids) or _find_rows("learned", call, ids)
+            masks = _find_rows("attention_mask", call, ids)
             for number, tokens in enumerate(ids if labels else ()):
                 row = Row(tokens, labels[number], [decode(token) for token in tokens])
                 mask = masks[number] if masks else [1] * len(tokens)
@@ -121,10 +117,10 @@ def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
                 yield row
 
 
-def _find_rows(name: str, inputs: Sequence[dict[str, list[list[int]]]], ids: list[list[int]]) -> list[list[int]]:
-    """Return the first input of this name with a number for each token, [] if there is none."""
-    lengths = [len(tokens) for tokens in ids]
-    return next((rows[name] for rows in inputs if [len(row) for row in rows.get(name, ())] == lengths), [])
+def _find_rows(name: str, inputs: dict[str, list[list[int]]], ids: list[list[int]]) -> list[list[int]]:
+    """Return an input with a number for each token, [] if there is none of this name."""
+    rows = inputs.get(name, [])
+    return rows if [len(row) for row in rows] == [len(tokens) for tokens in ids] else []
 
 
 class TurnFinder:

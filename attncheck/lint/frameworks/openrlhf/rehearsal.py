@@ -126,4 +126,6 @@ def _cut_data(job: Job) -> tuple[DataForm, dict[str, str], Targets]:
         return "text", {"data.input_key": "text", "data.output_key": DROP}, "all"
     if is_on(job, "data.multiturn"):
         return "messages", {"data.input_key": "messages", "data.output_key": DROP}, "assistant"
+    if is_on(job, "data.apply_chat_template") and not get_setting(job, "data.output_key"):
+        return "messages", {"data.input_key": "messages", "data.output_key": DROP}, "last"
     return "prompt_completion", {"data.input_key": "prompt", "data.output_key": "completion"}, "assistant"
