@@ -1,14 +1,14 @@
 """Lists the questions that decide whether a launch is right and that no check answered.
 
 Tables of releases describe known faults. Only a measurement of the installed release shows that the batch's keys and
-the gradients of this launch are right: `doctor --deep` measures them, and lint uses its cached results.
+the gradients of this launch are right: `doctor --deep` measures them, and lint uses its cached results. `lint --labels` measures which tokens are learned.
 """
 
 from collections.abc import Iterator
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job
-from attncheck.core.results.lint import MEASURED
+from attncheck.core.results.lint import LABELS, MEASURED
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.launch import describe_layout, effective_attn_implementation
@@ -28,6 +28,8 @@ def _iter_unchecked(job: Job, snapshot: Snapshot, knows_release: bool) -> Iterat
         yield MEASURED[0]
     if not _measured_gradients(job, snapshot):
         yield MEASURED[1]
+    if job.trainer == "sft":
+        yield LABELS
 
 
 def _measured_batch(job: Job, snapshot: Snapshot) -> bool:

@@ -7,11 +7,12 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.findings import Finding, Fix, Problem
-from attncheck.core.io.errors import Unanswered
+from attncheck.core.io.errors import AttncheckError, Unanswered
 from attncheck.core.launch import Source
 from attncheck.core.rehearsal import PAIRED_FORMS, JobCut, Materials
 from attncheck.core.report import Report
 from attncheck.core.results.labels import LabelledLaunch, LabelsSection, RoleCount, Span
+from attncheck.core.results.lint import LintSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.model import files
@@ -60,17 +61,50 @@ def run(
 
     Raises `NothingToRehearse` if no launch can be scaled down, `Unanswered` if one cannot run here.
     """
-    launches = [
-        read
-        for source in request.sources
-        for read in read_launches(snapshot, source, request.read_model, request.make_reader(source), True)
-    ]
+    launches = _find_launches(snapshot, request)
     if not launches:
         names = ", ".join(source.name for source in request.sources)
         raise NothingToRehearse(f"{names}: starts no training that attncheck recognises")
     labelled = tuple(_read_labels(read, request, target, report_progress) for read in launches)
     findings = tuple(finding for launch in labelled for finding in _iter_findings(launch))
     return Report("labels", snapshot, findings, sections={"labels": LabelsSection(labelled)})
+
+
+def read_labels(
+    snapshot: Snapshot, request: LabelsRequest, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> LabelsSection:
+    """Return the labels of the request's SFT launches, each with the reason if its labels cannot be read here."""
+    labelled = []
+    for read in _find_launches(snapshot, request):
+        job, distribution = read.job, read.recognised.framework.distribution
+        if job.trainer != "sft":
+            continue
+        launch = LabelledLaunch(str(job.location), job.framework, job.version, job.trainer, "", "")
+        try:
+            if distribution and not snapshot.has(distribution):
+                raise Unanswered(f"{distribution} is not installed")
+            launch = _read_labels(read, request, target, report_progress)
+        except AttncheckError as error:
+            launch = replace(launch, reason=str(error).removeprefix(f"{job.location}: "))
+        labelled.append(launch)
+    return LabelsSection(tuple(labelled))
+
+
+def add_labels(report: Report, section: LabelsSection, select: tuple[str, ...], ignore: tuple[str, ...]) -> Report:
+    """Return lint's report with labels that were read, and findings about them."""
+    linted = report.section(LintSection) or LintSection()
+    known = {launch.location for launch in section.launches if not launch.reason}
+    findings = [finding for launch in section.launches for finding in _iter_findings(launch)]
+    report = report.with_section(linted.with_labels(known)).with_section(section)
+    return engine.add_findings(report, findings, select, ignore)
+
+
+def _find_launches(snapshot: Snapshot, request: LabelsRequest) -> list[ReadLaunch]:
+    return [
+        read
+        for source in request.sources
+        for read in read_launches(snapshot, source, request.read_model, request.make_reader(source), True)
+    ]
 
 
 def _read_labels(

@@ -9,7 +9,7 @@ from attncheck.core.experiments import BatchMeasurement, Experiments, GradientMe
 from attncheck.core.facts import Known
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
-from attncheck.core.results.lint import MEASURED, LintSection, launches_of
+from attncheck.core.results.lint import LABELS, MEASURED, LintSection, launches_of
 from attncheck.lint import run
 from attncheck.report.sections.lint import launch_rows
 from attncheck.report.verdict import describe_verdict, judge_report
@@ -17,6 +17,7 @@ from tests import snapshots as s
 from tests.lint import launches
 
 KEYS, SIZE = MEASURED
+UNASKED = {"the model", LABELS}
 SFT = "torchrun --nproc_per_node 8 -m trl.scripts.sft --model_name_or_path m --dataset_name d --packing"
 BATCH = BatchMeasurement("trl", "packing", "sdpa", ("input_ids", "position_ids"), separates=True)
 GRADIENTS = tuple(
@@ -54,7 +55,7 @@ def test_what_was_not_measured_is_listed(
 ) -> None:
     report = lint(options, *measured)
     [launch] = launches_of(report)
-    assert set(launch.unchecked) - {"the model"} == unchecked
+    assert set(launch.unchecked) - UNASKED == unchecked
     assert [item["unchecked"] for item in codec.to_plain(report.sections["lint"])["launches"]] == [
         list(launch.unchecked)
     ]

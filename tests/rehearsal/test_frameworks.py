@@ -502,13 +502,15 @@ LABELS: Mapping[str, tuple[str, str, str, str]] = {
     "openrlhf-ends": (
         "openrlhf",
         OPENRLHF_CHAT,
-        "openrlhf.datasets.sft_dataset\nloss_mask[0, prompt_ids_len - 1 : -1] = 1\nloss_mask[0, prompt_ids_len - 1 : -2] = 1",
+        "openrlhf.datasets.sft_dataset\nloss_mask[0, prompt_ids_len - 1 : -1] = 1\n"
+        "loss_mask[0, prompt_ids_len - 1 : -2] = 1",
         "the token that ends an assistant turn is never learned",
     ),
     "openrlhf-late": (
         "openrlhf",
         OPENRLHF_MESSAGES.rstrip() + " --data.multiturn\n",
-        "openrlhf.datasets.sft_dataset\nloss_mask[0, start_idx - 1 : end_idx] = 1\nloss_mask[0, start_idx:end_idx + 1] = 1",
+        "openrlhf.datasets.sft_dataset\nloss_mask[0, start_idx - 1 : end_idx] = 1\n"
+        "loss_mask[0, start_idx:end_idx + 1] = 1",
         "the mask is one token late",
     ),
     "verl": ("verl", VERL, "", ""),
@@ -522,7 +524,8 @@ LABELS: Mapping[str, tuple[str, str, str, str]] = {
     "verl-everything": (
         "verl",
         VERL,
-        "verl.workers.utils.losses\nloss_mask_flatten = loss_mask.values()\nloss_mask_flatten = loss_mask.values() * 0 + 1",
+        "verl.workers.utils.losses\nloss_mask_flatten = loss_mask.values()\n"
+        "loss_mask_flatten = loss_mask.values() * 0 + 1",
         "user turns are learned",
     ),
 }
@@ -573,7 +576,7 @@ def test_learned_tokens_are_measured(tmp_path: Path, name: str) -> None:
     environment, text, plant, message = LABELS[name]
     report = run(tmp_path, environment, text, plant=plant, command=("labels",))
     messages = [finding["message"] for finding in report["findings"]]
-    assert bool(messages) == bool(message) and all(message in text for text in messages), messages
+    assert any(message in text for text in messages) if message else messages == [], messages
     [launch] = report["labels"]["launches"]
     assert launch["reason"] == ""
     learned = {count["role"]: count["learned"] for count in launch["counts"]}

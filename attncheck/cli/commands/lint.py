@@ -10,6 +10,7 @@ from attncheck.cli.commands import EXAMINING, PASSED_COMMAND, Command
 from attncheck.cli.parts import (
     EXAMINE,
     OUTPUT,
+    BadUsage,
     FrameworkVersion,
     ModelOption,
     Online,
@@ -19,6 +20,7 @@ from attncheck.cli.parts import (
     Target,
     Verbose,
     complete_frameworks,
+    make_execution_target,
     make_report_writer,
     option,
     resolve_policy,
@@ -59,6 +61,14 @@ SkipUnknown = Annotated[
     bool,
     option(EXAMINE, "--skip-unknown", help="Do not list files that start no known trainer."),
 ]
+Labels = Annotated[
+    bool,
+    option(
+        EXAMINE,
+        "--labels",
+        help="Also run each named SFT launch for one step, scaled down, and show which tokens it learns. Default: no.",
+    ),
+]
 
 
 def lint(
@@ -73,18 +83,21 @@ def lint(
     write: Write = False,
     skip_unknown: SkipUnknown = False,
     online: Online = False,
+    labels: Labels = False,
     python: Python = None,
     verbose: Verbose = False,
 ) -> None:
     """Show what a launch will do, and print a corrected launch.
 
     PATH is a launch script, a YAML, TOML or JSON file, or a folder of them; a command comes after --. Nothing of it
-    is run.
+    is run, except with --labels.
     """
     from attncheck.doctor import engine
     from attncheck.lint import inputs
     from attncheck.lint import run as lint
 
+    if labels and target is not None:
+        raise BadUsage("--labels runs launches here, so it cannot be used with --target")
     policy = resolve_policy(output, rules)
     writer = make_report_writer(output)
     engine.check_codes((*policy.select, *policy.ignore))
@@ -107,7 +120,7 @@ def lint(
         snapshot = inputs.collect_lint_snapshot(interpreter, target, policy.timeout, report_progress)
         read_model = inputs.make_model_reader(online)
         stated = inputs.choose_stated(interpreter, target, snapshot)
-        return lint.run(
+        report = lint.run(
             snapshot,
             replace(request, stated=stated, named=inputs.list_named(target)),
             read_model,
@@ -115,6 +128,14 @@ def lint(
             inputs.make_readers(given),
             report_progress,
         )
+        if not labels:
+            return report
+        from attncheck.rehearsal import labels as rehearsal
+
+        wanted = rehearsal.LabelsRequest(given.sources, read_model, inputs.make_readers(given))
+        execution = make_execution_target(interpreter, "cpu", policy)
+        section = rehearsal.read_labels(snapshot, wanted, execution, report_progress)
+        return rehearsal.add_labels(report, section, policy.select, policy.ignore)
 
     report = with_progress(lint_launches)
     if write:

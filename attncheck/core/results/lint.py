@@ -1,7 +1,7 @@
 """The launches that lint read."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from attncheck.core.job import LintedLaunch
@@ -9,6 +9,7 @@ from attncheck.core.launch import SourceLocation
 from attncheck.core.report import Report, Section
 
 MEASURED = ("the batch's keys", "the gradients' size")  # questions that only a measurement answers
+LABELS = "the labels"  # which tokens are learned: one step of the launch answers
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,18 @@ class LintSection(Section):
     from_folders: bool = False  # whether folders were searched
     without_launch: int = 0  # number of files in folders that start no trainer that attncheck knows
     not_read: tuple[str, ...] = ()  # files in folders that were not read, with the reason
+
+    def with_labels(self, locations: Container[str]) -> "LintSection":
+        """Return the section with the labels of the launches at these locations checked."""
+        return replace(
+            self,
+            launches=tuple(
+                replace(launch, unchecked=tuple(item for item in launch.unchecked if item != LABELS))
+                if str(launch.job.location) in locations
+                else launch
+                for launch in self.launches
+            ),
+        )
 
     def merge(self, later: "LintSection") -> "LintSection":
         """Return the sections of several sources as one."""

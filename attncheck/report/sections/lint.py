@@ -9,7 +9,7 @@ from attncheck.core.io.outgoing import MASKED_LAUNCH
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND
 from attncheck.core.plan import Plan
-from attncheck.core.results.lint import MEASURED, LintSection
+from attncheck.core.results.lint import LABELS, MEASURED, LintSection
 from attncheck.report.sections import NOT_CHECKED, Block, Code, Fold, Items, Paragraph, Report, SectionView
 
 
@@ -51,7 +51,9 @@ def verdict(report: Report, section: LintSection) -> str:
         return "nothing was linted: no launch of a known trainer was read"
     unchecked = list(dict.fromkeys(item for launch in section.launches for item in launch.unchecked))
     is_clean = all(finding.severity == "note" for finding in report.findings)
-    how = " (see smoke, doctor --deep)" * any(item in MEASURED for item in unchecked)
+    commands = ["smoke, doctor --deep"] * any(item in MEASURED for item in unchecked)
+    commands += ["lint --labels"] * (LABELS in unchecked)
+    how = f" (see {', '.join(commands)})" if commands else ""
     return f"no problem found; {NOT_CHECKED}{', '.join(unchecked)}{how}" if unchecked and is_clean else ""
 
 
