@@ -1,7 +1,8 @@
 """Lists the questions that decide whether a launch is right and that no check answered.
 
 Tables of releases describe known faults. Only a measurement of the installed release shows that the batch's keys and
-the gradients of this launch are right: `doctor --deep` measures them, and lint uses its cached results. `lint --labels` measures which tokens are learned.
+the gradients of this launch are right: `doctor --deep` measures them, and lint uses its cached results. `lint --labels`
+measures which tokens are learned.
 """
 
 from collections.abc import Iterator

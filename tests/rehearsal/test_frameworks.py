@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -530,6 +531,42 @@ LABELS: Mapping[str, tuple[str, str, str, str]] = {
     ),
 }
 
+TRL_ANSWERS = launches.TRL.replace("--packing", "--assistant_only_loss true")
+AXOLOTL_CHAT = FULL_AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: llama3")
+MS_SWIFT_PADDED = launches.MS_SWIFT.replace("--packing true", "").replace("--attn_impl flash_attn", "")
+# The same for `lint --labels`.
+LINTED: Mapping[str, tuple[str, str, str, str]] = {
+    "trl": ("trl", TRL_ANSWERS, "", ""),
+    "trl-everything": (
+        "trl",
+        TRL_ANSWERS,
+        'trl.trainer.sft_trainer\nmask_columns.append("assistant_masks")\npass',
+        "user turns are learned",
+    ),
+    "llamafactory": ("llamafactory", launches.LLAMAFACTORY, "", ""),
+    "llamafactory-prompts": (
+        "llamafactory",
+        launches.LLAMAFACTORY,
+        "llamafactory.data.processor.supervised\nsource_label = [IGNORE_INDEX] * source_len\nsource_label = source_ids",
+        "user turns are learned",
+    ),
+    "ms-swift": ("ms_swift", MS_SWIFT_PADDED, "", ""),
+    "ms-swift-everything": (
+        "ms_swift",
+        MS_SWIFT_PADDED,
+        "swift.template.base\nlabels += [-100] * len(token_list)\nlabels += token_list",
+        "user turns are learned",
+    ),
+    "axolotl": ("axolotl", AXOLOTL_CHAT, "", ""),
+    "axolotl-answers": (
+        "axolotl",
+        AXOLOTL_CHAT,
+        "axolotl.prompt_strategies.chat_template\nlabels[turn_start_idx:turn_end_idx] = input_ids[\n"
+        "labels[turn_start_idx:turn_start_idx] = input_ids[turn_start_idx:turn_start_idx]; input_ids[",
+        "no token of the assistant turns is learned",
+    ),
+}
+
 
 def run(
     tmp_path: Path,
@@ -552,7 +589,8 @@ def run(
             (tmp_path / folder / "config.json").write_text(json.dumps(CONFIGS[model]))
     paths = (str(PLANTS), str(REPOSITORY)) if plant else (str(REPOSITORY),)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "ATTNCHECK_TEST_PLANT": plant or "\n\n"}
-    options = ("--format", "json", "--seed", str(seed), "--python", str(python), "--timeout", "110")
+    options = ("--format", "json", "--python", str(python), "--timeout", "110")
+    options += ("--seed", str(seed)) * (command[0] != "lint")
     words = [sys.executable, "-m", "attncheck", *command, str(launch), *options]
     done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode in (0, 1, 3), done.stderr[-2000:]  # 3: it died, so that only ATN435 answers
@@ -570,12 +608,12 @@ def test_a_clean_launch_gives_no_finding(tmp_path: Path, name: str, seed: int) -
     assert {result["check"] for result in results if result["outcome"] == "ok"} >= {"run", "batch", "documents", "loss"}
 
 
-@pytest.mark.parametrize("name", LABELS)
-def test_learned_tokens_are_measured(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("command", "name"), [*product(["labels"], LABELS), *product(["lint --labels"], LINTED)])
+def test_learned_tokens_are_measured(tmp_path: Path, command: str, name: str) -> None:
     """The data set and the loss of the framework decide what is learned; a fault in either is named."""
-    environment, text, plant, message = LABELS[name]
-    report = run(tmp_path, environment, text, plant=plant, command=("labels",))
-    messages = [finding["message"] for finding in report["findings"]]
+    environment, text, plant, message = (LABELS if command == "labels" else LINTED)[name]
+    report = run(tmp_path, environment, text, plant=plant, command=tuple(command.split()))
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN439"]
     assert any(message in text for text in messages) if message else messages == [], messages
     [launch] = report["labels"]["launches"]
     assert launch["reason"] == ""
