@@ -1,11 +1,13 @@
 """Reads which tokens launches train on: each runs one step on conversations, and its batches are read by role."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from attncheck.core import codec
+from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import AttncheckError, Unanswered
 from attncheck.core.launch import Source
@@ -20,7 +22,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, execution
 from attncheck.rehearsal.cutting import NothingToRehearse
-from attncheck.rehearsal.run import ask_worker, run_cut
+from attncheck.rehearsal.run import ask_worker, choose_model, run_cut
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from attncheck.workers.scratch import scratch_folder
@@ -28,6 +30,8 @@ from attncheck.workers.scratch import scratch_folder
 CODE = "ATN439"
 CONVERSATIONS = 120  # more than the rows of a step contain, even packed ones
 MAX_LINES = 6
+TOKENIZER_FILES = re.compile(r"tokenizer|vocab|merges|spiece|sentencepiece|tekken")
+SOUND = re.compile("audio|speech")
 # Frameworks that render a row with the tokenizer's chat template, including its fields for thoughts and tool calls.
 RENDERED = ("trl", "axolotl")
 TARGET_TEXTS = {
@@ -131,10 +135,10 @@ def _read_labels(
             job.trainer,
             TARGET_TEXTS[targets],
             tokenizer,
-            remarks=(*remarks, *cut.remarks),
+            remarks=(*remarks, *cut.remarks, *_note_sound(read)),
         )
         report_progress(f"{job.location}: making conversations")
-        made = _prepare(folder, cut, materials, tokenizer, job.framework, request, target)
+        made = _prepare(folder, cut, materials, tokenizer, read, request, target)
         launch = replace(launch, remarks=(*launch.remarks, *made["remarks"]))
         reason = _run_step(read, cut, materials, folder, request, target, report_progress)
         if reason:
@@ -164,10 +168,23 @@ def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tu
         path = os.path.abspath(request.template)
         return (path if os.path.isdir(path) else request.template), ()
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
-    if name and "known" in files.find_model_folder(name):
+    if name and _has_tokenizer(files.find_model_folder(name).get("known", "")):
         return (os.path.abspath(name) if os.path.isdir(name) else name), ()
     remark = f"{name or 'the model'} is not available locally: a tokenizer with a plain chat template is used instead"
     return "", (f"{remark} (--template FOLDER names another)",)
+
+
+def _has_tokenizer(folder: str) -> bool:
+    """Return whether a model's folder, "" for none, has files of a tokenizer."""
+    return bool(folder) and any(TOKENIZER_FILES.match(name) for name in os.listdir(folder))
+
+
+def _note_sound(read: ReadLaunch) -> Iterator[str]:
+    """Yield a remark if the launch's model takes sound, because rows have none."""
+    model = read.snapshot.model
+    towers = model.value.towers if isinstance(model, Known) else ()
+    if any(SOUND.search(tower.name) for tower in towers):
+        yield "labels of rows with sound were not asked: attncheck makes no sound, so rows have text and images at most"
 
 
 def _prepare(
@@ -175,7 +192,7 @@ def _prepare(
     cut: JobCut,
     materials: Materials,
     tokenizer: str,
-    framework: str,
+    read: ReadLaunch,
     request: LabelsRequest,
     target: ExecutionTarget,
 ) -> dict[str, Any]:
@@ -190,7 +207,10 @@ def _prepare(
         "seed": request.seed,
         "tokenizer": tokenizer,
         "as_parquet": materials.parquet_file in (*cut.sets.values(), *cut.options.values()),
-        "has_fields": framework in RENDERED,
+        "has_fields": read.job.framework in RENDERED,
+        **dict(zip(("model", "stand_in_for"), choose_model(read))),
+        "has_padding_token": True,
+        "dtype": "float32",
     }
     event = _ask_worker(message, target)
     if event is None or event.kind != "answer":

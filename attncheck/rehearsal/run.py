@@ -244,7 +244,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         extensions.copy_built(built, Path(stage.folder) / extensions.FOLDER)
     is_full = stage.materials.full_model
     real_data = cutting.find_data(stage.read, cut) if stage.materials.real_data else ""
-    stage.model, missing_model = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
+    stage.model, missing_model = (_name_model(stage.read), "") if is_full or real_data else choose_model(stage.read)
     is_own_pair = cut.form == "preference_text" and "ATTNCHECK_ROWS" in cut.environ
     reads_fields = cut.form in ("every", "prompt_texts") or is_own_pair
     message = {
@@ -291,7 +291,7 @@ def _name_model(read: ReadLaunch) -> str:
     return name
 
 
-def _choose_model(read: ReadLaunch) -> tuple[str, str]:
+def choose_model(read: ReadLaunch) -> tuple[str, str]:
     """Return the small model or stand-in to train, and the name of the model that it replaces, if any."""
     name = cutting.name_model(read)
     if isinstance(read.snapshot.model, Known) and name:

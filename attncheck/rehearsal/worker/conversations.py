@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.rehearsal import DataForm
+from attncheck.core.rehearsal import DataForm, Pictures
 from attncheck.rehearsal.worker import materials
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 
@@ -41,11 +41,16 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         return
     words = NOUNS.split() if name else list(MADE.texts)
     parts = list_parts(tokenizer, message["form"], message["has_fields"])
+    makes_pictures = bool(message["pictures"]) and not name
+    parts -= {"system"} if makes_pictures else set()  # the first turn has the image
     conversations = list(make_conversations(message["documents"], message["seed"], words, parts))
     images: dict[str, Any] = {"images": []} if message["pictures"] == "tagged" else {}
     rows = [make_row(conversation, message["form"], "reasoning" in parts) | images for conversation in conversations]
     (folder / FILE).write_text(json.dumps(conversations))
     materials.save_rows(rows, folder, message["as_parquet"])
+    if makes_pictures:
+        rows = _add_pictures(rows, folder, message["pictures"])
+        materials.save_rows(rows, folder, False)
     send({"item": item, "answer": {"remarks": remarks}})
 
 
@@ -53,6 +58,11 @@ def _make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[An
     """Make the small model; return its tokenizer and remarks. Raises `Unbuildable`."""
     from attncheck.rehearsal.worker import light, own_model
 
+    if message["pictures"] and not name:
+        from transformers import AutoTokenizer
+
+        _, _, remarks = materials.make_small_model(message, folder)
+        return AutoTokenizer.from_pretrained(folder / "model", local_files_only=True), remarks
     if not name:
         tokenizer, remarks = light.make_tokenizer(folder / "model"), []
     else:
@@ -62,6 +72,17 @@ def _make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[An
         remarks = [] if has_template else [f"the tokenizer of {name} has no chat template"]
     light.save_model(tokenizer, message["seed"], folder / "model")
     return tokenizer, remarks
+
+
+def _add_pictures(rows: list[dict[str, Any]], folder: Path, form: Pictures) -> list[dict[str, Any]]:
+    """Return rows with an image in two of three, if the small model's processor accepts images."""
+    from attncheck.rehearsal.worker import multimodal
+
+    if not (folder / multimodal.FOLDER).exists():
+        return rows
+    documents: list[dict[str, Any]] = [{} for _ in rows]
+    multimodal.lay_pictures(documents, folder)
+    return multimodal.add_pictures(rows, documents, folder, form)
 
 
 def list_parts(tokenizer: Any, form: DataForm, has_fields: bool = False) -> frozenset[str]:
