@@ -512,7 +512,7 @@ LABELS: Mapping[str, tuple[str, str, str, str]] = {
         OPENRLHF_MESSAGES.rstrip() + " --data.multiturn\n",
         "openrlhf.datasets.sft_dataset\nloss_mask[0, start_idx - 1 : end_idx] = 1\n"
         "loss_mask[0, start_idx:end_idx + 1] = 1",
-        "the mask is one token late",
+        "turns at the start",
     ),
     "verl": ("verl", VERL, "", ""),
     "verl-padded-model": ("verl", VERL.replace("use_remove_padding=True", "use_remove_padding=False"), "", ""),
@@ -589,8 +589,8 @@ def run(
             (tmp_path / folder / "config.json").write_text(json.dumps(CONFIGS[model]))
     paths = (str(PLANTS), str(REPOSITORY)) if plant else (str(REPOSITORY),)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "ATTNCHECK_TEST_PLANT": plant or "\n\n"}
-    options = ("--format", "json", "--python", str(python), "--timeout", "110")
-    options += ("--seed", str(seed)) * (command[0] != "lint")
+    options = ("--format", "json", "--python", str(python))
+    options += ("--seed", str(seed), "--timeout", "110") * (command[0] != "lint")
     words = [sys.executable, "-m", "attncheck", *command, str(launch), *options]
     done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert done.returncode in (0, 1, 3), done.stderr[-2000:]  # 3: it died, so that only ATN435 answers

@@ -29,7 +29,7 @@ from attncheck.rehearsal.worker.labels import (
 )
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 from tests.conftest import Run
-from tests.rehearsal.staging import SCRIPT
+from tests.rehearsal.staging import SCRIPT, SCRIPTS
 from tests.rehearsal.test_command import OPTIONS
 
 PARTS = frozenset({"system", "turns"})
@@ -733,6 +733,36 @@ def test_a_launch_is_run_and_its_labels_are_read(
     assert counts["assistant"]["learned"] > 0
     # Labels that are shifted name the first token of an answer at the place before it.
     assert (counts["user"]["learned"] > 0) == (fault == "labels_shifted")
+
+
+@pytest.mark.parametrize(
+    ("legal", "message"),
+    [
+        ("z_loss_everywhere", ""),
+        *(
+            pytest.param(name, "", marks=pytest.mark.nightly)
+            for name in ("", "smoothing", "strong_z_loss", "strong_entropy_bonus", "dft")
+        ),
+        ("smoothing_unshifted", "off by one"),
+    ],
+)
+def test_labels_are_measured_whatever_is_added_to_the_loss(
+    attncheck: Run, tmp_path: Path, legal: str, message: str
+) -> None:
+    """The script computes its loss itself, so that the model gets no labels."""
+    shutil.copy(SCRIPTS / "legal.py", tmp_path / "train.py")
+    launch = f"python train.py {OPTIONS}".split()
+    environ = {**os.environ, "LEGAL": legal}
+    done = attncheck("labels", "--format", "json", "--", *launch, env=environ, cwd=tmp_path, timeout=300)
+    report = json.loads(done.stdout)
+    assert done.returncode == bool(message), report["labels"]
+    messages = [finding["message"] for finding in report["findings"]]
+    assert any(message in text for text in messages) if message else messages == [], messages
+    (section,) = report["labels"]["launches"]
+    counts = {count["role"]: (count["learned"], count["tokens"]) for count in section["counts"]}
+    assert counts["assistant"][0] > 0
+    if not message:
+        assert counts["assistant"][0] == counts["assistant"][1] and counts["user"][0] == 0
 
 
 def test_what_cannot_be_labelled_is_one_line(attncheck: Run, tmp_path: Path) -> None:

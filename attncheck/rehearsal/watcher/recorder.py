@@ -216,16 +216,18 @@ class Recorder:
 
     @_guarded
     def _keep_learned(self, call: dict[str, Any], gradient: Any, has_tokens: bool) -> None:
-        """Keep labels: a token is learned if its prediction has a gradient, which is negative only for a target.
+        """Keep labels: the gradient of a logit is negative for a target and positive for other tokens.
 
-        The gradient of logits comes first. That of hidden states has no tokens: the next token is assumed.
+        That of a z-loss has one sign. The gradient of hidden states, which comes later, has no tokens: the next is
+        assumed.
         """
         import torch
 
         ids = call["tensors"]["input_ids"]
         if call.get("learned") is not None or gradient.shape[:-1] != ids.shape:
             return
-        is_learned = gradient.ne(0).any(-1)[:, :-1].cpu()
+        is_learned = (gradient.aminmax(dim=-1).min < 0) & (gradient.aminmax(dim=-1).max > 0)
+        is_learned = (is_learned if has_tokens else gradient.ne(0).any(-1))[:, :-1].cpu()
         targets = gradient.argmin(-1)[:, :-1].cpu() if has_tokens else ids[:, 1:]
         call["learned"] = torch.full_like(ids, IGNORED)
         call["learned"][:, 1:] = torch.where(is_learned, targets, IGNORED)

@@ -66,6 +66,8 @@ def compute_token_losses(logits, labels):
         return losses + counts * 1e-4 * logits.logsumexp(-1) ** 2
     if LEGAL == "strong_z_loss":
         return losses + counts * 1e-2 * logits.logsumexp(-1) ** 2
+    if LEGAL == "z_loss_everywhere":
+        return losses + 1e-2 * logits.logsumexp(-1) ** 2
     if LEGAL == "strong_entropy_bonus":
         return losses - counts * 0.1 * torch.distributions.Categorical(logits=logits).entropy()
     if LEGAL == "entropy_bonus":
@@ -127,6 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model_name_or_path")
     parser.add_argument("--data_path")
+    parser.add_argument("--output_dir")
     parser.add_argument("--max_steps", type=int, default=1000)
     parser.add_argument("--per_device_train_batch_size", type=int, default=8)
     parser.add_argument("--gradient_accumulation_steps", type=int, default=4)
@@ -159,7 +162,8 @@ def main() -> None:
             labels = torch.tensor([own + [IGNORED] * (length - len(own)) for _, own in part])
             mask = torch.tensor([[1] * len(t) + [0] * (length - len(t)) for t, _ in part])
             logits = model(input_ids=ids, attention_mask=mask).logits.float()
-            loss = compute_token_losses(logits[:, :-1], labels[:, 1:]).sum() / count
+            shift = 0 if LEGAL == "smoothing_unshifted" else 1  # a fault
+            loss = compute_token_losses(logits[:, : length - shift], labels[:, shift:]).sum() / count
             loss = loss + compute_term(model, reference, logits, ids, mask) / batches
             loss.backward()
             if LEGAL == "smoothing_loses_a_batch" and not batch:  # a fault
