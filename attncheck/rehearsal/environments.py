@@ -31,6 +31,7 @@ class Fit:
 
     missing: int  # frameworks of the launches, and trainers' packages that their trees state
     distance: int  # between the stated and the installed releases: 100 for a major, 1 for a minor release
+    foreign: int  # launches without an installed framework, whose requirements a fork next to a launch shares
     refused: int  # names and values that the installed releases refuse
     age: tuple[int, ...] = ()  # of the frameworks, negated: the newest comes first
 
@@ -67,7 +68,7 @@ def select(pythons: list[str], request: Request, seconds: float) -> Interpreter:
 
 def measure(snapshot: Snapshot, request: Request) -> Fit:
     """Return how an environment's releases fit the launches of a request; a fork next to a launch is its framework."""
-    missing, differing, newest, refused = set(), set(), [], 0
+    missing, differing, newest, foreign, refused = set(), set(), [], 0, 0
     for source in request.sources:
         stated = find_stated_versions(source)
         own = {name for name, file in stated.files.items() if is_own_source(name, file)}
@@ -76,12 +77,13 @@ def measure(snapshot: Snapshot, request: Request) -> Fit:
             framework = read.recognised.framework.distribution
             needed = ({framework} - {""} | (TRAINERS & stated.files.keys())) - own
             missing |= {name for name in needed if not snapshot.lists(name)}
+            foreign += bool(framework) and not snapshot.lists(framework)
             version = snapshot.version(framework)
             newest += [-_read_number(str(version.value))] if isinstance(version, Known) else []
             refused += len(read.job.unknown_settings)
             refused += sum(problem.consequence == "refuses" for problem in read.job.problems)
     distance = sum(_measure_distance(row.wanted, row.installed) for row in differing)
-    return Fit(len(missing), distance, refused, tuple(newest))
+    return Fit(len(missing), distance, foreign, refused, tuple(newest))
 
 
 def _measure_distance(wanted: str, installed: str) -> int:

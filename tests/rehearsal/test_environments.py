@@ -47,6 +47,20 @@ def test_an_environment_without_the_framework_comes_last(tmp_path: Path, monkeyp
     assert measure(make("1.16.0"), request) < measure(with_package(h200(), "transformers", "4.57.3"), request)
 
 
+def test_a_fork_next_to_a_launch_has_the_requirements_of_its_framework(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not missing, and the installed release need not be the fork's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "swift").mkdir()
+    (tmp_path / "swift" / "version.py").write_text("__version__ = '3.1.0'\n")
+    (tmp_path / "run.sh").write_text("swift sft --model Qwen/Qwen2.5-0.5B --dataset a.jsonl --output_dir o\n")
+    request = make_rehearsal_request(("run.sh",), None, False, 0)
+    without, having = (measure(snapshot, request) for snapshot in (h200(), with_package(h200(), "ms-swift", "4.6.0")))
+    assert having < without and without.missing == having.missing == having.distance == 0
+
+
 def test_a_folder_of_environments_is_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("new", "old"):
         (tmp_path / name / "bin").mkdir(parents=True)
