@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attncheck.core.launch import Launch
+from attncheck.lint.fields.rehearsing import get_setting
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.rewriting import ReadLaunch
@@ -20,6 +21,7 @@ MODULE = re.compile(r"\w+(?:\.\w+)*(?<!\.py)")
 COLUMN = re.compile(r"[a-z]\w*")
 DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
 OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
+TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
 TURN_FIELDS = ("role", "content")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
@@ -177,10 +179,12 @@ def _iter_texts(read: ReadLaunch) -> Iterator[str]:
         yield from (node.value for node in nodes if isinstance(node.value, str))
 
 
-def has_own_collator(read: ReadLaunch) -> bool:
-    """Return whether the script of a launch gives its trainer a collator, which may label only some tokens."""
+def chooses_targets(read: ReadLaunch) -> bool:
+    """Return whether the script of a launch has a collator or a computed setting that may label only some tokens."""
     script = find_script(read.recognised.launch)
-    return script is not None and OWN_COLLATOR.search(script.read_text(errors="replace")) is not None
+    text = script.read_text(errors="replace") if script is not None else ""
+    computed = (name for name in TARGET_SETTINGS if name in text and get_setting(read.job, name) is None)
+    return any(computed) or OWN_COLLATOR.search(text) is not None
 
 
 def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:

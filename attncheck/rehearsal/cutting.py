@@ -37,11 +37,11 @@ from attncheck.lint.run import ReadFile
 from attncheck.rehearsal.columns import (
     PROJECT,
     VARIABLE_FOLDER,
+    chooses_targets,
     find_below,
     find_console_script,
     find_here,
     find_script,
-    has_own_collator,
     list_folders_above,
     names_data,
     names_flash_attn,
@@ -150,7 +150,7 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         cut = _take_own_data(read, cut)
     elif cut.form == "messages" and "ATTNCHECK_ROWS" in cut.environ:
         makes_rows = bool(TEXT_COLUMNS & {*read_columns(read)})
-        if makes_rows or has_own_collator(read):
+        if makes_rows or chooses_targets(read):
             form: DataForm = "every" if makes_rows else cut.form
             cut = replace(cut, form=form, objective=replace(cut.objective, targets="labelled"))
     data = find_data_option(read.recognised.launch)
