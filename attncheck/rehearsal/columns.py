@@ -22,6 +22,7 @@ COLUMN = re.compile(r"[a-z]\w*")
 DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
 OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
 TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
+LITERALS = ("true", "false", "none")
 TURN_FIELDS = ("role", "content")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
@@ -183,8 +184,8 @@ def chooses_targets(read: ReadLaunch) -> bool:
     """Return whether the script of a launch has a collator or a computed setting that may label only some tokens."""
     script = find_script(read.recognised.launch)
     text = script.read_text(errors="replace") if script is not None else ""
-    computed = (name for name in TARGET_SETTINGS if name in text and get_setting(read.job, name) is None)
-    return any(computed) or OWN_COLLATOR.search(text) is not None
+    values = ((get_setting(read.job, name) or "").lower() for name in TARGET_SETTINGS if name in text)
+    return any(value not in LITERALS for value in values) or OWN_COLLATOR.search(text) is not None
 
 
 def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:
