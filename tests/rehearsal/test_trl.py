@@ -108,6 +108,22 @@ def test_a_script_for_another_release_of_trl(arguments: str, attncheck: Run, tmp
     assert all(outcomes[check] == "ok" for check in ("run", "batch", "update", "loss", "gradients")), outcomes
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--neftune_noise_alpha 5",
+        "--label_smoothing_factor 0.1",
+        "--loss_type dft",
+        "--use_peft --lora_r 8 --lora_dropout 0.1",
+        "--optim adafactor --max_grad_norm 0.3 --weight_decay 0.1",
+        "--use_peft --lora_target_modules all-linear --bf16 --gradient_checkpointing",
+    ],
+)
+def test_documented_settings_are_no_errors(options: str, attncheck: Run, marker: str) -> None:
+    report = rehearse(attncheck, find_environment("trl"), f"{LAUNCH} {options}")
+    assert not [finding for finding in report["findings"] if finding["severity"] == "error"], report["findings"]
+
+
 POLICY = """
 import trl
 from datasets import load_dataset
