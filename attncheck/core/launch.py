@@ -99,10 +99,10 @@ class MadeTrainer:
 
     loss: str = ""  # "Mine.compute_loss"; "": the library's
     location: SourceLocation = SourceLocation()  # of that method
-    unfused: SourceLocation | None = None  # where the program switches off SDPA's flash and memory-efficient kernels
     takes_count: bool = True  # whether the method takes num_items_in_batch
     is_mean: bool = False  # whether it returns a mean that nothing divides by the accumulation steps
     spread: SourceLocation | None = None  # where its model is loaded with device_map="auto"
+    unfused: SourceLocation | None = None  # where the program switches off SDPA's flash and memory-efficient kernels
 
 
 @dataclass(frozen=True)

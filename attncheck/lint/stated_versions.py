@@ -36,7 +36,7 @@ OWN_FILES: Mapping[str, tuple[str, ...]] = {
     "axolotl": ("axolotl/__init__.py",),
     "nemo-rl": ("nemo_rl/package_info.py",),
 }
-STATED_DISTRIBUTIONS = RELEVANT_DISTRIBUTIONS | {"slime", "nemo-rl"}
+STATED_DISTRIBUTIONS = RELEVANT_DISTRIBUTIONS | {"slime", "nemo-rl", "areal", "torchtitan", "prime-rl"}
 STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILINE)
 PARTS = re.compile(r"^(?:MAJOR|MINOR|PATCH|PRE_RELEASE)\s*=\s*[\"']?(\w*)", re.MULTILINE)  # NVIDIA's package_info.py
 REQUIREMENT = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*((?:[<>=!~]=?=?\s*\d[\w.*+-]*[\s,]*)+)[\"';]")
@@ -54,6 +54,7 @@ SCRIPT_FOLDERS = (".", "scripts")
 LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Dockerfile")
 CONDA_NAMES = {"pytorch": "torch"}
 MAX_BYTES = 1 << 20
+OTHER_LISTS = "requirements[-_]*.txt"  # for one purpose each: only what all of them state alike counts
 LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
 
 
@@ -152,14 +153,9 @@ def _holds_package(path: Path, name: str) -> bool:
 
 def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name in LISTS:
-        if not (folder / name).is_file():
-            continue
-        try:
-            packages = read_package_list(str(folder / name))
-        except (AttncheckError, BadUsage):
-            continue
-        for package in dict.fromkeys((*packages.versions, *packages.allowed)):
-            yield package, packages.versions.get(package, ""), packages.allowed.get(package, ""), name
+        yield from _read_list(folder, name) if (folder / name).is_file() else ()
+    others = [row for path in sorted(folder.glob(OTHER_LISTS)) for row in _read_list(folder, path.name)]
+    yield from (row for row in others if len({other[1:3] for other in others if other[0] == row[0]}) == 1)
     for match in REQUIREMENT.finditer(COMMENT_LINE.sub("", _read_text(folder / "setup.py"))):
         with suppress(InvalidSpecifier):
             pin = find_pin(SpecifierSet(match[2]))
@@ -169,6 +165,15 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
             if _is_version(match[2]):
                 name = canonical_name(match[1])
                 yield CONDA_NAMES.get(name, name), match[2], "", file
+
+
+def _read_list(folder: Path, name: str) -> Iterator[tuple[str, str, str, str]]:
+    try:
+        packages = read_package_list(str(folder / name))
+    except (AttncheckError, BadUsage):
+        return
+    for package in dict.fromkeys((*packages.versions, *packages.allowed)):
+        yield package, packages.versions.get(package, ""), packages.allowed.get(package, ""), name
 
 
 def _list_installed(scripts: Mapping[str, str]) -> list[tuple[str, str, str, str]]:

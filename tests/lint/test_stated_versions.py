@@ -68,6 +68,10 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"nemo_rl/package_info.py": PACKAGE_INFO}, "nemo-rl", "0.5.0rc0"),
         ({"nemo_rl/package_info.py": "MAJOR = None\n"}, "nemo-rl", ""),
         ({"evaluate.sh": "pip install trl==0.14.0\n"}, "trl", ""),
+        ({"requirements-trl.txt": "trl==1.2.0\n"}, "trl", "1.2.0"),
+        ({"requirements_a.txt": "trl==1.2.0\n", "requirements_b.txt": "trl==1.3.0\n"}, "trl", ""),
+        ({"requirements_a.txt": "trl==1.2.0\n", "requirements.txt": "trl==1.3.0\n"}, "trl", "1.3.0"),
+        ({"pyproject.toml": '[project]\nname = "areal"\nversion = "1.0.1"\n'}, "areal", "1.0.1"),
     ],
 )
 def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, version: str) -> None:

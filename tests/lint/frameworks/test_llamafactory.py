@@ -309,3 +309,12 @@ def test_the_real_parser_agrees() -> None:
     options = set(load_parser_options("0.9.5", transformers.__version__).current)
     parser_options = {name[2:] for name in answer["options"] if "-" not in name[2:] and not name.startswith("--no_")}
     assert parser_options - {"help", ""} == options
+
+
+@pytest.mark.parametrize(
+    ("more", "trainer"), [("", "sft"), ("export_dir: o\n", ""), ("export_dir: o\ndo_train: true", "sft")]
+)
+def test_a_configuration_of_an_export_trains_nothing(more: str, trainer: str) -> None:
+    text = f"model_name_or_path: m\nadapter_name_or_path: a\ntemplate: llama3\nfinetuning_type: lora\n{more}"
+    [launch] = launches.find_launches(Source("merge.yaml", text, "yaml"), lambda _: None)
+    assert FRAMEWORK.trainer(launch) == trainer
