@@ -168,9 +168,14 @@ def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor,
 def alibi_slopes(num_heads: int, device: str) -> Tensor:
     """Return ALiBi's slopes: float32 `(num_heads,)`, 2^(-8 h / heads), h from 1.
 
-    They are those of Press et al. 2021 (arXiv 2108.12409) if the number of heads is a power of two.
+    If the number of heads is not a power of two, the slopes are those of the power below, then every second one of the
+    power above (Press et al. 2021, arXiv 2108.12409, `get_slopes`).
     """
-    return torch.tensor([2.0 ** (-8.0 * (head + 1) / num_heads) for head in range(num_heads)], device=device)
+    power = 1 << (num_heads.bit_length() - 1)
+    exponents = [8.0 * (head + 1) / power for head in range(power)] + [
+        4.0 * (2 * head + 1) / power for head in range(num_heads - power)
+    ]
+    return torch.tensor([2.0**-exponent for exponent in exponents], device=device)
 
 
 @_hands_over("ALiBi bias")

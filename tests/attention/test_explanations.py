@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.masks import alibi_slopes
 from attncheck.attention.reference.dense import DenseAttention
 from attncheck.attention.reference.explanations import WrongCall, explain
 from attncheck.attention.reference.mistakes import iter_mistakes
@@ -116,3 +117,8 @@ def test_too_large_cases_and_dropout_are_left_out() -> None:
     for changes in ({"dropout": 0.1}, {"num_heads": 4096}):
         other = replace(inputs, case=replace(inputs.case, **changes))
         assert explain([call._replace(inputs=other)]) == ""
+
+
+def test_slopes_are_those_of_the_paper() -> None:
+    assert alibi_slopes(4, "cpu").tolist() == [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]
+    assert alibi_slopes(6, "cpu").tolist() == [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8, 2.0**-1, 2.0**-3]

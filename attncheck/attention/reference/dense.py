@@ -87,6 +87,7 @@ class DenseAttention:
     summed: Tensor  # the weight of each query head in its kv head's gradients
     visible: Tensor
     bias: Tensor | None
+    slopes: Tensor | None
     sinks: Tensor | None  # (heads, 1, 1), or one for each row
     scale: float
     softcap: float
@@ -109,6 +110,7 @@ class DenseAttention:
         return cls(
             case, places, q, k, v, dout, heads, heads, heads,
             torch.ones(case.num_heads, dtype=wide, device=device), places.visible(case), bias,
+            None if inputs.slopes is None else inputs.slopes.to(wide),
             None if inputs.sinks is None else inputs.sinks.to(wide)[:, None, None], case.softmax_scale, case.softcap,
         )  # fmt: skip
 

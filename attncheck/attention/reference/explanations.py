@@ -49,14 +49,16 @@ class _Explanation:
 def explain(calls: Iterable[WrongCall]) -> str:
     """Return the mistake that explains the wrong results of one backend, "" if none does or many do.
 
-    What explains the results of the first call must explain those of the others too, if anything does.
+    What explains the results of one call must explain those of the later ones too.
     """
     known: dict[tuple[str, str], list[_Explanation]] = {}
     for call in calls:
         if call.inputs.case.dropout or call.exact.rows is not None or call.inputs.case.scores > MAX_SCORES:
             continue
         explanations = {(x.mistake, x.scope): x for x in _Search(call).find(known)}
-        known = {key: [*known.get(key, ()), x] for key, x in explanations.items()} or known
+        if known and not explanations:
+            return ""
+        known = {key: [*known.get(key, ()), x] for key, x in explanations.items()}
 
     def rank(explanations: list[_Explanation]) -> tuple[int, int]:
         return sum(x.unexplained for x in explanations), sum(x.spoilt for x in explanations)

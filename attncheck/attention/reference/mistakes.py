@@ -47,14 +47,14 @@ def _with_mask(right: DenseAttention, **fields: Any) -> DenseAttention:
     case = replace(right.case, **fields)
     places = Places.of(case, str(right.q.device)) if "alignment" in fields else right.places
     bias = right.bias
-    if right.case.alibi and bias is not None and places is not right.places:
-        bias = alibi_bias(places, _slopes(right))
+    if right.slopes is not None and places is not right.places:
+        bias = alibi_bias(places, right.slopes)
     return replace(right, visible=places.visible(case), bias=bias)
 
 
-def _slopes(right: DenseAttention) -> Tensor:
-    heads = right.case.num_heads
-    return torch.tensor([2.0 ** (-8.0 * (h + 1) / heads) for h in range(heads)], dtype=right.q.dtype).to(right.q.device)
+def _count(right: DenseAttention) -> Tensor:
+    """Return the numbers of the query heads."""
+    return torch.arange(right.case.num_heads, device=right.q.device).to(right.q.dtype)
 
 
 def _masks(right: DenseAttention) -> Mistakes:
@@ -176,6 +176,9 @@ def _tiles(right: DenseAttention) -> Mistakes:
             f"the last tile of {tile} keys was hidden": hide(k_tile == last - last % tile),
             f"every second tile of {tile} keys was hidden": hide(k_tile // tile % 2 == 1),
         }.items()
+        if case.mask:
+            ignored = same & (places.k >= tile)
+            yield f"the mask ended at key {tile}", replace(right, visible=right.visible | ignored[:, None])
         if case.causal or case.windowed or case.attention_chunk:
             by_tile = replace(places, q=q_tile, k=k_tile).visible(case)
             yield from {
@@ -200,8 +203,25 @@ def _tiles(right: DenseAttention) -> Mistakes:
                     f"{words} decided the window's left side, tile {tile}",
                     replace(right, visible=rest & inside[:, None]),
                 )
+            own_row = places.k >= right.places.q - _shift(right) - left
+            yield (
+                "the window's left side began at the query's own number",
+                replace(right, visible=rest & own_row[:, None]),
+            )
+            first_tile = own_row | (places.q - _shift(right) >= tile)
+            first_tile = first_tile & ((places.k >= places.q - left) | (places.q - _shift(right) < tile))
+            yield (
+                f"the window's left side began at the query's own number in the first {tile} queries",
+                replace(right, visible=rest & first_tile[:, None]),
+            )
             stop = -(-(k_tile + left + 1) // tile) * tile
             yield f"queries after the window of the first key in a tile of {tile} were left out", hide(places.q >= stop)
+
+
+def _shift(right: DenseAttention) -> Tensor:
+    """Return how far the diagonal of each query's document is moved, `(batch, seqlen_q, 1)`."""
+    unmoved = Places.of(replace(right.case, alignment="top_left"), str(right.q.device))
+    return right.places.q - unmoved.q
 
 
 def _heads(right: DenseAttention) -> Mistakes:
@@ -265,7 +285,7 @@ def _scores(right: DenseAttention) -> Mistakes:
         "without log2(e), though exponentials had base 2": scale * math.log(2.0),
         "multiplied by log2(e), though exponentials had base e": scale * math.log2(math.e),
     }
-    for words, value in scales.items():
+    for value, words in {value: words for words, value in reversed(scales.items())}.items():
         if abs(value / scale - 1.0) > 1e-3:
             yield f"the softmax scale was {words}", replace(right, scale=value)
     if right.softcap:
@@ -289,17 +309,20 @@ def _scores(right: DenseAttention) -> Mistakes:
         if right.bias.shape[-1] == right.bias.shape[-2]:
             yield f"{noun} was transposed", replace(right, bias=right.bias.mT)
         yield f"every row had {noun} of the first", replace(right, bias=right.bias[:1])
-    if case.alibi:
+    if right.slopes is not None:
         for name, dtype in HALF_TYPES.items():
-            bias = alibi_bias(right.places, _slopes(right), _round_to(dtype))
+            bias = alibi_bias(right.places, right.slopes, _round_to(dtype))
             yield f"ALiBi's key positions were in {name}", replace(right, bias=bias)
         buffer = replace(right.places, k=_buffer(right.places.k))
         yield from {
             "ALiBi's key positions were counted from the row's start": replace(
-                right, bias=alibi_bias(buffer, _slopes(right))
+                right, bias=alibi_bias(buffer, right.slopes)
+            ),
+            "ALiBi's slopes were 2^(-8 (h + 1) / heads)": replace(
+                right, bias=alibi_bias(right.places, 2.0 ** (-8.0 * (1 + _count(right)) / case.num_heads))
             ),
             "ALiBi's slopes were those of one head more": replace(
-                right, bias=alibi_bias(right.places, _slopes(right) * 2.0 ** (8.0 / case.num_heads))
+                right, bias=alibi_bias(right.places, right.slopes * 2.0 ** (8.0 / case.num_heads))
             ),
         }.items()
 
