@@ -589,7 +589,7 @@ def run(
             (tmp_path / folder / "config.json").write_text(json.dumps(CONFIGS[model]))
     paths = (str(PLANTS), str(REPOSITORY)) if plant else (str(REPOSITORY),)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "ATTNCHECK_TEST_PLANT": plant or "\n\n"}
-    options = ("--format", "json", "--python", str(python))
+    options: tuple[str, ...] = ("--format", "json", "--python", str(python))
     options += ("--seed", str(seed), "--timeout", "110") * (command[0] != "lint")
     words = [sys.executable, "-m", "attncheck", *command, str(launch), *options]
     done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
