@@ -69,7 +69,7 @@ def choose_release(
             remark = f"options were read as those of {chosen}" if allowed else "its names are not known"
             return ChosenRelease(chosen, bool(allowed), not allowed, f"{state}: {remark}")
         framework = replace(framework, releases=lambda: allowed, newest=allowed[-1])
-    oldest = framework.releases()[:1]
+    oldest_known = framework.releases()[:1]
     is_elsewhere = isinstance(installed, Absent)  # this environment does not train it: its versions prove nothing
     installable = () if is_elsewhere else _list_installable(framework, snapshot)
     if installable and installable[-1] != framework.newest:
@@ -91,8 +91,8 @@ def choose_release(
         remark=remark,
         list_others=lambda: _iter_older_fits(framework, read, fitting, misfits, may_be_fork),
         may_be_older=allowed is None
-        and oldest == framework.releases()[:1]
-        and all(_count_misfits(read(version))[0] <= misfits[0] for version in oldest),
+        and oldest_known == framework.releases()[:1]
+        and all(_count_misfits(read(version))[0] <= misfits[0] for version in oldest_known),
     )
 
 

@@ -98,8 +98,8 @@ def attach_trainers(launch: Launch) -> Launch:
         """Return whether the program passes on an option of the command: `packing=args.packing`."""
         return not setting.known and setting.name in options and setting.value.endswith(f".{setting.name}")
 
-    fixed = (passed.decide(item) for item in (*reading.created, *reading.fixed) if not passes_on(item))
-    return replace(launch, fixed=tuple(fixed))
+    kept = (item for item in (*reading.created, *reading.fixed) if not passes_on(item))
+    return replace(launch, fixed=tuple(map(passed.decide, kept)))
 
 
 @lru_cache(maxsize=512)

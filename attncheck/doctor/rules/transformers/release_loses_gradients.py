@@ -42,7 +42,8 @@ def check(snapshot: Snapshot) -> Problems:
             )
     for clash in decisive:
         fact = snapshot.version(clash.package)
-        need(Known(None) if isinstance(fact, Absent) else fact, f"the version of {clash.package}")
+        if not isinstance(fact, Absent):
+            need(fact, f"the version of {clash.package}")
 
 
 def _describe(snapshot: Snapshot, measurement: AccumulationMeasurement) -> Problem:
