@@ -99,18 +99,20 @@ def run_rules(
     skips: list[Skip] = []
     passed: list[str] = []
     suppressed: list[str] = []
+    has_ranges = any(item.allowed and not item.version for item in snapshot.distributions)
+    check = _check_for_all_versions if has_ranges else _check_once
     for rule in loaded:
-        if rule.by_engine or (rule.needs and not rule.needs & needs) or (rule.general and "job" in needs):
+        if rule.by_engine or (rule.needs and rule.needs.isdisjoint(needs)) or (rule.general and "job" in needs):
             continue
-        if rule.unless & needs:
+        if rule.unless and not rule.unless.isdisjoint(needs):
             continue
-        if not is_selected(rule.code, select, ignore):
+        if (select or ignore) and not is_selected(rule.code, select, ignore):
             suppressed.append(rule.code)
             continue
         if memory is None:
-            answer = _check_rule(rule, snapshot)
+            answer = check(rule, snapshot)
         else:
-            answer = memory.recall(rule.code, snapshot, functools.partial(_check_rule, rule))
+            answer = memory.recall(rule.code, snapshot, functools.partial(check, rule))
         findings += answer.findings
         skips += [answer.skip] if answer.skip is not None else []
         if not answer.findings and answer.skip is None:
@@ -139,10 +141,8 @@ class RuleAnswer:
     skip: Skip | None = None
 
 
-def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
-    """Return the answer of a rule; if a target gives ranges of versions, the one that holds for all of them."""
-    if not any(item.allowed and not item.version for item in snapshot.distributions):
-        return _check_once(rule, snapshot)
+def _check_for_all_versions(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
+    """Return the answer of a rule that holds for all versions in the ranges that a target gives."""
     recorded = snapshot if isinstance(snapshot, RecordedSnapshot) else record_snapshot(snapshot)
     return _check_in_ranges(rule, recorded, itertools.count())
 

@@ -1,6 +1,7 @@
 """Finds the launches of jobs in the user's input: a command, a launch script or a configuration file."""
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,6 @@ from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.launchers.options import program_name
-from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.places import describe_moved, find_working_folder, list_config_folders
 from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
@@ -461,7 +461,7 @@ def _attach_configuration(launch: Launch, files: WrittenFiles, folder: str) -> L
     if not path:
         return launch
     file = files.read_in(folder, path)
-    if file is None and any(is_file(folder / path) for folder in list_config_folders(launch)):
+    if file is None and any(os.path.isfile(folder / path) for folder in list_config_folders(launch)):
         return launch  # Hydra composes it for the program
     if file is None or file.kind not in ("yaml", "json", "toml"):
         return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))

@@ -11,7 +11,7 @@ from attncheck.core.io.outgoing import clean_text
 from attncheck.core.io.visible import show_line_ends
 from attncheck.core.launch import SourceLocation
 from attncheck.core.report import Report
-from attncheck.core.results.lint import launches_of
+from attncheck.core.results.lint import LintSection
 from attncheck.report.locations import path_in_checkout
 
 MAX_BYTES = 1 << 20
@@ -20,8 +20,8 @@ MAX_LINE = 100  # maximum characters of an excerpt
 
 def excerpt(report: Report, location: SourceLocation) -> tuple[str, str] | None:
     """Return a location's line, cut around its column, and the carets below it; None if no launch was read from it."""
-    locations = (setting.location for launch in launches_of(report) for setting in launch.job.settings)
-    is_read = any(place.line == location.line and place == location for place in locations)
+    section = report.section(LintSection)
+    is_read = section is not None and location in section.locations
     if not is_read or not path_in_checkout(location.source) or Path(location.source).is_absolute():
         return None
     try:

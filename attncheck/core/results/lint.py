@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 from attncheck.core.job import LintedLaunch
@@ -36,6 +37,11 @@ class LintSection(Section):
                 for launch in self.launches
             ),
         )
+
+    @cached_property
+    def locations(self) -> frozenset[SourceLocation]:
+        """Return the locations from which the settings of the jobs were read."""
+        return frozenset(setting.location for launch in self.launches for setting in launch.job.settings)
 
     def merge(self, later: "LintSection") -> "LintSection":
         """Return the sections of several sources as one."""

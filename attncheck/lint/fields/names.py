@@ -9,7 +9,6 @@ Source: names/{trl,transformers,llamafactory}.json, made from released wheels by
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache, cached_property
 from typing import Any
 
@@ -114,8 +113,7 @@ class ParserOptions:
 
     def find_closest_name(self, name: str) -> str:
         """Return the field of the available releases whose spelling is closest to `name`, or ""."""
-        matches = get_close_matches(name.lstrip("-").replace("-", "_"), list(self.current), 1, 0.75)
-        return matches[0] if matches else ""
+        return find_closest_name(name.lstrip("-").replace("-", "_"), self.current, 0.75)
 
     def find_successor(self, name: str) -> str:
         """Return the similarly spelled field that was added when `name` was removed; "" if there is none."""

@@ -106,11 +106,11 @@ def read_requirements(framework: str, version: str) -> tuple[str, ...]:
     )
 
 
-def find_closest_name(name: str, names: Iterable[str]) -> str:
+def find_closest_name(name: str, names: Iterable[str], cutoff: float = 0.8) -> str:
     """Return the known name whose spelling is closest to `name`; "" if none is close."""
-    return _find_closest_name(name, tuple(names))
+    return _find_closest_name(name, tuple(names), cutoff)
 
 
-@lru_cache(maxsize=4096)
-def _find_closest_name(name: str, names: tuple[str, ...]) -> str:
-    return next(iter(get_close_matches(name, names, n=1, cutoff=0.8)), "")
+@lru_cache(maxsize=1024)
+def _find_closest_name(name: str, names: tuple[str, ...], cutoff: float) -> str:
+    return next(iter(get_close_matches(name, names, n=1, cutoff=cutoff)), "")

@@ -7,7 +7,6 @@ that name: the intended launch is judged, and its `UnknownSetting` states that t
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 from attncheck.core.job import SettingProblem, UnknownSetting
 from attncheck.core.launch import NOWHERE, Launch, Setting, SourceLocation
@@ -15,6 +14,7 @@ from attncheck.core.program import Program
 from attncheck.lint import arguments
 from attncheck.lint.fields.constraints import Constraint, find_constraint
 from attncheck.lint.fields.names import ParserOptions, build_parser_options, describe_change
+from attncheck.lint.fields.releases import find_closest_name
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 
 CLOSE_MATCH = 0.8
@@ -284,7 +284,7 @@ def _check_value(
         )
     elif choices and setting.value not in choices and value not in NULL_WORDS:
         text = f"{name} is {setting.value!r}; it takes {', '.join(choices)}"
-        near = get_close_matches(setting.value, choices, 1, CLOSE_MATCH)
+        near = list(filter(None, [find_closest_name(setting.value, choices, CLOSE_MATCH)]))
         refused = "" if near else setting.value  # a misspelling belongs to no other release
         near += [default] if default in choices and setting.name not in TRAINED_NAMES else []
         sets = {setting.name: near[0]} if near else {}

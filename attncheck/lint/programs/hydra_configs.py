@@ -7,6 +7,7 @@ file's own keys override the others. Keys of structured configurations that Pyth
 gap."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.files.configuration import parse_configuration
 from attncheck.lint.programs.modules import SourceModule, SourceTree
-from attncheck.lint.programs.paths import is_file, is_folder, resolve_path
+from attncheck.lint.programs.paths import resolve_path
 from attncheck.lint.sources import read_source
 
 CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
@@ -106,10 +107,10 @@ def read_hydra_program(
     if not name or (path is None and not given_path):
         return None
     folder = resolve_path(module.path.parent / (given_path or path or "."))
-    if given_path and not is_folder(folder):
+    if given_path and not os.path.isdir(folder):
         folder = resolve_path(tree.base / given_path)
     file = folder / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
-    if not is_file(file):
+    if not os.path.isfile(file):
         return None
     composition = Composition((folder, *_search_path(file, tree)), tree)
     added = _read_choices(composition, config[2:])
@@ -137,7 +138,7 @@ def _search_path(file: Path, tree: SourceTree) -> Iterator[Path]:
             elif scheme == "pkg":
                 module = tree.find_module(place)
                 folders = [folder.joinpath(*place.split(".")) for folder in tree.folders]
-                folder = module.path.parent if module else next((f for f in folders if is_folder(f)), None)
+                folder = module.path.parent if module else next((f for f in folders if os.path.isdir(f)), None)
                 if folder is not None:
                     yield folder
 
@@ -166,7 +167,7 @@ def _read_choices(composition: Composition, overrides: Sequence[str]) -> list[De
 
 def _is_group(composition: Composition, group: str) -> bool:
     is_name = bool(re.fullmatch(r"\w[\w./-]*", group)) and ".." not in group
-    return is_name and any(is_folder(folder / group) for folder in composition.folders)
+    return is_name and any(os.path.isdir(folder / group) for folder in composition.folders)
 
 
 def _compose_file(
@@ -215,7 +216,7 @@ def _compose_item(
     if item.group and option in ("null", "~", "", "None"):
         return
     name = option if option.endswith((".yaml", ".yml")) else f"{option}.yaml"
-    file = next((path for folder in composition.folders if is_file(path := folder / group / name)), None)
+    file = next((path for folder in composition.folders if os.path.isfile(path := folder / group / name)), None)
     if file is not None:
         _compose_file(composition, file, item, parents, depth + 1)
     elif not item.optional:
@@ -225,7 +226,7 @@ def _compose_item(
 def _note_group(composition: Composition, key: str, group: str) -> None:
     """Record the options of a group, which an override in the command may choose."""
     if group not in composition.options and len(composition.options) < MAX_FILES:
-        folders = [folder / group for folder in composition.folders if is_folder(folder / group)]
+        folders = [folder / group for folder in composition.folders if os.path.isdir(folder / group)]
         paths = (path for folder in folders for path in sorted(folder.glob("*.y*ml"))[:MAX_FILES])
         composition.options[group] = tuple(sorted({path.stem for path in paths}))
     composition.groups[key] = composition.options.get(group, ())

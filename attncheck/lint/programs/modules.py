@@ -11,7 +11,6 @@ from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.doctor.probes.payload.links.source import import_source, imported_modules
-from attncheck.lint.programs.paths import is_file
 
 MAX_MODULE_BYTES = 2 << 20
 MAX_MODULES = 400  # per launch
@@ -252,9 +251,9 @@ def _parse_text(content: str | bytes) -> ast.Module:
 def locate_module(folder: Path, name: str) -> Path | None:
     """Return the file that a folder has for a dotted name, None if it has none."""
     parts = name.split(".")
-    place = folder.joinpath(*parts)
-    paths = (place / "__init__.py", place.with_suffix(".py")) if all(map(str.isidentifier, parts)) else ()
-    return next(filter(is_file, paths), None)
+    place = os.path.join(folder, *parts)
+    paths = (f"{place}/__init__.py", f"{place}.py") if all(map(str.isidentifier, parts)) else ()
+    return next(map(Path, filter(os.path.isfile, paths)), None)
 
 
 def _refers_to_itself(expression: ast.expr, name: str) -> bool:

@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 
 from attncheck.core.launch import COMMAND, Launch
 from attncheck.lint.programs.modules import SourceTree, locate_module
-from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.program import Entry
 
 MAX_PARENTS = 6
@@ -40,8 +39,9 @@ def find_program(
     for path, base in itertools.product(list_paths(name) if is_script else [name], _start_folders(launch)):
         python_path = tuple(_python_path(launch.environ, base))
         if is_script:
-            script = Path(os.path.normpath(base / path))
-            if written is not None or is_file(script):
+            script_path = os.path.normpath(os.path.join(base, path))
+            if written is not None or os.path.isfile(script_path):
+                script = Path(script_path)
                 ancestors = tuple(folder for folder in script.parents if folder == base or base in folder.parents)
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
                 entry = Entry(str(script), text=written.text if written is not None else "")
@@ -101,7 +101,7 @@ def describe_moved(name: str, path_read: str) -> tuple[str, ...]:
     """Return a remark if a path does not exist here and another file was read for it."""
     path = os.path.abspath(path_read)
     is_same = path == os.path.normpath(name) if name.startswith("/") else f"/{_drop_start(name)}" in path
-    is_moved = not is_same and (name.startswith("/") or is_file(Path(path)))
+    is_moved = not is_same and (name.startswith("/") or os.path.isfile(Path(path)))
     return (f"{name} does not exist here: {os.path.relpath(path_read)} was read instead",) if is_moved else ()
 
 
@@ -130,7 +130,7 @@ def folders_above(folder: Path) -> Iterator[Path]:
     """Yield a folder and those above it, up to the top of its repository."""
     for _ in range(MAX_PARENTS):
         yield folder
-        if folder.parent == folder or any((folder / mark).exists() for mark in REPOSITORY_MARKS):
+        if folder.parent == folder or any(os.path.exists(os.path.join(folder, mark)) for mark in REPOSITORY_MARKS):
             return
         folder = folder.parent
 

@@ -1,6 +1,7 @@
 """Reads one program: finds its file, follows it, and joins the names that its parsers take."""
 
 import ast
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,6 @@ from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.programs import hydra_configs
 from attncheck.lint.programs.dataclass_fields import FieldRow, FindExternal, read_fields
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
-from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.reached import Follower, Reached
 from attncheck.lint.programs.records import Origin
 
@@ -68,7 +68,7 @@ def find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
         path = Path(entry.name)
         if entry.text:
             return tree.parse_text(path, entry.text)
-        return tree.read_file(path, module_name(path, tree.folders)) if is_file(path) else None
+        return tree.read_file(path, module_name(path, tree.folders)) if os.path.isfile(path) else None
     module = tree.find_module(entry.name)
     if module is not None and module.is_package and not entry.member:
         return tree.find_module(f"{entry.name}.__main__")

@@ -9,11 +9,10 @@ is cited where it is applied.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from attncheck.lint.fields import is_at_least, releases
+from attncheck.lint.fields import find_closest_name, is_at_least, releases
 from attncheck.lint.frameworks.openrlhf import tables
 from attncheck.lint.names import load_table
 
@@ -148,8 +147,8 @@ def find_change_release(trainer: str, version: str, name: str) -> str:
 
 def suggest_option(trainer: str, version: str, name: str) -> str:
     """Return the option of this release that is spelled most like `name`, with its dashes; or ""."""
-    matches = get_close_matches(name, list(parser_options(trainer, version)), 1, 0.75)
-    return f"--{matches[0]}" if matches else ""
+    closest = find_closest_name(name, parser_options(trainer, version), 0.75)
+    return f"--{closest}" if closest else ""
 
 
 def translate_option(

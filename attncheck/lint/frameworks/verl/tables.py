@@ -6,7 +6,7 @@ file of trainer/config and experimental/*/config). Each composition was compared
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -83,9 +83,7 @@ class Release:
         """Return whether a configuration has a key, as a leaf or as a table of leaves."""
         cache_key = _name_schema(config_name, choices)
         if cache_key not in self._keys:
-            paths = [name.split(".") for name in self.schema(config_name, choices)]
-            spans = ((path, depth) for path in paths for depth in range(1, len(path) + 1))
-            self._keys[cache_key] = frozenset(".".join(path[:depth]) for path, depth in spans)
+            self._keys[cache_key] = add_tables(frozenset(self.schema(config_name, choices)))
         return key in self._keys[cache_key]
 
     def required_packages(self, rollout: str = "") -> tuple[str, ...]:
@@ -135,6 +133,13 @@ class Release:
     def _find_value(self, rows: Rows) -> Any:
         row = self._find_row(rows)
         return None if row is None else row[2]
+
+
+@lru_cache(maxsize=256)
+def add_tables(keys: frozenset[str]) -> frozenset[str]:
+    """Return keys and the tables that contain them: "a.b" and "a" for "a.b"."""
+    paths = (key.split(".") for key in keys)
+    return frozenset(".".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
 
 
 def _name_schema(config_name: str, choices: Mapping[str, str]) -> tuple[str, ...]:

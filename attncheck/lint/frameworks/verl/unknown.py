@@ -1,16 +1,15 @@
 """Finds the settings of a launch that do not compose in one release of verl, and their names there."""
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from attncheck.lint.fields import Setting, UnknownSetting
+from attncheck.lint.fields import Setting, UnknownSetting, find_closest_name
 from attncheck.lint.frameworks.verl import tables
 from attncheck.lint.frameworks.verl.given import HydraInputs, Override, find_successor, resolve_config
-from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
+from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release, add_tables
 from attncheck.lint.frameworks.verl.values import Values, compose_values, is_within, parse_scalar
 
 # Keys that moved, in both directions; the first whose other name exists in this release is used. They were found by
@@ -54,7 +53,7 @@ MOVED_KEYS = (
 # `fsdp_config.get("mixed_precision")` (workers/fsdp_workers.py).
 UNLISTED_KEYS = re.compile(r"(.+\.(fsdp_config|fsdp)|engine)\.mixed_precision(\..+)?")
 ENGINE_CONFIGS = {"megatron": "--config-name=ppo_megatron_trainer"}  # how 0.7.0 and before select the training engine
-CLOSE_MATCH = 0.84
+CLOSE_MATCH, CLOSE_OPTION = 0.84, 0.6
 
 
 def find_unknown_settings(inputs: HydraInputs, release: Release) -> Iterator[UnknownSetting]:
@@ -68,8 +67,8 @@ def find_unknown_settings(inputs: HydraInputs, release: Release) -> Iterator[Unk
         if unknown_setting is not None:
             yield unknown_setting
     for word in inputs.unrecognized_words:
-        matches = difflib.get_close_matches(word.text, ("--config-name", "--config-path"), 1, CLOSE_MATCH)
-        yield UnknownSetting(word.text, word.location, near=matches[0] if matches else "")
+        near = find_closest_name(word.text, ("--config-name", "--config-path"), CLOSE_MATCH)
+        yield UnknownSetting(word.text, word.location, near=near)
 
 
 def _unknown_module(inputs: HydraInputs, release: Release) -> Iterator[UnknownSetting]:
@@ -104,18 +103,23 @@ class _Composition:
         self.inputs, self.release = inputs, release
         self.group_choices = release.group_choices(inputs.config_name)
         without_overrides = HydraInputs(inputs.module, inputs.config_name, group_choices=inputs.group_choices)
-        defaults = compose_values(without_overrides, release).by_key
-        self.default_keys = frozenset(defaults)
-        self.values_by_key: dict[str, Any] = dict(defaults)
+        self.values_by_key: dict[str, Any] = dict(compose_values(without_overrides, release).by_key)
+        self.default_keys = add_tables(frozenset(self.values_by_key))
+        self.keys = set(self.default_keys)
         for entry in inputs.entries:
-            self.values_by_key[entry.name] = parse_scalar(entry.value)
+            self.set_value(entry.name, entry.value)
+
+    def set_value(self, key: str, value: str) -> None:
+        """Set the value of a key."""
+        self.values_by_key[key] = parse_scalar(value)
+        self.keys |= add_tables(frozenset({key}))
 
     def check_entry(self, entry: Setting) -> Iterator[UnknownSetting]:
         """Yield a file's key if it has another name in this release; a file may add all other keys."""
         table = entry.name.partition(".")[0]
         if table in ("defaults", "hydra"):
             return
-        if self.is_among(entry.name, self.default_keys) or self.allows_new_key(entry.name):
+        if entry.name in self.default_keys or self.allows_new_key(entry.name):
             return
         new_key = self.find_moved_key(entry.name)
         if new_key:
@@ -130,14 +134,14 @@ class _Composition:
             return self.check_group_choice(override)
         if override.prefix == "~":
             return self.apply_removal(override)
-        exists = self.is_among(key, self.values_by_key)
+        exists = key in self.keys
         if override.prefix == "+" and exists and not self.inputs.is_foreign and not self.can_add(override):
             return self.unknown_setting(override, (override.format(),), self.find_first_release(key))
         if not exists and override.prefix == "":
             return self.resolve_missing_key(override)
         if not exists and self.find_moved_key(key):  # Hydra adds it, but verl reads the other one
             return replace(self.resolve_missing_key(override), dropped=f"verl reads {self.find_moved_key(key)}")
-        self.values_by_key[key] = parse_scalar(override.value)
+        self.set_value(key, override.value)
         return None
 
     def is_group_choice(self, override: Override) -> bool:
@@ -149,8 +153,8 @@ class _Composition:
         """Return a group choice as unknown if Hydra refuses it; otherwise None."""
         key, options = override.key, self.release.group_options(override.key.partition("@")[0])
         if override.word.known and override.value not in options:
-            matches = difflib.get_close_matches(override.value, options, 1)
-            near = f"{key}={matches[0]}" if matches else ", ".join(options)
+            closest = find_closest_name(override.value, options, CLOSE_OPTION)
+            near = f"{key}={closest}" if closest else ", ".join(options)
             return UnknownSetting(override.text, override.word.location, near=near)
         if key in self.group_choices or override.prefix == "+":
             return None
@@ -158,10 +162,11 @@ class _Composition:
 
     def apply_removal(self, override: Override) -> UnknownSetting | None:
         """Remove a key; return the override as unknown if the key does not exist."""
-        if not self.is_among(override.key, self.values_by_key):
+        if override.key not in self.keys:
             return self.unknown_setting(override, (), self.find_change_release(override.key))
         items = self.values_by_key.items()
         self.values_by_key = {key: value for key, value in items if not is_within(key, override.key)}
+        self.keys = set(add_tables(frozenset(self.values_by_key)))
         return None
 
     def resolve_missing_key(self, override: Override) -> UnknownSetting:
@@ -169,18 +174,18 @@ class _Composition:
         key = override.key
         new_key = self.find_moved_key(key)
         if new_key:
-            exists = self.is_among(new_key, self.values_by_key)
+            exists = new_key in self.keys
             now = override.format("" if exists else "+", new_key)
-            self.values_by_key[new_key] = parse_scalar(override.value)
+            self.set_value(new_key, override.value)
             return self.unknown_setting(override, (now,), self.find_change_release(key))
         if key == "model_engine" and override.value in ENGINE_CONFIGS:
             return self.unknown_setting(override, (ENGINE_CONFIGS[override.value],), "0.7.1")
         if self.allows_new_key(key):
-            self.values_by_key[key] = parse_scalar(override.value)
+            self.set_value(key, override.value)
             return self.unknown_setting(override, (override.format("+"),), self.find_change_release(key))
         since = self.find_change_release(key)
-        matches = difflib.get_close_matches(key, list(self.values_by_key), 1, CLOSE_MATCH) if not since else []
-        return UnknownSetting(override.prefix + key, override.word.location, (), since, matches[0] if matches else "")
+        near = find_closest_name(key, self.values_by_key, CLOSE_MATCH) if not since else ""
+        return UnknownSetting(override.prefix + key, override.word.location, (), since, near)
 
     def unknown_setting(self, override: Override, now: tuple[str, ...], since: str) -> UnknownSetting:
         """Return an override as an unknown setting."""
@@ -190,10 +195,6 @@ class _Composition:
         """Return whether Hydra accepts `+` for an existing key: its value is null, or a list or table is given."""
         return override.value[:1] in ("[", "{") or Values(self.values_by_key, {}).get(override.key) is None
 
-    def is_among(self, key: str, keys: Any) -> bool:
-        """Return whether a key, or one below it, is among `keys`."""
-        return key in keys or any(name.startswith(f"{key}.") for name in keys)
-
     def allows_new_key(self, key: str) -> bool:
         """Return whether a key may be added: below an empty table, or if verl reads it although it is not listed."""
         parts = key.split(".")
@@ -202,12 +203,12 @@ class _Composition:
 
     def find_moved_key(self, key: str) -> str:
         """Return a key's other name in this release; "" if the key is known or has no other name."""
-        if self.is_among(key, self.default_keys):
+        if key in self.default_keys:
             return ""
         for pattern, replacement in MOVED_KEYS:
             match = re.fullmatch(pattern, key)
             target = match.expand(replacement) if match else ""
-            if target and (self.is_among(target, self.default_keys) or UNLISTED_KEYS.fullmatch(target)):
+            if target and (target in self.default_keys or UNLISTED_KEYS.fullmatch(target)):
                 return target
         return ""
 

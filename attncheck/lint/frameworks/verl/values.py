@@ -103,8 +103,9 @@ def compose_values(inputs: HydraInputs, release: Release) -> Values:
         was_leaf = override.key in by_key  # then there is nothing below it
         _set_leaves(by_key, override.key, value)
         written_settings[override.key] = override_to_setting(override)
+        table = f"{override.key}."
         for name in by_key if isinstance(value, dict) or not was_leaf else ():
-            if name.startswith(f"{override.key}."):  # the value is a table: `+a.b={c: 1}`
+            if name.startswith(table):  # the value is a table: `+a.b={c: 1}`
                 written_settings[name] = written_settings[override.key]
     return Values(by_key, written_settings)
 
