@@ -17,7 +17,7 @@ from attncheck.core.report import Finding, Fix, Problem, Report, Severity, Skip,
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import MissingFact, PackageGaps, Snapshot
 from attncheck.doctor import rules
-from attncheck.doctor.memory import RecordedSnapshot, RuleMemory, note_ranges, record_snapshot
+from attncheck.doctor.memory import RecordedSnapshot, RuleMemory, note_ranges, record_snapshot, without_recording
 from attncheck.doctor.needs import Need
 from attncheck.doctor.ranges import list_versions
 from attncheck.doctor.rules import Rule
@@ -28,6 +28,8 @@ CRASH = "ATN901"  # a rule raised an exception
 GAPS = "ATN905"  # some or all package versions are unknown
 MAX_TRIES = 500  # of one rule, with versions that ranges allow
 MAX_TOGETHER = 2  # packages whose versions are tried in all combinations
+Versions = tuple[tuple[str, str], ...]  # ("torch", "2.9.1"), … that replace ranges
+Variants = dict[Versions, Snapshot]
 
 
 @cache
@@ -100,7 +102,7 @@ def run_rules(
     passed: list[str] = []
     suppressed: list[str] = []
     has_ranges = any(item.allowed and not item.version for item in snapshot.distributions)
-    check = _check_for_all_versions if has_ranges else _check_once
+    check = functools.partial(_check_for_all_versions, {}) if has_ranges else _check_once
     for rule in loaded:
         if rule.by_engine or (rule.needs and rule.needs.isdisjoint(needs)) or (rule.general and "job" in needs):
             continue
@@ -133,6 +135,11 @@ def run_rules(
     )
 
 
+def list_rules(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """Return the codes of the rules that made the findings; for a crash, of the rule that crashed."""
+    return tuple(sorted({finding.subject if finding.code == CRASH else finding.code for finding in findings}))
+
+
 @dataclass(frozen=True)
 class RuleAnswer:
     """The result of one rule on one snapshot: its findings, or why it was skipped; neither if the rule passed."""
@@ -141,24 +148,32 @@ class RuleAnswer:
     skip: Skip | None = None
 
 
-def _check_for_all_versions(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
-    """Return the answer of a rule that holds for all versions in the ranges that a target gives."""
-    recorded = snapshot if isinstance(snapshot, RecordedSnapshot) else record_snapshot(snapshot)
-    return _check_in_ranges(rule, recorded, itertools.count())
+def _check_for_all_versions(variants: Variants, rule: Rule, snapshot: Snapshot) -> RuleAnswer:
+    """Return the answer of a rule that holds for all versions in the ranges that a target gives.
+
+    `variants` keeps the snapshots with these versions for other rules.
+    """
+    if () not in variants:
+        variants[()] = snapshot if isinstance(snapshot, RecordedSnapshot) else record_snapshot(snapshot)
+    return _check_in_ranges(rule, variants, (), itertools.count())
 
 
-def _check_in_ranges(rule: Rule, snapshot: Snapshot, tries: Iterator[int], alone: Collection[str] = ()) -> RuleAnswer:
+def _check_in_ranges(
+    rule: Rule, variants: Variants, versions: Versions, tries: Iterator[int], alone: Collection[str] = ()
+) -> RuleAnswer:
     """Return the answer that a rule gives for each version in the ranges that it reads; a skip if they differ.
 
     Versions of two packages are tried together. Those of more are tried one package at a time: the others are `alone`.
     """
-    unknown, ranges = note_ranges(functools.partial(_check_once, rule, snapshot))
+    if versions not in variants:
+        variants[versions] = without_recording(lambda: with_version(variants[versions[:-1]], *versions[-1]))
+    unknown, ranges = note_ranges(functools.partial(_check_once, rule, variants[versions]))
     names = sorted(ranges.keys() - set(alone))
     if not names:
         return unknown
     alone = names if len(names) > MAX_TOGETHER else alone
     names = names if len(names) > MAX_TOGETHER else names[:1]
-    answers = [_try_versions(rule, snapshot, unknown, name, ranges[name], tries, alone) for name in names]
+    answers = [_try_versions(rule, variants, versions, unknown, name, ranges[name], tries, alone) for name in names]
     skipped = next((answer for answer in answers if answer.skip is not None), None)
     if skipped is not None:
         return skipped
@@ -169,7 +184,8 @@ def _check_in_ranges(rule: Rule, snapshot: Snapshot, tries: Iterator[int], alone
 
 def _try_versions(
     rule: Rule,
-    snapshot: Snapshot,
+    variants: Variants,
+    before: Versions,
     unknown: RuleAnswer,
     name: str,
     allowed: str,
@@ -182,7 +198,7 @@ def _try_versions(
     for version in versions[:4] if unknown.findings else versions:
         if next(tries) > MAX_TRIES:
             return unknown if unknown.findings else _skip(rule, f"{name} {allowed}: too many versions are possible")
-        answer = _check_in_ranges(rule, with_version(snapshot, name, version), tries, alone)
+        answer = _check_in_ranges(rule, variants, (*before, (name, version)), tries, alone)
         if answer.skip is not None:
             return answer
         here = {item.subject: item for item in (_name_range(item, name, version, allowed) for item in answer.findings)}

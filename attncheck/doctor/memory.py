@@ -118,6 +118,16 @@ def noted_by_answer(question: Callable[[Snapshot, str], T]) -> Callable[[Snapsho
     return recorded
 
 
+def without_recording(make: Callable[[], T]) -> T:
+    """Return `make()` without recording what it reads."""
+    outer = set(_parts_read)
+    try:
+        return make()
+    finally:
+        _parts_read.clear()
+        _parts_read.update(outer)
+
+
 def read_part(snapshot: Snapshot, part: Part) -> Any:
     """Return the value of a part of a snapshot, "torch" or "host.glibc", or the answer of a query about it."""
     if not isinstance(part, str):

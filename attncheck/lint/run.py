@@ -359,10 +359,10 @@ def _lint_launch(
         job = open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
         return job if lacking is None else replace(job, problems=(*job.problems, _refuse_module(launch, lacking)))
 
-    def list_findings(job: Job, launch: Launch) -> tuple[list[Finding], Report]:
+    def list_findings(job: Job, launch: Launch, select: tuple[str, ...]) -> tuple[list[Finding], Report]:
         located_job = _locate_in_host(job, launch)
         job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
-        report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore, memory)
+        report = engine.run_rules(job_snapshot, needs_of_job(job), select, request.ignore, memory)
         return [open_ends.soften_finding(finding, located_job, launch) for finding in report.findings], report
 
     def judge(launch: Launch) -> tuple[Job, Report]:
@@ -384,10 +384,11 @@ def _lint_launch(
             job = replace(job, requires=())
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
-        findings, report = list_findings(job, launch)
+        findings, report = list_findings(job, launch, request.select)
         others = [unknown_values.align(other, collected, job) for other in others]
         distinct = unknown_values.drop_duplicates(job, [*others, *unknown_values.vary_unknown_parts(job)])
-        listed = [partial(lambda other: list_findings(other, launch)[0], other) for other in distinct]
+        found_rules = engine.list_rules(findings)  # the others cannot remove a finding
+        listed = [partial(lambda other: list_findings(other, launch, found_rules)[0], other) for other in distinct]
         return job, replace(report, findings=by_severity(unknown_values.keep_certain(findings, listed)))
 
     job, report = judge(found_launch.launch)
