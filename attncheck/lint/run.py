@@ -338,13 +338,16 @@ def _lint_launch(
 
     def collect(launch: Launch, versions: Callable[[], Iterable[str]] = tuple) -> Job:
         """Return the job of a launch with the problems of its settings that it has in all of `versions` too."""
-        is_first = launch is found_launch.launch
-        read = found_launch.framework.read
-        job = read_as_written(release.version) if is_first else read(launch, release.version, model_snapshot)
+
+        def read_as(version: str) -> Job:
+            return found_launch.framework.read(launch, version, model_snapshot)
+
+        read = read_as_written if launch is found_launch.launch else read_as
+        job = read(release.version)
 
         @cache
         def read_others() -> list[Job]:
-            return [read(launch, version, model_snapshot) for version in versions()]
+            return [read(version) for version in versions()]
 
         job = proof.leave_out_removed_checks(proof.keep_certain_problems(job, launch, read_others), launch)
         job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
