@@ -10,6 +10,7 @@ from attncheck.doctor import engine
 from attncheck.doctor.memory import RuleMemory, noted_by_answer
 from attncheck.doctor.needs import Need
 from attncheck.doctor.profile import needs_of_profile
+from attncheck.doctor.target import with_version
 from tests import snapshots as s
 
 
@@ -22,6 +23,8 @@ def test_answers_are_those_without_a_memory() -> None:
         s.with_gpus(s.h200(), (7, 0), (7, 0)),
         s.with_package(s.h200(), "transformers", "4.40.0"),
         replace(s.h200(), environ_gap="nobody looked"),
+        *(with_version(s.h200(), "transformers", "", allowed) for allowed in (">=4.40,<4.42", ">=5,<6")),
+        with_version(with_version(s.h200(), "transformers", "", ">=5,<6"), "torch", "", ">=2.4,<2.6"),
         s.h200(),
     ]
     memory: RuleMemory[engine.RuleAnswer] = RuleMemory()
