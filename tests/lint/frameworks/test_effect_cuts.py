@@ -346,7 +346,7 @@ def test_remote_code_and_adapters_stay_where_they_are_allowed() -> None:
 
 def test_a_launchers_own_logs_are_kept_in() -> None:
     """torchrun's --log-dir is not an option of the script."""
-    text = launches.VERL.replace("--standalone", "--standalone --log-dir /precious --redirects 3")
+    text = launches.VERL.replace("--nnodes=2", "--nnodes=2 --log-dir /precious --redirects 3")
     assert f"--log-dir {STAGE}/job/output/log_dir --redirects 3" in cut_wholly(text)[2]
 
 
