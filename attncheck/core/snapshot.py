@@ -9,6 +9,7 @@ home path and credentials in URLs are already removed when strings arrive (see
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
@@ -61,6 +62,12 @@ SCHEMA_VERSION = 1
 NOT_ASKED = "this lane was not requested"
 
 
+@lru_cache(1024)
+def normalise_name(name: str) -> str:
+    """Return the name of a distribution as PEP 503 spells it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Everything that the probes collected about one environment."""
@@ -100,7 +107,7 @@ class Snapshot:
         If there are several, prefer the one with the version that the imported module states, or else the first on
         sys.path.
         """
-        normalised = re.sub(r"[-_.]+", "-", name).lower()
+        normalised = normalise_name(name)
         candidates = [distribution for distribution in self.distributions if distribution.name == normalised]
         if len(candidates) > 1:
             outcome = self.imported(normalised.replace("-", "_"))

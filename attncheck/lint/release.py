@@ -8,6 +8,7 @@ so do the other packages' versions, which many releases refuse.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -101,10 +102,16 @@ def _list_installable(framework: Framework, snapshot: Snapshot) -> tuple[str, ..
 
     def is_installable(release: str) -> bool:
         # A newer version than a pinned one is common, because a pin is often overridden.
-        requirements = (Requirement(line.replace("==", ">=")) for line in framework.requires(release))
+        requirements = (_parse_requirement(line.replace("==", ">=")) for line in framework.requires(release))
         return all(_may_have(snapshot, requirement.name, requirement.specifier) for requirement in requirements)
 
     return tuple(filter(is_installable, framework.releases()))
+
+
+@cache
+def _parse_requirement(line: str) -> Requirement:
+    """Return a requirement; releases repeat them."""
+    return Requirement(line)
 
 
 def _may_have(snapshot: Snapshot, package: str, specifier: SpecifierSet) -> bool:

@@ -80,6 +80,7 @@ def list_trainers() -> tuple[str, ...]:
     return tuple(files.get(file, file) for file in load_table("openrlhf")["trainers"] if file != "ppo")
 
 
+@cache
 def required_packages(version: str) -> dict[str, str]:
     """Return distribution -> the release's requirement ("==5.15.0"); vllm's comes from the extra that installs it."""
     release_index = list_releases().index(find_release(version))
