@@ -370,3 +370,34 @@ def test_only_the_gradients_that_are_asked_for_and_returned_are_judged() -> None
         return replace(outputs, dk=None)
 
     assert run_probe(FULL, "cpu", run).violations == ()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_scores_of_a_query_with_two_keys_may_be_rounded(dtype: Dtype) -> None:
+    """A kept weight of 0.05 is off by 3 % if its score of -2 and the other key's of 1 are rounded to bfloat16."""
+    seqlens = (1,) * 400
+    case = make_case(dtype=dtype, dropout=0.5, mask="additive", per_head=True, num_heads=20, num_kv_heads=20, scale=0.5)
+    case = with_name(replace(case, seqlens_q=seqlens, seqlens_k=(2,) * 400))
+
+    def run(inputs: Inputs, spoilt: bool = False) -> Outputs:
+        generator = torch.Generator().manual_seed(torch.initial_seed())
+        kept = independent(inputs.case, generator)
+        outputs = _run_rounded(inputs, kept)
+        swapped = torch.where(torch.arange(400)[:, None, None, None] == 7, ~kept, kept)
+        return replace(outputs, dv=_run_rounded(inputs, swapped).dv) if spoilt else outputs
+
+    assert found(run_probe(case, "cpu", run)) == CLEAN
+    violations = run_probe(case, "cpu", lambda inputs: run(inputs, spoilt=True)).violations
+    assert violations and all(line.startswith("dv of batch 7,") for line in violations)
+
+
+def _run_rounded(inputs: Inputs, kept: Tensor) -> Outputs:
+    """Return attention whose scores are rounded to the case's dtype after each step, like eager's."""
+    case = inputs.case
+    q, k, v = (x.detach().clone().requires_grad_() for x in (inputs.q, inputs.k, inputs.v))
+    s = torch.matmul(q.transpose(1, 2), k.permute(0, 2, 3, 1)) * case.softmax_scale
+    s = s + masks.build_mask_tensor(case, "cpu", q.dtype)
+    p = (torch.softmax(s.float(), -1).to(q.dtype) * kept / (1.0 - case.dropout)).to(q.dtype)
+    out = torch.matmul(p, v.transpose(1, 2)).transpose(1, 2)
+    dq, dk, dv = torch.autograd.grad(out, (q, k, v), inputs.dout)
+    return Outputs(out=out.detach(), dq=dq, dk=dk, dv=dv)

@@ -117,8 +117,8 @@ class DenseAttention:
     def _change(self, name: str, x: Tensor) -> Tensor:
         return self.hooks[name](x) if name in self.hooks else x
 
-    def _scores(self) -> tuple[Tensor, Tensor | None]:
-        """Return the scores of visible keys, and the derivative of their soft-cap."""
+    def scores(self) -> tuple[Tensor, Tensor | None]:
+        """Return the scores, -inf for hidden keys, and the derivative of their soft-cap."""
         s, slope = self._change("product", self.q @ self.k[:, self.k_heads].mT * self.scale), None
         if self.softcap:
             tanh = self._change("tanh", torch.tanh(s / self.softcap))
@@ -126,15 +126,22 @@ class DenseAttention:
         s = self._change("scores", s if self.bias is None else s + self.bias)
         return s.masked_fill(~self.visible, self.hidden_score), slope
 
+    def _lse(self, s: Tensor) -> Tensor:
+        lse = torch.logsumexp(s, -1, keepdim=True)
+        for term in (self.sinks, None if self.extra is None else self.extra.to(lse.dtype).log()):
+            lse = lse if term is None else torch.logaddexp(lse, term.expand_as(lse))
+        return lse
+
+    def weights(self) -> Tensor:
+        """Return the weights of keys."""
+        s, _ = self.scores()
+        return _normalise(s, self._lse(s))
+
     def forward(self) -> dict[str, Tensor]:
         """Return out and lse."""
-        s, _ = self._scores()
-        lse = torch.logsumexp(s, -1, keepdim=True)
-        if self.sinks is not None:
-            lse = torch.logaddexp(lse, self.sinks.expand_as(lse))
-        if self.extra is not None:
-            lse = torch.logaddexp(lse, self.extra.to(lse.dtype).log().expand_as(lse))
-        p = self._change("weights", torch.exp(s - lse.masked_fill(lse == -math.inf, 0.0)))
+        s, _ = self.scores()
+        lse = self._lse(s)
+        p = self._change("weights", _normalise(s, lse))
         return {"out": self._change("out", p @ self.v[:, self.v_heads]), "lse": self.save_lse(lse)}
 
     def save_lse(self, lse: Tensor) -> Tensor:
@@ -143,9 +150,9 @@ class DenseAttention:
 
     def backward(self, forward: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the gradients, from what a forward returned."""
-        s, slope = self._scores()
+        s, slope = self.scores()
         lse = forward["lse"]
-        p = torch.exp(s - lse.masked_fill(lse == -math.inf, 0.0))
+        p = _normalise(s, lse)
         dp = self._change("dp", self.dout @ self.v[:, self.v_heads].mT)
         delta = self._change("delta", (self.dout * forward["out"]).sum(-1, keepdim=True))
         ds = p * (dp - delta)
@@ -162,6 +169,10 @@ class DenseAttention:
         """Return gradients of query heads `(batch, heads, seqlen_k, d)` summed by kv head."""
         total = x.new_zeros(len(x), self.case.num_kv_heads, *x.shape[2:])
         return total.index_add_(1, heads, x * self.summed[:, None, None])
+
+
+def _normalise(s: Tensor, lse: Tensor) -> Tensor:
+    return torch.exp(s - lse.masked_fill(lse == -math.inf, 0.0))
 
 
 def alibi_bias(places: Places, slopes: Tensor, cut: Callable[[Tensor], Tensor] | None = None) -> Tensor:
