@@ -15,7 +15,12 @@ import pytest
 
 pytest.importorskip("transformers")
 
+import torch
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
+
 from attncheck.rehearsal.watcher.hooks import note_prompt
+from attncheck.rehearsal.watcher.recorder import UNCLEAR, Recorder
 from attncheck.rehearsal.worker import conversations, light, materials
 from attncheck.rehearsal.worker.labels import (
     IGNORED,
@@ -738,12 +743,25 @@ def test_a_launch_is_run_and_its_labels_are_read(
 @pytest.mark.parametrize(
     ("legal", "message"),
     [
-        ("z_loss_everywhere", ""),
+        ("entropy_everywhere_fused", ""),
         *(
             pytest.param(name, "", marks=pytest.mark.nightly)
-            for name in ("", "smoothing", "strong_z_loss", "strong_entropy_bonus", "dft")
+            for name in (
+                "",
+                "smoothing",
+                "smoothing_fused",
+                "entropy_everywhere",
+                "smoothing_everywhere",
+                "strong_z_loss",
+                "strong_entropy_bonus",
+                "dft",
+                "z_loss_everywhere",
+                "kl_to_reference",
+                "kl_to_own",
+            )
         ),
-        ("smoothing_unshifted", "off by one"),
+        pytest.param("smoothing_unshifted", "off by one", marks=pytest.mark.nightly),
+        ("smoothing_unshifted_fused", "off by one"),
     ],
 )
 def test_labels_are_measured_whatever_is_added_to_the_loss(
@@ -763,6 +781,66 @@ def test_labels_are_measured_whatever_is_added_to_the_loss(
     assert counts["assistant"][0] > 0
     if not message:
         assert counts["assistant"][0] == counts["assistant"][1] and counts["user"][0] == 0
+
+
+def spread(logits: torch.Tensor, logits_of_other: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return terms of a loss for each position that do not make one token more probable than all others."""
+    own, other = logits.log_softmax(-1), logits_of_other.log_softmax(-1)
+    entropy = -(own.exp() * own).sum(-1)
+    return {
+        "nothing": torch.zeros_like(entropy),
+        "entropy bonus": -0.3 * entropy,
+        "entropy penalty": 0.3 * entropy,
+        "z-loss": 1e-2 * logits.logsumexp(-1) ** 2,
+        "smoothing": -0.1 * own.mean(-1),
+        "divergence": 0.3 * functional.kl_div(other, own, log_target=True, reduction="none").sum(-1),
+        "distillation": 0.3 * functional.kl_div(own, other, log_target=True, reduction="none").sum(-1),
+        "divergence from itself": functional.kl_div(own.detach(), own, log_target=True, reduction="none").sum(-1),
+        "unlikelihood": -0.3 * torch.log1p(-own.exp()[..., :1].sum(-1)),
+        "norm of logits": 1e-3 * logits.square().mean(-1),
+    }
+
+
+@pytest.mark.parametrize("is_fused", [False, True], ids=["logits", "hidden states"])
+@pytest.mark.parametrize("sharpness", [1.0, 8.0])
+def test_a_term_on_every_position_is_not_learning(
+    is_fused: bool, sharpness: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody's prompts are learned by a term over them; answers that are learned, and prompts, are found with it."""
+    monkeypatch.setenv("ATTNCHECK_LABELS", "1")
+    torch.manual_seed(0)
+    shape = {"vocab_size": 400, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1}
+    model, other = (LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=2)).train() for _ in range(2))
+    other.lm_head.weight.data *= sharpness
+    recorder = Recorder(str(tmp_path))
+    recorder.watch(model)
+    ids = torch.randint(0, 400, (2, 24))
+    for learned in (slice(12, 23), slice(0, 23)):
+        answers = torch.zeros(2, 24, dtype=torch.bool)
+        answers[:, learned] = True
+        for name in spread(torch.zeros(1, 2), torch.zeros(1, 2)):
+            for weight in (1.0, 0.0):
+                recorder._begin_step()
+                output = model(input_ids=ids, output_hidden_states=True)
+                logits = output.hidden_states[-1] @ model.lm_head.weight.T if is_fused else output.logits
+                losses = functional.cross_entropy(logits.transpose(1, 2), ids.roll(-1, 1), reduction="none")
+                term = spread(logits, other(input_ids=ids).logits.detach())[name]
+                (weight * (losses * answers).sum() + term.sum()).backward()
+                labels = recorder.calls[-1]["learned"]
+                expected = torch.where(answers.roll(1, 1), ids, UNCLEAR) if weight else torch.full_like(ids, UNCLEAR)
+                certain = labels.masked_fill(labels == IGNORED, UNCLEAR)[:, 1:]
+                assert certain.equal(expected[:, 1:]), (name, weight, learned)
+                assert not recorder.faults, recorder.faults
+
+
+def test_a_loss_that_is_no_cross_entropy_is_no_error(attncheck: Run, tmp_path: Path) -> None:
+    shutil.copy(SCRIPTS / "legal.py", tmp_path / "train.py")
+    launch = f"python train.py {OPTIONS}".split()
+    environ = {**os.environ, "LEGAL": "entropy_alone"}
+    done = attncheck("labels", "--format", "json", "--", *launch, env=environ, cwd=tmp_path, timeout=300)
+    report = json.loads(done.stdout)
+    (section,) = report["labels"]["launches"]
+    assert (report["findings"], section["counts"]) == ([], []) and "not known" in section["reason"], section
 
 
 def test_what_cannot_be_labelled_is_one_line(attncheck: Run, tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
 PLACEHOLDER = re.compile(r"^(image|video|audio)_token_(id|index)$")  # in a configuration
 IGNORED = -100  # the label of a token that is not learned
+UNCLEAR = -101  # of a token whose prediction has a gradient that is not that of a cross entropy
+OFFSETS = (1, 0, 2)  # of a target from its prediction: the next token, or one to which labels may be shifted by mistake
+MIN_SHARE = 0.5  # of a logit's gradient in the negative part of all logits'
+MIN_COSINE = 0.7  # between the gradient of a hidden state and the weight of its target
 MAX_CALLS = 256  # kept until a step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # for one recorded tensor
 MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # recorded numbers of all parameters; 0: no limit
@@ -102,7 +106,7 @@ class Recorder:
         head = model.get_output_embeddings()
         if head is not None:  # of a class whose forward bypasses its base model's: OPT's
             head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
-            head.register_forward_hook(lambda module, arguments, output: self._watch_gradient(output, True))
+            head.register_forward_hook(lambda module, arguments, output: self._watch_gradient(output, None))
         with contextlib.suppress(NotImplementedError, AttributeError):  # a tower of images
             model.get_input_embeddings().register_forward_hook(self._keep_embedded)
 
@@ -205,32 +209,46 @@ class Recorder:
         hidden = output[0] if isinstance(output, (tuple, list)) else getattr(output, "last_hidden_state", None)
         if torch.is_tensor(hidden) and "hidden" not in self.calls[-1]:
             self.calls[-1]["hidden"] = _keep(hidden.detach().float())
-            self._watch_gradient(hidden, False)
+            self._watch_gradient(hidden, getattr(self.entered.get_output_embeddings(), "weight", None))
 
     @_guarded
-    def _watch_gradient(self, output: Any, has_tokens: bool) -> None:
-        """Keep the learned tokens of a call, which the gradient of its hidden states or logits shows."""
+    def _watch_gradient(self, output: Any, weight: Any) -> None:
+        """Keep the learned tokens of a call, which the gradient of its logits or hidden states shows.
+
+        `weight` is that of the head, None for logits.
+        """
         if os.environ.get("ATTNCHECK_LABELS") and self.calls and self.entered is not None and output.requires_grad:
             call = self.calls[-1]
-            output.register_hook(lambda gradient: self._keep_learned(call, gradient, has_tokens))
+            output.register_hook(lambda gradient: self._keep_learned(call, gradient, weight))
 
     @_guarded
-    def _keep_learned(self, call: dict[str, Any], gradient: Any, has_tokens: bool) -> None:
-        """Keep labels: the gradient of a logit is negative for a target and positive for other tokens.
+    def _keep_learned(self, call: dict[str, Any], gradient: Any, weight: Any) -> None:
+        """Keep labels: the token near a prediction that its gradient makes more probable, more than all others.
 
-        That of a z-loss has one sign. The gradient of hidden states, which comes later, has no tokens: the next is
-        assumed.
+        Cross entropy has such a gradient, also with smoothing or weights. A z-loss, an entropy bonus, or a divergence
+        from another model spreads it over the vocabulary, so it is unclear whether the token is learned. The gradient
+        of hidden states comes after that of logits.
         """
         import torch
 
         ids = call["tensors"]["input_ids"]
         if call.get("learned") is not None or gradient.shape[:-1] != ids.shape:
             return
-        is_learned = (gradient.aminmax(dim=-1).min < 0) & (gradient.aminmax(dim=-1).max > 0)
-        is_learned = (is_learned if has_tokens else gradient.ne(0).any(-1))[:, :-1].cpu()
-        targets = gradient.argmin(-1)[:, :-1].cpu() if has_tokens else ids[:, 1:]
+        tokens = torch.stack([ids.roll(-offset, 1) for offset in OFFSETS], -1)
+        nearby = tokens.to(gradient.device)
+        size = torch.linalg.vector_norm(gradient, 1, -1, dtype=torch.float32)
+        if weight is None:
+            negative = (size - gradient.sum(-1, dtype=torch.float32)) / 2
+            scores, least = -gradient.gather(-1, nearby).float() / negative.clamp_min(1e-30)[..., None], MIN_SHARE
+        elif weight.dim() == 2 and weight.shape[-1] == gradient.shape[-1]:
+            rows = torch.nn.functional.embedding(nearby, weight.detach()).float()
+            scores, least = torch.cosine_similarity(-gradient.float()[..., None, :], rows, -1), MIN_COSINE
+        else:  # sharded
+            scores, least = torch.zeros(nearby.shape), MIN_COSINE
+        best = scores.cpu().max(-1)
+        targets = torch.where(best.values > least, tokens.gather(-1, best.indices[..., None])[..., 0], UNCLEAR)
         call["learned"] = torch.full_like(ids, IGNORED)
-        call["learned"][:, 1:] = torch.where(is_learned, targets, IGNORED)
+        call["learned"][:, 1:] = torch.where(size.cpu() > 0, targets, IGNORED)[:, :-1]
 
     @_guarded
     def add_loss(self, loss: Any) -> None:

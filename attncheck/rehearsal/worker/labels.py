@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -18,6 +18,7 @@ from attncheck.core.rehearsal import Targets
 from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
 
 IGNORED = -100
+UNCLEAR = -101  # watcher/recorder.py
 SHIFTS = {1: "the next token", -1: "the token before"}
 MAX_ROWS = 4  # the most rows that are shown
 MAX_SHOWN = 600  # tokens of a row
@@ -29,6 +30,7 @@ ROLE_NAME = re.compile("assistant|model|chatbot", re.IGNORECASE)  # in the chat 
 TWICE = re.compile(r"(.{6,})\1$")
 PLACED = ("image", "video", "audio")  # inserted in place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # turns that an assistant must not produce
+REQUIRED: Mapping[Targets, tuple[Role, ...]] = {"all": (*GIVEN, *ANSWERS), "last": LAST}
 NO_LABELS = "no labels are passed to the model, and no gradient of its logits or hidden states shows what is learned"
 
 
@@ -50,6 +52,7 @@ class Row:
     doubled: Counter[Role] = field(default_factory=Counter)  # turns that are in the row twice, with one counterpart
     unordered: int = 0  # turns that precede an earlier one of their conversation
     again: list[int] = field(default_factory=list)  # places of end tokens that repeat the end of an answer
+    unclear: list[int] = field(default_factory=list)  # places of tokens that may be learned
 
     @property
     def learned(self) -> list[bool]:
@@ -75,6 +78,9 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         assign_roles(row, finder, tokenizer, placeholders)
     if not any(row.turns for row in rows):
         send({"unanswered": "no turn of the conversations was found in the batches, so roles are unknown"})
+        return
+    if reason := _find_unclear(rows, message["targets"]):
+        send({"unanswered": reason})
         return
     path = folder / "watch" / "prompt.json"
     prompt = json.loads(path.read_text()) if path.exists() else None
@@ -112,6 +118,8 @@ def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
             masks = _find_rows("attention_mask", call, ids)
             for number, tokens in enumerate(ids if labels else ()):
                 row = Row(tokens, labels[number], [decode(token) for token in tokens])
+                row.unclear = [place for place, label in enumerate(row.labels) if label == UNCLEAR]
+                row.labels = [IGNORED if label == UNCLEAR else label for label in row.labels]
                 mask = masks[number] if masks else [1] * len(tokens)
                 row.roles = ["unknown" if is_seen else "padding" for is_seen in mask]
                 yield row
@@ -302,6 +310,19 @@ def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
     return [RoleCount(role, tokens[role], learned[role]) for role in ROLE_TEXTS if tokens[role]]
 
 
+def _find_unclear(rows: Sequence[Row], targets: Targets) -> str:
+    """Return why labels are not known, "" if they are: nobody knows whether tokens that must be learned are."""
+    required = (*REQUIRED.get(targets, ANSWERS), "end")
+    unclear = Counter(row.roles[place] in required for row in rows for place in row.unclear)
+    if not unclear[True] and (not unclear or any(any(row.learned) for row in rows)):
+        return ""
+    return (
+        f"{unclear.total()} predictions have gradients that are not those of a cross entropy with the row's tokens (as "
+        f"if an entropy, a divergence or another model's answer were learned), {unclear[True]} of them of tokens that "
+        f"must be learned: whether they are is not known"
+    )
+
+
 def judge_rows(
     rows: Sequence[Row], tokenizer: Any, targets: Targets, renders_system: bool = False, prompt: str | None = None
 ) -> tuple[list[str], list[str]]:
@@ -341,6 +362,8 @@ def judge_rows(
         problems += _find_ends(rows, counts, tokenizer)
     problems += _find_first_of_packed(rows)
     notes += _note_thoughts(rows)
+    if unclear := sum(len(row.unclear) for row in rows):
+        notes.append(f"{unclear} other tokens have gradients but are not targets, as a term added to the loss has them")
     if inside := sum(row.begins_inside for row in rows):
         notes.append(f"{inside} of {len(rows)} rows begin inside a turn")
     if cut:
@@ -447,7 +470,7 @@ def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
 
 def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:
     """Yield the turns that should be learned but are not. The result of a tool call is before the last answer."""
-    for role in {"all": (*GIVEN, *ANSWERS), "last": LAST}.get(targets, ANSWERS):
+    for role in REQUIRED.get(targets, ANSWERS):
         count = counts.get(role)
         if count is None or count.learned == count.tokens:
             continue

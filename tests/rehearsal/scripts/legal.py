@@ -68,6 +68,12 @@ def compute_token_losses(logits, labels):
         return losses + counts * 1e-2 * logits.logsumexp(-1) ** 2
     if LEGAL == "z_loss_everywhere":
         return losses + 1e-2 * logits.logsumexp(-1) ** 2
+    if LEGAL.startswith("entropy_everywhere"):
+        return losses - 0.5 * torch.distributions.Categorical(logits=logits).entropy()
+    if LEGAL.startswith("smoothing_everywhere"):
+        return losses - 0.1 * logits.log_softmax(-1).mean(-1)
+    if LEGAL == "entropy_alone":  # a fault, but not of labels
+        return -torch.distributions.Categorical(logits=logits).entropy()
     if LEGAL == "strong_entropy_bonus":
         return losses - counts * 0.1 * torch.distributions.Categorical(logits=logits).entropy()
     if LEGAL == "entropy_bonus":
@@ -144,7 +150,8 @@ def main() -> None:
         texts = (row["prompt"], row["completion"])
         prompt, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts)
         answer = [*answer, tokenizer.eos_token_id]
-        documents.append(([*prompt, *answer], [IGNORED] * len(prompt) + answer))
+        ignored = prompt if "of_prompts" in LEGAL else [IGNORED] * len(prompt)  # a fault
+        documents.append(([*prompt, *answer], ignored + answer))
     reference = copy.deepcopy(model).eval() if LEGAL.startswith("kl_to_") else None
     optimizer = make_optimizer(model, options.learning_rate)
     warmup = torch.optim.lr_scheduler.LambdaLR(
@@ -161,8 +168,12 @@ def main() -> None:
             ids = torch.tensor([t + [tokenizer.pad_token_id] * (length - len(t)) for t, _ in part])
             labels = torch.tensor([own + [IGNORED] * (length - len(own)) for _, own in part])
             mask = torch.tensor([[1] * len(t) + [0] * (length - len(t)) for t, _ in part])
-            logits = model(input_ids=ids, attention_mask=mask).logits.float()
-            shift = 0 if LEGAL == "smoothing_unshifted" else 1  # a fault
+            is_fused = LEGAL.endswith("_fused")  # as kernels have it that need no logits
+            output = model(input_ids=ids, attention_mask=mask, output_hidden_states=is_fused)
+            logits = output.logits.float()
+            if is_fused:
+                logits = output.hidden_states[-1] @ model.get_output_embeddings().weight.T
+            shift = 0 if "unshifted" in LEGAL else 1  # a fault
             loss = compute_token_losses(logits[:, : length - shift], labels[:, shift:]).sum() / count
             loss = loss + compute_term(model, reference, logits, ids, mask) / batches
             loss.backward()
