@@ -34,6 +34,7 @@ IGNORED = -100  # the label of a token that is not learned
 UNCLEAR = -101  # of a token whose prediction has a gradient that is not that of a cross entropy
 OFFSETS = (1, 0, 2)  # of a target from its prediction: the next token, or one to which labels may be shifted by mistake
 MIN_SHARE = 0.5  # of a logit's gradient in the negative part of all logits'
+MIN_SIZE = 1e-5  # of the largest gradient of a call: smaller ones may be rounding, whose pattern is random
 MIN_COSINE = 0.7  # between the gradient of a hidden state and the weight of its target
 MAX_CALLS = 256  # kept until a step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # for one recorded tensor
@@ -246,7 +247,8 @@ class Recorder:
         else:  # sharded
             scores, least = torch.zeros(nearby.shape), MIN_COSINE
         best = scores.cpu().max(-1)
-        targets = torch.where(best.values > least, tokens.gather(-1, best.indices[..., None])[..., 0], UNCLEAR)
+        is_target = (best.values > least) & (size > MIN_SIZE * size.max()).cpu()
+        targets = torch.where(is_target, tokens.gather(-1, best.indices[..., None])[..., 0], UNCLEAR)
         call["learned"] = torch.full_like(ids, IGNORED)
         call["learned"][:, 1:] = torch.where(size.cpu() > 0, targets, IGNORED)[:, :-1]
 
