@@ -150,6 +150,7 @@ class Launch:
     # trainers that its program uses: "trl.SFTTrainer"; None: its source does not say
     trainers: tuple[str, ...] | None = None
     places_itself: bool = False  # whether its program chooses its devices in its source
+    file_options: frozenset[str] = frozenset()  # options that name the file from which its program parses its arguments
     fixed: tuple[FixedSetting, ...] = ()  # settings that its program's source fixes; they override all others
     # keywords that its program certainly passes to the constructor of a library's class: "trl.SFTTrainer.tokenizer"
     arguments: tuple[Setting, ...] = ()

@@ -177,17 +177,15 @@ def make_readers(inputs: Inputs) -> Callable[[Source], Callable[[str], Source | 
             return None
 
     @functools.cache
-    def list_folders(folder: str, is_below: bool) -> tuple[str, ...]:
-        above = (os.path.relpath(path) for path in places.folders_above(Path(folder).absolute())) if is_below else ()
+    def list_folders(folder: str) -> tuple[str, ...]:
+        above = (os.path.relpath(path) for path in places.folders_above(Path(folder).absolute()))
         return tuple(dict.fromkeys(("", folder, *above)))
-
-    below = {source.name for source in inputs.below_folders}
 
     def make_reader(source: Source) -> Callable[[str], Source | None]:
         parent = os.path.dirname(source.name) if source.name not in (COMMAND, "-") else ""
 
         def read_file(name: str) -> Source | None:
-            folder_names = list_folders(parent, source.name in below)
+            folder_names = list_folders(parent)
             names = places.list_paths(name)
             paths = (os.path.normpath(os.path.join(folder, path)) for path in names for folder in folder_names)
             return next((file for path in paths if (file := read_path(path)) is not None), None)

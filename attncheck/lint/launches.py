@@ -145,6 +145,7 @@ class _LaunchFinder:
                 launch = replace(launch, written=files.find_program(launch.words))
                 launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
                 launch = attach_trainers(launch)  # settings of trainers that are not in the script itself
+                launch = _attach_parsed_file(launch, files)
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):
@@ -335,7 +336,7 @@ def _make_launch(
         launcher_entries=tuple(entry for launcher in parsed for entry in launcher.entries),
         folder=folder, exports=command.exports, variables=tuple(variables.values()),
     )  # fmt: skip
-    launch = _attach_configuration(launch, files, working_folder)
+    launch = _attach_configuration(launch, files, working_folder, _find_config_path(files.mark_known(launch.words)))
     return replace(launch, open_ends=open_ends.find_open_ends(launch))
 
 
@@ -455,9 +456,8 @@ def _apply_runtime_env(parsed: ParsedLauncher, entries: Sequence[Setting]) -> Pa
     return replace(parsed, environ=environ, file_variables=variables)
 
 
-def _attach_configuration(launch: Launch, files: WrittenFiles, folder: str) -> Launch:
-    """Return the launch with the configuration file that its command, started in `folder`, names."""
-    path = _find_config_path(files.mark_known(launch.words))
+def _attach_configuration(launch: Launch, files: WrittenFiles, folder: str, path: str) -> Launch:
+    """Return the launch with the configuration file that its command, started in `folder`, names; "" for none."""
     if not path:
         return launch
     file = files.read_in(folder, path)
@@ -474,6 +474,17 @@ def _attach_configuration(launch: Launch, files: WrittenFiles, folder: str) -> L
     entries = parsed_file.entries if not file.host else tuple(map(_forget_expansion, parsed_file.entries))
     moved = describe_moved(path, file.name) if not file.host else ()
     return replace(launch, entries=entries, file=file, notes=(*launch.notes, *parsed_file.notes, *moved))
+
+
+def _attach_parsed_file(launch: Launch, files: WrittenFiles) -> Launch:
+    """Return the launch with the file that an option of its program's own names: `--train_args_file x.json`."""
+    if launch.file is not None or not launch.file_options:
+        return launch
+    options = arguments.iter_option_values(files.mark_known(launch.words)[1:])
+    named = [word for name, word in options if name.lstrip("-").replace("-", "_") in launch.file_options and word.known]
+    path = next((word.text for word in named if word.text.endswith(CONFIG_SUFFIXES)), "")
+    launch = _attach_configuration(launch, files, find_working_folder(launch), path)
+    return replace(launch, open_ends=open_ends.find_open_ends(launch))
 
 
 def _forget_expansion(entry: Setting) -> Setting:

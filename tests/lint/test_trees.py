@@ -18,7 +18,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import apply_target, parse_target
 from attncheck.lint import run
-from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
 from attncheck.lint.sources import read_source
 from tests.lint import launches
 
@@ -707,3 +707,60 @@ def test_a_module_that_its_package_does_not_have(
     assert [item.severity for item in report.findings or () if "no such module" in item.message] == expected
     is_missing = any("no such file" in remark for remark in launch.job.remarks)
     assert is_missing is (not any(name.endswith("launcher.py") for name in more))
+
+
+FROM_FILE = """
+from argparse import ArgumentParser
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+parser = ArgumentParser()
+parser.add_argument("--train_args_file")
+parser.add_argument("--other_file")
+args = parser.parse_args()
+file = args.train_args_file
+HfArgumentParser(TrainingArguments).{0}(file)
+Trainer().train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parse", "file"), [("parse_json_file", "a.json"), ("parse_yaml_file", "a.yaml"), ("parse_dict", "a.json")]
+)
+def test_a_file_that_the_program_parses_has_its_arguments(tmp_path: Path, parse: str, file: str) -> None:
+    (tmp_path / file).write_text('{"output_dir": "o", "bf16": true, "gradient_accumulation_steps": 4}')
+    for option, expected in (("train_args_file", 4), ("other_file", 1)):
+        command = f"torchrun --nproc_per_node 8 train.py --{option} {file}"
+        report = lint_text(tmp_path, FROM_FILE.replace("{0}", parse), command, "h100x8,transformers=4.40.2")
+        assert [launch.job.plan.accumulation for launch in launches_of(report)] == [expected]
+        assert ("ATN429" in {finding.code for finding in report.findings}) == (expected > 1)
+
+
+TITAN = "from transformers import AutoModelForCausalLM\nimport torchtitan.parts\ntorchtitan.parts.make()\n{0}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("AutoModelForCausalLM.from_pretrained(name, attn_implementation='eager')", "eager"),
+        ("AutoModelForCausalLM.from_pretrained(name)", "sdpa"),
+    ],
+)
+def test_a_fork_of_torchtitan_may_fix_its_attention(tmp_path: Path, text: str, expected: str) -> None:
+    write_tree(tmp_path, {"torchtitan/__init__.py": "", "torchtitan/parts.py": "def make():\n    pass\n"})
+    write_tree(tmp_path, {"torchtitan/train.py": TITAN.replace("{0}", text)})
+    report = lint_text(tmp_path, "", "torchrun --nproc_per_node 8 -m torchtitan.train --training.seq_len 8")
+    assert [launch.job.plan.attn_implementation for launch in launches_of(report)] == [expected]
+
+
+def test_a_file_is_found_from_any_folder_up_to_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLaMA-Factory's own examples name `examples/deepspeed/…`: it is started from its folder."""
+    text = "model_name_or_path: m\nstage: sft\ndo_train: true\nfinetuning_type: full\noutput_dir: o\nbf16: true\n"
+    write_tree(tmp_path, {"fork/examples/full/a.yaml": text + "deepspeed: examples/ds.json\n"})
+    write_tree(tmp_path, {"fork/examples/full/b.yaml": text + "deepspeed: examples/none.json\n"})
+    (tmp_path / "fork/examples/ds.json").write_text('{"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3}}')
+    monkeypatch.chdir(tmp_path)
+    for name, expected in (("a", "bf16"), ("b", "autocast")):
+        source = read_source(f"fork/examples/full/{name}.yaml")
+        request = run.Request((source,))
+        make_reader = make_readers(Inputs((source,)))
+        report = run.run(ENVIRONMENT, request, launches.read_model, make_reader(source), make_reader)
+        assert [launch.job.plan.precision for launch in launches_of(report)] == [expected]

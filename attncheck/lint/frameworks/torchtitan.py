@@ -24,8 +24,12 @@ TORCHTITAN = TreeFramework(
         "batch": ("training.local_batch_size", "training.batch_size"),
         "max_length": ("training.seq_len",),
         "ring_size": ("parallelism.context_parallel_degree", "experimental.context_parallel_degree"),
+        "gradient_checkpointing": ("activation_checkpoint.mode",),
+        "global_batch": ("training.global_batch_size",),
+        "pipeline_parallel": ("parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree"),
+        "compile": ("compile.enable", "training.compile"),
         "tensor_parallel": ("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"),
     },
-    Plan("sdpa", packing="padding", precision="autocast", max_length=2048),
+    Plan("sdpa", packing="padding", precision="autocast", max_length=2048, gradient_checkpointing=True),
 )
 FRAMEWORK = TORCHTITAN.make_framework("0.2.2")

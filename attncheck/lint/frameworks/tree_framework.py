@@ -6,19 +6,20 @@ every job (GPUs, variables, lost words) judge it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import Job, Key
+from attncheck.core.facts import Absent, Fact, Known, value_or
+from attncheck.core.job import Job
 from attncheck.core.launch import Edit, Launch, Setting, SourceLocation
 from attncheck.core.plan import Plan, Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.arguments import parse_options, parse_overrides
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.plan_writing import VersionCheck, format_exports
-from attncheck.lint.fields.written import parse_value, to_int
+from attncheck.lint.fields.written import FALSE_WORDS, parse_value, to_int
 from attncheck.lint.frameworks import Framework
 
 NO_TRAINING = re.compile("generat|inference|server|eval|convert|preprocess|export|orchestrat|test")
@@ -28,13 +29,13 @@ DTYPES: Mapping[str, Precision] = {"bfloat16": "bf16", "float16": "fp16", "float
 
 @dataclass(frozen=True)
 class TreeFramework:
-    """How to recognise such a framework, and its settings for each `Key`: dotted names, with "-" as "_"."""
+    """How to recognise such a framework, and its settings for each `Key` and others: dotted names, with "-" as "_"."""
 
     name: str
     package: str  # the package that its programs import: "torchtitan"
     detect: Callable[[str, Launch], str]  # returns the trainer from the program's dotted name
     model: tuple[str, ...]
-    names: Mapping[Key, tuple[str, ...]]
+    names: Mapping[str, tuple[str, ...]]
     plan: Plan  # its defaults
     cluster: tuple[str, str] = ("", "")  # numbers of nodes and of GPUs per node, if no launcher starts the ranks
     reinforcement: tuple[str, ...] = ()  # trainers with rollouts
@@ -66,14 +67,18 @@ class TreeFramework:
         world_size = self._count_ranks(launch, settings)
         sizes = {key: to_int(parse_value(_get_text(settings, names)), 0) for key, names in self.names.items()}
         dtype = _get_text(settings, self.names.get("precision", ()))
+        fixed = {setting.name: setting.value for setting in launch.fixed if setting.known}  # in a fork's own program
         plan = replace(
             self.plan,
             attn_implementation=_get_text(settings, self.names.get("attn_implementation", ()))
-            or self.plan.attn_implementation,
+            or fixed.get("attn_implementation", self.plan.attn_implementation),
             precision="autocast" if self.plan.precision == "autocast" else DTYPES.get(dtype, self.plan.precision),
             batch=max(sizes.get("batch", 0), 1),
+            accumulation=_count_batches(sizes, world_size) if "global_batch" in sizes else self.plan.accumulation,
             max_length=sizes.get("max_length", 0) or self.plan.max_length,
             ring_size=max(sizes.get("ring_size", 0), 1),
+            gradient_checkpointing=self._is_on("gradient_checkpointing", settings, self.plan.gradient_checkpointing),
+            compile=self._is_on("compile", settings, self.plan.compile),
             environ=tuple(sorted(launch.environ.items())),
         )
         location = launch.words[0].location if launch.words else SourceLocation(launch.source.name)
@@ -96,6 +101,10 @@ class TreeFramework:
             },
         )
 
+    def _is_on(self, key: str, settings: Mapping[str, Setting], default: bool) -> bool:
+        values = (settings[name].value for name in self.names.get(key, ()) if name in settings and settings[name].known)
+        return next((value.lower() not in (*FALSE_WORDS, "none") for value in values), default)
+
     def format_plan(self, plan: Plan, is_at_least: VersionCheck) -> list[str]:
         """Return the environment of a plan, and a remark on each setting that differs from a plan's default."""
         rows = [(item.name, getattr(plan, item.name)) for item in fields(plan) if item.name != "environ"]
@@ -109,6 +118,13 @@ class TreeFramework:
         return (
             Known(counts[0] * counts[1]) if all(counts) else Absent("the launch does not set the size of the cluster")
         )
+
+
+def _count_batches(sizes: Mapping[str, int], ranks: Fact[int]) -> int:
+    """Return how many batches a step accumulates: one, unless the rows of a step over all ranks are set."""
+    splits = math.prod(max(sizes.get(key, 0), 1) for key in ("tensor_parallel", "ring_size", "pipeline_parallel"))
+    rows = value_or(ranks, splits) * max(sizes.get("batch", 0), 1) // splits
+    return max(sizes["global_batch"] // max(rows, 1), 1)
 
 
 def _read_settings(launch: Launch) -> dict[str, Setting]:

@@ -29,12 +29,13 @@ MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
 TRAINERS = re.compile(
     r"(trl|unsloth)\..*(Trainer|Config|TrlParser)|transformers\..*Trainer|(openrlhf|verl)\..*([tT]rainer.*|get_strategy)"
     r"|swift\..*(_main|Trainer|Sft|SFT|RLHF|Arguments)|(llamafactory|llmtuner)\..*(run_exp|get_train_args|launch)"
-    r"|megatron\..*\.pretrain|(slime|miles|nemo_rl|areal|torchtitan|prime_rl|roll|skyrl_train|axolotl|veomni)\..*"
+    r"|megatron\..*\.pretrain|mcore_adapter\..*Trainer|(slime|miles|nemo_rl|areal|torchtitan|prime_rl|roll|skyrl_train|axolotl|veomni)\..*"
 )
 # Functions of frameworks that are copied under other names, each with what it makes: openrlhf 0.11.2 utils/utils.py.
 COPIES = {"get_strategy": ("DeepspeedStrategy", "openrlhf.utils.get_strategy")}
 ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
+MEGATRON_TRAINERS = "mcore_adapter."  # these are subclasses of transformers' Trainer, but Megatron computes attention
 LIBRARIES = ("trl.", "transformers.", "unsloth.")
 LIBRARY_TRAINER = re.compile(r"(trl|unsloth)\..*Trainer")
 # Arguments of TRL's trainers that are settings too, until 0.13 (0.7.7 trainer/sft_trainer.py:135). One that is passed
@@ -43,7 +44,9 @@ TRAINER_ARGUMENTS = frozenset({"packing", "max_seq_length", "max_length", "max_p
 TRL_CONFIGURATION = re.compile(r"(?:trl\.)?[A-Z]+Config")  # SFTConfig, GRPOConfig
 OWN_LOOP = ("its own training loop",)
 BACKWARD, GENERATE, OWN_OPTIONS, FIRE = map(re.compile, ("backward", "generate", "add_argument", "Fire"))
-STARTS_TRAINING = re.compile(r"(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
+EVALUATE = re.compile("evaluate|predict")
+STARTS_TRAINING = re.compile(r"(?!_)(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
+FILE_PARSES = ("parse_json_file", "parse_yaml_file", "parse_dict")  # of transformers' HfArgumentParser
 OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
 OWN_ATTENTION = "its own attention"  # if it calls a function such as replace_llama_attn_with_flash_attn
 REPLACES_ATTENTION = re.compile(r"(?:replace|patch|monkey_?patch|apply)_\w*(?:attn|attention)\w*")
@@ -66,6 +69,7 @@ class TrainerReading:
     assigned: frozenset[str] = frozenset()  # attributes that the program sets: `args.bf16 = True`
     parses_itself: bool = False  # it defines options for argparse
     is_fired: bool = False  # options are the parameters of a function: Fire(train)
+    file_options: frozenset[str] = frozenset()  # they name the file of the arguments: parse_json_file(args.config)
 
 
 def attach_trainers(launch: Launch) -> Launch:
@@ -85,6 +89,7 @@ def attach_trainers(launch: Launch) -> Launch:
         reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
+    launch = replace(launch, file_options=reading.file_options)
     texts = {name: text for name, text in read_options(launch.words).items() if name not in reading.assigned}
     passed = PassedOptions(texts, reading.parses_itself, reading.is_fired)
     if launch.starts_written_script:
@@ -109,7 +114,7 @@ def _read_trainers(
     tree = SourceTree(folders, base)
     reading = _find_trainers(entry, tree, chosen)
     main = find_entry(entry, tree)
-    if main is not None and any(name.startswith(LIBRARIES) for name in reading.names or ()):
+    if main is not None and any(name.startswith((*LIBRARIES, "torchtitan.")) for name in reading.names or ()):
         model = find_model_arguments(tree, main, MODEL_ARGUMENTS)
         reading = replace(reading, fixed=(*reading.fixed, *model))
     read = [module for module in tree.modules.values() if module]
@@ -120,7 +125,19 @@ def _read_trainers(
         assigned=frozenset(node.attr for node in stored if isinstance(node.ctx, ast.Store)),
         parses_itself=any(_calls(module, OWN_OPTIONS) for module in read),
         is_fired=any(_calls(module, FIRE) for module in read),
+        file_options=frozenset(name for module in read for name in _iter_file_options(module)),
     )
+
+
+def _iter_file_options(module: SourceModule) -> Iterator[str]:
+    """Yield the options that name the file of transformers' arguments, such as `config` in `args.config`."""
+    nodes = list(ast.walk(module.body))
+    parses = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in FILE_PARSES]
+    names = {item.id for parse in parses for item in ast.walk(parse) if isinstance(item, ast.Name)}
+    assigned = [node for node in nodes if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in names]
+    arguments = [item for parse in parses for item in (*parse.args, *(word.value for word in parse.keywords))]
+    values = (*arguments, *(node.value for node in assigned))
+    yield from (part.attr for value in values for part in ast.walk(value) if isinstance(part, ast.Attribute))
 
 
 def _names_devices(module: SourceModule) -> bool:
@@ -145,6 +162,10 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
         replaces = replaces or any(_calls(module, REPLACES_ATTENTION) for module in level)
         generates = generates or any(_calls(module, GENERATE) for module in level)
         arguments = arguments or tuple(name for name in names if ARGUMENTS.fullmatch(name))
+        trainers = tuple(name for name in trainers if name.startswith(MEGATRON_TRAINERS)) or trainers
+        imported = {module.path: module for parent in level for module in tree.iter_imports(parent)}
+        if trainers and _only_evaluates([*modules, *imported.values()]):
+            return TrainerReading(())
         if trainers:
             own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
             own_attention = (OWN_ATTENTION,) if replaces else ()
@@ -158,9 +179,8 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             return replace(reading, arguments=keywords, made=replace(made, unfused=find_unfused(modules)))
         if any(_calls(module, BACKWARD) for module in level):
             return TrainerReading(arguments if arguments and not generates else OWN_LOOP)
-        following = {module.path: module for parent in level for module in tree.iter_imports(parent)}
-        level = [module for path, module in following.items() if path not in seen][: MAX_MODULES - len(seen)]
-        seen |= following.keys()
+        level = [module for path, module in imported.items() if path not in seen][: MAX_MODULES - len(seen)]
+        seen |= imported.keys()
         modules += level
     if arguments and not trains:
         return TrainerReading(())  # parsed arguments alone train nothing: an evaluation often copies them
@@ -311,6 +331,13 @@ def _prepares_rows(module: SourceModule) -> bool:
     return any(
         "skip_prepare_dataset" in (getattr(node, "value", ""), getattr(node, "arg", ""))
         for node in ast.walk(module.body)
+    )
+
+
+def _only_evaluates(modules: Sequence[SourceModule]) -> bool:
+    """Return whether a program with a trainer evaluates, and nothing in it starts a training."""
+    return any(_calls(module, EVALUATE) for module in modules) and not any(
+        _calls(module, STARTS_TRAINING) for module in modules
     )
 
 

@@ -51,6 +51,12 @@ def test_what_is_written_is_read() -> None:
     )
     assert (titan.plan.max_length, titan.plan.batch, titan.plan.ring_size, titan.scheme) == (4096, 2, 2, "torch")
     assert titan.world_size == Known(8) and not titan.unknown_settings and not titan.problems
+    assert (titan.plan.gradient_checkpointing, titan.plan.compile, titan.plan.accumulation) == (True, False, 1)
+    other = read(
+        "torchrun --nproc_per_node 8 -m torchtitan.train --activation_checkpoint.mode none --compile.enable "
+        "--training.local_batch_size 2 --training.global_batch_size 64 --parallelism.tensor_parallel_degree 2"
+    )
+    assert (other.plan.gradient_checkpointing, other.plan.compile, other.plan.accumulation) == (False, True, 8)
     prime = read("uv run rl @ rl.toml --model.name Qwen/Qwen3-4B --model.attn flash_attention_3")
     assert (prime.model, prime.plan.attn_implementation) == ("Qwen/Qwen3-4B", "flash_attention_3")
     assert prime.reinforcement and isinstance(prime.gpus, Absent)

@@ -24,8 +24,10 @@ TRL_MAIN = (
     "TrlParser(({0}Config, ModelConfig)).parse_args_and_config()\n"
     "{0}Trainer()\n"
 )
+STARTS = "def run(trainer):\n    trainer.train()\n"
 OWN_LOOP = "def train(loss):\n    loss.backward()\n"
 TRAINER = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+MCORE = TRAINER + "from mcore_adapter.trainer import {0}\n" + HF_PARSER + "{0}().train()\n"
 
 
 def read_tree(folder: Path, files: dict[str, str], command: str) -> list[Launch]:
@@ -74,6 +76,23 @@ OTHER = "def get_strategy(args):\n    return Strategy(args)\n"
         ),
         ({"train_dpo.py": "from mine import DPOTrainer\nDPOTrainer()"}, "deepspeed train_dpo.py", ""),
         ({"src/train.py": TRL_MAIN.format("GRPO")}, "torchrun src/train.py --model m", "trl grpo"),
+        ({"e.py": TRAINER + HF_PARSER + "Trainer().evaluate()"}, f"torchrun e.py {OPTIONS}", ""),
+        (
+            {"e.py": TRAINER + HF_PARSER + "t = Trainer()\nt.train()\nt.evaluate()"},
+            f"torchrun e.py {OPTIONS}",
+            "transformers trainer",
+        ),
+        (
+            {"e.py": "from mine import run\n" + TRAINER + "t = Trainer()\nrun(t)\nt.evaluate()", "mine.py": STARTS},
+            f"torchrun e.py {OPTIONS}",
+            "transformers trainer",
+        ),
+        ({"e.py": MCORE.format("McaTrainer")}, f"torchrun e.py {OPTIONS}", ""),
+        (
+            {"e.py": MCORE.format("McaTrainer"), "mcore_adapter/trainer.py": TRAINER + "class McaTrainer(Trainer): 0"},
+            f"torchrun e.py {OPTIONS}",
+            "",
+        ),
         (
             {"train.py": "from mine import fit\nfit()", "mine.py": TRL_MAIN.format("DPO")},
             f"python train.py {OPTIONS}",
