@@ -34,6 +34,8 @@ def _read_options(launch: Launch, script: Source) -> dict[str, Setting]:
     options: dict[str, Setting] = {}
     for name, default in defaults.items():
         setting = given.get(name)
+        if setting is None and default == "true" and f"no_{name}" in given:  # HfArgumentParser adds it
+            setting = replace(given[f"no_{name}"], value="false")
         if setting is not None:
             value = setting.value or {"false": "true", "true": "false"}.get(default or "", "")
             options[name] = replace(setting, value=value)

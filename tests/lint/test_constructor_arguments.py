@@ -49,6 +49,12 @@ def lint_program(folder: Path, text: str, trl: str, transformers_version: str = 
             "0.16.1",
             "SFTTrainer(processing_class=…)",
         ),
+        (  # both branches
+            f"{MAIN}    if a:\n        SFTTrainer(peft_config=p, tokenizer=t)\n    else:\n"
+            f"        SFTTrainer(tokenizer=u)\n{RUN}",
+            "0.16.1",
+            "SFTTrainer(processing_class=…)",
+        ),
         ("SFTTrainer(args=SFTConfig(max_seq_length=8, bf16=x), model=m).fit()", "0.22.2", "max_length"),
     ],
 )
@@ -67,6 +73,12 @@ def test_a_refused_keyword_is_an_error_with_its_new_place(
         (f"{MAIN}    trainer = {REFUSED}\n{RUN}", "0.12.2"),  # the only release that takes both
         (f"{MAIN}    SFTTrainer(args=args, tokenizer=t)\n{RUN}", "0.15.2"),  # renamed by a decorator
         (f"{MAIN}    if old:\n        {REFUSED}\n{RUN}", "0.16.1"),  # the program may know the release
+        (  # chosen by the release
+            f"{MAIN}    if new:\n        SFTTrainer(processing_class=t)\n    else:\n"
+            f"        SFTTrainer(tokenizer=t)\n{RUN}",
+            "0.16.1",
+        ),
+        (f"{MAIN}    if old:\n        {REFUSED}\n    elif new:\n        {REFUSED}\n{RUN}", "0.16.1"),
         (f"{MAIN}    try:\n        {REFUSED}\n    except TypeError:\n        pass\n{RUN}", "0.16.1"),
         (f"def unused():\n    {REFUSED}\n{MAIN}    SFTTrainer(args=args)\n{RUN}", "0.16.1"),
         (

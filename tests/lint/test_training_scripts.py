@@ -250,6 +250,48 @@ def test_an_argument_that_is_an_option_of_the_script_is_followed(
     assert ("ATN444" in {finding.code for finding in report.findings}) == ("wrapped" in words)
 
 
+FIELDS = """
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser
+from trl import SFTConfig, SFTTrainer
+@dataclass
+class ScriptArguments:
+    pack: bool = field(default=True, metadata={"help": "pack"})
+    strategy: str = "wrapped"
+    rate: float = field(default_factory=compute)
+@dataclass
+class Other:
+    steps: int = 3
+script_args = HfArgumentParser(ScriptArguments).parse_args_into_dataclasses()[0]
+rate, steps = script_args.rate, 1
+config = SFTConfig(packing=script_args.pack, packing_strategy=script_args.strategy, max_steps=script_args.steps)
+SFTTrainer("gpt2", args=config).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), {"packing": "true", "packing_strategy": "wrapped"}),
+        (("--no_pack",), {"packing": "false", "packing_strategy": "wrapped"}),
+        (("--strategy", "bfd"), {"packing": "true", "packing_strategy": "bfd"}),
+        (("--pack", "False"), {"packing": "False", "packing_strategy": "wrapped"}),
+    ],
+)
+def test_a_field_of_the_script_is_followed(
+    words: tuple[str, ...], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(FIELDS)
+    monkeypatch.chdir(tmp_path)
+    source = source_from_argv(["python", "train.py", *words])
+    [launch] = find_launches(source, make_file_reader((source,)))
+    known = {entry.name: entry.value for entry in launch.entries if entry.known and entry.name != python.DTYPE}
+    assert known == {"model_name_or_path": "gpt2", **expected}
+    report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    is_wrapped = expected == {"packing": "true", "packing_strategy": "wrapped"}
+    assert ("ATN444" in {finding.code for finding in report.findings}) == is_wrapped
+
+
 def test_an_option_that_the_script_changes_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = OPTIONS.replace("config =", "args.pack = True\nconfig =")
     (tmp_path / "train.py").write_text(changed)

@@ -166,9 +166,10 @@ class Script:
 
     @cached_property
     def option_defaults(self) -> dict[str, str | None]:
-        """Return the default of each option of the script's own argparse; None if it is not a literal.
+        """Return the default of each option of the script's own parser; None if it is not a literal.
 
-        Options that the script assigns to are left out.
+        Options of argparse, and fields of the dataclasses that a parser fills. Those that the script assigns to are
+        left out.
         """
         stored = {n.attr for n in ast.walk(self.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
         defaults: dict[str, str | None] = {}
@@ -181,7 +182,17 @@ class Script:
             dest = next(flag for flag in flags if flag.startswith("--"))[2:].replace("-", "_")
             if "dest" not in keywords and dest not in stored:
                 defaults[dest] = self._format_value(keywords["default"]) if "default" in keywords else switch
+        classes = (n for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef) and n.name in self.parsed_classes)
+        for item in (item for node in classes for item in node.body if isinstance(item, ast.AnnAssign)):
+            if isinstance(item.target, ast.Name) and item.target.id not in stored:
+                defaults[item.target.id] = self._read_default(item.value)
         return defaults
+
+    def _read_default(self, value: ast.expr | None) -> str | None:
+        """Return the default of a dataclass's field: that of `field(default=…)`, or the value itself."""
+        if isinstance(value, ast.Call):
+            value = next((word.value for word in value.keywords if word.arg == "default"), None)
+        return self._format_value(value) if value is not None else None
 
     def read_entries(self) -> tuple[list[Entry], list[str]]:
         """Return the settings of the script, and a note on each unreadable part of them."""

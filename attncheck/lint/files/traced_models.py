@@ -47,7 +47,8 @@ class ModelTrace:
 
     def find_origins(self, trainer: ast.Call) -> list[ast.expr]:
         """Return the expressions that a trainer's model may come from; without a model, none."""
-        return [origin for value in _list_first(trainer) for origin in self._follow(value, None, set())]
+        values = (value for value in _list_first(trainer) if value in self.scopes)
+        return [origin for value in values for origin in self._follow(value, None, set())]
 
     def _follow(self, value: ast.expr, index: int | None, seen: set[ast.AST]) -> list[ast.expr]:
         """Return the origins of an expression, or of its element if an index is given."""

@@ -1,6 +1,7 @@
 """Finds the calls that a program certainly makes: from its first statement, and in the functions that those name.
 
-A branch, a loop, a guarded block and a table of functions may run or not, so what they contain is left out.
+A branch, a loop, a guarded block and a table of functions may run or not, so what they contain is left out. A function
+that both branches call is certainly called, with the keywords that both give it.
 """
 
 import ast
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from attncheck.lint.programs.modules import SourceModule
 
 UNCERTAIN = (ast.Lambda, ast.IfExp, ast.Dict, ast.BoolOp, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
+NONE = ast.Constant(None, lineno=0, col_offset=0)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -35,6 +37,8 @@ def _iter_certain(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
             yield statement.test
             if "__main__" in ast.unparse(statement.test):
                 yield from _iter_certain(statement.body)
+            elif statement.orelse:
+                yield from _iter_common(statement)
         elif isinstance(statement, (ast.With, ast.AsyncWith)):
             yield from (item.context_expr for item in statement.items)
             yield from _iter_certain(statement.body)
@@ -42,6 +46,27 @@ def _iter_certain(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
             yield from _iter_certain(statement.finalbody if statement.handlers else statement.body)
         elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)):
             yield statement
+
+
+def _iter_common(branches: ast.If) -> Iterator[ast.Call]:
+    """Yield the calls in the first branch that the other one makes too, with the keywords that both have.
+
+    A value that differs is left out.
+    """
+    nodes = _walk(_iter_certain(branches.orelse))
+    others = {ast.unparse(node.func): node for node in nodes if isinstance(node, ast.Call)}
+    for node in _walk(_iter_certain(branches.body)):
+        other = others.get(ast.unparse(node.func)) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and other is not None:
+            values = {word.arg: ast.dump(word.value) for word in other.keywords}
+            words = [
+                word
+                if ast.dump(word.value) == values[word.arg]
+                else ast.copy_location(ast.keyword(word.arg, NONE), word)
+                for word in node.keywords
+                if word.arg in values
+            ]
+            yield ast.copy_location(ast.Call(node.func, [], words), node)
 
 
 def _walk(nodes: Iterator[ast.AST]) -> Iterator[ast.AST]:
