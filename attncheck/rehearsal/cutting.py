@@ -19,10 +19,10 @@ from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.hugging_face import is_multimodal
 from attncheck.lint.fields.rehearsing import (
     COMPOSED,
-    EMULATED,
     describe_emulation,
     edit_options,
     edit_word,
+    find_emulated,
     get_first_option,
     get_option,
     get_setting,
@@ -165,8 +165,8 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     is_own_script = "ATTNCHECK_WITHOUT_GPU" in cut.environ
     if is_own_script and not cut.emulates_flash_attn and names_flash_attn(read):
         cut = replace(_add_remarks(cut, (describe_emulation("flash_attention_2"),)), emulates_flash_attn=True)
-    if cut.emulates_flash_attn and read.job.plan.attn_implementation in EMULATED:
-        cut = replace(cut, environ={**cut.environ, "ATTNCHECK_EMULATED": read.job.plan.attn_implementation})
+    if cut.emulates_flash_attn and (emulated := find_emulated(read.job.plan.attn_implementation)):
+        cut = replace(cut, environ={**cut.environ, "ATTNCHECK_EMULATED": emulated})
     if not materials.uses_gpu and leaves_sharding_out(read.job):
         cut = replace(cut, environ={**cut.environ, **WITHOUT_SHARDING})
     if cut.driver:

@@ -286,13 +286,13 @@ def lay_flash_attn(entry: Path, implementation: str = "flash_attention_2") -> No
     for path in EMULATED.glob("*.py"):
         if path.name != "__init__.py":
             shutil.copy(path, package / ("__init__.py" if path.stem == "flash_attn" else path.name))
+    if implementation == "flash_attention_3":  # transformers 5.9 fails if no distribution has the module
+        shutil.copy(package / "flash_attn_3.py", entry / "flash_attn_interface.py")
     for folder, name in (("utils", "distributed.py"), ("layers", "rotary.py"), ("cute", "cute.py")):
         (package / folder).mkdir()
         (package / folder / "__init__.py").touch()
         os.rename(package / name, package / folder / name)
     os.replace(package / "cute" / "cute.py", package / "cute" / "__init__.py")
-    if implementation == "flash_attention_3":  # transformers 5.9 fails if no distribution has the module
-        os.rename(package / "flash_attn_3.py", entry / "flash_attn_interface.py")
     for name, release, top_level in dict.fromkeys((FLASH_ATTN["flash_attention_2"], FLASH_ATTN[implementation])):
         distribution = entry / f"{name.replace('-', '_')}-{release}.dist-info"
         distribution.mkdir()

@@ -41,7 +41,9 @@ def compare(launch: ReadLaunch, folder: Path, ranks: int = 1) -> dict[str, Diffe
         ("--attn_implementation sdpa --packing", set()),
         ("--attn_implementation flash_attention_2 --packing", set()),  # emulated under its own name
         ("--attn_implementation flash_attention_3 --packing", set()),
-        ("--attn_implementation kernels-community/vllm-flash-attn3 --packing", {"attn_implementation"}),
+        ("--attn_implementation kernels-community/vllm-flash-attn3 --packing", set()),
+        ("--attn_implementation kernels-community/flash-attn2@v1 --packing", set()),
+        ("--attn_implementation kernels-community/flash-mla --packing", {"attn_implementation"}),
         ("--gradient_accumulation_steps 8", set()),
         ("--load_in_4bit --use_peft", {"quantisation"}),
         ("--load_in_4bit false", set()),

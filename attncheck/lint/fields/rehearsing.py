@@ -20,6 +20,8 @@ LEARNING_RATE = "0.005"
 EMULATED_IMPLEMENTATION = "flash_attention_2"
 # Implementations that keep their name, with the module that transformers imports for them.
 EMULATED = (EMULATED_IMPLEMENTATION, "flash_attention_3", "flash_attention_4")
+# A flash-attn on the Hub, by the name of its repository: vllm-flash-attn3, with a revision and a function.
+HUB_KERNEL = re.compile(r"[^/:@|]+/[\w.-]*flash-attn-?([234]?)(?:@[^/:]+)?(?::[^/:]+)?")
 FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
 # Makes the watcher report bfloat16 as available: a CPU has it too, but frameworks check only the GPU.
 CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
@@ -248,10 +250,19 @@ def cut_attention(job: Job, materials: Materials, requested: str = "") -> Attent
     if materials.uses_gpu or not any(word in name.lower() for word in FLASH_WORDS):
         return AttentionCut({})
     return AttentionCut(
-        {} if name in EMULATED else {"attn_implementation": EMULATED_IMPLEMENTATION},
+        {} if find_emulated(name) else {"attn_implementation": EMULATED_IMPLEMENTATION},
         True,
         (describe_emulation(name),),
     )
+
+
+def find_emulated(name: str) -> str:
+    """Return the implementation whose emulation serves one of this name, "" if another one must replace it.
+
+    transformers loads a Hub kernel by its own path, from the emulation.
+    """
+    hub = HUB_KERNEL.fullmatch(name)
+    return f"flash_attention_{hub[1] or 2}" if hub else name if name in EMULATED else ""
 
 
 def describe_emulation(name: str) -> str:

@@ -4,18 +4,29 @@ A framework that checks for a GPU's bfloat16 support before training gets the an
 
 Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`, `is_torch_bf16_gpu_available`),
 `modeling_utils.py` (`_flash_attn_can_dispatch`; 4.48 to 5.3 `_flash_attn_2_can_dispatch`; before,
-`_check_and_enable_flash_attn_2`).
+`_check_and_enable_flash_attn_2`); `integrations/hub_kernels.py` of 4.56.2, 5.5.4, 5.9.0 and 5.17.0.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import os
+import re
 from typing import Any
 
 CHECKS = ("_flash_attn_can_dispatch", "_flash_attn_2_can_dispatch", "_flash_attn_3_can_dispatch")
 # The function that finds the module of a newer implementation: 5.17, 4.53 to 4.57 for the first.
 NEWER = {"flash_attention_3": "is_flash_attn_3_available", "flash_attention_4": "is_flash_attn_4_available"}
+# The end of a Hub kernel's repository -> the emulated module; the first that matches.
+HUB_KERNELS = {
+    r"/vllm-flash-attn3": "flash_attn.vllm_flash_attn_3",
+    r"flash-attn-?3": "flash_attn.flash_attn_3",
+    r"flash-attn-?4": "flash_attn.cute",
+    r"flash-attn-?2?": "flash_attn",
+}
+HUB_LOADERS = ("load_and_register_attn_kernel", "load_and_register_kernel")  # 5.17.0, 4.56.2
+HUB_AVAILABLE = {"is_kernels_available": lambda: True, "_kernels_available": True}  # since 5.15, before
 OLD_CHECK = "_check_and_enable_flash_attn_2"
 
 
@@ -28,6 +39,41 @@ def allow_in_import_utils(import_utils: Any) -> None:
         setattr(import_utils, NEWER[implementation], _answer_yes)
     if os.environ.get("ATTNCHECK_BFLOAT16"):
         import_utils.is_torch_bf16_gpu_available = _answer_yes
+
+
+def allow_hub_kernels(hub_kernels: Any) -> None:
+    """Make transformers load a flash-attn from the Hub as its emulation, also if `kernels` is not installed."""
+    if not os.environ.get("ATTNCHECK_EMULATED"):
+        return
+    original = getattr(hub_kernels, "get_kernel", None)
+
+    def get_kernel(name: str, *arguments: Any, **options: Any) -> Any:
+        module = next((own for pattern, own in HUB_KERNELS.items() if re.search(f"{pattern}$", name)), None)
+        if module is not None:
+            return importlib.import_module(module)
+        if original is None:
+            raise ImportError(f"{name} needs the package kernels")
+        return original(name, *arguments, **options)
+
+    hub_kernels.get_kernel = get_kernel
+    for name in HUB_LOADERS:
+        if hasattr(hub_kernels, name):
+            setattr(hub_kernels, name, _as_available(hub_kernels, getattr(hub_kernels, name)))
+
+
+def _as_available(hub_kernels: Any, load: Any) -> Any:
+    """Return a loader of attention kernels that takes `kernels` for installed; other kernels are not emulated."""
+
+    @functools.wraps(load)
+    def call(*arguments: Any, **options: Any) -> Any:
+        held = {name: vars(hub_kernels)[name] for name in HUB_AVAILABLE if name in vars(hub_kernels)}
+        vars(hub_kernels).update({name: HUB_AVAILABLE[name] for name in held})
+        try:
+            return load(*arguments, **options)
+        finally:
+            vars(hub_kernels).update(held)
+
+    return call
 
 
 def allow_in_torch(torch: Any) -> None:

@@ -25,7 +25,7 @@ from .batches import watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
 from .devices import allow_unused_parameters, hold_in_float32, keep_off_absent_devices, keep_on_cpu
-from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
+from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
 from .stand_ins import (
@@ -79,6 +79,7 @@ def install(folder: str) -> None:
         "accelerate.commands.launch": run_in_process,
         "transformers.trainer": functools.partial(_patch_trainer, recorder),
         "transformers.utils.import_utils": allow_in_import_utils,
+        "transformers.integrations.hub_kernels": allow_hub_kernels,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
         "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
