@@ -482,6 +482,7 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "real_data": stage.materials.real_data,
         "freezes": _freezes(stage.read),
         "shares_rows": shares_rows(stage.read.job),
+        "replaces_rewards": cut.driver == "trl",
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]

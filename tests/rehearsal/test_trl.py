@@ -132,7 +132,11 @@ from datasets import load_dataset
 class Trainer(trl.GRPOTrainer):
     def _compute_loss(self, model, inputs):
         inputs["advantages"] = SIGN * inputs["advantages"]
-        return super()._compute_loss(model, inputs)
+        return FACTOR * super()._compute_loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(self, *arguments, **options):
+        logps, *others = super()._get_per_token_logps_and_entropies(*arguments, **options)
+        return (logps.roll(SHIFT, dims=1), *others)
 
 
 args = trl.GRPOConfig(output_dir="out", per_device_train_batch_size=4, num_generations=4, gradient_accumulation_steps=2)
@@ -140,15 +144,28 @@ Trainer("a/Qwen2.5-0.5B", reward_funcs=len, args=args, train_dataset=load_datase
 """
 
 
-@pytest.mark.parametrize(("sign", "codes"), [("+", ()), ("-", ("ATN433",))])
-def test_reversed_advantages_of_a_trainers_subclass(
-    sign: str, codes: tuple[str, ...], attncheck: Run, tmp_path: Path
-) -> None:
+# By the values in the subclass: the warning, the finding. The launch's own rewards may be costs, so a sign is no proof.
+SUBCLASSES = {
+    "unchanged": ({}, "", ""),
+    "advantages reversed": ({"SIGN": "-1"}, "unless your reward functions return a cost", ""),
+    "loss negated": ({"FACTOR": "-1"}, "unless your reward functions return a cost", ""),
+    "log-probabilities shifted": ({"SHIFT": "-1"}, "", "each token has the value of the token after it"),
+}
+
+
+@pytest.mark.parametrize("name", SUBCLASSES)
+def test_a_policy_trainers_subclass(name: str, attncheck: Run, tmp_path: Path) -> None:
+    values, warning, finding = SUBCLASSES[name]
     script = tmp_path / "train_policy.py"
-    script.write_text(POLICY.replace("SIGN *", f"{sign} 1.0 *"))
+    text = POLICY
+    for word, value in {"SIGN": "1", "FACTOR": "1", "SHIFT": "0", **values}.items():
+        text = text.replace(word, value)
+    script.write_text(text)
     report = rehearse(attncheck, find_environment("trl"), f"python {script}")
-    assert tuple(finding["code"] for finding in report["findings"]) == codes, report["findings"]
-    assert all("the wrong sign" in finding["message"] for finding in report["findings"])
+    (loss,) = (result for result in report["rehearsal"]["launches"][0]["results"] if result["check"] == "loss")
+    assert any(warning in text for text in loss["warnings"]) if warning else not loss["warnings"], loss
+    assert [entry["code"] for entry in report["findings"]] == ["ATN433"] * bool(finding), report["findings"]
+    assert all(finding in entry["message"] for entry in report["findings"])
 
 
 OWN_CASES = {

@@ -119,10 +119,14 @@ def _record_losses(trainer: Any) -> None:
     seen: list[Any] = []  # log-probabilities with gradients
     step: list[tuple[Rollout, list[float]]] = []
     records: list[RolloutRecord] = []
-    for name in LOG_PROBABILITIES:
-        if name in vars(trainer):
-            setattr(trainer, name, _keep_result(vars(trainer)[name], seen))
-    original = trainer.compute_loss
+    start, original = trainer.__init__, trainer.compute_loss
+
+    @functools.wraps(start)
+    def initialize(self: Any, *arguments: Any, **options: Any) -> None:
+        start(self, *arguments, **options)
+        for name in LOG_PROBABILITIES:
+            if hasattr(self, name):  # of its own class, which may change what TRL computes
+                setattr(self, name, _keep_result(getattr(self, name), seen))
 
     @functools.wraps(original)
     def compute_loss(self: Any, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
@@ -137,7 +141,7 @@ def _record_losses(trainer: Any) -> None:
                 step.clear()
         return loss
 
-    trainer.compute_loss = compute_loss
+    trainer.__init__, trainer.compute_loss = initialize, compute_loss
 
 
 def _keep_result(function: Any, seen: list[Any]) -> Any:

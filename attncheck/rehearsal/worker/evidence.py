@@ -43,6 +43,7 @@ class Evidence:
     epochs: tuple[EpochRecord, ...] = ()  # for each loaded data set
     clipped: tuple[ClippedStep, ...] = ()  # the recorded steps of ranks that hold parts of weights
     data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
+    replaces_rewards: bool = False  # whether synthetic rewards replace the launch's own, which may be costs
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

@@ -237,6 +237,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         tuple(records.read_epochs(folder / "watch")),
         tuple(clipped),
         records.count_data_sets(folder / "watch"),
+        replaces_rewards=bool(message.get("replaces_rewards")),
     )
     return explanations.settle_targets(evidence)
 

@@ -21,6 +21,7 @@ from attncheck.rehearsal.worker.definitions import (
 )
 from attncheck.rehearsal.worker.evidence import Evidence
 
+NEGATED_LIMIT = 0.05  # relative, in bfloat16 too
 WEIGHT_LIMIT = 0.05  # error of a response's weight, relative to the largest advantage
 NAMED = 3  # the most responses in a message
 MOVED = {  # (tokens by which the targets are moved, whether they stay in the response) -> the meaning
@@ -103,6 +104,11 @@ def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, 
     return Explanation(definition, fit.scale, _name_factor(evidence, fit.scale), fit.scale)
 
 
+def is_negated(explanation: Explanation | None) -> bool:
+    """Return whether a loss is the documented one with the opposite sign."""
+    return explanation is not None and abs(explanation.factor + 1.0) < NEGATED_LIMIT
+
+
 def _is_of_one_batch(evidence: Evidence, definition: Definition, slack: float) -> bool:
     """Return whether the gradients are those of one batch of several."""
     batches = range(evidence.batches if evidence.batches > 1 else 0)
@@ -118,7 +124,7 @@ def _has_value(evidence: Evidence, definition: Definition, factor: float, limit:
 def _name_factor(evidence: Evidence, factor: float) -> str:
     """Return the meaning of a factor on the whole loss."""
     if factor < 0:
-        size = "" if abs(factor + 1) < SCALE_LIMIT else f" ({factor:.4g} times the loss)"
+        size = "" if abs(factor + 1.0) < SCALE_LIMIT else f" ({factor:.4g} times the loss)"
         return f"the advantages have the wrong sign: rewarded responses become less likely{size}"
     batches, ranks = evidence.batches, len(evidence.step.ranks)
     names = {

@@ -56,8 +56,8 @@ def find_shifted_log_probabilities(evidence: Evidence) -> Iterator[str]:
             )
 
 
-def find_reversed_advantages(evidence: Evidence) -> Iterator[str]:
-    """Yield a line if each prompt's rewarded response has a smaller advantage than its other one.
+def has_reversed_advantages(evidence: Evidence) -> bool:
+    """Return whether each prompt's rewarded response has a smaller advantage than its other one.
 
     The two responses of a prompt are neighbouring documents, if a trainer computes advantages from rewards.
     """
@@ -68,8 +68,7 @@ def find_reversed_advantages(evidence: Evidence) -> Iterator[str]:
         for number in given
         if number % 2 == 0 and number + 1 in given and documents[number][0] == documents[number + 1][0]
     ]
-    if pairs and all(rewarded < other for rewarded, other in pairs):
-        yield "the advantages have the wrong sign: rewarded responses become less likely"
+    return bool(pairs) and all(rewarded < other for rewarded, other in pairs)
 
 
 def _iter_rollouts(evidence: Evidence, given: dict[int, tuple[float, ...]]) -> Iterator[tuple[Piece, int]]:

@@ -9,6 +9,7 @@ from attncheck.core.results.smoke import CheckResult, Step
 from attncheck.rehearsal.worker.checks.update import find_outside_changes
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
+from attncheck.rehearsal.worker.policy import is_negated
 from attncheck.rehearsal.worker.records import RankRecord
 from attncheck.rehearsal.worker.rollouts import list_means
 from attncheck.smoke.worker.data.language import language_entropy
@@ -116,8 +117,9 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
 
     It may rise if as many are punished, and theirs rises faster.
     """
-    rewarded = list_means(evidence, 1)
-    losses, margins = [-mean for mean in rewarded], [a - b for a, b in zip(rewarded, list_means(evidence, -1))]
+    sign = -1 if evidence.replaces_rewards and is_negated(explain_loss(evidence)) else 1  # the loss check warns
+    rewarded = list_means(evidence, sign)
+    losses, margins = [-mean for mean in rewarded], [a - b for a, b in zip(rewarded, list_means(evidence, -sign))]
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     floor, bound = _floor(evidence), FALL * losses[0]
     if sum(margins[-LAST_STEPS:]) / LAST_STEPS > margins[0] + GROWTH:

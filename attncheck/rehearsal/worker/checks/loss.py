@@ -7,14 +7,18 @@ from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss, is_near
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import documented, explain_loss, find_own_regulariser, loss_limit
-from attncheck.rehearsal.worker.policy import measure_magnitude
+from attncheck.rehearsal.worker.policy import is_negated, measure_magnitude
 from attncheck.rehearsal.worker.rollouts import (
-    find_reversed_advantages,
     find_shifted_log_probabilities,
+    has_reversed_advantages,
     measure_log_probabilities,
 )
 
 NEAR_ONE = 0.01
+REVERSED = (
+    "rewarded responses become less likely: this is wrong unless your reward functions return a cost; "
+    "synthetic rewards replace them here"
+)
 SMALL = 0.05  # share of the mean that is added to it, as by a regulariser
 
 
@@ -23,9 +27,10 @@ def run(evidence: Evidence) -> CheckResult:
     result = _compare_loss(evidence)
     if evidence.step.objective.policy is None or result.outcome != "ok":
         return result
-    faults = (*find_reversed_advantages(evidence), *find_shifted_log_probabilities(evidence))
+    shifted = tuple(find_shifted_log_probabilities(evidence))
     measures = (*result.measures, measure_log_probabilities(evidence))
-    return replace(result, measures=measures, violations=(*faults, *result.violations))
+    warnings = (REVERSED,) * has_reversed_advantages(evidence) + result.warnings
+    return replace(result, measures=measures, warnings=warnings, violations=(*shifted, *result.violations))
 
 
 def _compare_loss(evidence: Evidence) -> CheckResult:
@@ -71,6 +76,8 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         return CheckResult("loss", "skipped", reason)
     if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
         return _tell_own_loss(observed, explanation)
+    if explanation is not None and evidence.replaces_rewards and is_negated(explanation):
+        return CheckResult("loss", warnings=(REVERSED,))
     if explanation is not None:
         violation = f"the loss is {observed:.5g}: {explanation.fault}; it should be {expected:.5g}"
         if definition.value is not None and not measure.beyond:
