@@ -95,6 +95,7 @@ FAULTS: dict[str, Fault] = {
     "shifted_twice": Fault("ATN433", r"the one after the next: labels are shifted twice"),
     "not_shifted": Fault("ATN433", r"each token is trained to predict itself: labels are not shifted"),
     "not_shifted_summed": Fault("ATN433", r"labels are not shifted \([\d.]+ times the mean over each batch's"),
+    "shifted_backwards": Fault("ATN433", r"each token is trained to predict the one before it", "--loss hidden_labels"),
     "mean_of_batches": Fault("ATN433", r"loss is [\d.]+: the mean over each batch's target tokens"),
     "mean_of_rows": Fault("ATN433", r"loss is [\d.]+: the mean over each row's target tokens"),
     "mean_of_documents": Fault("ATN433", r"loss is [\d.]+: the mean over each document's target tokens", PACKED),
@@ -113,9 +114,13 @@ FAULTS: dict[str, Fault] = {
     ),
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters: model.embed_tokens"),
     "gradient_scaled_in_a_layer": Fault(
-        "ATN434", r"of 1 of 21 .* 0.5 times the right ones: model.layers.0.mlp.down_proj"
+        "ATN434",
+        r"of 1 of 21 .* 0.5 times the right ones: model.layers.0.mlp.down_proj.* hooks on gradients: spoil_model",
     ),
-    "gradient_of_attention_wrong": Fault("ATN434", r"5 of 21 .* wrong: .*model.layers.0.self_attn.q_proj"),
+    "halved_after_each_batch": Fault(
+        "ATN434", r"of 9 of 21 .* wrong: .* hooks on gradients: halve, \S*train.py:\d+ \(on model.layers.0"
+    ),
+    "gradient_of_attention_wrong": Fault("ATN434", r"5 of 21 .* wrong: .*model.layers.0.self_attn.q_proj.* hooks on"),
     "checkpointing_drops_gradients": Fault("ATN434", r"no gradient reaches 6 of 8 parameters: .*mlp.gate_proj"),
     # The optimiser's steps.
     "optimiser_of_another_model": Fault("ATN438", r"21 of 21 parameters .* never change: what the optimiser holds"),

@@ -24,6 +24,7 @@ from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     RolloutRecord,
     iter_steps,
 )
+from attncheck_drivers.trainer_values import make_values  # type: ignore[import-not-found]
 from omegaconf import OmegaConf
 from tensordict import TensorDict  # type: ignore[import-not-found]
 from torch import Tensor
@@ -55,6 +56,7 @@ def main(configuration: str) -> None:
         "use_dynamic_bsz": bool(actor.get("use_dynamic_bsz")),
         "max_token_len": actor.get("ppo_max_token_len_per_gpu"),
     }
+    meta |= make_values(inspect.getsource(DataParallelPPOActor), config, meta)
     lengths = config.data.max_prompt_length, config.data.max_response_length
     train(make_actor(role), role.model.path, rows, lambda own, old: make_batch(own, *lengths, meta, old))
 

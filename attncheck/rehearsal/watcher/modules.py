@@ -9,6 +9,8 @@ from typing import Any
 
 MAX_BYTES = 64 << 20  # for all modules in one call
 OURS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # also of the emulated packages
+# torch 2.13 _tensor.py (`register_hook`, `register_post_accumulate_grad_hook`), nn/modules/module.py.
+GRADIENT_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_post_accumulate_grad_hooks")
 INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -72,6 +74,17 @@ def list_patches(model: Any) -> list[str]:
         for attribute, value in attributes.items()
         if callable(value) and not isinstance(value, type) and is_foreign(value, holder)
     )
+
+
+def list_gradient_hooks(model: Any) -> dict[str, list[str]]:
+    """Return the hooks on gradients whose code belongs to no installed package, with their parameters and modules."""
+    found: dict[str, list[str]] = {}
+    for name, holder in (*model.named_parameters(), *model.named_modules()):
+        for attribute in GRADIENT_HOOKS:
+            for hook in (getattr(holder, attribute, None) or {}).values():
+                if is_foreign(hook):
+                    found.setdefault(describe_code(hook), []).append(name or "the model")
+    return found
 
 
 def is_foreign(function: Any, holder: str = "") -> bool:

@@ -22,7 +22,7 @@ from .attention import AttentionWatch
 from .batches import list_rows
 from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
-from .modules import ModuleWatch, list_patches
+from .modules import ModuleWatch, list_gradient_hooks, list_patches
 from .optimizer import describe_optimizer, read_held
 from .parameters import list_sizes, read_gradients, read_weights
 from .randomness import Randomness, make_listener
@@ -73,6 +73,7 @@ class Recorder:
         self.randomness = Randomness()
         self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
+        self.decoder: Any = None  # the decoder whose call is being recorded as its model's
         self.adapted: Any = None  # the model inside a wrapping adapter, whose call is already recorded
         self.embedded: tuple[Any, Any] | None = None  # tokens that were embedded last, and the result
         self.written: dict[str, Any] = {}  # the record of the last step, until a model is called again
@@ -104,6 +105,8 @@ class Recorder:
         decoder = getattr(model, "base_model", None)
         if decoder is not None and decoder is not model:
             decoder.register_forward_hook(self._keep_hidden_states)
+            decoder.register_forward_pre_hook(functools.partial(self._enter_decoder, model), with_kwargs=True)
+            decoder.register_forward_hook(functools.partial(self._leave_decoder, model), with_kwargs=True)
         head = model.get_output_embeddings()
         if head is not None:  # of a class whose forward bypasses its base model's: OPT's
             head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
@@ -160,6 +163,17 @@ class Recorder:
                 **describe_model(model),
             }
         )
+
+    def _enter_decoder(self, model: Any, decoder: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Record a call of a model's decoder outside the model's own: the caller applies the head itself."""
+        if self.entered is None:
+            self.decoder = decoder
+            self.enter_model(model, (), {**_name_arguments(decoder, arguments), **options})
+
+    def _leave_decoder(self, model: Any, decoder: Any, arguments: Any, options: Any, output: Any) -> None:
+        if self.decoder is decoder:
+            self.decoder = None
+            self.leave_model(model, arguments, options, output)
 
     @_guarded
     def _keep_embedded(self, embedding: Any, arguments: tuple[Any, ...], output: Any) -> None:
@@ -363,6 +377,7 @@ class Recorder:
             "layers": self.attention.layers if self.attention is not None else [],
             "modules": self.modules.modules if self.modules is not None else [],
             "patches": list_patches(self.trained),
+            "gradient_hooks": list_gradient_hooks(self.trained),
             "faults": self.faults,
             "adapters": describe_adapters(self.trained),
             "frozen": [name for name, value in self.trained.named_parameters() if not value.requires_grad],

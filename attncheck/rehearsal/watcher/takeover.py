@@ -140,7 +140,8 @@ def run_in_process(launch: Any) -> None:
         os.environ.update(environment)
         is_module = command[1] == "-m"
         sys.argv = command[2:] if is_module else command[1:]
-        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(sys.argv[0]))
+        if not getattr(sys.flags, "safe_path", False):  # with PYTHONSAFEPATH the first folder is not the program's
+            sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(sys.argv[0]))
         if is_module:
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         else:

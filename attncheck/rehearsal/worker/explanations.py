@@ -28,6 +28,8 @@ from attncheck.rehearsal.worker.policy import MOVED, define_policy_losses, expla
 from attncheck.rehearsal.worker.regularisers import Regularised, find_regulariser
 from attncheck.rehearsal.worker.step import Sliced
 
+BACKWARDS_ERROR = 0.3  # relative error of the gradients
+FAR = 3.0  # times the error of another definition
 KEPT = {  # (first, last) of each answer's targets that count -> the meaning
     (-1, None): "only the last token of each answer is a target",
     **{(first, None): f"the first {first} tokens of each answer are not targets" for first in (2, 3, 4)},
@@ -87,7 +89,8 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
             fit = fit_gradients(evidence, explanation.definition)
             if fit is None or fit.error <= slack:
                 return replace(explanation, scale=fit.scale if fit is not None else None)
-    return _explain_direction(evidence, slack) or _explain_moved(evidence, slack) or _explain_value(evidence, limit)
+    exact = _explain_direction(evidence, slack) or _explain_moved(evidence, slack) or _explain_value(evidence, limit)
+    return exact or _explain_backwards(evidence)
 
 
 def find_own_regulariser(evidence: Evidence) -> Regularised | None:
@@ -129,6 +132,20 @@ def _explain_value(evidence: Evidence, limit: float) -> Explanation | None:
         if explanation.factor != 1.0 and is_near(value, evidence.observed_loss, limit):
             return explanation
     return None
+
+
+def _explain_backwards(evidence: Evidence) -> Explanation | None:
+    """Return the mean with each token's predecessor as its target, if it is by far nearer than the documented one.
+
+    It is never exact in padded rows: the last token is then the target of padding, which no document explains.
+    """
+    mean, backwards = documented(evidence)[0], Definition("step_tokens", shift=-1)
+    fits = [fit_gradients(evidence, definition) for definition in (mean, backwards)]
+    right, wrong = fits
+    if right is None or wrong is None or wrong.error > min(BACKWARDS_ERROR, right.error / FAR):
+        return None
+    fault = "each token is trained to predict the one before it: labels are shifted backwards"
+    return Explanation(backwards, 1.0, fault, wrong.scale)
 
 
 def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:

@@ -68,6 +68,8 @@ class RankRecord:
     clips: tuple[Mapping[str, Any], ...] = ()  # each with the number of losses before it
     backward: Mapping[str, Tensor] = field(default_factory=dict)  # gradients after the last loss, if changed later
     updates: tuple[Mapping[str, Any], ...] = ()  # one for each optimiser's step: the watcher's `optimizer.py`
+    # hooks on gradients with code of no installed package -> their parameters and modules
+    gradient_hooks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def _read_rank(path: Path) -> RankRecord:
         tuple(document["clips"]),
         {name: value for name, value in document["backward"].items() if isinstance(value, Tensor)},
         tuple(document["updates"]),
+        document["gradient_hooks"],
     )
 
 

@@ -64,7 +64,8 @@ class Piece:
     def shift_labels(self, shift: int, every: bool = False, sliced: Sliced | None = None) -> tuple[Tensor, Tensor]:
         """Return each token's target, `shift` tokens ahead in the row, and whether it counts: (tokens,) each.
 
-        `every` counts all tokens of the piece, regardless of labels; `sliced` reads labels within slices of the row.
+        -1 is the token before. `every` counts all tokens of the piece, regardless of labels; `sliced` reads labels
+        within slices of the row.
         """
         if sliced is not None and self.call.places is not None:
             return self._shift_in_slices(sliced, self.call.places)
@@ -72,8 +73,9 @@ class Piece:
         labels, counts = torch.zeros(length, dtype=torch.long), torch.zeros(length, dtype=torch.bool)
         last = self.segment.stop if every else len(row)
         places = range(self.segment.start + shift, min(self.segment.stop + shift, last))
-        labels[: len(places)] = row[places.start : places.stop]
-        counts[: len(places)] = True if every else self.row_targets[places.start : places.stop]
+        first, begin = max(0, -places.start), max(0, places.start)  # a row's first token has none before it
+        labels[first : len(places)] = row[begin : places.stop]
+        counts[first : len(places)] = True if every else self.row_targets[begin : places.stop]
         return labels, counts
 
     def _shift_in_slices(self, sliced: Sliced, places: Tensor) -> tuple[Tensor, Tensor]:

@@ -186,6 +186,9 @@ def count_targets(batch) -> int:
 
 def compute_nll(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the loss of each token but the first: (rows, tokens - 1), 0 if there is no target."""
+    if FAULT == "shifted_backwards":
+        backwards = functional.cross_entropy(logits.float()[:, 1:].transpose(1, 2), labels[:, :-1], reduction="none")
+        return backwards.masked_fill(labels[:, :-1] == IGNORED, 0.0)
     logits, shift = logits.float(), {"shifted_twice": 2, "not_shifted": 0, "not_shifted_summed": 0}.get(FAULT, 1)
     predictions = logits[:, : logits.shape[1] - shift].transpose(1, 2)
     return functional.cross_entropy(predictions, labels[:, shift:], ignore_index=IGNORED, reduction="none")
@@ -321,6 +324,10 @@ def spoil_modules(model) -> None:
         model.model.embed_tokens.requires_grad_(False)
 
 
+def halve(parameter):
+    parameter.grad.mul_(0.5)
+
+
 def spoil_model(model) -> None:
     layer = model.model.layers[0] if FAULT else None
     spoil_modules(model)
@@ -328,6 +335,9 @@ def spoil_model(model) -> None:
         layer.register_forward_hook(lambda module, inputs, output: output.detach())
     if FAULT == "gradient_scaled_in_a_layer":
         layer.mlp.down_proj.weight.register_hook(lambda gradient: gradient * 0.5)
+    if FAULT == "halved_after_each_batch":
+        for parameter in layer.parameters():
+            parameter.register_post_accumulate_grad_hook(halve)
     if FAULT == "gradient_of_attention_wrong":
         layer.self_attn.o_proj.register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * 0.5,))
     if FAULT == "checkpointing_drops_gradients":

@@ -10,6 +10,7 @@ from torch import Tensor
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.changes import compare, judge_change
+from attncheck.rehearsal.worker.changes import name as name_first
 from attncheck.rehearsal.worker.definitions import (
     SCALE_LIMIT,
     Definition,
@@ -76,7 +77,7 @@ def run(evidence: Evidence) -> CheckResult:
         )
     violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
     if not violations and any(measure.beyond for measure in measures):
-        violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
+        violations = _add_hooks(evidence, tuple(_explain(evidence, definition, actual, shared, limit, fit.scale)))
     elif not violations:
         violations = tuple(_find_nearer(evidence, fit))
     if any(measure.beyond for measure in measures) and _are_changed_on_purpose(evidence, definition, limit, fit):
@@ -145,6 +146,15 @@ def _explain(
             yield f"the gradients belong to a different loss: {fault}"
             return
     yield from _name_parameters(actual, expected, limit)
+
+
+def _add_hooks(evidence: Evidence, violations: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the faults, the first one with the hooks on gradients that the script registered."""
+    hooks = evidence.step.ranks[0].gradient_hooks
+    texts = [f"{hook} (on {name_first(names)})" for hook, names in hooks.items()]
+    if not texts or not violations:
+        return violations
+    return (f"{violations[0]}; the script has hooks on gradients: {', '.join(texts[:NAMED])}", *violations[1:])
 
 
 def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: float, fit: Fit) -> bool:
