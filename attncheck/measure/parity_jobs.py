@@ -18,7 +18,7 @@ from attncheck.workers.pool import Job
 SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 7.0, 0.3, 1.5
 SECONDS_PER_DROPOUT_PLAN = 4.0  # its probe calls a backend with several shapes and seeds
 SECONDS_PER_CALL, SECONDS_PER_REFERENCE = 0.03, 0.1  # on a GPU, if a new shape costs nothing
-SECONDS_PER_IMPORT = 5.0  # of another package
+SECONDS_PER_IMPORT = 5.0  # of another package, or of the compiler
 SECONDS_PER_CALL_ON_CPU, SECONDS_PER_CELL = 0.03, 3e-8
 MIN_SECONDS_PER_WORKER = 4.0  # with less work, another worker, which must open the device, gains nothing
 LATE_FACTOR = 1.25  # a worker with this many times an even share of all work would end long after the others
@@ -51,9 +51,10 @@ def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Executio
     jobs: list[tuple[float, Job]] = []
     for group, own in groups.items():
         name = group if len(own) > 1 else next(iter(own))
+        imports = group not in can_split or any(discovery.get_backend(backend).compiles for backend in own)
         for seconds, chosen in _distribute(units[group], workers[group]):
             part = {backend: tuple(case for case in cases if case in chosen) for backend, cases in own.items()}
-            jobs.append((seconds + SECONDS_PER_IMPORT * (group not in can_split), _make_job(name, part, target, slots)))
+            jobs.append((seconds + SECONDS_PER_IMPORT * imports, _make_job(name, part, target, slots)))
     return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
 
 
