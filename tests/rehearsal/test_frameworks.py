@@ -58,6 +58,11 @@ OPENRLHF_PADDED = launches.OPENRLHF_PPO.replace("--ds.packing_samples", "--actor
 OPENRLHF_PADDED = OPENRLHF_PADDED.replace("--ds.zero_stage 2", "--ds.zero_stage 3")
 RING = f"{launches.OPENRLHF.rstrip()} --ds.ring_attn_size 2\n"
 VERL = launches.VERL.replace("ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1")
+OLD_VERL = launches.OLD_VERL.replace(" ulysses_sequence_parallel_size=2 use_remove_padding=true", "")
+TRL_PICTURES = (
+    f"trl sft --model_name_or_path {JOB} --dataset_name own/data --output_dir out --max_length 4096 "
+    "--per_device_train_batch_size 2 --gradient_accumulation_steps 2\n"
+)
 CLEAN: Mapping[str, tuple[str, str]] = {
     "llamafactory-padded": ("llamafactory", launches.LLAMAFACTORY),
     "llamafactory-packed": ("llamafactory", PACKED_LLAMAFACTORY),
@@ -529,6 +534,29 @@ LABELS: Mapping[str, tuple[str, str, str, str]] = {
         "loss_mask_flatten = loss_mask.values() * 0 + 1",
         "user turns are learned",
     ),
+    "verl-old": ("verl06", OLD_VERL, "", ""),
+    "verl-old-everything": (
+        "verl06",
+        OLD_VERL,
+        "verl.utils.dataset.sft_dataset\nloss_mask[: min(prompt_length, loss_mask.size(0)) - 1] = 0\npass",
+        "user turns are learned",
+    ),
+    "trl-pictures": ("trl", TRL_PICTURES, "", ""),
+    "trl-pictures-padding": (
+        "trl",
+        TRL_PICTURES,
+        'trl.trainer.sft_trainer\nlabels[output["attention_mask"] == 0] = -100\npass',
+        "padding is learned",
+    ),
+    "llamafactory-pictures": ("llamafactory", PICTURES, "", ""),
+    "llamafactory-pictures-learned": (
+        "llamafactory",
+        PICTURES,
+        "llamafactory.data.processor.supervised\nsource_label = [IGNORE_INDEX] * source_len\n"
+        "image = self.tokenizer.convert_tokens_to_ids(self.template.mm_plugin.image_token); "
+        "source_label = [token if token == image else IGNORE_INDEX for token in source_ids]",
+        "image placeholder tokens are learned",
+    ),
 }
 
 TRL_ANSWERS = launches.TRL.replace("--packing", "--assistant_only_loss true")
@@ -619,6 +647,9 @@ def test_learned_tokens_are_measured(tmp_path: Path, command: str, name: str) ->
     assert launch["reason"] == ""
     learned = {count["role"]: count["learned"] for count in launch["counts"]}
     assert learned["assistant"] > 0 or message
+    if JOB in text:  # TRL's collator learns placeholders, which is noted
+        assert ("image placeholder tokens are learned" in str(launch["notes"])) == (environment == "trl")
+        assert (learned["picture"] > 0) == (environment == "trl" or bool(message))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -19,6 +19,10 @@ import torch
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from attncheck.core.launch import Source
+from attncheck.lint import inputs
+from attncheck.lint.rewriting import read_launches
+from attncheck.rehearsal.labels import _note_sound
 from attncheck.rehearsal.watcher.hooks import note_prompt
 from attncheck.rehearsal.watcher.recorder import UNCLEAR, Recorder
 from attncheck.rehearsal.worker import conversations, light, materials
@@ -36,6 +40,7 @@ from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 from tests.conftest import Run
 from tests.rehearsal.staging import SCRIPT, SCRIPTS
 from tests.rehearsal.test_command import OPTIONS
+from tests.snapshots import laptop
 
 PARTS = frozenset({"system", "turns"})
 
@@ -839,6 +844,17 @@ def test_a_loss_that_is_no_cross_entropy_is_no_error(attncheck: Run, tmp_path: P
     environ = {**os.environ, "LEGAL": "entropy_alone"}
     done = attncheck("labels", "--format", "json", "--", *launch, env=environ, cwd=tmp_path, timeout=300)
     assert done.returncode == 3 and "not known" in done.stderr, (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(("tower", "is_noted"), [("audio_config", True), ("vision_config", False)])
+def test_sound_is_named_as_not_asked(tower: str, is_noted: bool, tmp_path: Path) -> None:
+    """Rows have images at most: labels of a model that takes sound are of its text, and this is said."""
+    text = {"model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
+    sizes = {"hidden_size": 32, "d_model": 32, "num_heads": 2, "num_attention_heads": 2, "encoder_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "text_config": text, tower: sizes}))
+    source = Source("run.sh", f"trl sft --model_name_or_path {tmp_path} --dataset_name a/b --output_dir out", "shell")
+    (read,) = read_launches(laptop(), source, inputs.make_model_reader(False), lambda path: None)
+    assert len([remark for remark in _note_sound(read) if "sound were not asked" in remark]) == is_noted
 
 
 def test_what_cannot_be_labelled_is_one_line(attncheck: Run, tmp_path: Path) -> None:
