@@ -203,11 +203,18 @@ class Expander:
         if name in ("@", "*") and (not operator or self.scope.positional is None):
             return self._expand_positional(start, end, splittable, name == "@")
         variable = self.scope.variables.get(name)
-        if index in ("@", "*") and variable is not None and not operator:
+        if index in ("@", "*") and variable is not None and variable.keyed is None and not operator:
             elements = variable.elements if variable.elements is not None else (Field(variable.segments, NOWHERE),)
             return self._expand_elements(elements, start, end, splittable, index == "@")
         if index is not None:
-            return self._expand_element(variable, index, operator, start, end, splittable)
+            keyed = variable.keyed if variable is not None else None
+            if keyed is None or operator:
+                return self._expand_element(variable, index, operator, start, end, splittable)
+            key = self.expand_word(*parts.span(2))
+            value = keyed.get(join_text(key)) if all_known(key) else None
+            if value is None:
+                return self._keep_as_written(start, end)
+            return self._insert_value(value, start, end, splittable)
         if not operator:
             return self._expand_parameter(name, start, end, splittable)
         return self._expand_with_operator(name, operator, parts.start(3), inner_end, start, end, splittable)

@@ -14,6 +14,8 @@ from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, 
 from attncheck.lint.shell.words import expand_fields, expand_heredoc, expand_value
 
 MAX_COMMANDS, MAX_STEPS, MAX_OPEN_COMPOUNDS = 2000, 60_000, 200
+KEYED = re.compile(r"\[([^\]]*)\]=")  # an item of an associative array
+DECLARED = re.compile(r"[A-Za-z_]\w*")
 EMPTY_TEST = re.compile(r'-z "?\$\{?(\w+)(?::?-)?\}?"?(?=\s|$)')
 TEST_COMMANDS = {"[", "[[", "test", "true", "false"}
 
@@ -215,14 +217,18 @@ class ScriptInterpreter(ShellParser):
         name, subscript, appends = match[1], match[2], bool(match[3])
         previous = self.scope.variables.get(name)
         exported = exported or (previous is not None and previous.exported)
-        if index in command.arrays:
+        is_keyed = previous is not None and previous.keyed is not None
+        if index in command.arrays and not is_keyed:
             elements = tuple(
                 field for element in command.arrays[index] for field in expand_fields(self.text, *element, self.scope)
             )
             self._store_array(name, previous, elements, appends, exported)
             return
-        if subscript:
-            self.scope.variables.pop(name, None)
+        if subscript or is_keyed:
+            kept = previous.keyed if previous is not None else None
+            self._store_keyed(
+                name, kept if subscript or appends else {}, command.arrays.get(index, [(match.end(1), word[1])])
+            )
             return
         segments, conditions = expand_value(self.text, match.end(), word[1], self.scope), self._list_conditions()
         may_be_empty = not self._is_certain() and _may_be_empty(previous)
@@ -259,6 +265,19 @@ class ScriptInterpreter(ShellParser):
         value = (*previous_elements, *elements) if appends else elements
         self.scope.variables[name] = Variable(elements=value, exported=exported, choices=choices)
 
+    def _store_keyed(self, name: str, before: Mapping[str, Segments] | None, items: Sequence[tuple[int, int]]) -> None:
+        """Add items `[key]=value` to an associative array, which is unknown if one may not run or cannot be read."""
+        self.scope.variables.pop(name, None)
+        keyed = dict(before or {})
+        for start, end in items:
+            match = KEYED.match(self.raw, start, end)
+            key = expand_value(self.text, *match.span(1), self.scope) if match else ()
+            if match is None or not all_known(key):
+                return
+            keyed[join_text(key)] = expand_value(self.text, match.end(), end, self.scope)
+        if before is not None and self._is_certain():
+            self.scope.variables[name] = Variable(keyed=keyed)
+
     def _merge_uncertain(self, name: str, previous: Variable, segments: Segments) -> Segments:
         """Return a variable's value after an uncertain assignment: unknown unless it extends the old one."""
         before, after = join_text(previous.segments), join_text(segments)
@@ -284,7 +303,11 @@ class ScriptInterpreter(ShellParser):
         exported = argv[0].text == "export" or any(
             field.text.startswith("-") and "x" in field.text for field in argv[1:]
         )
+        is_keyed = any(re.fullmatch(r"-\w*A\w*", field.text) for field in argv[1:])
         for index in range(name_index + 1, len(command.words)):
+            declared = DECLARED.match(self.raw, *command.words[index]) if is_keyed else None
+            if declared and getattr(self.scope.variables.get(declared[0]), "keyed", None) is None:
+                self.scope.variables[declared[0]] = Variable(keyed={})
             if ASSIGNMENT.match(self.raw, *command.words[index]):
                 self._apply_assignment(command, index, exported)
             else:

@@ -1,6 +1,6 @@
 """The scope of a command: the variables and positional parameters known there, and the budget of expansions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.launch import NOWHERE, Span
@@ -37,6 +37,7 @@ class Variable:
 
     segments: Segments = ()
     elements: tuple[Field, ...] | None = None
+    keyed: Mapping[str, Segments] | None = None  # the values of an associative array, `declare -A`
     choices: "tuple[Variable, ...]" = ()  # its values in several branches
     exported: bool = False
     span: Span = NOWHERE  # span of the assignment
