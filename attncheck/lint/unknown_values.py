@@ -80,7 +80,7 @@ def _fill_words(words: Sequence[Word], value: str) -> Iterator[Word]:
 
 
 def find_unknown_parts(job: Job, others: Sequence[Job], launch: Launch) -> tuple[str, ...]:
-    """Return the fields of the job's plan that depend on unknown values, or that an unread file may set."""
+    """Return the fields of the job's plan that its reader or an unread file leaves open, or that unknown values set."""
     differing = [
         field.name
         for field in fields(Plan)
@@ -91,7 +91,7 @@ def find_unknown_parts(job: Job, others: Sequence[Job], launch: Launch) -> tuple
     is_unread = is_unread or (launch.file is None and _names_unknown_file(launch.words))
     unread = [name for name in IN_FILES if is_unread and name not in job.locations]
     replaced = ["attn_implementation"] if OWN_ATTENTION in (launch.trainers or ()) else []
-    return tuple(dict.fromkeys((*differing, *unread, *replaced)))
+    return tuple(dict.fromkeys((*job.unknown, *differing, *unread, *replaced)))
 
 
 def align(other: Job, collected: Job, job: Job) -> Job:

@@ -764,3 +764,17 @@ def test_a_file_is_found_from_any_folder_up_to_the_repository(tmp_path: Path, mo
         make_reader = make_readers(Inputs((source,)))
         report = run.run(ENVIRONMENT, request, launches.read_model, make_reader(source), make_reader)
         assert [launch.job.plan.precision for launch in launches_of(report)] == [expected]
+
+
+@pytest.mark.parametrize(("module", "count"), [("train_sft", 1), ("train_mine_ray", 0)])
+def test_what_a_trainer_of_no_release_does_with_its_batches_is_not_known(
+    tmp_path: Path, module: str, count: int
+) -> None:
+    command = (
+        f"deepspeed --num_gpus 1 --module openrlhf.cli.{module} --zero_stage 2 --adam_offload --pretrain m --dataset d "
+        "--micro_train_batch_size 8 --train_batch_size 64"
+    )
+    report = lint_text(tmp_path, "", command, "h100x8,openrlhf=0.8.9,deepspeed=0.17.4,transformers=4.54.1")
+    assert len([finding for finding in report.findings if finding.code == "ATN444"]) == count
+    [launch] = launches_of(report)
+    assert ("accumulation" in launch.job.unknown) == (not count)

@@ -74,7 +74,7 @@ class TreeFramework:
             or fixed.get("attn_implementation", self.plan.attn_implementation),
             precision="autocast" if self.plan.precision == "autocast" else DTYPES.get(dtype, self.plan.precision),
             batch=max(sizes.get("batch", 0), 1),
-            accumulation=_count_batches(sizes, world_size) if "global_batch" in sizes else self.plan.accumulation,
+            accumulation=_count_batches(sizes, world_size),
             max_length=sizes.get("max_length", 0) or self.plan.max_length,
             ring_size=max(sizes.get("ring_size", 0), 1),
             gradient_checkpointing=self._is_on("gradient_checkpointing", settings, self.plan.gradient_checkpointing),
@@ -96,6 +96,7 @@ class TreeFramework:
             tensor_parallel=max(sizes.get("tensor_parallel", 0), 1),
             scheme="torch" if plan.ring_size > 1 else "",
             reinforcement=trainer in self.reinforcement,
+            unknown=() if "global_batch" in self.names else ("accumulation",),
             locations={
                 key: settings[name].location for key, names in self.names.items() for name in names if name in settings
             },
@@ -124,7 +125,7 @@ def _count_batches(sizes: Mapping[str, int], ranks: Fact[int]) -> int:
     """Return how many batches a step accumulates: one, unless the rows of a step over all ranks are set."""
     splits = math.prod(max(sizes.get(key, 0), 1) for key in ("tensor_parallel", "ring_size", "pipeline_parallel"))
     rows = value_or(ranks, splits) * max(sizes.get("batch", 0), 1) // splits
-    return max(sizes["global_batch"] // max(rows, 1), 1)
+    return max(sizes.get("global_batch", 0) // max(rows, 1), 1)
 
 
 def _read_settings(launch: Launch) -> dict[str, Setting]:

@@ -66,12 +66,13 @@ def read_job(launch: Launch, version: str, module_name: str) -> Job:
         "openrlhf",
         version,
         module_name,
-        plan=Plan(implementation, packing="padding", environ=tuple(sorted(launch.environ.items()))),
+        plan=Plan(implementation, packing="padding", accumulation=1, environ=tuple(sorted(launch.environ.items()))),
         model=find_model(launch),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=settings,
         world_size=Absent("the program's own code sets the number of training processes"),
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
+        unknown=("precision", "packing", "accumulation"),
         remarks=(describe_fork(module_name, module_name),),
     )
 
