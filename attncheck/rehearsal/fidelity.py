@@ -13,7 +13,7 @@ from pathlib import Path
 from attncheck.core.facts import Known
 from attncheck.core.job import DROP, Job
 from attncheck.core.rehearsal import JobCut, Materials
-from attncheck.core.results.rehearsal import Difference
+from attncheck.core.results.rehearsal import CLASS, Difference
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
@@ -35,6 +35,7 @@ class _Dimension:
 
 DIMENSIONS = {
     "model class": _Dimension(("run", "batch", "documents", "loss", "gradients")),
+    CLASS: _Dimension(("documents", "loss", "gradients", "learning"), keeps_failures=True),
     "attn_implementation": _Dimension(("batch", "documents", "gradients")),
     "max_length": _Dimension(("run", "batch")),
     "precision": _Dimension(("documents", "loss", "gradients", "learning")),

@@ -17,7 +17,7 @@ from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.launch import Source
 from attncheck.core.rehearsal import Isolation, JobCut, Materials
 from attncheck.core.report import Report
-from attncheck.core.results.rehearsal import Difference, RehearsalSection, RehearsedLaunch
+from attncheck.core.results.rehearsal import CLASS, Difference, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
@@ -32,7 +32,7 @@ from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
 from attncheck.rehearsal.options import add_options
-from attncheck.smoke.run import collect_evidence, find_shape, summarize_training
+from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
@@ -53,6 +53,8 @@ CODES = {
     "update": "ATN438",
 }
 OWN_ERROR = "ATN470"  # of the check "run", if the launch's own settings decide it
+STAND_IN = "llama"  # for a model whose type is not known
+NO_NAME = "the model"  # of a launch that names none: what its script builds is trained
 OF_PROCESS = ("run", "repeat")  # not of a step
 MESSAGES = {
     "batch": "the batches do not contain the documents that they should",
@@ -114,6 +116,7 @@ class _Stage:
     device: Mapping[str, Any]
     remarks: tuple[str, ...] = ()
     model: str = ""
+    unknown: str = ""  # the name of the launch's model, if its class is not known and a stand-in is trained
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
 
 
@@ -279,6 +282,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     remarks = list(event.answer["remarks"])
     if missing_model:
         stage.model = event.answer["model"]
+        stage.unknown = "" if event.answer["is_known"] or missing_model == NO_NAME else missing_model
         remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead")
     stage.remarks = (*cut.remarks, *remarks)
     stage.made_up = tuple(event.answer["made_up"])
@@ -294,11 +298,11 @@ def _name_model(read: ReadLaunch) -> str:
 
 
 def choose_model(read: ReadLaunch) -> tuple[str, str]:
-    """Return the small model or stand-in to train, and the name of the model that it replaces, if any."""
+    """Return the model, or a stand-in for one that is missing, and its name; the worker may find its type by that."""
     name = cutting.name_model(read)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
-    return find_shape(name) or "llama", name or "the model"
+    return STAND_IN, name or NO_NAME
 
 
 def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:
@@ -347,6 +351,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage, ended.lines))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_watched_differences(stage.folder)
+    if stage.unknown:
+        differences += (Difference(CLASS, "not known", f"that of {stage.model}, a stand-in for {stage.unknown}"),)
     if stage.made_up:
         differences += (Difference("field that the script reads", ", ".join(stage.made_up), "made up"),)
     results = leave_unasked(results, differences)

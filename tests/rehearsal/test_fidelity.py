@@ -68,6 +68,7 @@ def test_another_class_is_a_difference(tmp_path: Path) -> None:
     ("dimension", "unasked"),
     [
         ("model class", {"run", "batch", "documents", "loss", "gradients"}),
+        ("class of the model", {"documents", "loss", "gradients", "learning"}),
         ("attn_implementation", {"batch", "documents", "gradients"}),
         ("max_length", {"run", "batch"}),
         ("accumulation", {"loss", "gradients"}),
@@ -95,6 +96,7 @@ def test_words_that_are_missing_may_be_in_an_empty_field() -> None:
 def test_a_failure_under_fewer_ranks_is_one() -> None:
     wrong = CheckResult("loss", violations=("the loss is wrong",))
     assert leave_unasked([wrong], [Difference("ranks", "8", "1")]) == [wrong]
+    assert leave_unasked([wrong], [Difference("class of the model", "not known", "llama")]) == [wrong]
     assert leave_unasked([wrong], [Difference("model class", "a", "b")])[0].outcome == "skipped"
 
 

@@ -68,13 +68,13 @@ def test_without_a_processor_its_text_part_is_trained_and_that_is_reported(
         ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2_5_vl"),
         ("/data/ckpt/qwen2_vl_sft", "qwen2_vl"),
         ("llava-hf/llava-1.5-7b-hf", "llava"),
-        ("mistralai/Mistral-3B", ""),  # no mistral3
-        ("Qwen/Qwen2.5-7B", ""),
+        ("mistralai/Mistral-3B", "mistral"),  # no mistral3
+        ("Qwen/Qwen2.5-7B", "qwen2"),
         ("own/digits", ""),  # no git
         ("", ""),
     ],
 )
-def test_a_multimodal_model_that_is_not_cached_is_known_by_its_name(name: str, kind: str) -> None:
+def test_a_model_that_is_not_cached_is_known_by_its_name(name: str, kind: str) -> None:
     from attncheck.smoke.worker.models import towers
 
     assert towers.find_type(name) == kind

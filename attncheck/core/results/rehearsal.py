@@ -13,6 +13,8 @@ from attncheck.core.results.smoke import CheckResult
 # Checks of whether packed documents attend to each other; a fix is tried on them.
 CACHE_IS_ON = "the cache is on, and transformers then does not separate packed documents"
 
+CLASS = "class of the model"  # the dimension of a launch whose model is not known, and that a stand-in replaces
+
 
 @dataclass(frozen=True)
 class Difference:

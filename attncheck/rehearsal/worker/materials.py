@@ -76,6 +76,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     build.leave_out("sklearn", "scipy")  # a second of processor time
     import torch
 
+    from attncheck.smoke.worker.models import towers
+
     torch.set_num_threads(int(message.get("threads", 1)))
     (item,) = message["items"]
     send({"started": item})
@@ -91,7 +93,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"unanswered": str(error)})
         return
     made = _choose_architecture(message).name if message.get("stand_in_for") else message["model"]
-    answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made}
+    is_known = bool(towers.find_type(message.get("stand_in_for", "")))
+    answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made, "is_known": is_known}
     if real_data:
         send({"item": item, "answer": answer})
         return
@@ -160,12 +163,11 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 
 
 def _choose_architecture(message: Mapping[str, Any]) -> Any:
-    """Return the architecture to build: for a model that is missing, the multimodal type that its name has."""
+    """Return the architecture to build: for a model that is missing, the type that its name decides, if any."""
     from attncheck.smoke.worker.models import build, towers
 
-    tower_type = towers.find_type(message.get("stand_in_for", ""))
-    if len(tower_type) > len(message["model"]):
-        return towers.load_type(tower_type)
+    if kind := towers.find_type(message.get("stand_in_for", "")):
+        return towers.load_type(kind)
     return build.load_architecture(message["model"])
 
 

@@ -6,14 +6,13 @@ does not run with the small tower's width, the tower keeps the width of its conf
 
 import copy
 import inspect
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from attncheck.smoke.worker.models import build
+from attncheck.smoke.worker.models import build, names
 from attncheck.smoke.worker.models.architectures import SHAPES, Architecture, Unbuildable
 from attncheck.smoke.worker.models.fitting import describe_error, set_number
 from attncheck.smoke.worker.models.shrink import (
@@ -46,26 +45,27 @@ def is_multimodal(source: Architecture) -> bool:
 
 
 def find_type(name: str) -> str:
-    """Return the longest type of an image-to-text model that is in a model's name, "" if there is none.
+    """Return the installed type of a language model that a model's name decides, "" if it decides none."""
+    import transformers
+    from transformers.models.auto import configuration_auto, modeling_auto
 
-    A size is no part of a type: Mistral-3B is no mistral3.
-    """
-    from transformers.models.auto import modeling_auto
+    def has_experts(kind: str) -> bool:
+        config = decoder_config(transformers.CONFIG_MAPPING[kind]())
+        return any(field.startswith("n") and field.endswith("experts") for field in vars(config))
 
-    types = getattr(modeling_auto, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {})
-    patterns = {kind: "[-_.]?".join(re.sub(r"\W|_", "", kind)) for kind in types}
-    named = (kind for kind, text in patterns.items() if re.search(rf"(?<![a-z]){text}(?!(?<=\d)[a-z\d])", name.lower()))
-    return max(named, key=len, default="")
+    kind = names.find_type(name, configuration_auto.CONFIG_MAPPING_NAMES, has_experts) if name else ""
+    mappings = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
+    return kind if any(kind in getattr(modeling_auto, mapping, {}) for mapping in mappings) else ""
 
 
 def load_type(name: str) -> Architecture:
-    """Return a multimodal type without a released model: its default configuration, and what its class needs besides.
+    """Return a type without a released model: its default configuration, and what its class needs besides.
 
     Qwen2-VL's default has no `mrope_section` (transformers 4.57.3 and 5.5.4), which the class reads, and releases have.
     """
     import transformers
 
-    if name in SHAPES:
+    if SHAPES.get(name, {}).get("model_type") == name:
         return build.load_architecture(name)
     source = Architecture(name, {"model_type": name})
     modeling = Path(inspect.getfile(transformers.CONFIG_MAPPING[name]).replace("configuration_", "modeling_"))
@@ -229,11 +229,11 @@ def patch_side(tower: Any) -> int:
 def set_markers(config: Any, source: Architecture) -> None:
     """Give each marker of images, video and sound its token in the small vocabulary."""
     text = decoder_config(config)
-    names: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     first = source.vocabulary_size - 3 - EXTRA_TOKENS
     for level in (config, text, config.vision_config):
         for name in _list_marker_fields(level):
-            setattr(level, name, names.setdefault(name, first + len(names)))
+            setattr(level, name, numbers.setdefault(name, first + len(numbers)))
     set_number(config, "vocab_size", source.vocabulary_size)
     set_number(config, "pad_token_id", source.pad_token_id)
 
