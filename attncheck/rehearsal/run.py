@@ -298,7 +298,7 @@ def _name_model(read: ReadLaunch) -> str:
 
 
 def choose_model(read: ReadLaunch) -> tuple[str, str]:
-    """Return the model, or a stand-in for one that is missing, and its name; the worker may find its type by that."""
+    """Return the model or a stand-in, and the name that it replaces, by which the worker may find its type."""
     name = cutting.name_model(read)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""

@@ -108,9 +108,8 @@ def _judge_launch(launches: Sequence[RehearsedLaunch]) -> str:
         return f"{name} was not judged: no step was taken"
     skipped = [result.check for result in first.results if judge_result(result) in ("skipped", "refused")]
     if judge_run(first.results) == "right" and (replaced := [d for d in first.differences if d.dimension == CLASS]):
-        what = f"the class of its model is not known, and the small model is {replaced[0].ran.removeprefix('that of ')}"
-        fix = "put its config.json into a folder and name that, or hf download it"
-        return f"{name} was asked of a stand-in: {what} ({fix}); not judged: {', '.join(skipped)}"
+        what = f"{replaced[0].ran.removeprefix('that of ')} (name a folder with its config.json, or hf download it)"
+        return f"{name} was asked of {what}; not judged: {', '.join(skipped)}"
     if judge_run(first.results) == "right":
         partly = f"; not judged: {', '.join(skipped)}" if skipped else ""
         return f"{name} trains right (run, {first.steps} steps){partly}"
