@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, Setting, Source, Span, Word
+from attncheck.lint.open_ends import MANY_WORDS
 
 NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+(?:[eE][-+]?\d+)?|-\d+[eE][-+]?\d+")
 OVERRIDE = re.compile(r"((?:\+\+|\+|~)?[A-Za-z_$][\w.$@/:-]*)(?:=(.*))?", re.DOTALL)
@@ -41,7 +42,8 @@ def parse_options(
     """Return the options in `words`, in order, with their values joined by spaces.
 
     `nargs(name)` returns how many values an option takes: "none", "one", "many" or "optional". A negative number is a
-    value, and "--" ends the options. With `source`, an option that spans several lines with its values has a span too.
+    value, and "--" ends the options. An unknown array after a value is not part of it: it may hold options. With
+    `source`, an option that spans several lines with its values has a span too.
     """
     settings: list[Setting] = []
     index = 0
@@ -60,6 +62,8 @@ def parse_options(
         end = index
         max_values = {"none": 0, "one": 1, "optional": 1}.get(nargs(name), len(words))
         while end < len(words) and end - index < max_values and not is_option(words[end].text):
+            if end > index and not words[end].known and MANY_WORDS.fullmatch(words[end].text):
+                break
             end += 1
         settings.append(_make_setting(word, words[index:end], source))
         index = end

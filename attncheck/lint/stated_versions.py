@@ -30,7 +30,7 @@ from attncheck.lint.programs.places import REPOSITORY_MARKS, folders_above
 OWN_FILES: Mapping[str, tuple[str, ...]] = {
     "verl": ("verl/version/version",),
     "trl": ("trl/version.py", "trl/__init__.py"),
-    "llamafactory": ("llamafactory/extras/env.py", "llmtuner/extras/env.py"),
+    "llamafactory": ("llamafactory/extras/env.py", "llamafactory/__init__.py", "llmtuner/__init__.py"),
     "ms-swift": ("swift/version.py",),
     "openrlhf": ("openrlhf/version.py", "version.txt"),
     "axolotl": ("axolotl/__init__.py",),
@@ -38,6 +38,10 @@ OWN_FILES: Mapping[str, tuple[str, ...]] = {
 }
 STATED_DISTRIBUTIONS = RELEVANT_DISTRIBUTIONS | {"slime", "nemo-rl", "areal", "torchtitan", "prime-rl"}
 STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILINE)
+# __version__ = VERSION, with `from .cli import VERSION`
+STATED_ELSEWHERE = re.compile(r"^from \.(\w[\w.]*) import (?:.*\W)?VERSION\b", re.MULTILINE)
+# version = { file = "VERSION" }
+STATED_FILE = re.compile(r"^version\s*=\s*\{\s*file\s*=\s*\[?\s*[\"']([\w./-]+)[\"']", re.MULTILINE)
 PARTS = re.compile(r"^(?:MAJOR|MINOR|PATCH|PRE_RELEASE)\s*=\s*[\"']?(\w*)", re.MULTILINE)  # NVIDIA's package_info.py
 REQUIREMENT = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*((?:[<>=!~]=?=?\s*\d[\w.*+-]*[\s,]*)+)[\"';]")
 # setup(name="slime", version="0.2.2") and the [project] of a pyproject.toml
@@ -133,17 +137,20 @@ def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name, paths in OWN_FILES.items():
         for path in (place for base in (folder, folder / "src") for place in (base / text for text in paths)):
             text = _read_text(path) if _holds_package(path, name) else ""
+            elsewhere = STATED_ELSEWHERE.search(text)
+            text += "\n" + _read_text(path.parent / f"{elsewhere[1].replace('.', '/')}.py") if elsewhere else ""
             match, parts = STATED.search(text), PARTS.findall(text)
             whole = match[1] if match else text.strip() if path.suffix in ("", ".txt") else ""
             version = ".".join(parts[:3]) + "".join(parts[3:]) if parts else whole
             if _is_version(version):
                 yield name, version, "", str(path.relative_to(folder))
     for file in ("setup.py", "pyproject.toml"):
-        text = _read_text(folder / file)
-        text = text if file == "setup.py" else "".join(PROJECT.findall(text))
-        named, stated = OWN_NAME.search(text), OWN_VERSION.search(text)
-        if named and stated and _is_version(stated[1]):
-            yield canonical_name(named[1]), stated[1], "", file
+        whole = _read_text(folder / file)
+        text = whole if file == "setup.py" else "".join(PROJECT.findall(whole))
+        named, stated, elsewhere = OWN_NAME.search(text), OWN_VERSION.search(text), STATED_FILE.search(whole)
+        version = stated[1] if stated else _read_text(folder / elsewhere[1]).strip() if elsewhere else ""
+        if named and _is_version(version):
+            yield canonical_name(named[1]), version, "", file
 
 
 def _holds_package(path: Path, name: str) -> bool:

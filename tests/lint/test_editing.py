@@ -109,6 +109,21 @@ def test_replaced(text: str, name: str, value: str, corrected: str) -> None:
     assert apply_edits(Source("run.sh", text, "shell"), [replace_value(parse_settings(text)[name], value)]) == corrected
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a --x 1 ${MORE[@]}", ["1"]),  # they may hold options
+        ("a --x 1 $@ --y 2", ["1", "2"]),
+        ("a --x ${MORE[@]}", ["${MORE[@]}"]),
+        ("MORE=(2 3)\na --x 1 ${MORE[@]}", ["1 2 3"]),
+        ("a --x 1 $LAST", ["1 $LAST"]),
+    ],
+)
+def test_an_unknown_array_is_no_part_of_the_value_before_it(text: str, values: list[str]) -> None:
+    settings = parse_options(parse_launch(text).words[1:], lambda _: "many")
+    assert [setting.value for setting in settings] == values
+
+
 def test_replaced_writes_several_values() -> None:
     source = Source("run.sh", "a --x 0.2 0.27 --y", "shell")
     (first, _) = parse_options(parse_launch(source.text).words[1:], lambda _: "many", source)

@@ -23,6 +23,7 @@ from tests.lint.programs.trees import write_tree
 ENVIRONMENT = launches.make_environments()["laptop"]
 VERL = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m\n"
 
+FROM_CLI = "from .cli import VERSION\n__version__ = VERSION\n"
 PACKAGE_INFO = (
     "MAJOR = 0\nMINOR = 5\nPATCH = 0\nPRE_RELEASE = 'rc0'\nVERSION = (MAJOR, MINOR, PATCH, PRE_RELEASE)\n"
     "__version__ = '.'.join(map(str, VERSION[:3])) + ''.join(VERSION[3:])\n"
@@ -56,6 +57,18 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"setup.py": "setup(\n    name='slime',\n    version='0.2.2',\n)"}, "slime", "0.2.2"),
         ({"pyproject.toml": '[project]\nname = "openrlhf"\nversion = "0.8.1"\n'}, "openrlhf", "0.8.1"),
         ({"pyproject.toml": '[project]\nname = "openrlhf"\n[tool.x]\nversion = "1.5.4"\n'}, "openrlhf", ""),
+        (
+            {"pyproject.toml": '[project]\nname = "axolotl"\n[tool.x]\nversion = { file = "V" }\n', "V": "0.18.0\n"},
+            "axolotl",
+            "0.18.0",
+        ),
+        ({"pyproject.toml": '[project]\nname = "axolotl"\n[tool.x]\nversion = { file = "V" }\n'}, "axolotl", ""),
+        (
+            {"llamafactory/__init__.py": FROM_CLI, "llamafactory/cli.py": 'VERSION = "0.7.2.dev0"\n'},
+            "llamafactory",
+            "0.7.2.dev0",
+        ),
+        ({"llamafactory/__init__.py": FROM_CLI, "llamafactory/cli.py": "VERSION = read()\n"}, "llamafactory", ""),
         ({"setup.py": "x = ['trl>=0.9', 'trl==0.12.0']"}, "trl", "0.12.0"),
         ({"requirements.txt": "trl\n", "Dockerfile": "RUN pip install trl==0.14.0\n"}, "trl", "0.14.0"),
         ({"setup.sh": "pip install --upgrade pip\npip install \\\n  trl==0.14.0 peft\n"}, "trl", "0.14.0"),

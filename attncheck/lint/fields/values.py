@@ -55,6 +55,11 @@ class ParsedSettings:
         default = self.options.default_value(name)
         return "" if default is None else str(default)
 
+    def get_known_text(self, name: str) -> str:
+        """Return the value of a field as `get_text` does; "" if the launch sets it to an unknown value."""
+        setting = self.by_field.get(name)
+        return self.get_text(name) if setting is None or setting.raw.known else ""
+
     def is_on(self, name: str) -> bool:
         """Return whether a field's value is true."""
         return self.get_text(name).lower() in TRUE_WORDS

@@ -1,15 +1,18 @@
 """Computes what a program passes on of its command's options: `bf16=args.bf16`, `"sdpa" if args.sdpa else "eager"`.
 
-Only options in the command count: a default may be changed by the program's parser.
+Options in the command count, and literal defaults of the dataclasses that the program's parser fills. Other parsers may
+change a default.
 """
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from attncheck.core.launch import Setting, Word
 
+ARGUMENTS = re.compile(r"\w*(?:args|arguments|cfg|config)")  # names that programs give to what they parse
 AnySetting = TypeVar("AnySetting", bound=Setting)
 TRUE_TEXTS, FALSE_TEXTS = frozenset({"", "true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})
 
@@ -21,6 +24,7 @@ class PassedOptions:
     texts: Mapping[str, str]
     parses_itself: bool = False  # by argparse, for which the text "False" is true unless its type says otherwise
     by_name: bool = False  # as parameters of a function: Fire(train)
+    defaults: Mapping[str, str] = field(default_factory=dict)  # of fields that the command does not set
 
     def decide(self, setting: AnySetting) -> AnySetting:
         """Return a setting of the program's text with the value that the options decide, if they do."""
@@ -58,8 +62,14 @@ class PassedOptions:
     def _find(self, expression: ast.expr) -> str | None:
         """Return the text of the option that an expression such as `args.bf16` reads; None if it reads none."""
         if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
-            return self.texts.get(expression.attr)
+            default = self.defaults.get(expression.attr) if ARGUMENTS.fullmatch(expression.value.id) else None
+            return self.texts.get(expression.attr, default)
         return self.texts.get(expression.id) if self.by_name and isinstance(expression, ast.Name) else None
+
+
+def list_names(words: Sequence[Word]) -> set[str]:
+    """Return the names of the fields that a command's options set."""
+    return {word.text[2:].partition("=")[0].replace("-", "_") for word in words if word.text[:2] == "--"}
 
 
 def read_options(words: Sequence[Word]) -> dict[str, str]:

@@ -16,11 +16,12 @@ from pathlib import Path
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, FixedSetting, Launch, MadeTrainer, Setting, Source, SourceLocation
 from attncheck.lint.files.python import names_devices
+from attncheck.lint.programs.dataclass_fields import read_fields
 from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_model_arguments, find_passed_arguments
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.made_trainers import find_made, find_unfused
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
-from attncheck.lint.programs.passed_options import PassedOptions, read_options
+from attncheck.lint.programs.passed_options import PassedOptions, list_names, read_options
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.sources import read_source
@@ -43,7 +44,9 @@ LIBRARY_TRAINER = re.compile(r"(trl|unsloth)\..*Trainer")
 TRAINER_ARGUMENTS = frozenset({"packing", "max_seq_length", "max_length", "max_prompt_length", "max_target_length"})
 TRL_CONFIGURATION = re.compile(r"(?:trl\.)?[A-Z]+Config")  # SFTConfig, GRPOConfig
 OWN_LOOP = ("its own training loop",)
-BACKWARD, GENERATE, OWN_OPTIONS, FIRE = map(re.compile, ("backward", "generate", "add_argument", "Fire"))
+BACKWARD, GENERATE, OWN_OPTIONS, FIRE, SET_DEFAULTS = map(
+    re.compile, ("backward", "generate", "add_argument", "Fire", "set_defaults")
+)
 EVALUATE = re.compile("evaluate|predict")
 STARTS_TRAINING = re.compile(r"(?!_)(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
 FILE_PARSES = ("parse_json_file", "parse_yaml_file", "parse_dict")  # of transformers' HfArgumentParser
@@ -70,6 +73,7 @@ class TrainerReading:
     parses_itself: bool = False  # it defines options for argparse
     is_fired: bool = False  # options are the parameters of a function: Fire(train)
     file_options: frozenset[str] = frozenset()  # they name the file of the arguments: parse_json_file(args.config)
+    defaults: tuple[tuple[str, str], ...] = ()  # of the fields of the dataclasses that its parser fills
 
 
 def attach_trainers(launch: Launch) -> Launch:
@@ -91,13 +95,15 @@ def attach_trainers(launch: Launch) -> Launch:
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     launch = replace(launch, file_options=reading.file_options)
     texts = {name: text for name, text in read_options(launch.words).items() if name not in reading.assigned}
-    passed = PassedOptions(texts, reading.parses_itself, reading.is_fired)
+    options = list_names(launch.words)
+    left = {} if launch.open_ends else {name: text for name, text in reading.defaults if name not in options}
+    defaults = {name: text for name, text in left.items() if name not in reading.assigned}
+    passed = PassedOptions(texts, reading.parses_itself, reading.is_fired, defaults)
     if launch.starts_written_script:
         return replace(launch, entries=tuple(map(passed.decide, launch.entries)))
     if reading.settings and launch.file is None:
         entries, fixed = tuple(map(passed.decide, reading.settings)), tuple(map(passed.decide, reading.fixed))
         return replace(launch, entries=entries, file=reading.source, fixed=fixed)
-    options = {word.text[2:].partition("=")[0].replace("-", "_") for word in launch.words if word.text[:2] == "--"}
 
     def passes_on(setting: FixedSetting) -> bool:
         """Return whether the program passes on an option of the command: `packing=args.packing`."""
@@ -126,6 +132,7 @@ def _read_trainers(
         parses_itself=any(_calls(module, OWN_OPTIONS) for module in read),
         is_fired=any(_calls(module, FIRE) for module in read),
         file_options=frozenset(name for module in read for name in _iter_file_options(module)),
+        defaults=tuple(_list_defaults(tree, main)) if main is not None and not _calls(main, SET_DEFAULTS) else (),
     )
 
 
@@ -138,6 +145,25 @@ def _iter_file_options(module: SourceModule) -> Iterator[str]:
     arguments = [item for parse in parses for item in (*parse.args, *(word.value for word in parse.keywords))]
     values = (*arguments, *(node.value for node in assigned))
     yield from (part.attr for value in values for part in ast.walk(value) if isinstance(part, ast.Attribute))
+
+
+def _list_defaults(tree: SourceTree, module: SourceModule) -> Iterator[tuple[str, str]]:
+    """Yield the literal defaults of the dataclasses that `HfArgumentParser` or `TrlParser` fills in a module.
+
+    A field that several of its classes have is left out.
+    """
+    calls = [node for node in ast.walk(module.body) if isinstance(node, ast.Call) and _makes_parser(node)]
+    names = {node.id: node for call in calls for node in ast.walk(call) if isinstance(node, ast.Name)}
+    classes = (tree.resolve(module, node) for node in names.values())
+    tables = [
+        read_fields(tree, item, lambda _: None)[0]
+        for item in classes
+        if isinstance(item, Definition) and isinstance(item.node, ast.ClassDef)
+    ]
+    for table in tables:
+        for name, row in table.items():
+            if row.option.is_default_known and sum(name in other for other in tables) == 1:
+                yield name, "null" if row.option.default is None else str(row.option.default)
 
 
 def _names_devices(module: SourceModule) -> bool:
@@ -219,8 +245,7 @@ def _find_fixed(
     With several classes of either, it is unknown which of them is used.
     """
     calls = [(module, node) for module in modules for node in _walk(module.body, chosen) if isinstance(node, ast.Call)]
-    is_parser = [isinstance(call.func, ast.Name) and call.func.id.endswith(("Parser", "HfArg")) for _, call in calls]
-    parsed = {ast.unparse(node) for (_, call), parses in zip(calls, is_parser) if parses for node in ast.walk(call)}
+    parsed = {ast.unparse(node) for _, call in calls if _makes_parser(call) for node in ast.walk(call)}
     created: dict[str, list[Call]] = {name: [] for name in parsed if TRL_CONFIGURATION.fullmatch(name)}
     passing: dict[str, list[Call]] = {}
     for module, call in calls:
@@ -238,6 +263,11 @@ def _find_fixed(
     true = (setting for setting in passed if setting.value not in ("False", "0"))  # others override nothing
     only = next(iter(created.values())) if len(created) == 1 and not created.keys() & parsed else []
     return tuple(find_passed_arguments(only, lambda _: True)), tuple(true)
+
+
+def _makes_parser(call: ast.Call) -> bool:
+    """Return whether a call makes a parser that fills dataclasses."""
+    return isinstance(call.func, ast.Name) and call.func.id.endswith(("Parser", "HfArg"))
 
 
 def _make_setting(source: Source, keyword: ast.keyword) -> Setting:

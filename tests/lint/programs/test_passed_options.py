@@ -53,7 +53,11 @@ def lint(program: str, command: str) -> Report:
         (DATACLASS, "--no_flash True", "eager"),
         (DATACLASS, "--no_flash", "eager"),
         (DATACLASS, "--no_flash False", "flash_attention_2"),
-        (DATACLASS, "", None),  # the default is the parser's
+        (DATACLASS, "", "flash_attention_2"),  # the field's default
+        (DATACLASS, '"$@"', None),
+        (DATACLASS.replace("args, =", "HfArgumentParser(A).set_defaults(no_flash=True)\nargs, ="), "", None),
+        (DATACLASS.replace("default=False", "default=read()"), "", None),
+        (DATACLASS.replace("not args.no", "not other.no"), "", None),
         (DATACLASS, "--no_flash $WORD", None),
         (DATACLASS.replace("Trainer(model", "args.no_flash = True\nTrainer(model"), "--no_flash False", None),
         (ARGPARSE, "--flash true", "flash_attention_2"),

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.launch import Launch
-from attncheck.lint import frameworks, launches
+from attncheck.core.results.lint import launches_of
+from attncheck.lint import frameworks, launches, run
 from attncheck.lint.inputs import Inputs, make_file_reader, make_readers
 from attncheck.lint.own_attention import add_fixed_arguments
 from attncheck.lint.sources import read_source
 from attncheck.lint.training_scripts import find_missing_script
 from tests import snapshots as s
+from tests.lint.launches import read_model
 from tests.lint.programs.trees import write_tree
 
 HF_PARSER = "HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()\n"
@@ -471,3 +473,23 @@ def test_a_program_of_the_user_that_starts_the_training_is_followed(
     assert [name_trainers(launch) for launch in found if name_trainers(launch)] == ([expected] if expected else [])
     texts = [word.text for launch in found if name_trainers(launch) for word in launch.words]
     assert set(words) <= set(texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "model"),
+    [
+        ("--model_name_or_path ./m/$MODEL", ""),
+        ("--model_name_or_path org/m", "org/m"),
+        ("--seed 1", "org/default"),
+    ],
+)
+def test_a_default_model_is_not_shown_if_the_command_names_one(tmp_path: Path, options: str, model: str) -> None:
+    program = (
+        "from dataclasses import dataclass\nfrom transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+        "@dataclass\nclass Model:\n    model_name_or_path: str = 'org/default'\n"
+        "HfArgumentParser((Model, TrainingArguments)).parse_args_into_dataclasses()\nTrainer()\n"
+    )
+    write_tree(tmp_path, {"train.py": program, "run.sh": f"python train.py {options}\n", ".git/HEAD": ""})
+    source = read_source(str(tmp_path / "run.sh"))
+    report = run.run(s.laptop(), run.Request((source,)), read_model, make_file_reader((source,)))
+    assert [launch.job.model for launch in launches_of(report)] == [model]

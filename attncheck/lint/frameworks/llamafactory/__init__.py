@@ -62,7 +62,9 @@ def detect_trainer(launch: Launch) -> str:
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
     return (
-        _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_text("model_name_or_path")
+        _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_known_text(
+            "model_name_or_path"
+        )
         or ""
     )
 
@@ -90,7 +92,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=reading.stage,
         plan=_build_plan(reading),
-        model=settings.get_text("model_name_or_path"),
+        model=settings.get_known_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=tuple(

@@ -93,7 +93,7 @@ def detect_trainer(launch: Launch) -> str:
 
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
-    return _parse_settings(launch, FRAMEWORK.newest).get_text("model_name_or_path") or ""
+    return _parse_settings(launch, FRAMEWORK.newest).get_known_text("model_name_or_path") or ""
 
 
 @cache
@@ -117,7 +117,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=detect_trainer(launch),
         plan=plan,
-        model=settings.get_text("model_name_or_path"),
+        model=settings.get_known_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=(

@@ -68,7 +68,7 @@ def detect_trainer(launch: Launch) -> str:
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
     settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, list_releases("transformers")[-1])
-    return settings.get_text("model_name_or_path")
+    return settings.get_known_text("model_name_or_path")
 
 
 def _parse_settings(launch: Launch, trainer: str, version: str, transformers: str) -> ParsedSettings:
@@ -123,7 +123,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=reading.trainer,
         plan=plan,
-        model=settings.get_text("model_name_or_path"),
+        model=settings.get_known_text("model_name_or_path"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=(
