@@ -9,9 +9,10 @@ gap."""
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import Setting, Word
@@ -124,6 +125,18 @@ def read_hydra_program(
         tuple(dict.fromkeys((*composition.gaps, *tree.unread))),
         composition.groups,
     )
+
+
+def resolve_references(value: Any, values: Mapping[str, Any], depth: int = 0) -> str:
+    """Return a value as text with its references to other keys resolved; those that remain are known at run time."""
+    text = "null" if value is None else str(value)
+    if depth > MAX_DEPTH:
+        return text
+
+    def resolve(match: re.Match[str]) -> str:
+        return resolve_references(values[match[1]], values, depth + 1) if match[1] in values else match[0]
+
+    return REFERENCE.sub(resolve, text)
 
 
 def _search_path(file: Path, tree: SourceTree) -> Iterator[Path]:

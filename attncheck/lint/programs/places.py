@@ -9,11 +9,14 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
+from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import COMMAND, Launch
 from attncheck.lint.programs.modules import SourceTree, locate_module
 from attncheck.lint.programs.program import Entry
+from attncheck.lint.sources import read_source
 
 MAX_PARENTS = 6
 OPEN_FOLDER = re.compile(r"^\$(?:\w+|\{\w+\})/(?=.*\.py$)")  # "$BASE_PATH/src/train.py": in the tree, if it exists
@@ -21,6 +24,7 @@ WORDS = re.compile(r"[_-]")
 DISTINCT_WORDS = 3  # "train_online_dpo.py"
 REPOSITORY_MARKS = (".git", ".hg")
 SOURCE_FOLDERS = ("", "src")
+CONFIG_PATH = re.compile(r"\bconfig_path\s*=\s*[\"']([^\"'\n]+)[\"']")
 
 
 def find_program(
@@ -66,10 +70,10 @@ def find_working_folder(launch: Launch) -> str:
 
 
 def list_config_folders(launch: Launch) -> tuple[Path, ...]:
-    """Return the folders in which Hydra finds a configuration that the command names: its module's, and `config` in it.
+    """Return the folders in which Hydra finds a configuration that the command names: its module's, and folders in it.
 
-    `--config-path` is relative to the module (hydra-core 1.3.2 _internal/utils.py, compute_search_path_dir), and
-    verl's `@hydra.main` has config_path="config".
+    `--config-path` and `@hydra.main`'s config_path are relative to the module (hydra-core 1.3.2 _internal/utils.py,
+    compute_search_path_dir).
     """
     is_named = any(word.text.split("=")[0] in ("--config-name", "-cn") for word in launch.words)
     place = find_program(launch, Entry(launch.words[0].text), ()) if is_named else None
@@ -82,7 +86,12 @@ def list_config_folders(launch: Launch) -> tuple[Path, ...]:
         if is_script
         else next(filter(None, (locate_module(f, entry.name) for f in tree.folders)), None)
     )
-    return (path.parent, path.parent / "config") if path is not None else ()
+    if path is None:
+        return ()
+    folders = ["config"]  # verl's
+    with suppress(AttncheckError):
+        folders += CONFIG_PATH.findall(read_source(str(path), pipes=False).text)
+    return (path.parent, *(path.parent / folder for folder in folders))
 
 
 def list_paths(name: str) -> list[str]:

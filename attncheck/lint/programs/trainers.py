@@ -15,22 +15,27 @@ from pathlib import Path
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, FixedSetting, Launch, MadeTrainer, Setting, Source, SourceLocation
+from attncheck.core.program import Program, ProgramOption
+from attncheck.lint.arguments import parse_overrides
 from attncheck.lint.files.python import names_devices
 from attncheck.lint.programs.dataclass_fields import read_fields
 from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_model_arguments, find_passed_arguments
+from attncheck.lint.programs.hydra_configs import read_config_options, read_hydra_program, resolve_references
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.made_trainers import find_made, find_unfused
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.passed_options import PassedOptions, list_names, read_options
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
+from attncheck.lint.programs.reached import Follower
 from attncheck.lint.sources import read_source
 
 MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
 TRAINERS = re.compile(
     r"(trl|unsloth)\..*(Trainer|Config|TrlParser)|transformers\..*Trainer|(openrlhf|verl)\..*([tT]rainer.*|get_strategy)"
     r"|swift\..*(_main|Trainer|Sft|SFT|RLHF|Arguments)|(llamafactory|llmtuner)\..*(run_exp|get_train_args|launch)"
-    r"|megatron\..*\.pretrain|mcore_adapter\..*Trainer|(slime|miles|nemo_rl|areal|torchtitan|prime_rl|roll|skyrl_train|axolotl|veomni)\..*"
+    r"|megatron\..*\.(pretrain|train)|mcore_adapter\..*Trainer"
+    r"|(slime|miles|nemo_rl|areal|torchtitan|prime_rl|roll|skyrl_train|axolotl|veomni)\..*"
 )
 # Functions of frameworks that are copied under other names, each with what it makes: openrlhf 0.11.2 utils/utils.py.
 COPIES = {"get_strategy": ("DeepspeedStrategy", "openrlhf.utils.get_strategy")}
@@ -84,6 +89,9 @@ def attach_trainers(launch: Launch) -> Launch:
     if place is None:
         return launch
     reading = _read_trainers(place[0], place[1].folders, place[1].base)
+    if launch.words and launch.file is None and not any(map(TRAINERS.fullmatch, reading.names or ())):
+        composed = _compose(place[0], place[1].folders, place[1].base, read_config_options(launch.words))
+        reading = _read_targets(composed, launch) or reading
     launch = replace(launch, arguments=reading.arguments, made=reading.made)
     if not launch.words:
         return launch
@@ -164,6 +172,40 @@ def _list_defaults(tree: SourceTree, module: SourceModule) -> Iterator[tuple[str
         for name, row in table.items():
             if row.option.is_default_known and sum(name in other for other in tables) == 1:
                 yield name, "null" if row.option.default is None else str(row.option.default)
+
+
+@lru_cache(maxsize=512)
+def _compose(entry: Entry, folders: tuple[Path, ...], base: Path, config: tuple[str, ...]) -> Program | None:
+    """Return the configuration that a program composes with Hydra; None for another program."""
+    tree = SourceTree(folders, base)
+    main = find_entry(entry, tree)
+    reached = Follower(tree, main).follow_entry() if main is not None and "hydra" in main.bindings else None
+    return read_hydra_program(main, reached.hydra[0], tree, config) if main and reached and reached.hydra else None
+
+
+def _read_targets(program: Program | None, launch: Launch) -> TrainerReading | None:
+    """Return the trainers that a composed configuration names, with their settings: `_target_: trl.GRPOConfig`."""
+    values = {} if program is None else {name: option.default for name, option in program.options.items()}
+    targets = {
+        name.removesuffix("_target_"): str(value) for name, value in values.items() if name.endswith("._target_")
+    }
+    names = tuple(dict.fromkeys(filter(TRAINERS.fullmatch, targets.values())))
+    if program is None or not names:
+        return None
+    given = parse_overrides(launch.words[1:])
+    values |= {item.name.lstrip("+"): item.value if item.known else "${}" for item in given}
+    prefixes = [prefix for prefix, target in targets.items() if CONFIGURATION.fullmatch(target)]
+    settings = [
+        _make_composed(name.removeprefix(prefixes[0]), resolve_references(value, values), program.options.get(name))
+        for name, value in values.items()
+        if len(prefixes) == 1 and name.startswith(prefixes[0]) and not name.endswith("._target_")
+    ]
+    return TrainerReading(names, tuple(settings), source=Source(program.path, "", "python", editable=False))
+
+
+def _make_composed(name: str, value: str, option: ProgramOption | None) -> Setting:
+    file, _, line = (option.place if option is not None else "").rpartition(":")
+    return Setting(name, value, SourceLocation(file, int(line or 0)), NOWHERE, known="${" not in value)
 
 
 def _names_devices(module: SourceModule) -> bool:

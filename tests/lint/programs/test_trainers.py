@@ -493,3 +493,44 @@ def test_a_default_model_is_not_shown_if_the_command_names_one(tmp_path: Path, o
     source = read_source(str(tmp_path / "run.sh"))
     report = run.run(s.laptop(), run.Request((source,)), read_model, make_file_reader((source,)))
     assert [launch.job.model for launch in launches_of(report)] == [model]
+
+
+HYDRA_TREE = {
+    "main.py": (
+        "import hydra\nfrom pipeline import train\n@hydra.main(config_path='conf/', config_name='sft')\n"
+        "def main(config):\n    train(config)\nif __name__ == '__main__':\n    main()\n"
+    ),
+    "pipeline.py": "from hydra.utils import instantiate\ndef train(config):\n    instantiate(config.trainer).train()\n",
+    "conf/grpo.yaml": "defaults:\n- trainer: grpo\n- arguments: grpo\n- _self_\nis_bf16: true\nsize: 4\n",
+    "conf/sft.yaml": "size: 4\n",
+    "conf/trainer/grpo.yaml": "_target_: trl.GRPOTrainer\n",
+    "conf/arguments/grpo.yaml": (
+        "_target_: trl.GRPOConfig\nbf16: ${is_bf16}\nper_device_train_batch_size: ${size}\nrun_name: ${oc.env:NAME}\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "trainer", "size"),
+    [
+        ("--config-name=grpo", "trl grpo", "4"),
+        ("--config-name=grpo.yaml size=2", "trl grpo", "2"),
+        ("--config-name=grpo size=$SIZE", "trl grpo", ""),
+        ("--config-name=sft size=2", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_trainer_that_a_hydra_program_composes(tmp_path: Path, options: str, trainer: str, size: str) -> None:
+    (launch,) = read_tree(tmp_path, HYDRA_TREE, f"accelerate launch main.py {options}")
+    assert name_trainers(launch) == trainer
+    entries = {entry.name: entry.value for entry in launch.entries if entry.known} if trainer else {}
+    assert entries.get("per_device_train_batch_size", "") == size
+    assert "run_name" not in entries
+    assert not [note for note in launch.notes if "could not be read" in note]
+
+
+@pytest.mark.parametrize(("name", "framework"), [("train", "megatron pretrain"), ("get_args", "")])
+def test_a_loop_of_megatron(tmp_path: Path, name: str, framework: str) -> None:
+    program = f"from megatron.training import {name}\n{name}()\n"
+    (launch,) = read_tree(tmp_path, {"run.py": program}, "torchrun run.py --micro-batch-size 1")
+    assert name_trainers(launch) == framework
