@@ -56,7 +56,8 @@ EVALUATE = re.compile("evaluate|predict")
 STARTS_TRAINING = re.compile(r"(?!_)(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
 FILE_PARSES = ("parse_json_file", "parse_yaml_file", "parse_dict")  # of transformers' HfArgumentParser
 OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the program replaces its Trainer's loss
-OWN_ATTENTION = "its own attention"  # if it calls a function such as replace_llama_attn_with_flash_attn
+# if it calls a function such as replace_llama_attn_with_flash_attn, or gives Megatron's loop a model of any kind
+OWN_ATTENTION = "its own attention"
 REPLACES_ATTENTION = re.compile(r"(?:replace|patch|monkey_?patch|apply)_\w*(?:attn|attention)\w*")
 OWN_ROWS = "its own rows"  # if the program tells TRL's SFTTrainer not to prepare the dataset, which also packs it
 
@@ -236,7 +237,8 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             return TrainerReading(())
         if trainers:
             own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
-            own_attention = (OWN_ATTENTION,) if replaces else ()
+            is_given_model = {name.rpartition(".")[2] for name in trainers if name[:9] == "megatron."} == {"train"}
+            own_attention = (OWN_ATTENTION,) if replaces or is_given_model else ()
             own_rows = (OWN_ROWS,) if any(_prepares_rows(module) for module in level) else ()
             choices = frozenset(word for module in level for word in _list_choices(module))
             settings, source = _read_settings(tree, level)

@@ -529,8 +529,12 @@ def test_the_trainer_that_a_hydra_program_composes(tmp_path: Path, options: str,
     assert not [note for note in launch.notes if "could not be read" in note]
 
 
-@pytest.mark.parametrize(("name", "framework"), [("train", "megatron pretrain"), ("get_args", "")])
-def test_a_loop_of_megatron(tmp_path: Path, name: str, framework: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "framework", "is_open"),
+    [("train", "megatron pretrain", True), ("pretrain", "megatron pretrain", False), ("get_args", "", False)],
+)
+def test_a_loop_of_megatron(tmp_path: Path, name: str, framework: str, is_open: bool) -> None:
     program = f"from megatron.training import {name}\n{name}()\n"
     (launch,) = read_tree(tmp_path, {"run.py": program}, "torchrun run.py --micro-batch-size 1")
     assert name_trainers(launch) == framework
+    assert ("its own attention" in (launch.trainers or ())) is is_open
