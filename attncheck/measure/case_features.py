@@ -15,7 +15,9 @@ STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
 EXPLAINED = "computed as if "  # and a known mistake
 NEEDED = "wrong with "
 PLAIN = "wrong without any special feature: "
-STALE = "right in a first call, but wrong after another batch of the same shape: something of that batch is kept"
+STALE = "right in a first call, but wrong after another "
+STALE_CONTENTS = STALE + "batch of the same shape: something of that batch is kept"
+STALE_PARAMETERS = STALE + "call with other parameters: the kernel keeps that call's "
 UNREPEATED = "right by itself, but wrong after other calls: it keeps something of them or reads unwritten memory"
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 

@@ -104,7 +104,15 @@ def _quick_cases(seed: int) -> Iterator[Case]:
 
 
 def _standard_cases(seed: int) -> Iterator[Case]:
-    for cases in (_length_cases, _value_cases, _window_cases, _mask_cases, _packing_cases, _model_like_cases):
+    for cases in (
+        _length_cases,
+        _long_feature_cases,
+        _value_cases,
+        _window_cases,
+        _mask_cases,
+        _packing_cases,
+        _model_like_cases,
+    ):
         yield from cases()
     yield from _stride_and_dropout_cases()
     yield from _offset_cases()
@@ -128,6 +136,22 @@ def _length_cases() -> Iterator[Case]:
     yield from probe_variants(_dense_case("length", 4501, num_heads=1, num_kv_heads=1), "code")
     for heads, kv_heads in ((20, 2), (65, 13), (96, 8)):
         yield from probe_variants(_dense_case("heads", 130, num_heads=heads, num_kv_heads=kv_heads), "heads")
+
+
+def _long_feature_cases() -> Iterator[Case]:
+    """Yield each feature with more than 1,024 keys, beyond the lengths of generated cases."""
+    features: tuple[dict[str, Any], ...] = (
+        {"layout": "packed"},
+        {"layout": "left_padded", "softcap": 20.0, "values": "large"},
+        {"layout": "right_padded", "mask": "bool"},
+        {"mask": "bool", "per_head": True, "causal": False, "window_size": (500, 90)},
+        {"mask": "additive", "window_size": (600, 0)},
+        {"layout": "left_padded", "mask": "additive", "per_head": True},
+        {"alibi": True, "attention_chunk": 700},
+    )
+    for fields in features:
+        seqlens = (300, 1100, 250) if "layout" in fields else (1100,)
+        yield Case("length", seqlens, seqlens, **FEW_HEADS, **fields)
 
 
 def _value_cases() -> Iterator[Case]:

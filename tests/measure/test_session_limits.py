@@ -271,7 +271,7 @@ def test_each_wrong_call_is_scored_and_its_mode_is_searched_for_a_cause(
         return case, ("the cause",)
 
     monkeypatch.setattr(module, "describe_cause", describe_cause)
-    monkeypatch.setattr(module, "is_stale", lambda *arguments: False)
+    monkeypatch.setattr(module, "describe_state", lambda *arguments: "")
     run = make_session(Calls(fail_at(*wrong)), deterministic_switch="argument").measure(CASE)
     assert list(dict.fromkeys((score.mode, score.call) for score in run.scores)) == scored
     assert searched == causes
@@ -295,7 +295,7 @@ def test_causes_are_searched_for_the_first_wrong_cases(
         return case, ()
 
     monkeypatch.setattr(module, "describe_cause", describe_cause)
-    monkeypatch.setattr(module, "is_stale", lambda *arguments: False)
+    monkeypatch.setattr(module, "describe_state", lambda *arguments: "")
     monkeypatch.setattr(module, "describe_patterns", lambda *arguments: ())
     session = make_session(Calls(fail_at(*range(99))), **changes)
     for _ in range(5):

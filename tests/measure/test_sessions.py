@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,9 @@ from attncheck.attention.device import prepare_device
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import compute_reference
-from attncheck.core.cases import Case, with_name
+from attncheck.core.cases import Case, Probe, with_name
 from attncheck.core.verdicts import Run, judge_run
-from attncheck.measure.case_features import NEEDED, STALE, UNREPEATED
+from attncheck.measure.case_features import NEEDED, STALE_CONTENTS, STALE_PARAMETERS, UNREPEATED
 from attncheck.measure.case_features import PLAIN as PLAIN_CASE
 from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
@@ -382,8 +383,28 @@ def test_what_is_kept_by_shape_is_wrong_for_another_case_of_the_shape(kept: str)
 
     case = replace(PACKED, window_size=(16, 0), softcap=5.0)
     wrong = measure_parity(run, case, noise="eager", takes_mask=True)
-    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE
+    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE_CONTENTS
     assert judge_run(measure_parity(lambda i: eager.BACKEND.run(i, False), case, noise="eager")).answer == "pass"
+
+
+@pytest.mark.parametrize("kept", ["window_size", "softcap"])
+@pytest.mark.parametrize("probe", ["", "code"])
+def test_a_parameter_of_an_earlier_call_is_named(kept: str, probe: Probe) -> None:
+    """A kernel compiled for a head_dim keeps the window or soft-cap of its first call."""
+    first: dict[int, Any] = {48: (3, 0) if kept == "window_size" else 1.0}
+
+    def run(inputs: Inputs) -> Outputs:
+        own = first.setdefault(inputs.case.head_dim, getattr(inputs.case, kept))
+        if not inputs.case.windowed:  # another kernel
+            own = getattr(inputs.case, kept)
+        return eager.BACKEND.run(replace(inputs, case=replace(inputs.case, **{kept: own})), False)
+
+    case = make_case((70,), window_size=(16, 0), softcap=5.0, head_dim=48, v_head_dim=48, values="large")
+    if probe and kept == "window_size":
+        case = replace(case, probe=probe, backward=False, softcap=0.0)
+    wrong = measure_parity(run, case, noise="eager", takes_mask=True)
+    lines = (*wrong.violations, *wrong.pattern)
+    assert judge_run(wrong).answer == "fail" and any(line.startswith(STALE_PARAMETERS) for line in lines), lines
 
 
 @pytest.mark.parametrize("name", ["sinks", "k"])
@@ -397,7 +418,7 @@ def test_what_is_kept_by_address_is_found(name: str) -> None:
 
     case = make_case((40, 17), layout="packed", sinks=True)
     wrong = measure_parity(run, case, noise="eager", takes_mask=True)
-    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] in (STALE, UNREPEATED), wrong.pattern
+    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] in (STALE_CONTENTS, UNREPEATED), wrong.pattern
     right = measure_parity(lambda i: eager.BACKEND.run(i, False), case, noise="eager", takes_mask=True)
     assert judge_run(right).answer == "pass" and not right.pattern
 

@@ -9,7 +9,7 @@ import pytest
 
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score
-from attncheck.measure.case_features import NEEDED, PLAIN, STALE
+from attncheck.measure.case_features import NEEDED, PLAIN, STALE_CONTENTS
 from attncheck.measure.suites import make_suite
 from attncheck.measure.wrong_cases import describe_shared
 
@@ -93,7 +93,7 @@ def test_what_wrong_cases_were_reduced_to_outranks_what_they_share() -> None:
     reduced = f"{NEEDED}only head_dim 192; right without it"
     assert describe_reduced(reduced, 2, is_wide) == (reduced, fit)
     assert describe_reduced("another line", 2, is_wide) == (fit,)
-    for line in (f"{PLAIN}64 tokens", STALE):
+    for line in (f"{PLAIN}64 tokens", STALE_CONTENTS):
         assert describe_reduced(line, 1, is_wide) == (line,)
     assert describe(lambda case: is_wide(case) and case.seqlen_q > 30)
     assert describe_reduced(reduced, 2, lambda case: is_wide(case) and case.seqlen_q > 30)[0] == reduced

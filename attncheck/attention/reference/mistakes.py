@@ -177,7 +177,7 @@ def _tiles(right: DenseAttention) -> Mistakes:
             f"every second tile of {tile} keys was hidden": hide(k_tile // tile % 2 == 1),
         }.items()
         if case.mask:
-            ignored = same & (places.k >= tile)
+            ignored = (places.q_document >= 0) & (_buffer(places.k) >= tile)
             yield f"the mask ended at key {tile}", replace(right, visible=right.visible | ignored[:, None])
         if case.causal or case.windowed or case.attention_chunk:
             by_tile = replace(places, q=q_tile, k=k_tile).visible(case)

@@ -29,10 +29,10 @@ from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
-from attncheck.measure.case_features import EXPLAINED, STALE, UNREPEATED
+from attncheck.measure.case_features import EXPLAINED, UNREPEATED
 from attncheck.measure.worker.guarded_calls import DIRT, BrokenCall, call_unchanged, fill_free_memory, hold_other_values
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
-from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, is_stale, lengthen, make_decoy
+from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, describe_state, lengthen, make_decoy
 
 T = TypeVar("T")
 MAX_CPU_CELLS = 1 << 27  # with more score entries, the oracle samples rows on a CPU
@@ -338,8 +338,8 @@ class ParitySession:
             case, is_gross = replace(case, dropout=0.0, probe=""), True
         elif is_right(case):
             return (UNREPEATED,)
-        if is_stale(case, is_right):
-            return (STALE,)
+        if state := describe_state(case, is_right, self._causes_left):
+            return (state,)
         reduced, lines = describe_cause(case, is_right, is_gross)
         cases = [replace(x, probe="", dropout=0.0) for x in (reduced, lengthen(reduced), case)]
         with contextlib.suppress(RuntimeError):  # such as too little memory, which is not the backend's fault
