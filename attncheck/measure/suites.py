@@ -161,6 +161,8 @@ def _value_cases() -> Iterator[Case]:
     yield _dense_case("values", 1024, **FEW_HEADS, values="ramp")
     for values in ("large", "small"):
         yield _dense_case("values", 400, **FEW_HEADS, dtype="float16", values=values)
+    for head_dim in (64, 256):  # rows that see no key in some tiles, and only logits far below 0 in the others
+        yield _cross_case(200, 333, values="negative", **_head_dim_fields(head_dim))
     yield _gqa_case("values", 513, dtype="float32", causal=False)
 
 
