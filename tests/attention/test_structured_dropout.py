@@ -401,3 +401,17 @@ def _run_rounded(inputs: Inputs, kept: Tensor) -> Outputs:
     out = torch.matmul(p, v.transpose(1, 2)).transpose(1, 2)
     dq, dk, dv = torch.autograd.grad(out, (q, k, v), inputs.dout)
     return Outputs(out=out.detach(), dq=dq, dk=dk, dv=dv)
+
+
+def test_the_seed_of_the_call_before_shows_in_the_backward() -> None:
+    """A backward that reads the previous call's seed is right if both calls were seeded alike."""
+    seeds: list[int] = []
+
+    def run(inputs: Inputs) -> Outputs:
+        seeds.append(torch.initial_seed())
+        own, stale = (independent(FULL, torch.Generator().manual_seed(seed)) for seed in (seeds[-1], seeds[-2:][0]))
+        wrong = attend(inputs, stale)
+        return replace(wrong, out=attend(inputs, own).out)
+
+    violations = run_probe(FULL, "cpu", run).violations
+    assert {line.split()[0] for line in violations} == {"dq", "dk", "dv"}, violations

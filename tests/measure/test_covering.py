@@ -128,6 +128,15 @@ def test_offsets_pass_what_16_bits_hold() -> None:
     assert all(sum(case.seqlens_q) * case.num_heads * case.head_dim > 1 << 31 for case in wide) and len(wide) == 2
 
 
+def test_features_meet_more_than_1024_keys() -> None:
+    long = [case for case in make_suite("standard") if max(case.seqlens_k) > 1024 and case.family == "length"]
+    forms = {(case.mask, case.per_head) for case in long}
+    assert forms >= {("bool", False), ("bool", True), ("additive", False), ("additive", True)}
+    assert any(case.layout == "packed" and len(set(case.seqlens_k)) > 2 for case in long)
+    negative = [case for case in make_suite("standard") if case.values == "negative" and case.causal]
+    assert any(case.seqlen_k > case.seqlen_q > 128 and case.head_dim > 128 for case in negative)
+
+
 def test_the_coverage_is_printed(attncheck: Run) -> None:
     done = attncheck("parity", "--suite", "quick", "--list", "--coverage", "--seed", "3")
     assert done.returncode == 0, done.stderr
