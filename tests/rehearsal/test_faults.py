@@ -113,6 +113,7 @@ FAULTS: dict[str, Fault] = {
         "ATN434", r"only from batch 2 of 2: the gradients of the others are lost"
     ),
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters: model.embed_tokens"),
+    "hidden_states_detached": Fault("ATN434", r"no gradient reaches 20 of 21 parameters", "--loss own_head"),
     "gradient_scaled_in_a_layer": Fault(
         "ATN434",
         r"of 1 of 21 .* 0.5 times the right ones: model.layers.0.mlp.down_proj.* hooks on gradients: spoil_model",
@@ -160,7 +161,8 @@ FAULTS: dict[str, Fault] = {
 EVERY_TIME = (
     "halves_swapped", "every_third_lost", "labels_shifted", "padding_labelled", "mask_of_ones", "kernel_not_causal",
     "shifted_twice", "mean_of_batches", "mean_of_ranks", "ranks_apart", "layer_detached",
-    "gradient_scaled_in_a_layer", "never_steps", "attention_not_held", "gradients_zeroed_after_clipping",
+    "gradient_scaled_in_a_layer", "hidden_states_detached", "shifted_backwards",
+    "never_steps", "attention_not_held", "gradients_zeroed_after_clipping",
     "never_zeroed", "labels_wrong_in_step_three", "scheduled_each_batch", "answers_labelled_late",
     "first_step_too_early", "evaluation_mode_later", "norm_of_another_epsilon", "keys_turned_late", "two_begins",
 )  # fmt: skip
@@ -194,6 +196,7 @@ CLEAN: dict[str, tuple[str, int]] = {
     "answers, labels not seen": ("--answers_only --loss hidden_labels", 1),
     "labels not seen": (f"{PACKED} --loss hidden_labels", 1),
     "first tokens, labels not seen": (f"{PACKED} --first_tokens --loss hidden_labels", 1),
+    "a decoder and its head": (f"{PACKED} --loss own_head", 1),
     "a scaler": ("--reduction scaler", 1),
     "sums, gradients divided": ("--reduction gradients", 1),
     "two ranks": ("", 2),
@@ -205,7 +208,7 @@ CLEAN: dict[str, tuple[str, int]] = {
     "two ranks, sharded parameters": (f"--fsdp original {PACKED}", 2),
 }
 SEEDS = range(5)
-CLEAN_EVERY_TIME = (("two ranks, packed", 0), ("autocast", 1))
+CLEAN_EVERY_TIME = (("two ranks, packed", 0), ("autocast", 1), ("a decoder and its head", 0))
 
 
 def prepare(stages: dict[int, Path], factory: pytest.TempPathFactory, seed: int) -> Path:

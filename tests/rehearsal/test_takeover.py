@@ -74,3 +74,26 @@ def test_ray_seems_to_run() -> None:
     ray = ModuleType("ray")
     takeover.do_not_start_ray(ray)
     assert ray.is_initialized()
+
+
+@pytest.mark.parametrize(("options", "is_kept"), [((), False), (("-P",), True)])
+def test_a_program_takes_the_first_place_on_the_path(options: tuple[str, ...], is_kept: bool, tmp_path: Path) -> None:
+    """Only its own folder's, which Python does not add with PYTHONSAFEPATH: the emulated packages may be there."""
+    if is_kept and sys.version_info < (3, 11):
+        pytest.skip("Python has no -P before 3.11")
+    (tmp_path / "program.py").write_text("import sys\nprint(sys.path[0])")
+    starter = f"""
+import sys
+from types import SimpleNamespace
+sys.modules["torch"] = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: False))
+sys.path.insert(0, {str(Path(takeover.__file__).parent)!r})
+import takeover
+sys.path[0] = "first"
+command = [sys.executable, {str(tmp_path / "program.py")!r}]
+launch = SimpleNamespace(simple_launcher=None, prepare_simple_launcher_cmd_env=lambda args: (command, {{}}))
+launch.simple_launcher = lambda args: None
+takeover.run_in_process(launch)
+launch.simple_launcher(None)
+"""
+    done = subprocess.run([sys.executable, *options, "-c", starter], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ("first" if is_kept else str(tmp_path))

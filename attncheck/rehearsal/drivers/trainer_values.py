@@ -78,6 +78,7 @@ def _define(definition: Any, scope: dict[str, Any], definitions: Mapping[str, An
     if isinstance(definition, ast.expr):
         return _evaluate(definition, scope, definitions)
     module, name = definition
-    found = importlib.util.find_spec(f"{module}.{name}") if name else None
-    own = importlib.import_module(f"{module}.{name}" if found is not None else module)
-    return own if found is not None or not name else getattr(own, name)
+    own = importlib.import_module(module)
+    if name and not hasattr(own, name):
+        return importlib.import_module(f"{module}.{name}")
+    return getattr(own, name) if name else own

@@ -73,7 +73,6 @@ class Recorder:
         self.randomness = Randomness()
         self.kept: set[str] | None = None  # names of the parameters whose values are kept; None: all
         self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
-        self.decoder: Any = None  # the decoder whose call is being recorded as its model's
         self.adapted: Any = None  # the model inside a wrapping adapter, whose call is already recorded
         self.embedded: tuple[Any, Any] | None = None  # tokens that were embedded last, and the result
         self.written: dict[str, Any] = {}  # the record of the last step, until a model is called again
@@ -106,7 +105,6 @@ class Recorder:
         if decoder is not None and decoder is not model:
             decoder.register_forward_hook(self._keep_hidden_states)
             decoder.register_forward_pre_hook(functools.partial(self._enter_decoder, model), with_kwargs=True)
-            decoder.register_forward_hook(functools.partial(self._leave_decoder, model), with_kwargs=True)
         head = model.get_output_embeddings()
         if head is not None:  # of a class whose forward bypasses its base model's: OPT's
             head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
@@ -166,14 +164,16 @@ class Recorder:
 
     def _enter_decoder(self, model: Any, decoder: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Record a call of a model's decoder outside the model's own: the caller applies the head itself."""
-        if self.entered is None:
-            self.decoder = decoder
-            self.enter_model(model, (), {**_name_arguments(decoder, arguments), **options})
+        if self.entered is not None:
+            return
+        self.enter_model(model, (), {**_name_arguments(decoder, arguments), **options})
 
-    def _leave_decoder(self, model: Any, decoder: Any, arguments: Any, options: Any, output: Any) -> None:
-        if self.decoder is decoder:
-            self.decoder = None
-            self.leave_model(model, arguments, options, output)
+        def leave(decoder: Any, arguments: Any, output: Any) -> None:
+            handle.remove()
+            self.leave_model(model, (), {}, output)
+
+        if self.entered is model:
+            handle = decoder.register_forward_hook(leave)  # after those of its modules
 
     @_guarded
     def _keep_embedded(self, embedding: Any, arguments: tuple[Any, ...], output: Any) -> None:

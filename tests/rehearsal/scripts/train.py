@@ -44,7 +44,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--packing", action="store_true")
     parser.add_argument("--isolation", choices=("mask", "positions"), default="mask")
     parser.add_argument("--reduction", choices=("mean", "sum", "gradients", "scaler"), default="mean")
-    parser.add_argument("--loss", choices=("own", "hidden_labels"), default="own")
+    parser.add_argument("--loss", choices=("own", "hidden_labels", "own_head"), default="own")
     parser.add_argument("--answers_only", action="store_true")
     parser.add_argument("--first_tokens", action="store_true")
     parser.add_argument("--bf16", action="store_true")
@@ -485,6 +485,14 @@ def clip(model, wrapped) -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
+def predict(wrapped, inputs, options) -> torch.Tensor:
+    """Return the model's logits; with its head applied by the script itself if the options say so."""
+    if options.loss != "own_head":
+        return wrapped(**inputs, use_cache=False).logits
+    hidden = wrapped.model(inputs.pop("input_ids"), **inputs, use_cache=False).last_hidden_state
+    return wrapped.lm_head(hidden.detach() if FAULT == "hidden_states_detached" else hidden)
+
+
 def main() -> None:
     options = parse_options()
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -540,14 +548,14 @@ def main() -> None:
             if FAULT == "gradients_zeroed_between_batches":
                 optimiser.zero_grad()
             inputs = dict(batch)
-            if options.loss == "hidden_labels":
+            if options.loss != "own":
                 del inputs["labels"]
             if FAULT == "cache_kept":
                 kept = DynamicCache() if MASKS.get("cache") is None else MASKS["cache"]
                 MASKS["cache"] = inputs["past_key_values"] = detach_cache(kept)
                 del inputs["attention_mask"]
             with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
-                logits = wrapped(**inputs, use_cache=False).logits
+                logits = predict(wrapped, inputs, options)
             nll = compute_nll(logits, batch["labels"])
             loss = average(nll, batch, batches, int(total), world_size)
             if options.reduction == "sum":
