@@ -66,11 +66,11 @@ def _evaluate(node: ast.expr, scope: dict[str, Any], definitions: Mapping[str, A
         try:
             return eval(code, scope)
         except NameError as error:
-            scope[error.name] = _define(definitions[error.name], scope, definitions)
+            scope[str(error.name)] = _define(definitions[str(error.name)], scope, definitions)
         except AttributeError as error:
             if error.obj is not scope["self"]:
                 raise
-            setattr(error.obj, error.name, _define(definitions[f"self.{error.name}"], scope, definitions))
+            setattr(error.obj, str(error.name), _define(definitions[f"self.{error.name}"], scope, definitions))
     raise RecursionError(ast.unparse(node))
 
 

@@ -125,7 +125,7 @@ def _record_losses(trainer: Any) -> None:
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
         start(self, *arguments, **options)
         for name in LOG_PROBABILITIES:
-            if hasattr(self, name):  # of its own class, which may change what TRL computes
+            if hasattr(self, name):  # its class may override TRL's
                 setattr(self, name, _keep_result(getattr(self, name), seen))
 
     @functools.wraps(original)

@@ -10,7 +10,7 @@ from flash_attn import flash_attn_interface as second
 from flash_attn.sinks import take_sinks
 
 
-@take_sinks("learnable_sink")
+@take_sinks("learnable_sink")  # type: ignore[untyped-decorator]
 def flash_attn_func(
     q: Any,
     k: Any,
@@ -29,7 +29,7 @@ def flash_attn_func(
     return second.flash_attn_func(q, k, v, *options, return_attn_probs=True)[:2]
 
 
-@take_sinks("learnable_sink")
+@take_sinks("learnable_sink")  # type: ignore[untyped-decorator]
 def flash_attn_varlen_func(
     q: Any,
     k: Any,

@@ -78,13 +78,13 @@ def list_patches(model: Any) -> list[str]:
 
 def list_gradient_hooks(model: Any) -> dict[str, list[str]]:
     """Return the hooks on gradients whose code belongs to no installed package, with their parameters and modules."""
-    found: dict[str, list[str]] = {}
+    hooks: dict[str, list[str]] = {}
     for name, holder in (*model.named_parameters(), *model.named_modules()):
         for attribute in GRADIENT_HOOKS:
             for hook in (getattr(holder, attribute, None) or {}).values():
                 if is_foreign(hook):
-                    found.setdefault(describe_code(hook), []).append(name or "the model")
-    return found
+                    hooks.setdefault(describe_code(hook), []).append(name or "the model")
+    return hooks
 
 
 def is_foreign(function: Any, holder: str = "") -> bool:
