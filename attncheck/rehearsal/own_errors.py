@@ -1,4 +1,4 @@
-"""Whether a launch that died in its rehearsal dies by its own doing: by its settings, not by a replacement."""
+"""Whether a launch that died in its rehearsal dies by its own doing: by settings of its own, not by a replacement."""
 
 import json
 import re

@@ -235,11 +235,11 @@ class _Causes:
         is_repeated = any(isinstance(node, LOOPS) for node in path)
         is_changeable = not isinstance(self._read(depth, ast.parse(text, mode="eval").body), (*PLAIN, tuple))
         entries = _iter_assignments(path[0], is_changeable) if path else ()
-        values = [entry for entry in entries if entry[0] == text and (is_repeated or entry[2] < line)]
-        for _, value, place in values:
+        found = [entry for entry in entries if entry[0] == text and (is_repeated or entry[2] < line)]
+        for _, value, place in found:
             self._follow(depth, value, place)
             self._follow_conditions(depth, place)
-        return bool(values)
+        return bool(found)
 
     def _follow_argument(self, depth: int, name: str) -> bool:
         """Follow a parameter into the call that passed it; return whether that was understood."""
@@ -307,7 +307,7 @@ def _is_default(holder: Any, name: str, value: Any) -> bool:
 
 
 def _writes(path: str, name: str, value: Any) -> bool:
-    """Return whether a script passes the value under this name, or gives it as the default of an option."""
+    """Return whether a script passes the value under this name, or gives it as the default of its own option."""
     tree = _parse(path)
     for call in ast.walk(tree) if tree is not None else ():
         if isinstance(call, ast.Call):
@@ -328,8 +328,8 @@ def _find_expression(frame: FrameType, place: int) -> ast.expr | None:
     if tree is None or positions is None:
         return None
     wanted = list(positions())[place // 2]
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
-    return next((n for n in nodes if (n.lineno, n.end_lineno, n.col_offset, n.end_col_offset) == wanted), None)
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
+    return next((n for n in found if (n.lineno, n.end_lineno, n.col_offset, n.end_col_offset) == wanted), None)
 
 
 @functools.cache
