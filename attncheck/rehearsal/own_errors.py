@@ -19,7 +19,7 @@ MAX_BYTES = 64 << 10
 MAX_NAMED = 4  # settings in the finding
 # Settings that describe the machine, which is another one in a rehearsal.
 OF_A_MACHINE = re.compile(
-    r"cuda|gpu|cpu|(?<!per_)device|(?<!lora_)rank|world_size|process|node|bf16|fp16|tf32|dtype|precision|deepspeed|fsdp|vllm|flash|compile"
+    r"cuda|gpu|cpu|device|rank|world_size|process|node|bf16|fp16|tf32|dtype|precision|deepspeed|fsdp|vllm|flash|compile"
     r"|attn|liger|ddp|tensor_parallel|data_parallel|pipeline|sequence_parallel|context_parallel"
 )
 
