@@ -57,7 +57,7 @@ UNKNOWN = {
     "a branch by the model": 'if model.layers == 3:\n    if args.beta < 1:\n        raise ValueError("beta")',
     "an early end by the model": 'if model.layers == 4:\n    return\nif args.beta < 1:\n    raise ValueError("beta")',
     "a setting changed by the model": 'args.groups = model.layers\nif args.groups == 3:\n    raise ValueError("g")',
-    "a list filled by the model": "bad = []\nif model.layers == 3:\n    bad.append(1)\nif bad:\n    raise OSError",
+    "a list filled by the model": "wrong = []\nif model.layers == 3:\n    wrong.append(1)\nif wrong:\n    raise KeyError",
     "a list filled elsewhere": 'wrong = []\ncheck(wrong)\nif wrong:\n    raise ValueError("wrong")',
     "a variable of the shell": 'if os.environ.get("NOTHING") is None:\n    raise ValueError("NOTHING")',
     "a file": 'if not os.path.exists(args.loss):\n    raise ValueError("no file")',

@@ -42,7 +42,6 @@ MAX_TEXT = 600
 MAX_VALUES = 200
 # A call that does not fit a function of the script fails with any arguments.
 UNFIT = re.compile(r"\(\) (?:got an unexpected keyword argument|missing \d+ required)")
-OURS = os.path.dirname(__file__)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -243,15 +242,12 @@ class _Causes:
 
     def _follow_argument(self, depth: int, name: str) -> bool:
         """Follow a parameter into the call that passed it; return whether that was understood."""
-        frame, above = self.frames[depth][0], depth - 1
-        while above >= 0 and os.path.dirname(self.frames[above][0].f_code.co_filename) == OURS:  # of the watcher
-            above -= 1
-        caller = self.frames[above][0] if above >= 0 else None
+        frame, caller = self.frames[depth][0], self.frames[depth - 1][0] if depth else None
         code, value = frame.f_code, frame.f_locals.get(name)
         parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        if caller is None or name not in parameters:
+        if caller is None or frame.f_back is not caller or name not in parameters:
             return False
-        line = self.frames[above][1]
+        line = self.frames[depth - 1][1]
         names = {code.co_name, type(frame.f_locals.get("self")).__name__}
         calls = [
             part
@@ -270,7 +266,7 @@ class _Causes:
         first = 1 if parameters[:1] in (("self",), ("cls",)) else 0
         named |= dict(zip(parameters[first:], call.args))
         if name in named:
-            self._follow(above, named[name], line)
+            self._follow(depth - 1, named[name], line)
             return True
         return not is_spread and isinstance(value, PLAIN)  # its default
 
