@@ -93,7 +93,6 @@ class CutLaunch:
     diff: str
     cut: JobCut
     folders: tuple[str, ...] = ()  # that it may read
-    is_whole: bool = True  # no part was left out because its value is unknown
 
 
 def make_materials(
@@ -354,7 +353,7 @@ def cut_launch(
     cut = replace(cut, environ={**cut.environ, **environ})
     cut = take_vendored(launch, cut, read.recognised.framework.name)
     cut = _import_project(launch, cut, bool(scripts))
-    return CutLaunch(text, files, rewritten.diff, cut, effects.folders, not plain.left_out)
+    return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
 
 
 def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:

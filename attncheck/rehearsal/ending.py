@@ -31,11 +31,8 @@ CPU_ERROR = "FlexAttention does not support backward on CPU"  # torch 2.13 nn/at
 CUDA_ERROR = "Error 304: OS call failed"
 
 
-def judge_end(ended: Execution, remark: str = "", exception: str = "") -> CheckResult:
-    """Return how the launch ended, with a possible explanation of an error.
-
-    `exception` is the first one that ended a process, which is the error if no printed line is one.
-    """
+def judge_end(ended: Execution, remark: str = "") -> CheckResult:
+    """Return how the launch ended, with a possible explanation of an error."""
     if ended.returncode == 0:
         return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
     if ended.waits:
@@ -50,7 +47,7 @@ def judge_end(ended: Execution, remark: str = "", exception: str = "") -> CheckR
     places = [place for place in places if not CONSEQUENCE.search(lines[place])] or places
     if ended.returncode in SHELL_ERRORS and lines:
         places = [len(lines) - 1]
-    error = lines[places[-1]] if places else exception.partition("\n")[0]
+    error = lines[places[-1]] if places else ""
     if error.rstrip().endswith(":"):  # its cause is on the next line
         error = " ".join(line.strip() for line in lines[places[-1] : places[-1] + 2])
     error = RANK.sub("", error)

@@ -192,11 +192,6 @@ def list_absent(folder: str) -> list[str]:
     return _format_notes(folder, ABSENT)
 
 
-def has_changed_settings(folder: str) -> bool:
-    """Return whether a script had other packages, names, arguments or settings than on the launch's machine."""
-    return any(kind in {*ABSENT, "gpu", "template"} - {"idle"} for kind, _ in _read_notes(folder))
-
-
 def list_replaced(folder: str) -> list[str]:
     """Return a line for each GPU feature that the launch's script uses and this machine lacks."""
     return _format_notes(folder, REPLACED)

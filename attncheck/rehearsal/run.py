@@ -26,7 +26,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
-from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing, own_errors
+from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
 from attncheck.rehearsal.columns import find_marker, read_columns, read_message_columns
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
@@ -52,7 +52,6 @@ CODES = {
     "repeat": "ATN437",
     "update": "ATN438",
 }
-OWN_ERROR = "ATN470"  # of the check "run", if the launch's own settings decide it
 STAND_IN = "llama"  # for a model whose type is not known
 NO_NAME = "the model"  # of a launch that names none: what its script builds is trained
 OF_PROCESS = ("run", "repeat")  # not of a step
@@ -66,7 +65,6 @@ MESSAGES = {
     "repeat": "two runs of the launch differ",
     "update": "the weights do not follow the gradients",
 }
-DIES = "the launch ends with its own error"
 OTHER_OUTPUTS = "the model does not compute what its class defines"  # for a module that differs
 OTHER_TARGETS = "the loss does not predict the next token"  # for targets that no document explains
 STEPS = 30
@@ -337,8 +335,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     stage.report_progress(prefix + "comparing with the float32 reference")
     ranks = execution.count_ranks(stage.folder)
     environ = stage.read.recognised.launch.environ
-    error = own_errors.read_first_error(stage.folder)
-    results = [judge_end(ended, execution.describe_data_parallel(stage.folder), error.text if error else "")]
+    results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
     correction = cutting.describe_corrections(stage.read, cut)
     remarks = (*filter(None, (correction,)), *execution.list_absent(stage.folder))
     if results[0].violations and not ended.steps:  # possibly because of the installed versions
@@ -364,10 +361,6 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     objective = f"the loss: {cut.objective.text}"
     if cut.objective.is_documented:
         objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"
-    proven = None
-    if not ended.steps and results[0].violations and error is not None and cut_launch.is_whole and not correction:
-        proven = _prove_own_error(stage, cut, error, prefix)
-    results[0] = proven or results[0]
     command, diff = hide_exports(cut_launch.command), hide_exports_in_diff(cut_launch.diff, environ)
     return RehearsedLaunch(
         location,
@@ -388,36 +381,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
         differences,
-        proven is not None,
     )
-
-
-def _prove_own_error(stage: _Stage, cut: JobCut, error: own_errors.LastError, prefix: str) -> CheckResult | None:
-    """Return an error that the launch's own settings decide, None if the rehearsal may have caused it.
-
-    If it depends on settings that were scaled down, the launch runs again with its own values for them.
-    """
-    real_data, source = stage.materials.real_data, stage.read.recognised.launch.source
-    if missing.list_stated(stage.read.snapshot, source) or execution.has_changed_settings(stage.folder):
-        return None
-    if not own_errors.is_decided(error, stage.read, cut, real_data):
-        return None
-    if names := own_errors.list_cut_names(stage.read, cut) & {name for name, *_ in error.reads}:
-        restored = own_errors.restore(cut, names)
-        with_own = cutting.cut_launch(
-            stage.read, restored, {}, stage.folder, stage.materials, stage.request.runs_substitutions
-        )
-        ended = _execute(stage, with_own, stage.materials.steps, f"{prefix}with its own {', '.join(sorted(names))}: ")
-        again = own_errors.read_first_error(stage.folder)
-        if ended.steps or not ended.returncode or again is None or again.place != error.place:
-            return None
-        if not own_errors.is_decided(again, stage.read, restored, real_data) or not with_own.is_whole:
-            return None
-        if own_errors.list_cut_names(stage.read, restored) & {name for name, *_ in again.reads}:
-            return None
-        error = again
-    text = mask_secrets(hide_environment(error.line, {**os.environ, **stage.read.recognised.launch.environ}))
-    return CheckResult("run", violations=(text[:400],), notes=(own_errors.describe_cause(error),))
 
 
 def _shorten_paths(isolation: Isolation, folder: str) -> Isolation:
@@ -635,8 +599,7 @@ def _iter_findings(
             fixes += missing.list_installs(read.snapshot, folders, text)
         tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
         lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
-        is_own = first.own_error and result.check == "run"
-        reason, what = deciding_reason(result), DIES if is_own else MESSAGES[result.check]
+        reason, what = deciding_reason(result), MESSAGES[result.check]
         if result.check == "loss" and not cut.objective.is_documented:
             what = OTHER_TARGETS
         if result.check == "documents" and "module" in reason:
@@ -645,7 +608,7 @@ def _iter_findings(
         place = 1 if result.check == "run" else 0  # an error's own text comes before context that may be unrelated
         lines = (*lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
         problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")
-        yield engine.make_finding_by_code(OWN_ERROR if is_own else CODES[result.check], problem)
+        yield engine.make_finding_by_code(CODES[result.check], problem)
 
 
 def _prove(launch: RehearsedLaunch, check: str) -> str:

@@ -52,7 +52,6 @@ class RehearsedLaunch:
     real_data: bool = False  # the rows were the user's own
     isolation: Isolation = Isolation()
     differences: tuple[Difference, ...] = ()
-    own_error: bool = False  # it ended with an error that its own settings decide
 
     @property
     def why_unjudged(self) -> str:

@@ -20,7 +20,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from . import absent, last_error, lifeline, outside, remote_code, waiting
+from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
@@ -70,7 +70,6 @@ def install(folder: str) -> None:
     """Record this process's training into `folder`, once it imports torch and transformers."""
     lifeline.install()
     waiting.install(folder)
-    last_error.install(folder)
     if os.environ.get("ATTNCHECK_FOLDER"):
         outside.install(os.environ["ATTNCHECK_FOLDER"])
     recorder = Recorder(folder)
