@@ -814,8 +814,10 @@ def test_a_term_on_every_position_is_not_learning(
     """Nobody's prompts are learned by a term over them; answers that are learned, and prompts, are found with it."""
     monkeypatch.setenv("ATTNCHECK_LABELS", "1")
     torch.manual_seed(0)
-    shape = {"vocab_size": 400, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1}
-    model, other = (LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=2)).train() for _ in range(2))
+    shape = LlamaConfig(
+        vocab_size=400, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+    )
+    model, other = (LlamaForCausalLM(shape).train() for _ in range(2))
     other.lm_head.weight.data *= sharpness
     recorder = Recorder(str(tmp_path))
     recorder.watch(model)

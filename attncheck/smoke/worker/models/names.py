@@ -60,7 +60,7 @@ VERSIONS = {
     "mistral": r"v0\.\d",
     "llava": r"1\.5.*-hf",
 }
-# Words of a name that say what a model is beside its family; a type of another kind does not have them.
+# Words of a name that say what a model is in addition to its family; a type of another kind does not have them.
 MODALITIES = re.compile(r"(?<![a-z])(?:vl|vision|omni|audio|speech|asr|tts|image|ocr|multimodal|video)(?![a-z])")
 # Other models made from those of a family: draft and classifier heads, other attention, other objectives.
 OTHERS = re.compile(r"eagle|medusa|guard|hybrid|diffu|llada|encoder|(?<![a-z])(?:mtp|nas|moa|clip)(?![a-z])")
@@ -91,8 +91,8 @@ def find_type(name: str, types: Collection[str], has_experts: Callable[[str], bo
     `has_experts` returns whether a type's class is a mixture of experts.
     """
     base = name.lower().rstrip("/").rpartition("/")[2]
-    found = [*_iter_families(base), *_iter_types(base, types)]
-    longest = [named for named in found if not any(other.contains(named) for other in found)]
+    matches = [*_iter_families(base), *_iter_types(base, types)]
+    longest = [named for named in matches if not any(other.contains(named) for other in matches)]
     kinds = {named.kind for named in longest}
     if len(kinds) != 1 or OTHERS.search(base):
         return ""

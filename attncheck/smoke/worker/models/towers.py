@@ -47,13 +47,14 @@ def is_multimodal(source: Architecture) -> bool:
 def find_type(name: str) -> str:
     """Return the installed type of a language model that a model's name decides, "" if it decides none."""
     import transformers
-    from transformers.models.auto import configuration_auto, modeling_auto
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
 
     def has_experts(kind: str) -> bool:
         config = decoder_config(transformers.CONFIG_MAPPING[kind]())
         return any(field.startswith("n") and field.endswith("experts") for field in vars(config))
 
-    kind = names.find_type(name, configuration_auto.CONFIG_MAPPING_NAMES, has_experts) if name else ""
+    kind = names.find_type(name, CONFIG_MAPPING_NAMES, has_experts) if name else ""
     mappings = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
     return kind if any(kind in getattr(modeling_auto, mapping, {}) for mapping in mappings) else ""
 
