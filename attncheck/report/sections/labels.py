@@ -38,7 +38,9 @@ def verdict(report: Report, section: LabelsSection) -> str:
     if wrong:
         who = "the launch learns" if known == 1 else f"{wrong} of {known} launches learn"
         return f"{who} other tokens than intended"
-    return f"{'the launch learns' if known == 1 else f'all {known} launches learn'} the intended tokens"
+    is_synthetic = any(not (launch.tokenizer or launch.reason) for launch in section.launches)
+    who = "the launch learns" if known == 1 else f"all {known} launches learn"
+    return f"{who} the intended tokens{' of a synthetic tokenizer' * is_synthetic}"
 
 
 def describe_launch(launch: LabelledLaunch) -> str:
