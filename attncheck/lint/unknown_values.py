@@ -36,6 +36,7 @@ IN_FILES: Mapping[str, tuple[str, ...]] = {
 }
 # Fields of a job.
 INDEPENDENT = ("variables", "gpus", "stated_by", "requires", "remarks", "warnings", "unknown", "unknown_settings")
+ARITHMETIC = re.compile(r"\$\(\(.*?\)\)")
 UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
 # `llamafactory-cli train "$CONFIG"`, `--config $1`
 CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
@@ -57,14 +58,21 @@ def _fill(launch: Launch, value: str) -> Launch:
         whole=tuple(_fill_words(launch.whole, value)),
         entries=tuple(_fill_setting(entry, value) for entry in launch.entries),
         launcher_entries=tuple(_fill_setting(entry, value) for entry in launch.launcher_entries),
-        environ={name: value if text[:1] == "$" and "/" not in text else text for name, text in launch.environ.items()},
+        environ={
+            name: value if text[:1] == "$" and not _is_path(text) else text for name, text in launch.environ.items()
+        },
         fixed=tuple(_fill_setting(entry, value) for entry in launch.fixed),
     )
 
 
+def _is_path(text: str) -> bool:
+    """Return whether a value is a path; the `/` of `$((32 / $N))` divides."""
+    return "/" in ARITHMETIC.sub("", text)
+
+
 def _fill_setting(setting: AnySetting, value: str) -> AnySetting:
     """Return the setting with a value; paths name files and models, which are judged separately."""
-    return setting if setting.known or "/" in setting.value else replace(setting, value=value, known=True)
+    return setting if setting.known or _is_path(setting.value) else replace(setting, value=value, known=True)
 
 
 def _fill_words(words: Sequence[Word], value: str) -> Iterator[Word]:
@@ -73,7 +81,7 @@ def _fill_words(words: Sequence[Word], value: str) -> Iterator[Word]:
         name, equals, _ = word.text.partition("=")
         is_value = before.startswith("-") and "=" not in before and not MANY_WORDS.fullmatch(word.text)
         before = word.text
-        if word.known or "/" in word.text or not (equals or is_value):
+        if word.known or _is_path(word.text) or not (equals or is_value):
             yield word
         else:
             yield replace(word, text=f"{name}={value}" if equals else value, known=True)

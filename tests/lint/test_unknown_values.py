@@ -81,6 +81,26 @@ def test_no_rule_concludes_from_a_setting_with_an_unknown_value(
     assert unknown <= judged & without
 
 
+@pytest.mark.parametrize(("steps", "count"), [("1", 1), ("$((32 / $N))", 0), ("16", 0)])
+def test_arithmetic_with_an_unknown_part_is_no_path(steps: str, count: int) -> None:
+    text = "trl grpo --num_processes 1 --model_name_or_path m --dataset_name d --per_device_train_batch_size 1 "
+    text += f"--num_generations 16 --gradient_accumulation_steps {steps}\n"
+    messages = [finding.message for finding in list_judged(lint(text, trl="0.17.0"))]
+    assert sum("num_generations" in message for message in messages) == count
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.7.1", "0.9.1"])
+def test_a_configuration_that_cannot_be_read_may_be_of_the_engine_that_its_keys_name(version: str) -> None:
+    text = (
+        "python3 -m dapo.main --config-path=/x --config-name=dapo_megatron data.train_batch_size=64 "
+        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 {}\n"
+    )
+    assert not [f for f in list_judged(lint(text.format(""), verl=version)) if f.code == "ATN440"]
+    (finding,) = [f for f in list_judged(lint(text.format("actor_rollout_ref.actor.megatorn.x=1"), verl=version))
+                  if f.code == "ATN440"]  # fmt: skip
+    assert "megatorn" in finding.message and "tensor" not in finding.message
+
+
 def test_a_value_that_another_setting_may_equal() -> None:
     [case] = [case for case in test_clashes.CASES if case.thread == "PR #6024"]
     text = case.text.replace("gradient_accumulation_steps 2", "gradient_accumulation_steps $STEPS")

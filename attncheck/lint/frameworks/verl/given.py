@@ -178,11 +178,18 @@ def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
     is_own = bool(module_config) and inputs.module.startswith("verl.") and (is_known or not inputs.config_name)
     config_name = inputs.config_name if is_known else module_config or _guess_config(inputs, release)
     lacks_group = "model_engine" not in release.group_choices(config_name)
-    wants_megatron = ("model_engine", "megatron") in ((override.key, override.value) for override in inputs.overrides)
+    # A configuration that cannot be read may be built on either engine's; its keys show which.
+    is_unread = bool(inputs.config_name) and not is_known
+    is_on_megatron = is_unread and any(".megatron." in override.key for override in inputs.overrides)
+    wants_megatron = is_on_megatron or ("model_engine", "megatron") in (
+        (override.key, override.value) for override in inputs.overrides
+    )
     if lacks_group and wants_megatron and "ppo_megatron_trainer" in release.config_names():
         config_name = "ppo_megatron_trainer"  # the name in 0.7.0 and before; a group since 0.7.1
     groups = release.group_choices(config_name)
     choices = {override.key: override.value for override in inputs.overrides if _is_group_choice(override, groups)}
+    if is_on_megatron and not lacks_group:
+        choices.setdefault("model_engine", "megatron")
     return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices)
 
 
