@@ -19,7 +19,7 @@ from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import compute_reference
 from attncheck.core.cases import Case, Probe, with_name
 from attncheck.core.verdicts import Run, judge_run
-from attncheck.measure.case_features import NEEDED, STALE_CONTENTS, STALE_PARAMETERS, UNREPEATED
+from attncheck.measure.case_features import EXPLAINED, NEEDED, STALE_CONTENTS, STALE_PARAMETERS, UNREPEATED
 from attncheck.measure.case_features import PLAIN as PLAIN_CASE
 from attncheck.measure.suites import make_suite
 from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
@@ -165,7 +165,8 @@ def test_the_mode_that_is_wrong_is_simplified() -> None:
     backend = replace(make_backend(run_correct), run=run, noise="eager", deterministic_switch="argument")
     case = make_case((70, 70), scale=0.04, causal=False, window_size=(16, 3), values="large")
     failing = ParitySession(backend, CPU).measure(case)
-    assert failing.pattern[0] == f"{NEEDED}only a custom softmax scale; right without it"
+    assert failing.pattern[0] == f"{EXPLAINED}the softmax scale was 1/sqrt(head_dim)"
+    assert failing.pattern[1] == f"{NEEDED}only a custom softmax scale; right without it"
     assert {score.mode for score in failing.scores if score.z_rms > 6.0} == {"deterministic"}
 
 
@@ -308,9 +309,10 @@ def test_a_feature_without_which_the_case_is_right_is_named(
     run: Call, changes: dict[str, object], expected: str
 ) -> None:
     pattern = measure_parity(run, make_case((70, 70), **changes), noise="eager").pattern
-    assert pattern[0] == f"{NEEDED}only {expected}; right without it", pattern
+    named, *_ = (line for line in pattern if not line.startswith(EXPLAINED))
+    assert named == f"{NEEDED}only {expected}; right without it", pattern
     wrong_always = measure_parity(with_edits(dq=lambda x: x * 0.5), make_case((70, 70), **changes)).pattern
-    assert wrong_always[0].startswith(PLAIN_CASE)
+    assert any(line.startswith(PLAIN_CASE) for line in wrong_always[:2])
 
 
 def forget_together(*features: str) -> Call:
