@@ -96,9 +96,9 @@ def test_a_configuration_that_cannot_be_read_may_be_of_the_engine_that_its_keys_
         "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 {}\n"
     )
     assert not [f for f in list_judged(lint(text.format(""), verl=version)) if f.code == "ATN440"]
-    (finding,) = [f for f in list_judged(lint(text.format("actor_rollout_ref.actor.megatorn.x=1"), verl=version))
+    (finding,) = [f for f in list_judged(lint(text.format("actor_rollout_ref.actor.megatrons.x=1"), verl=version))
                   if f.code == "ATN440"]  # fmt: skip
-    assert "megatorn" in finding.message and "tensor" not in finding.message
+    assert "megatrons" in finding.message and "tensor" not in finding.message
 
 
 def test_a_value_that_another_setting_may_equal() -> None:
