@@ -228,6 +228,16 @@ SFTTrainer("gpt2", args=config).train()
 """
 
 
+def read_script(text: str, words: tuple[str, ...]) -> tuple[dict[str, str], set[str]]:
+    """Write a script into the working folder, and return its known settings and the codes of its launch's findings."""
+    Path("train.py").write_text(text)
+    source = source_from_argv(["python", "train.py", *words])
+    [launch] = find_launches(source, make_file_reader((source,)))
+    known = {entry.name: entry.value for entry in launch.entries if entry.known and entry.name != python.DTYPE}
+    report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    return known, {finding.code for finding in report.findings}
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -240,14 +250,10 @@ SFTTrainer("gpt2", args=config).train()
 def test_an_argument_that_is_an_option_of_the_script_is_followed(
     words: tuple[str, ...], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "train.py").write_text(OPTIONS)
     monkeypatch.chdir(tmp_path)
-    source = source_from_argv(["python", "train.py", *words])
-    [launch] = find_launches(source, make_file_reader((source,)))
-    known = {entry.name: entry.value for entry in launch.entries if entry.known and entry.name != python.DTYPE}
+    known, codes = read_script(OPTIONS, words)
     assert known == {"model_name_or_path": "gpt2", **expected}
-    report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
-    assert ("ATN444" in {finding.code for finding in report.findings}) == ("wrapped" in words)
+    assert ("ATN444" in codes) == ("wrapped" in words)
 
 
 FIELDS = """
@@ -281,15 +287,11 @@ SFTTrainer("gpt2", args=config).train()
 def test_a_field_of_the_script_is_followed(
     words: tuple[str, ...], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "train.py").write_text(FIELDS)
     monkeypatch.chdir(tmp_path)
-    source = source_from_argv(["python", "train.py", *words])
-    [launch] = find_launches(source, make_file_reader((source,)))
-    known = {entry.name: entry.value for entry in launch.entries if entry.known and entry.name != python.DTYPE}
+    known, codes = read_script(FIELDS, words)
     assert known == {"model_name_or_path": "gpt2", **expected}
-    report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
     is_wrapped = expected == {"packing": "true", "packing_strategy": "wrapped"}
-    assert ("ATN444" in {finding.code for finding in report.findings}) == is_wrapped
+    assert ("ATN444" in codes) == is_wrapped
 
 
 def test_an_option_that_the_script_changes_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

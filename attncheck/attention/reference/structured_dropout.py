@@ -33,9 +33,9 @@ MIN_WEIGHTS = 100  # with fewer visible keys in all, chance decides which are ke
 MIN_KEYS = 8  # of an average query, whose gradients are judged
 MEDIAN_CHI_SQUARE = 0.455  # one degree of freedom
 DROPOUT_STEP = 1.0 / 256.0
+MAX_NOISE, SCORE_ROUNDINGS = 6.0, 3.0  # eager rounds the product, its scaled value, and the sum with a bias
 # As a share of a gradient's norm. An eager kernel in bfloat16 has 7e-3; a gradient without its mask is off by sqrt(p /
 # (1 - p)).
-MAX_NOISE, SCORE_ROUNDINGS = 6.0, 3.0  # eager rounds the product, its scaled value, and the sum with a bias
 MAX_RELATIVE_ERROR = {"bfloat16": 3e-2, "float16": 4e-3, "float32": 1e-5}
 
 

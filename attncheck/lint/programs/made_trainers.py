@@ -23,7 +23,7 @@ COUNT = "num_items_in_batch"
 SCALES = ("gradient_accumulation_steps", "model_accepts_loss_kwargs", "loss_is_scaled_for_ga", "training_step", "sum'")
 MEANS = ("cross_entropy(", "CrossEntropyLoss(", ".mean(", ".loss", "['loss']", "outputs[0]")
 FUSED = {"enable_flash_sdp", "enable_mem_efficient_sdp"}
-SWITCH = re.compile(r"torch\.backends\.cuda\.(enable_flash_sdp|enable_mem_efficient_sdp)\((?:enabled=)?False\)")
+SWITCH = re.compile(rf"torch\.backends\.cuda\.({'|'.join(sorted(FUSED))})\((?:enabled=)?False\)")
 SPREADING = {"auto", "balanced", "balanced_low_0", "sequential"}
 Class = tuple[str, SourceModule, ast.ClassDef]
 
