@@ -100,12 +100,13 @@ def choose_release(
 def _list_installable(framework: Framework, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the releases of a framework that can be installed with the known versions of other packages."""
 
-    def is_installable(release: str) -> bool:
+    @cache  # releases repeat requirements
+    def may_be_met(line: str) -> bool:
         # A newer version than a pinned one is common, because a pin is often overridden.
-        requirements = (_parse_requirement(line.replace("==", ">=")) for line in framework.requires(release))
-        return all(_may_have(snapshot, requirement.name, requirement.specifier) for requirement in requirements)
+        requirement = _parse_requirement(line.replace("==", ">="))
+        return _may_have(snapshot, requirement.name, requirement.specifier)
 
-    return tuple(filter(is_installable, framework.releases()))
+    return tuple(release for release in framework.releases() if all(map(may_be_met, framework.requires(release))))
 
 
 @cache
