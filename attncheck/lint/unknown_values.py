@@ -36,7 +36,9 @@ IN_FILES: Mapping[str, tuple[str, ...]] = {
 }
 # Fields of a job.
 INDEPENDENT = ("variables", "gpus", "stated_by", "requires", "remarks", "warnings", "unknown", "unknown_settings")
-ARITHMETIC = re.compile(r"\$\(\(.*?\)\)")
+# Expansions without another one in them; a `/` there is a division, an operator or another command's path.
+EXPANSION = re.compile(r"\$\{[^${}()`]*\}|\$?\([^${}()`]*\)|`[^`]*`|\$\w+")
+EXPANDED = "_"
 UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
 # `llamafactory-cli train "$CONFIG"`, `--config $1`
 CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
@@ -66,8 +68,10 @@ def _fill(launch: Launch, value: str) -> Launch:
 
 
 def _is_path(text: str) -> bool:
-    """Return whether a value is a path; the `/` of `$((32 / $N))` divides."""
-    return "/" in ARITHMETIC.sub("", text)
+    """Return whether a value is a path; the `/` of `$((32 / $N))` divides, and `$(cat /tmp/n)` is any text."""
+    while (shorter := EXPANSION.sub(EXPANDED, text)) != text:
+        text = shorter
+    return "/" in text
 
 
 def _fill_setting(setting: AnySetting, value: str) -> AnySetting:

@@ -81,24 +81,44 @@ def test_no_rule_concludes_from_a_setting_with_an_unknown_value(
     assert unknown <= judged & without
 
 
-@pytest.mark.parametrize(("steps", "count"), [("1", 1), ("$((32 / $N))", 0), ("16", 0)])
-def test_arithmetic_with_an_unknown_part_is_no_path(steps: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("steps", "count"),
+    [("1", 1), ("$((32 / $N))", 0), ("$((32 / ($N * 2)))", 0), ("$(cat /tmp/n)", 0), ("${N:-$(cat /n)}", 0), ("16", 0)],
+)
+def test_an_expansion_with_a_slash_is_no_path(steps: str, count: int) -> None:
     text = "trl grpo --num_processes 1 --model_name_or_path m --dataset_name d --per_device_train_batch_size 1 "
     text += f"--num_generations 16 --gradient_accumulation_steps {steps}\n"
     messages = [finding.message for finding in list_judged(lint(text, trl="0.17.0"))]
     assert sum("num_generations" in message for message in messages) == count
 
 
+NAMED = (
+    "python3 -m dapo.main --config-path=/x --config-name=dapo_megatron data.train_batch_size=64 "
+    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatorn.x=1 own.key=1\n"
+)
+
+
 @pytest.mark.parametrize("version", ["0.5.0", "0.7.1", "0.9.1"])
-def test_a_configuration_that_cannot_be_read_may_be_of_the_engine_that_its_keys_name(version: str) -> None:
-    text = (
-        "python3 -m dapo.main --config-path=/x --config-name=dapo_megatron data.train_batch_size=64 "
-        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 {}\n"
-    )
-    assert not [f for f in list_judged(lint(text.format(""), verl=version)) if f.code == "ATN440"]
-    (finding,) = [f for f in list_judged(lint(text.format("actor_rollout_ref.actor.megatrons.x=1"), verl=version))
-                  if f.code == "ATN440"]  # fmt: skip
-    assert "megatrons" in finding.message and "tensor" not in finding.message
+def test_names_are_not_judged_by_another_configuration_than_the_named_one(version: str) -> None:
+    def list_unknown(text: str) -> list[str]:
+        return [finding.message for finding in list_judged(lint(text, verl=version)) if finding.code == "ATN440"]
+
+    assert not list_unknown(NAMED)
+    own = NAMED.replace("dapo.main --config-path=/x --config-name=dapo_megatron", "verl.trainer.main_ppo")
+    assert list_unknown(own), "the planted fault: verl's own program and configuration"
+
+
+def test_a_named_configuration_is_found_anywhere_in_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = "own: {key: 0}\nactor_rollout_ref:\n  actor: {strategy: megatron}\n"
+    write_tree(tmp_path, {"run/run.sh": NAMED, "recipe/config/dapo_megatron.yaml": config})
+    monkeypatch.chdir(tmp_path)
+    source = read_source("run/run.sh")
+    snapshot = s.with_package(s.h200(), "verl", "0.9.1")
+    report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    assert not [finding for finding in list_judged(report) if finding.code == "ATN440"]
+    (launch,) = launches_of(report)
+    assert any("recipe/config/dapo_megatron.yaml" in remark for remark in launch.job.remarks)
+    assert launch.job.plan.precision == "bf16"  # Megatron's; FSDP's trainer has "autocast"
 
 
 def test_a_value_that_another_setting_may_equal() -> None:

@@ -29,6 +29,7 @@ CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
     **dict.fromkeys(("--config-dir", "-cd"), "dir"),
 }
 MAX_FILES, MAX_DEPTH = 200, 12
+MAX_WALKED = 4000  # folders of a tree
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 REFERENCE = re.compile(r"\$\{([\w./@]+)\}")
 
@@ -113,18 +114,37 @@ def read_hydra_program(
     file = folder / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
     if not os.path.isfile(file):
         return None
-    composition = Composition((folder, *_search_path(file, tree)), tree)
+    return _compose_program(module.shown_path or entry.shown_path, file, tree, config)
+
+
+def read_named_configuration(base: Path, config: Sequence[str]) -> Program | None:
+    """Return the keys of the only configuration of a tree that has the name in the command; None for several.
+
+    That it is the one is a guess, which is a gap: its program decides in which folder Hydra looks.
+    """
+    name = f"{config[1].removesuffix('.yaml')}.yaml"
+    found: list[Path] = []
+    for number, (folder, folders, files) in enumerate(os.walk(base)):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        found += [Path(folder, name)] if name in files else []
+        if len(found) > 1 or number > MAX_WALKED:
+            return None
+    if not found or not config[1]:
+        return None
+    tree = SourceTree((base,), base)
+    program = _compose_program(tree.show_path(found[0]), found[0], tree, config)
+    return replace(program, gaps=("it was found by its name only", *program.gaps))
+
+
+def _compose_program(path: str, file: Path, tree: SourceTree, config: Sequence[str]) -> Program:
+    """Return the keys that Hydra composes from a primary file, with the command's choices."""
+    composition = Composition((file.parent, *_search_path(file, tree)), tree)
     added = _read_choices(composition, config[2:])
     _compose_file(composition, file, DefaultsItem("", file.stem), ("", ""), 0)
     for item in added:
         _compose_item(composition, item, ("", ""), 0, "the command")
-    return Program(
-        module.shown_path if module.shown_path else entry.shown_path,
-        "hydra",
-        composition.leaves,
-        tuple(dict.fromkeys((*composition.gaps, *tree.unread))),
-        composition.groups,
-    )
+    gaps = tuple(dict.fromkeys((*composition.gaps, *tree.unread)))
+    return Program(path, "hydra", composition.leaves, gaps, composition.groups)
 
 
 def resolve_references(value: Any, values: Mapping[str, Any], depth: int = 0) -> str:

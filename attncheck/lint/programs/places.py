@@ -119,6 +119,12 @@ def _drop_start(name: str) -> str:
     return os.path.normpath(OPEN_FOLDER.sub("", name)).rpartition("../")[2]
 
 
+def find_tree(launch: Launch) -> Path:
+    """Return the top of the tree that a launch is in: its repository, or the current folder."""
+    folders = list(_script_folders(launch))
+    return folders[-1] if any((folders[-1] / mark).exists() for mark in REPOSITORY_MARKS) else folders[0]
+
+
 def _start_folders(launch: Launch) -> Iterator[Path]:
     """Yield the folders that a launch may start in; one that it changes into comes first."""
     for base in _script_folders(launch):

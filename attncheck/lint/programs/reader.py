@@ -9,9 +9,9 @@ from urllib.parse import unquote, urlsplit
 from attncheck.core.launch import Launch
 from attncheck.core.program import Program
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint.programs.hydra_configs import read_config_options
+from attncheck.lint.programs.hydra_configs import read_config_options, read_named_configuration
 from attncheck.lint.programs.known_classes import make_class_finder
-from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.places import find_program, find_tree
 from attncheck.lint.programs.program import Entry, find_entry, read_program
 from attncheck.lint.programs.records import Origin, find_nothing
 
@@ -52,7 +52,10 @@ class ProgramReader:
                 self.programs[key] = read_program(entry, tree, find_class, config)
             if self.programs[key] is not None:
                 return self.programs[key]
-        return None
+        key = (find_tree(launch), config)
+        if key not in self.programs:
+            self.programs[key] = read_named_configuration(*key) if config[1] else None
+        return self.programs[key]
 
     def read_script(self, launch: Launch, distribution: str, version: str) -> Origin | None:
         """Return the source of a script without a parser, which sets everything itself; None if it is not found."""

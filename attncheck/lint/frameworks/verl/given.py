@@ -60,6 +60,7 @@ class HydraInputs:
     unrecognized_words: tuple[Word, ...] = ()  # neither overrides nor Hydra's own
     unresolved_words: tuple[Word, ...] = ()  # known only at run time
     group_choices: Mapping[str, str] = field(default_factory=dict)  # groups for which overrides select an option
+    is_unread: bool = False  # the configuration that it names is no release's, and was not found
     program: Word | None = None  # the module or script as written
     tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration next to the launch
 
@@ -179,8 +180,8 @@ def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
     config_name = inputs.config_name if is_known else module_config or _guess_config(inputs, release)
     lacks_group = "model_engine" not in release.group_choices(config_name)
     # A configuration that cannot be read may be built on either engine's; its keys show which.
-    is_unread = bool(inputs.config_name) and not is_known
-    is_on_megatron = is_unread and any(".megatron." in override.key for override in inputs.overrides)
+    is_other = bool(inputs.config_name) and not is_known
+    is_on_megatron = is_other and any(".megatron." in override.key for override in inputs.overrides)
     wants_megatron = is_on_megatron or ("model_engine", "megatron") in (
         (override.key, override.value) for override in inputs.overrides
     )
@@ -188,9 +189,10 @@ def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
         config_name = "ppo_megatron_trainer"  # the name in 0.7.0 and before; a group since 0.7.1
     groups = release.group_choices(config_name)
     choices = {override.key: override.value for override in inputs.overrides if _is_group_choice(override, groups)}
-    if is_on_megatron and not lacks_group:
+    if is_on_megatron and not lacks_group and not inputs.tree_defaults:
         choices.setdefault("model_engine", "megatron")
-    return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices)
+    is_unread = is_other and not inputs.tree_defaults
+    return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices, is_unread=is_unread)
 
 
 def find_successor(module: str, release: Release) -> str:
