@@ -22,7 +22,6 @@ from attncheck.doctor.needs import Need
 from attncheck.doctor.ranges import list_versions
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.target import NOT_IN_FILES, with_version
-from attncheck.doctor.target_files.collector import NO_VERSION
 
 CRASH = "ATN901"  # a rule raised an exception
 GAPS = "ATN905"  # some or all package versions are unknown
@@ -216,10 +215,11 @@ def _skip(rule: Rule, reason: str) -> RuleAnswer:
 
 def _name_range(finding: Finding, name: str, version: str, allowed: str) -> Finding:
     """Return a finding about one version as one about each version in a range."""
-    is_open = allowed == NO_VERSION
+    is_open = allowed[:1].isalpha()  # the reason why it is not known
     evidence = (*finding.evidence, f"each release{'' if is_open else f' that {name} {allowed} allows'} has this fault")
     message, subject = (
-        text.replace(f"{name} {version}", f"{name} {allowed}") for text in (finding.message, finding.subject)
+        text.replace(f"{name} {version}", name if is_open else f"{name} {allowed}")
+        for text in (finding.message, finding.subject)
     )
     return replace(finding, message=message, subject=subject, evidence=evidence)
 

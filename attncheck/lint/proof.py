@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -23,6 +22,7 @@ from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 from attncheck.lint.programs.hydra_overrides import find_refused_overrides
+from attncheck.lint.programs.known_classes import ANY_RELEASE
 from attncheck.lint.programs.places import find_program
 from attncheck.lint.programs.program import Entry
 from attncheck.lint.programs.records import Origin
@@ -353,13 +353,14 @@ def _is_in_open_table(options: Mapping[str, ProgramOption], key: str) -> bool:
     return any(parent in options and not options[parent].kind for parent in parents)
 
 
-def _takes_field(options: Mapping[str, Any], text: str) -> bool:
+def _takes_field(options: Mapping[str, ProgramOption], text: str) -> bool:
     name = text.lstrip("-").split(".")[0].split("[")[0].replace("-", "_")
     if name in options or not text.startswith("-"):
         return name in options  # a file's key is used unchanged: transformers 5.23.0 hf_argparser.py `parse_dict`
     if name.removeprefix("no_") in options:
         return True
-    return len(name) > 1 and sum(option.startswith(name) for option in options) == 1
+    fitting = [option.place for field, option in options.items() if len(name) > 1 and field.startswith(name)]
+    return len(fitting) == 1 or any(place.startswith(ANY_RELEASE) for place in fitting)  # one may have only one of them
 
 
 def find_near_name(program: Program, written: str) -> str:

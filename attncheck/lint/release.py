@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Absent, Known
+from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.requirements import is_version_allowed
@@ -58,7 +58,9 @@ def choose_release(
         return ChosenRelease(version, False, True, remark)
     if version:
         return ChosenRelease(version, True, list_others=lambda: _iter_neighbours(framework, version))
-    state = f"the version of {framework.distribution} is unknown"
+    known = snapshot.version(framework.distribution) if isinstance(installed, Known) else installed
+    is_explained = isinstance(installed, Known) and isinstance(known, Unreadable)
+    state = known.reason if is_explained else f"the version of {framework.distribution} is unknown"
     if isinstance(installed, Absent):
         state = f"{framework.distribution} is not installed"
     stated = installed.value.allowed if isinstance(installed, Known) else ""

@@ -32,6 +32,7 @@ from attncheck.doctor.target import forget_packages, with_version
 from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, unknown_values, variables
 from attncheck.lint.attention_settings import add_attention_problems
 from attncheck.lint.clashes import add_clashes
+from attncheck.lint.contradicted_pins import leave_contradicted_open
 from attncheck.lint.decided_conditions import add_decided_conditions
 from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
@@ -40,6 +41,8 @@ from attncheck.lint.lost_words import add_lost_words
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
@@ -112,9 +115,9 @@ class Linter:
         """Return the linters for trees that state versions, by these versions."""
         return {}
 
-    def at_tree(self, source: Source) -> "Linter":
-        """Return the linter for the versions stated by a source's tree."""
-        stated = find_stated_versions(source) if self.request.stated else StatedVersions()
+    def at_tree(self, source: Source, launch: Launch | None = None) -> "Linter":
+        """Return the linter for the versions stated by the tree of a source and of the program that it launches."""
+        stated = _find_versions(source, launch) if self.request.stated else StatedVersions()
         stated = stated if self.request.stated == "all" else stated.without_named(self.snapshot)
         key = tuple(
             (name, stated.versions.get(name, ""), stated.allowed.get(name, ""), file)
@@ -130,19 +133,28 @@ class Linter:
     def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
         """Return a report for each launch of a source."""
         found_launches = list(find_framework_launches(source, self.request, frameworks.load(), read_file))
+        linters = [(self.at_tree(source, launch.launch), launch) for launch in found_launches]
         return [
             _lint_launch(
-                self.scripts.add(self.snapshot, launch.launch),
+                linter.scripts.add(linter.snapshot, launch.launch),
                 launch,
-                self.request,
-                self.read_model,
+                linter.request,
+                linter.read_model,
                 read_file,
-                self.memory,
-                self.programs,
-                self.stated,
+                linter.memory,
+                linter.programs,
+                linter.stated,
             )
-            for launch in found_launches
+            for linter, launch in linters
         ]
+
+
+def _find_versions(source: Source, launch: Launch | None) -> StatedVersions:
+    if launch is None or not launch.words:
+        return find_stated_versions(source)
+    place = find_program(launch, Entry(launch.words[0].text), ())
+    program = place[1].folders[0] / "program" if place is not None else None
+    return leave_contradicted_open(find_stated_versions(source, program), launch)
 
 
 def _keep_named(snapshot: Snapshot, request: Request) -> Snapshot:
@@ -179,7 +191,7 @@ def run(
     unrecognised: list[Source] = []
     own_programs: list[Problem] = []
     for source in request.sources:
-        source_reports = linter.at_tree(source).lint(source, make_reader(source))
+        source_reports = linter.lint(source, make_reader(source))
         reports += source_reports
         problems = list(find_own_problems(source, make_reader(source)))
         own_programs += problems
@@ -224,7 +236,7 @@ def _lint_folders(
         reader = NotingReader(make_reader(source))
         try:
             with time_limit(FILE_SECONDS):
-                source_reports = linter.at_tree(source).lint(source, reader)
+                source_reports = linter.lint(source, reader)
         except TimeLimit:
             not_read.append(f"{source.name}: not read within {FILE_SECONDS:g} s")
             continue
@@ -330,7 +342,7 @@ def _lint_launch(
     release = choose_release(found_launch.framework, read_as_written, snapshot, request.version, may_be_fork)
     release_remarks = (release.remark,) if release.remark else ()
     entries = found_launch.framework.entries(found_launch.launch)
-    program = programs.read(found_launch.launch, entries, distribution, release.version)
+    program = programs.read(found_launch.launch, entries, distribution, release.version, release.is_known)
     origin = programs.read_script(found_launch.launch, distribution, release.version) if program is None else None
     missing = find_missing_script(found_launch.launch, read_file) if program is None else ""
     lacking = programs.find_package_without(found_launch.launch) if missing else None

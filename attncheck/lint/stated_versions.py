@@ -52,7 +52,14 @@ OWN_VERSION = re.compile(r"^\s*version\s*=\s*[\"']([\w.+-]+)[\"']", re.MULTILINE
 LINE_PIN = re.compile(r"(?:^|[\s\"'])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?={1,2}(\d[\w.]*)(?=[\s\"'=]|$)", re.MULTILINE)
 COMMENT_LINE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 # The arguments of `pip install`, which may continue on the following lines.
-INSTALLS = re.compile(r"^(?!\s*(?:#|echo\b)).*?\bpip3?[ \t]+install[ \t]((?:[^\n\\;&|]|\\.|\\\n)*)", re.MULTILINE)
+INSTALLS = re.compile(r"\bpip3?[ \t]+install[ \t]((?:[^\n\\;&|#`]|\\.|\\\n)*)", re.MULTILINE)
+NOT_RUN = re.compile(r"^[ \t]*(?:#|echo\b).*$", re.MULTILINE)
+# pip install git+https://github.com/huggingface/trl.git@v0.18.0
+FROM_SOURCE = re.compile(r"git\+\w+://\S*?/([\w.-]+?)(?:\.git)?(?:@v?([^\s\"'#]*))?(?=[\s\"'#]|$)")
+UPGRADE = re.compile(r"(?:^|\s)(?:-U|--upgrade)(?=\s|$)")
+PLAIN_NAME = re.compile(r"(?:^|(?<=\s))[\"']?([A-Za-z][\w.-]*)(?:\[[^\]]*\])?[\"']?(?=\s|$)")
+INSTALLING_FILES = ("Makefile*", "Dockerfile*", "docker/Dockerfile*", "README*.md", ".github/workflows/*.y*ml")
+MAX_INSTALLING_FILES = 20
 SETUP_SCRIPT = re.compile(r"(?:^|[_.-])(?:setup|install\w*|env|environment)(?:[_.-].*)?\.sh", re.IGNORECASE)
 SCRIPT_FOLDERS = (".", "scripts")
 LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Dockerfile")
@@ -80,7 +87,7 @@ class StatedVersions:
         stated: dict[str, dict[str, str]] = {}
         for name in names:
             version = self.allowed.get(name) or self.versions.get(name, "")
-            if name in self.files and version != NO_VERSION:
+            if name in self.files and version != NO_VERSION and not is_open(version):
                 stated.setdefault(self.files[name], {})[name] = version
         return tuple(
             f"{file} ({'; '.join(f'{name} {text}' for name, text in rows.items())})"
@@ -89,6 +96,12 @@ class StatedVersions:
             for file, rows in stated.items()
         )
 
+    def leave_open(self, name: str, reason: str) -> "StatedVersions":
+        """Return the versions without a pin that something in the tree contradicts, which is the `reason`."""
+        versions = {other: version for other, version in self.versions.items() if other != name}
+        text = f"{self.files[name]} pins {self.versions[name]}, but {reason}"
+        return replace(self, versions=versions, allowed={**self.allowed, name: text})
+
     def apply(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the stated versions."""
         for name in self.files:
@@ -96,20 +109,44 @@ class StatedVersions:
         return snapshot
 
 
+def is_open(allowed: str) -> bool:
+    """Return whether a text says why a version is unknown, and is no range of versions."""
+    return allowed[:1].isalpha()
+
+
 def is_own_source(distribution: str, file: str) -> bool:
     """Return whether a file that states a version is part of the package's own source, not a pin elsewhere."""
     return any(file.endswith(path) for path in OWN_FILES.get(distribution, ()))
 
 
-def find_stated_versions(source: Source) -> StatedVersions:
-    """Return the versions that a launch's tree states, from its folder up to its repository or the current folder."""
+def find_stated_versions(source: Source, program: Path | None = None) -> StatedVersions:
+    """Return the versions that a launch's tree states, from its folder up to its repository or the current folder.
+
+    The folders above its `program` count too, before those that contain both. A pin counts for nothing if the tree
+    installs another version of the package.
+    """
     here = Path.cwd() if source.name in (COMMAND, "-") else Path(source.name).absolute().parent
-    folders = list(folders_above(here))
-    is_repository = any((folders[-1] / mark).exists() for mark in REPOSITORY_MARKS)
-    if not is_repository:
-        folders = [folder for folder in folders if Path.cwd() in (folder, *folder.parents)] or [here]
+    folders = _list_folders(here)
+    if program is not None and any(folder in folders for folder in program.parents):
+        others = [folder for folder in _list_folders(program.parent) if folder not in folders]
+        shared = next(index for index, folder in enumerate(folders) if folder in program.parents)
+        folders[shared:shared] = others
     own = _list_installed({source.name: source.text} if source.kind == "shell" else {})
-    return _join_rows((own, *map(_list_folder, folders)))
+    stated = _join_rows((own, *map(_list_folder, folders)))
+    certain = {row[0] for row in own} | {row[0] for folder in folders for row in _iter_own(folder)}
+    for folder in folders:
+        for name, version, file in _list_installs(folder):
+            if name in stated.versions.keys() - certain and not _is_same(version, stated.versions[name]):
+                stated = stated.leave_open(name, f"{file} installs another version")
+    return stated
+
+
+def _list_folders(here: Path) -> list[Path]:
+    """Return a folder and those above it, up to its repository or the current folder."""
+    folders = list(folders_above(here))
+    if any((folders[-1] / mark).exists() for mark in REPOSITORY_MARKS):
+        return folders
+    return [folder for folder in folders if Path.cwd() in (folder, *folder.parents)] or [here]
 
 
 def _join_rows(parts: Iterable[Iterable[tuple[str, str, str, str]]]) -> StatedVersions:
@@ -187,11 +224,33 @@ def _list_installed(scripts: Mapping[str, str]) -> list[tuple[str, str, str, str
     """Return the pins that scripts pass to `pip install`, without packages for which they differ."""
     pins: dict[str, set[tuple[str, str, str, str]]] = {}
     for file, text in scripts.items():
-        for match in (pin for words in INSTALLS.findall(text) for pin in LINE_PIN.finditer(words)):
-            name = canonical_name(match[1])
-            if name in STATED_DISTRIBUTIONS and _is_version(match[2]):
-                pins.setdefault(name, set()).add((name, match[2], "", file))
-    return [min(rows) for rows in pins.values() if len({row[1] for row in rows}) == 1]
+        for name, version in _iter_installs(text):
+            pins.setdefault(name, set()).add((name, version, "", file))
+    return [min(rows) for rows in pins.values() if len({row[1] for row in rows}) == 1 and min(rows)[1]]
+
+
+def _iter_installs(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each package that the text passes to `pip install` with its version; "" if that is not a release's.
+
+    A source repository without a release's tag may be at any state, and `--upgrade` installs the newest of the day.
+    """
+    for words in INSTALLS.findall(NOT_RUN.sub("", text)):
+        rows = [match.groups() for match in LINE_PIN.finditer(words)]
+        rows += [(match[1], match[2] or "") for match in FROM_SOURCE.finditer(words)]
+        rows += [(match[1], "") for match in PLAIN_NAME.finditer(words) if UPGRADE.search(words)]
+        for name, version in rows:
+            if canonical_name(name) in STATED_DISTRIBUTIONS:
+                yield canonical_name(name), version if _is_version(version) else ""
+
+
+@lru_cache(maxsize=1024)
+def _list_installs(folder: Path) -> tuple[tuple[str, str, str], ...]:
+    """Return what the files of a folder that install packages pass to `pip install`: name, version and file."""
+    paths = [path for pattern in INSTALLING_FILES for path in sorted(folder.glob(pattern)) if path.is_file()]
+    texts = {str(path.relative_to(folder)): _read_text(path) for path in paths[:MAX_INSTALLING_FILES]}
+    return tuple(
+        (*row, file) for file, text in (texts | _find_setup_scripts(folder)).items() for row in _iter_installs(text)
+    )
 
 
 def _find_setup_scripts(folder: Path) -> dict[str, str]:
@@ -206,6 +265,11 @@ def _read_text(path: Path) -> str:
         return read_bounded(path, MAX_BYTES).decode("utf-8", "replace")
     except CannotRead:
         return ""
+
+
+def _is_same(first: str, second: str) -> bool:
+    """Return whether two texts are the same version; "" is none."""
+    return _is_version(first) and _is_version(second) and Version(first).public == Version(second).public
 
 
 def _is_version(text: str) -> bool:

@@ -73,7 +73,7 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"requirements.txt": "trl\n", "Dockerfile": "RUN pip install trl==0.14.0\n"}, "trl", "0.14.0"),
         ({"setup.sh": "pip install --upgrade pip\npip install \\\n  trl==0.14.0 peft\n"}, "trl", "0.14.0"),
         ({"scripts/install_env.sh": "uv pip install 'transformers[torch]==4.49.0'\n"}, "transformers", "4.49.0"),
-        ({"setup.sh": "pip install trl==0.14.0", "requirements.txt": "trl==0.9.6"}, "trl", "0.9.6"),
+        ({"setup.sh": "pip install trl==0.14.0", "requirements.txt": "trl==0.9.6"}, "trl", ""),
         ({"setup.sh": "pip install trl==0.14.0", "requirements.txt": "trl>=0.9"}, "trl", "0.14.0"),
         ({"setup.sh": "if a; then pip install trl==0.14.0\nelse pip install trl==0.12.0; fi\n"}, "trl", ""),
         ({"setup.sh": "pip install trl==0.14.0", "install.sh": "pip install trl==0.12.0"}, "trl", ""),
@@ -190,3 +190,82 @@ def test_what_is_installed_here_is_not_the_tree_s(tmp_path: Path) -> None:
         snapshot, run.Request((source,), stated="missing", named=frozenset({"flash-attn"})), launches.read_model
     )
     assert {item.name for item in linter.at_tree(source).snapshot.distributions} == {"trl", "flash-attn"}
+
+
+TRL = "python train.py --model_name_or_path m --dataset_name d --output_dir o --packing\n"
+TRL_MAIN = "git+https://github.com/huggingface/trl.git"
+TRAIN = """
+from trl import ModelConfig, ScriptArguments, SFTConfig, SFTTrainer, TrlParser
+
+def load(model_args: ModelConfig):
+    return {load}
+
+parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig))
+script_args, training_args, model_args = parser.parse_args_and_config()
+SFTTrainer(model=load(model_args), args=training_args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "load", "is_certain"),
+    [
+        ({}, "model_args.torch_dtype", True),
+        ({}, "model_args.dtype", False),
+        ({}, 'model_args.dtype if hasattr(model_args, "dtype") else model_args.torch_dtype', True),
+        (
+            {"Makefile": "install:\n\tuv pip install git+https://github.com/huggingface/trl.git && \\\n\techo\n"},
+            "1",
+            False,
+        ),
+        ({"Dockerfile": "RUN pip3 install 'trl[peft]==0.24.0'\n"}, "1", False),
+        ({"README.md": f"```\npip install {TRL_MAIN}@v0.18.0\n```\n"}, "1", True),
+        ({"README.md": "pip install trl==0.18.0\n# pip install trl==0.24.0\n"}, "1", True),
+        ({".github/workflows/test.yml": "    - run: pip install -U trl\n"}, "1", False),
+        ({"setup.sh": "pip install -U pip\npip install trl\n"}, "1", True),
+    ],
+)
+def test_a_pin_that_its_tree_contradicts_proves_nothing(
+    tmp_path: Path, files: dict[str, str], load: str, is_certain: bool
+) -> None:
+    pins = "setup(install_requires=['trl==0.18.0', 'transformers==4.52.4'])\n"
+    tree = {"setup.py": pins, "train.py": TRAIN.replace("{load}", load), "run.sh": TRL, ".git/HEAD": "", **files}
+    write_tree(tmp_path, tree)
+    report = lint_tree(tmp_path, "h100x8")
+    assert ("ATN444" in {item.code for item in report.findings if item.severity == "error"}) is is_certain
+    (launch,) = launches_of(report)
+    assert any("pins 0.18.0, but" in remark for remark in launch.job.remarks) is not is_certain
+
+
+def test_the_pins_above_the_program_come_before_those_of_both(tmp_path: Path) -> None:
+    pin = "setup(install_requires=['trl==0.18.0', 'transformers==4.52.4'])\n"
+    script = 'HERE="$(dirname "$0")/.."\ncd ${HERE}/sub\n' + TRL.replace("train.py", "src/train.py")
+    tree = {
+        "run/run.sh": script,
+        "sub/src/train.py": TRAIN.replace("{load}", "1"),
+        "sub/setup.py": pin,
+        ".git/HEAD": "",
+    }
+    write_tree(tmp_path, {**tree, "requirements.txt": "trl==1.0.0\n", "run.sh": ""})
+    source = read_source(str(tmp_path / "run/run.sh"))
+    snapshot = apply_target(ENVIRONMENT, parse_target("h100x8"))
+    request = run.Request((source,), stated="missing")
+    (launch,) = launches_of(run.run(snapshot, request, launches.read_model, make_file_reader((source,))))
+    assert launch.job.version == "0.18.0"
+
+
+@pytest.mark.parametrize(
+    ("option", "is_refused"),
+    [
+        ("--stage sft", True),
+        ("--max_seq_length 8", False),
+        ("--torch_dtype auto", False),
+        ("--sharded_ddp simple", False),
+        ("--gradient_acc 2", False),
+    ],
+)
+def test_a_name_that_no_release_has_needs_no_version(tmp_path: Path, option: str, is_refused: bool) -> None:
+    write_tree(
+        tmp_path, {"train.py": TRAIN.replace("{load}", "1"), "run.sh": f"{TRL.strip()} {option}\n", ".git/HEAD": ""}
+    )
+    errors = [item for item in lint_tree(tmp_path, "h100x8").findings if item.severity == "error"]
+    assert [item.code for item in errors] == ["ATN440"] * is_refused

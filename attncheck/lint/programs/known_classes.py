@@ -10,40 +10,45 @@ from attncheck.lint.fields.names import build_parser_options
 from attncheck.lint.fields.releases import is_at_least, list_releases, parse_version
 
 NARGS: Mapping[str, int | str] = {"bool": "?", "list": "+"}
+OLDER_NAMES = ("sharded_ddp", "xpu_backend")  # of transformers 4.30.2 training_args.py, older than the tables
+ANY_RELEASE = "a release of "  # the place of a field of a package whose version is not known
 
 
 def make_class_finder(versions: Mapping[str, str]) -> Callable[[str], Mapping[str, ProgramOption] | None]:
     """Return a function that finds the fields of a class by its dotted name, for the `versions` of available packages.
 
-    It returns None for a class of another package, and if its package has no version there.
+    It returns None for a class of another package. If the package has no version there, the class has the fields of all
+    releases: a name that is not among them is refused by each.
     """
 
     def find(name: str) -> Mapping[str, ProgramOption] | None:
         package, _, _ = name.partition(".")
         class_name = name.rpartition(".")[2]
-        transformers = versions.get("transformers", "")
-        if package == "transformers" and transformers:
+        if package == "transformers":
             classes = ("TrainingArguments", class_name) if class_name == "Seq2SeqTrainingArguments" else (class_name,)
-            return _read_options(("transformers", transformers, classes), package)
-        if package == "trl" and versions.get("trl") and transformers:
-            base = ("transformers", transformers, ("TrainingArguments",)) if class_name.endswith("Config") else None
-            parts = [part for part in (base, ("trl", versions["trl"], (class_name,))) if part is not None]
-            own = _read_options(parts[-1], package)
-            if own is None or class_name == "ModelConfig" or base is None:
+            return _read_options(package, versions.get(package, ""), classes)
+        if package == "trl":
+            own = _read_options(package, versions.get(package, ""), (class_name,))
+            if own is None or class_name == "ModelConfig" or not class_name.endswith("Config"):
                 return own
-            return {**(_read_options(base, "transformers") or {}), **own}
+            base = _read_options("transformers", versions.get("transformers", ""), ("TrainingArguments",))
+            return None if base is None else {**base, **own}
         return None
 
     return find
 
 
-def _read_options(part: tuple[str, str, tuple[str, ...]], package: str) -> dict[str, ProgramOption] | None:
+def _read_options(package: str, version: str, classes: tuple[str, ...]) -> dict[str, ProgramOption] | None:
     """Return the options; None for a release older than all in the table: a prefix may fit only one option there."""
+    if not version:
+        names = build_parser_options((package, list_releases(package)[-1], classes)).any_release
+        any_option = ProgramOption(nargs="?", place=f"{ANY_RELEASE}{package}")
+        return dict.fromkeys((*names, *OLDER_NAMES), any_option) if names else None
     oldest = parse_version(list_releases(package)[0])
-    if not is_at_least(part[1], f"{oldest.major}.{oldest.minor}.dev0"):
+    if not is_at_least(version, f"{oldest.major}.{oldest.minor}.dev0"):
         return None
-    options = build_parser_options(part).current
-    place = f"{package} {part[1]} {part[2][-1]}"
+    options = build_parser_options((package, version, classes)).current
+    place = f"{package} {version} {classes[-1]}"
     return {
         name: ProgramOption(option.kind, option.default, option.choices, NARGS.get(option.kind, 1), place)
         for name, option in options.items()

@@ -27,11 +27,13 @@ class ProgramReader:
     closed: frozenset[str] = frozenset()  # modules of the packages whose files here are not those of the job
     programs: dict[tuple[object, ...], Program | None] = field(default_factory=dict)
 
-    def read(self, launch: Launch, entries: Sequence[str], distribution: str, version: str) -> Program | None:
+    def read(
+        self, launch: Launch, entries: Sequence[str], distribution: str, version: str, is_known: bool = True
+    ) -> Program | None:
         """Return the names that the program of a launch takes; None if its source is not found.
 
         `entries` are the parsers of the framework's own command ("pkg.mod:name"); `version` is the release in which the
-        launch is read.
+        launch is read, and `is_known` whether it is the one that will run.
         """
         if launch.starts_written_script:
             return None
@@ -46,9 +48,9 @@ class ProgramReader:
             if place is None:
                 continue
             entry, tree = place
-            key = (entry, tree.folders, tree.base, tree.closed, config, distribution, version)
+            key = (entry, tree.folders, tree.base, tree.closed, config, distribution, version, is_known)
             if key not in self.programs:
-                find_class = make_class_finder({**self.versions, distribution: version})
+                find_class = make_class_finder({**self.versions, distribution: version if is_known else ""})
                 self.programs[key] = read_program(entry, tree, find_class, config)
             if self.programs[key] is not None:
                 return self.programs[key]

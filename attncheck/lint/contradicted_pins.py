@@ -1,0 +1,69 @@
+"""Finds pins that the program itself contradicts: it reads a field of a library's class that the pinned release lacks.
+
+`def main(model_args: ModelConfig)` with `model_args.dtype` was written for TRL 0.24 or newer, whatever setup.py says.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from attncheck.core.launch import Launch
+from attncheck.lint.fields.names import build_parser_options, read_lifetimes
+from attncheck.lint.programs.modules import External, SourceModule, SourceTree
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry, find_entry
+from attncheck.lint.stated_versions import StatedVersions
+
+LIBRARIES = ("trl", "transformers")
+MAX_MODULES = 40
+
+
+def leave_contradicted_open(stated: StatedVersions, launch: Launch) -> StatedVersions:
+    """Return the stated versions without pins of TRL and transformers that the launch's program contradicts."""
+    pinned = {name: version for name, version in stated.versions.items() if name in LIBRARIES}
+    place = find_program(launch, Entry(launch.words[0].text), ()) if pinned and launch.words else None
+    main = find_entry(*place) if place is not None else None
+    if place is None or main is None:
+        return stated
+    modules = [main, *place[1].list_imported(main, MAX_MODULES)]
+    for package, reason in _find_contradictions(modules, place[1], pinned):
+        if package in stated.versions:
+            stated = stated.leave_open(package, reason)
+    return stated
+
+
+def _find_contradictions(
+    modules: list[SourceModule], tree: SourceTree, pinned: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield each package with the reason why its pinned version does not run the modules."""
+    for module in modules:
+        imports = (node.module or "" for node in module.body.body if isinstance(node, ast.ImportFrom))
+        for function in ast.walk(module.body) if {name.partition(".")[0] for name in imports} & pinned.keys() else ():
+            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                for package, class_name, node in _iter_reads(function, module, tree):
+                    if package in pinned and _is_of_another_release(package, class_name, node.attr, pinned):
+                        text = f"{module.locate(node)} reads {class_name}.{node.attr}, which that release lacks"
+                        yield package, text
+
+
+def _iter_reads(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, module: SourceModule, tree: SourceTree
+) -> Iterator[tuple[str, str, ast.Attribute]]:
+    """Yield the fields that a function reads of its parameters: the package, the class, and the place."""
+    classes = {}
+    for parameter in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+        resolved = tree.resolve(module, parameter.annotation) if parameter.annotation is not None else None
+        if isinstance(resolved, External) and "." in resolved.name:
+            classes[parameter.arg] = (resolved.name.partition(".")[0], resolved.name.rpartition(".")[2])
+    guarded = {node for part in ast.walk(function) if isinstance(part, ast.Try) for node in ast.walk(part)}
+    tested = {node.value for node in ast.walk(function) if isinstance(node, ast.Constant)}  # hasattr(args, "dtype")
+    for node in ast.walk(function):
+        owner = node.value if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) else None
+        if isinstance(owner, ast.Name) and owner.id in classes and node not in guarded and node.attr not in tested:
+            yield (*classes[owner.id], node)
+
+
+def _is_of_another_release(package: str, class_name: str, name: str, pinned: Mapping[str, str]) -> bool:
+    """Return whether a class has a field in some release and not in the pinned one."""
+    options = build_parser_options((package, pinned[package], (class_name,)))
+    is_of_base = package == "trl" and name in read_lifetimes("transformers", "TrainingArguments")
+    return bool(options.current) and name in options.any_release.keys() - options.current.keys() and not is_of_base
