@@ -36,6 +36,7 @@ class Source:
     # False for a text inside another one, or in a file that was not given: attncheck does not edit it
     editable: bool = True
     host: str = ""  # the source that contains this one's text, line by line
+    has_carriage_returns: bool = False  # whether its lines end with "\r\n", which the text has as "\n"
 
     def location(self, offset: int) -> SourceLocation:
         """Return the location of the character `offset` of the text."""
@@ -146,6 +147,7 @@ class Launch:
     exports: tuple[Assignment, ...] = ()  # those of `environ` that are set earlier; `whole` holds the others
     directories: tuple[str, ...] = ()  # folders that the script enters before it, one after the other, in shell syntax
     refused: str = ""  # the syntax error of its script because of which bash does not start it
+    last_line: int = 0  # where it, or the outermost compound command around it, ends in its script
     lost: tuple[Word, ...] = ()  # words after a broken line continuation: the shell treats them as another command
     # trainers that its program uses: "trl.SFTTrainer"; None: its source does not say
     trainers: tuple[str, ...] | None = None

@@ -139,6 +139,7 @@ class _LaunchFinder:
                     directories=directories[command.shell],
                     lost=lost,
                     refused=command.refused,
+                    last_line=_find_last_line(source, command),
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )
@@ -215,6 +216,13 @@ def _iter_with_lost(
         if lost and _lacks_program(command):
             command = replace(command, words=(*command.words, *lost))
         yield command, lost
+
+
+def _find_last_line(source: Source, command: commands.Command) -> int:
+    """Return the line at which a command, or the outermost compound command around it, ends."""
+    end = command.outermost.end if command.outermost is not None else -1
+    own = [word.location.line for word in command.words if word.location.source == source.name]
+    return max(own + [source.location(end).line] * (end >= 0), default=0)
 
 
 def _is_lost(source: Source, command: commands.Command, following: commands.Command, continues: bool) -> bool:

@@ -7,13 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from attncheck.core.job import Job, SettingProblem
-from attncheck.core.launch import Launch, SourceLocation
+from attncheck.core.job import Consequence, Job, SettingProblem
+from attncheck.core.launch import NOWHERE, Launch, SourceLocation
 from attncheck.lint.arguments import is_option
+from attncheck.lint.sources import detect_kind
+from attncheck.workers.bash_syntax import find_syntax_error
 
 MAX_SHOWN = 6
 CLOSE_NAME = 0.7
 UNASSIGNED = "bash(1), Arrays: an array that was not assigned expands to nothing"
+# Scripts of another shell, those for which an option decides what is valid, and templates.
+OTHER_SHELL = re.compile(r"\A#!(?!.*\b(?:ba|da)?sh\b)|\bextglob\b|\{%")
 EXPANDED = re.compile(r"\$\{(\w+)\[[@*]\]\}")
 ARRAY = re.compile(r"^[ \t]*(\w+)=\((.*?)^[ \t]*\)", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
@@ -23,7 +27,12 @@ EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line 
 
 def add_lost_words(job: Job, launch: Launch) -> Job:
     """Return the job with the problem that words after a broken continuation, or of an array, are not passed to it."""
-    own = (*_find_unused_arrays(launch), *_find_unset_values(launch), *_find_syntax_error(launch))
+    own = (
+        *_find_unused_arrays(launch),
+        *_find_unset_values(launch),
+        *_find_syntax_error(launch),
+        *_find_carriage_returns(launch),
+    )
     job = replace(job, problems=(*job.problems, *own))
     if not launch.lost:
         return job
@@ -63,12 +72,41 @@ def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
 
 def _find_syntax_error(launch: Launch) -> Iterator[SettingProblem]:
     """Yield the problem of a command that bash does not start, because its script has a syntax error before its end."""
-    if launch.refused:
-        text = f"bash refuses the script before it starts this command: {launch.refused}"
+    refused = launch.refused or _check_with_bash(launch)
+    if refused:
+        text = f"bash refuses the script before it starts this command: {refused}"
         evidence = ("bash(1), SHELL GRAMMAR: bash runs what it has read completely; bash -n reads without running",)
         location = launch.words[0].location if launch.words else SourceLocation(launch.source.name)
         advice = f"correct that line, until bash -n {launch.source.name} prints nothing"
         yield SettingProblem("refuses", text, evidence, location, advice=advice, universal=True)
+
+
+def _check_with_bash(launch: Launch) -> str:
+    """Return the syntax error that bash itself finds, if it does not start the command because of it."""
+    text = launch.source.text
+    is_script = launch.source.kind == "shell" and detect_kind(launch.source.name, text) == "shell"
+    error = find_syntax_error(text) if is_script and not OTHER_SHELL.search(text) else None
+    return f"line {error[0]}: {error[1]}" if error is not None and error[0] <= launch.last_line else ""
+
+
+def _find_carriage_returns(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of a script with Windows line ends: a backslash escapes "\\r", which continues no line.
+
+    The program gets that "\\r" as an argument, which it refuses; a last word that ends with it is another value.
+    """
+    name, lines = launch.source.name, launch.source.text.split("\n")
+    own = [word for word in launch.whole if word.location.source == name and word.span != NOWHERE]
+    first = min((word.location.line for word in own), default=0)
+    lost = [word for word in own if word.location.line > first and lines[word.location.line - 2].endswith("\\")]
+    if not own or launch.source.kind != "shell" or not launch.source.has_carriage_returns:
+        return
+    text = f"{name} has Windows line ends, and bash takes each \\r for a character: "
+    names = [word.text for word in lost if word.text[:1] in "-+~" or "=" in word.text]
+    is_split = f"the command ends at line {first}, and these words are not passed to it: {_shorten(names)}"
+    text += is_split if lost else f"the last word of line {own[-1].location.line} ends with it"
+    location = (lost or own[-1:])[0].location
+    consequence: Consequence = "refuses" if lost else "ignores"
+    yield SettingProblem(consequence, text, (EVIDENCE,), location, advice=f"dos2unix {name}", universal=True)
 
 
 def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:

@@ -29,9 +29,9 @@ def read_source(path: str, pipes: bool = True) -> Source:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadUsage(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-    if text.count("\r\n") == text.count("\n"):
-        text = text.replace("\r\n", "\n")
-    return Source(path, text, detect_kind(path, text))
+    has_carriage_returns = "\n" in text and text.count("\r\n") == text.count("\n")
+    text = text.replace("\r\n", "\n") if has_carriage_returns else text
+    return Source(path, text, detect_kind(path, text), has_carriage_returns=has_carriage_returns)
 
 
 def detect_kind(path: str, text: str) -> Kind:

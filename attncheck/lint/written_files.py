@@ -1,4 +1,4 @@
-"""The files that a script writes from here-documents before it uses them: `cat > config.yaml <<EOF`."""
+"""The files that a script writes before it uses them: `cat > config.yaml <<EOF`, `envsubst < a.yaml > b.yaml`."""
 
 import posixpath
 import re
@@ -35,9 +35,10 @@ class WrittenFiles:
         """Add a written file; its lines keep their numbers in the script."""
         for path in _spell_path(written.path, folder):
             previous = self.sources.get(path)
-            if path not in self.sources and written.appends:
-                continue  # appends to an existing file
-            if path in self.sources and not written.is_certain and not written.appends:
+            if path not in self.sources and (written.appends or (written.text is None and not written.is_certain)):
+                continue  # appends to an existing file, or writes one only if there is none
+            is_one_of_two = path in self.sources and not written.is_certain and not written.appends
+            if written.text is None or is_one_of_two:
                 self.sources[path] = None
             elif written.appends:
                 text = written.text if written.is_certain else KEY_VALUE.sub(r"\1: ${\1}", written.text)

@@ -177,3 +177,35 @@ def test_an_unquoted_variable_without_a_value_leaves_an_option_without_one(
     source = read_source(str(tmp_path / "run.sh"))
     report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
     assert [f.severity for f in report.findings or () if "data_path" in f.message] == [severity] * bool(severity)
+
+
+@pytest.mark.parametrize(
+    ("text", "severities"),
+    [
+        (f"{COMMAND} \\\r\n  --bf16 true \\\r\n  --tf32 true\r\n", ["error"]),
+        (f"{COMMAND} --bf16 true\r\n", ["warning"]),
+        (f"{COMMAND} \\\n  --bf16 true \\\n  --tf32 true\n", []),
+        (f"echo a \\\r\n{COMMAND} \\\n  --bf16 true\n", []),  # mixed: the launch itself has none
+    ],
+)
+def test_windows_line_ends_end_the_command(tmp_path: Path, text: str, severities: list[str]) -> None:
+    folder = tmp_path / "tree"
+    write_tree(folder, {"train.py": "from transformers import Trainer\nTrainer()\n"})
+    (folder / "run.sh").write_bytes(text.encode())
+    source = read_source(str(folder / "run.sh"))
+    report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    found = [item for item in report.findings if "Windows line ends" in item.message]
+    assert [item.severity for item in found] == severities
+    if severities == ["error"]:
+        assert found[0].locations[0].line == 2 and "--bf16, --tf32" in found[0].message
+
+
+def test_a_file_that_a_command_writes_is_not_the_one_that_is_committed(tmp_path: Path) -> None:
+    run_file = "envsubst < template.yaml > config.yaml\n"
+    start = "trl sft --config config.yaml --output_dir o\n"
+    files = {"config.yaml": "model_name_or_path: other\n", "template.yaml": "model_name_or_path: m\n"}
+    (written,) = read_script(tmp_path, f"cd {tmp_path}\n{run_file}{start}", files=files)[-1:]
+    assert written.file is None and any("could not be read" in note for note in written.notes)
+    guarded = f"cd {tmp_path}\nif [ ! -f config.yaml ]; then\n{run_file}fi\n{start}"
+    (committed,) = read_script(tmp_path, guarded, files=files)[-1:]
+    assert [entry.value for entry in committed.entries] == ["other"]

@@ -66,3 +66,29 @@ def test_a_refused_command_is_an_error(tmp_path: Path) -> None:
     [finding] = [finding for finding in report.findings or () if "bash refuses" in finding.message]
     assert (finding.severity, finding.code) == ("error", "ATN441")
     assert "line 1: `for` is never closed" in finding.message
+
+
+@pytest.mark.skipif(BASH is None, reason="no bash")
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("betas= (1.0)\n{}", 1),
+        ("{}betas= (1.0)\n", 0),  # bash has started it before
+        ("for i in 1; do\n  {}  a | | b\ndone\n", 3),
+        ("shopt -s extglob\nls !(a)\n{}", 0),  # bash -n does not run shopt
+        ("#!/bin/zsh\nbetas= (1.0)\n{}", 0),
+        ("betas=(1.0)\n{}", 0),
+    ],
+)
+def test_bash_itself_is_asked_about_the_script(tmp_path: Path, text: str, line: int) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(text.replace("{}", "trl sft --model_name_or_path m --dataset_name d --output_dir o\n"))
+    (tmp_path / "ran.sh").write_text("touch ran\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setenv("BASH_ENV", str(tmp_path / "ran.sh"))
+        source = read_source("run.sh")
+        report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    found = [item.message for item in report.findings if "bash refuses" in item.message]
+    assert len(found) == bool(line) and all(f"line {line}: syntax error" in message for message in found)
+    assert not (tmp_path / "ran").exists()

@@ -241,25 +241,26 @@ class _CommandCollector(ScriptInterpreter):
         self.state.origin, self.scope.positional = outer_origin, outer_positional
 
     def _find_written(self, command: SimpleCommand, argv: Sequence[Field]) -> WrittenFile | None:
-        """Return the file that `cat > FILE <<EOF`, `tee FILE <<EOF` or `echo … >> FILE` writes; None for others."""
+        """Return the file that a command writes; its text is known for `cat > FILE <<EOF`, `tee` and `echo`."""
         name = argv[0].text.rsplit("/", 1)[-1]
-        if name not in ("cat", "tee", "echo") or self.depth >= MAX_NESTING:
+        if self.depth >= MAX_NESTING:
             return None
         operands = [field for field in argv[1:] if not field.text.startswith("-")]
         text, path, appends = command.stdin, "", command.appends
         if name == "tee":
             path = operands[0].text if operands else ""
             appends = any(field.text in ("-a", "--append") for field in argv[1:])
-        elif command.output is not None and (name == "echo" or not operands):
-            text = (*join_fields(operands), Segment("\n", -1)) if name == "echo" else text
+        elif command.output is not None:
+            is_copied = name == "cat" and not operands
+            text = (*join_fields(operands), Segment("\n", -1)) if name == "echo" else text if is_copied else None
             targets = expand_fields(self.text, *command.output, self.scope)
             path = targets[0].text if len(targets) == 1 else ""
-        if not path or text is None:
+        if not path:
             return None
-        start = command.stdin_start if name != "echo" else command.words[0][0]
+        start = command.stdin_start if name != "echo" and text is not None else command.words[0][0]
         span = self.text.source_span(start, start + 1) if start >= 0 else NOWHERE
         line = self.state.locate(span[0] if span != NOWHERE else self.state.origin).line
-        return WrittenFile(path, join_text(text), line, appends, self._is_certain())
+        return WrittenFile(path, None if text is None else join_text(text), line, appends, self._is_certain())
 
     def _parse_nested(
         self, segments: Segments, scope: Scope, prefix: Sequence[Field], shell: tuple[int, ...] | None = None

@@ -25,7 +25,7 @@ class WrittenFile:
     """A file that a command writes: its path, and its text with the script's variables expanded."""
 
     path: str
-    text: str
+    text: str | None  # None: known only at run time
     line: int  # line of the script on which the text begins
     appends: bool
     is_certain: bool  # whether it is written depends on no condition

@@ -1,0 +1,39 @@
+"""Checks a script's syntax with `bash -n`, which reads a script and runs nothing in it."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+
+SECONDS = 2.0
+ERROR = re.compile(r"line (\d+): ((?:syntax error|unexpected EOF).*)")
+
+
+@lru_cache(maxsize=64)
+def find_syntax_error(script: str) -> tuple[int, str] | None:
+    """Return the line and text of the first error that bash finds; None without an error, or without bash.
+
+    bash gets no variable of ours: BASH_ENV names a file that it would run, and exported functions are code.
+    """
+    bash = shutil.which("bash") if os.name == "posix" else None
+    if bash is None:
+        return None
+    try:
+        with tempfile.TemporaryFile() as file:  # of a pipe, bash reads one character at a time
+            file.write(script.encode("utf-8", "surrogateescape"))
+            file.seek(0)
+            ended = subprocess.run(
+                [bash, "--norc", "--noprofile", "-n"],
+                stdin=file,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={"LC_ALL": "C", "PATH": os.defpath},
+                timeout=SECONDS,
+                check=False,
+            )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    error = ERROR.search(ended.stderr.decode("utf-8", "replace")) if ended.returncode else None
+    return (int(error[1]), error[2].strip()) if error else None
