@@ -22,7 +22,6 @@ from attncheck.core.io.errors import BadUsage
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting, Source
 from attncheck.core.plan import Precision
-from attncheck.core.program import Program
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS
@@ -120,7 +119,7 @@ def settle_deepspeed(job: Job, launch: Launch, starts_own_program: bool) -> Job:
     """
     if job.framework not in TRAINER_FRAMEWORKS:
         return job
-    is_proven = starts_own_program or _takes_training_arguments(launch.program)
+    is_proven = is_trainers_setting(launch, starts_own_program)
     problems = list(_check_accelerate(launch))
     if launch.deepspeed:
         contents = _Contents({setting.name: setting for setting in launch.deepspeed})
@@ -165,10 +164,11 @@ def read_zero_stage(launch: Launch) -> int | None:
     return int(stage) if stage is not None else None
 
 
-def _takes_training_arguments(program: Program | None) -> bool:
-    """Return whether a program's parser was read and takes `deepspeed` from transformers' TrainingArguments."""
+def is_trainers_setting(launch: Launch, starts_own_program: bool) -> bool:
+    """Return whether `deepspeed` is certainly the field of transformers' TrainingArguments."""
+    program = launch.program
     option = program.options.get("deepspeed") if program is not None and program.style == "dataclasses" else None
-    return option is not None and "transformers" in option.place
+    return starts_own_program or (option is not None and "transformers" in option.place)
 
 
 def _collect_written(job: Job, launch: Launch) -> dict[str, Setting]:

@@ -125,6 +125,12 @@ def find_tree(launch: Launch) -> Path:
     return folders[-1] if any((folders[-1] / mark).exists() for mark in REPOSITORY_MARKS) else folders[0]
 
 
+def list_start_folders(launch: Launch) -> tuple[Path, ...]:
+    """Return the folders that a launch may start in, or if it changes into another one, those that this may be."""
+    folders = (Path(os.path.normpath(base / launch.folder)) for base in _script_folders(launch))
+    return tuple(dict.fromkeys(folders))
+
+
 def _start_folders(launch: Launch) -> Iterator[Path]:
     """Yield the folders that a launch may start in; one that it changes into comes first."""
     for base in _script_folders(launch):

@@ -27,7 +27,7 @@ from attncheck.lint.shell.following import (
 )
 from attncheck.lint.shell.grammar import ASSIGNMENT, FUNCTION, LOOP, SimpleCommand
 from attncheck.lint.shell.quoting import format_segments, quote_on_one_line
-from attncheck.lint.shell.scope import Field, Scope, Variable, join_fields
+from attncheck.lint.shell.scope import NOT_FOLLOWED, Field, Scope, Variable, join_fields
 from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, join_text
 from attncheck.lint.shell.words import expand_fields
 
@@ -230,7 +230,7 @@ class _CommandCollector(ScriptInterpreter):
         if arguments and self.depth < MAX_NESTING and self.state.scripts_read < MAX_SCRIPTS:
             file = self.state.read_script(name)
         if file is None:
-            self.scope.add_note(f"line {self._line_number(offset)}: the settings of {name} are not followed")
+            self.scope.add_note(f"line {self._line_number(offset)}: the settings of {name} {NOT_FOLLOWED}")
             return
         self.state.scripts_read += 1
         outer_origin, outer_positional = self.state.origin, self.scope.positional

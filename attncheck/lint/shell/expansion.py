@@ -211,10 +211,12 @@ class Expander:
             if keyed is None or operator:
                 return self._expand_element(variable, index, operator, start, end, splittable)
             key = self.expand_word(*parts.span(2))
-            value = keyed.get(join_text(key)) if all_known(key) else None
-            if value is None:
+            is_unread = join_text(key) not in keyed and (index in ("@", "*") or self.scope.has_unread_scripts)
+            if not all_known(key) or is_unread:
                 return self._keep_as_written(start, end)
-            return self._insert_value(value, start, end, splittable)
+            if join_text(key) not in keyed:
+                self.scope.add_note(f"{name} has no key {join_text(key)!r}: {self.raw[start:end]} is empty")
+            return self._insert_value(keyed.get(join_text(key), ()), start, end, splittable)
         if not operator:
             return self._expand_parameter(name, start, end, splittable)
         return self._expand_with_operator(name, operator, parts.start(3), inner_end, start, end, splittable)

@@ -7,6 +7,7 @@ from attncheck.core.launch import NOWHERE, Span
 from attncheck.lint.shell.text import Segment, Segments, all_known, join_text
 
 MAX_VALUE_LENGTH = 1 << 18  # characters per value
+NOT_FOLLOWED = "are not followed"  # in the note about a sourced file
 MAX_WORK = 60_000  # segments handled per script; a real one needs a few thousand
 
 
@@ -75,6 +76,11 @@ class Scope:
     budget: Budget = field(default_factory=Budget)
     # Returns the output of a command substitution `$(…)`; None if that is known only at run time.
     substitute_command: Callable[[Segments], Segments | None] = lambda _: None
+
+    @property
+    def has_unread_scripts(self) -> bool:
+        """Whether a script was sourced that was not read: it may set anything."""
+        return any(NOT_FOLLOWED in note for note in self.notes)
 
     def add_note(self, text: str) -> None:
         """Record something that could not be read, each text once."""

@@ -1,0 +1,123 @@
+"""Finds configuration files that a command names and that its working folder does not have, or that are no JSON.
+
+The working folder is certain if the command finds its program there and in no other folder that it may start in.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+
+from attncheck.core.io.errors import AttncheckError
+from attncheck.core.job import Job, SettingProblem
+from attncheck.core.launch import Launch, Word
+from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
+from attncheck.lint.arguments import iter_option_values
+from attncheck.lint.programs.places import find_tree, list_start_folders
+from attncheck.lint.sources import read_source
+
+SUFFIXES = (".yaml", ".yml", ".json")
+OTHER_FOLDERS = frozenset({"container", "ray"})  # launchers whose command runs in a folder of theirs
+MAX_WALKED = 4000  # folders
+ACCELERATE = "accelerate 1.11.0 to 1.15.0 commands/config/config_args.py, load_config_from_file: FileNotFoundError"
+DEEPSPEED = "accelerate 1.15.0 utils/deepspeed.py:139-156, HfDeepSpeedConfig: json.load of an existing file"
+CURRENT = "."
+
+
+def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Iterator[SettingProblem]:
+    """Yield the problems of files that accelerate and transformers' trainer refuse.
+
+    `reads_deepspeed`: `--deepspeed` is certainly the setting of transformers' TrainingArguments.
+    """
+    bases = _find_working_folders(launch)
+    if not bases or launch.is_remote or OTHER_FOLDERS.intersection(launch.launchers):
+        return
+    words = launch.launcher_words if "accelerate" in launch.launchers else ()
+    for word in _list_values(words, "config_file"):
+        if _is_missing(launch, word.text, bases):
+            yield _make_problem(launch, word, bases, f"{word.text} does not exist: FileNotFoundError", ACCELERATE)
+    for word in _list_values(launch.words, "deepspeed") if job.framework in TRAINER_FRAMEWORKS else ():
+        found = [base / word.text for base in bases if (base / word.text).is_file()]
+        if _is_missing(launch, word.text, bases):
+            text = f"{word.text} does not exist: ValueError"
+            yield _make_problem(launch, word, bases, text, DEEPSPEED, not reads_deepspeed)
+        elif found and not _is_json(found[0]):
+            text = f"{word.text} is not JSON: JSONDecodeError"
+            yield _make_problem(launch, word, bases, text, DEEPSPEED, not reads_deepspeed)
+
+
+def _find_working_folders(launch: Launch) -> list[Path]:
+    """Return the folders, of those that a launch may start in, in which it finds its program; [] if that is open."""
+    word = launch.words[0] if launch.words else None
+    has_unknown = bool(launch.directories) and not launch.folder
+    if word is None or not word.known or word.text.startswith("/") or launch.written is not None or has_unknown:
+        return []
+    is_module = bool(launch.launcher_words) and launch.launcher_words[-1].text in ("-m", "--module")
+    path = f"{word.text.replace('.', '/')}.py" if is_module else word.text
+    return [base for base in list_start_folders(launch) if path.endswith(".py") and (base / path).is_file()]
+
+
+def _list_values(words: tuple[Word, ...], name: str) -> list[Word]:
+    """Return the relative paths of configuration files that an option has."""
+    values = [word for option, word in iter_option_values(words) if option[2:].replace("-", "_") == name]
+    return [word for word in values if word.known and word.text.endswith(SUFFIXES) and word.text[:1] not in "/~"]
+
+
+def _is_missing(launch: Launch, path: str, bases: list[Path]) -> bool:
+    """Return whether no folder with the program has a file, which nothing seems to make.
+
+    The script makes it if it names it elsewhere; git ignores files that people make, and submodules may be empty.
+    """
+    name, top = PurePosixPath(path).name, find_tree(launch)
+    is_made = launch.source.text.count(name) > sum(word.text.count(name) for word in launch.whole)
+    if is_made or any((base / path).exists() for base in bases) or any(map(_is_empty, _list_parents(path, bases))):
+        return False
+    ignored = [line.strip().strip("/") for folder in {top, *bases} for line in _read_lines(folder / ".gitignore")]
+    parts = PurePosixPath(os.path.normpath(path)).parts
+    return not any(fnmatch(part, line) for line in ignored if line for part in (*parts, os.path.normpath(path)))
+
+
+def _list_parents(path: str, bases: list[Path]) -> Iterator[Path]:
+    yield from (base / parent for base in bases for parent in PurePosixPath(path).parents if str(parent) != CURRENT)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        return read_source(str(path), pipes=False).text.splitlines()
+    except AttncheckError:
+        return []
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(read_source(str(path), pipes=False).text)
+    except AttncheckError:  # not read
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _make_problem(
+    launch: Launch, word: Word, bases: list[Path], text: str, evidence: str, mild: bool = False
+) -> SettingProblem:
+    folder = os.path.relpath(bases[0])
+    where = f"{'the current folder' if folder == CURRENT else folder} has the program {launch.words[0].text}"
+    same = next(_find_same_name(launch, PurePosixPath(word.text).name), "") if "exist" in text else ""
+    advice = f"the tree has {same}" if same else f"name {'a file that exists' if 'exist' in text else 'a JSON file'}"
+    return SettingProblem("refuses", text, (where, evidence), word.location, advice=advice, mild=mild, universal=True)
+
+
+def _find_same_name(launch: Launch, name: str) -> Iterator[str]:
+    """Yield the files of the tree that have a name."""
+    for number, (folder, folders, files) in enumerate(os.walk(find_tree(launch))):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        if number > MAX_WALKED:
+            return
+        if name in files:
+            yield os.path.relpath(os.path.join(folder, name))

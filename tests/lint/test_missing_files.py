@@ -1,0 +1,57 @@
+"""Configuration files that a command names and that are not where it runs, or are no JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.lint import run
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
+from tests import snapshots as s
+from tests.lint.launches import read_model
+from tests.lint.programs.trees import write_tree
+
+TRAIN = """
+from transformers import HfArgumentParser
+from trl import ModelConfig, SFTConfig, SFTTrainer
+
+args, model = HfArgumentParser((SFTConfig, ModelConfig)).parse_args_into_dataclasses()
+SFTTrainer(model=model.model_name_or_path, args=args).train()
+"""
+FILES = {"src/train.py": TRAIN, "ds/zero.json": "{}", "ds/zero.yaml": "distributed_type: DEEPSPEED\n", ".git/HEAD": ""}
+OPTIONS = "src/train.py --model_name_or_path m --output_dir o"
+
+
+@pytest.mark.parametrize(
+    ("text", "severities"),
+    [
+        (f"accelerate launch --config_file conf/fsdp.yaml {OPTIONS}", ["error"]),
+        (f"accelerate launch --config_file ds/zero.yaml {OPTIONS}", []),
+        (f"accelerate launch --config_file /data/fsdp.yaml {OPTIONS}", []),
+        (f"accelerate launch --config_file $CONFIG/fsdp.yaml {OPTIONS}", []),
+        (f"envsubst < a > conf/fsdp.yaml\naccelerate launch --config_file conf/fsdp.yaml {OPTIONS}", []),
+        (f"accelerate launch --config_file local/fsdp.yaml {OPTIONS}", []),  # git ignores it
+        (f"accelerate launch --config_file third/fsdp.yaml {OPTIONS}", []),  # a submodule
+        (f"cd $WORK\naccelerate launch --config_file conf/fsdp.yaml {OPTIONS}", []),
+        (f"docker run image accelerate launch --config_file conf/fsdp.yaml {OPTIONS}", []),
+        (f"accelerate launch --config_file conf/fsdp.yaml {OPTIONS.replace('src/', '')}", []),  # found in no folder
+        (f"cd src\naccelerate launch --config_file ds/zero.yaml {OPTIONS.replace('src/', '')}", ["error"]),
+        (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero.json", []),
+        (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero1.json", ["error"]),
+        (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero.yaml", ["error"]),
+    ],
+)
+def test_a_file_that_is_not_where_its_program_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, severities: list[str]
+) -> None:
+    write_tree(tmp_path, {**FILES, ".gitignore": "/local/\n", "run.sh": text + "\n"})
+    (tmp_path / "third").mkdir()
+    monkeypatch.chdir(tmp_path)
+    source = read_source("run.sh")
+    snapshot = s.with_package(s.h200(), "trl", "1.16.0")
+    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    found = [item for item in report.findings if "does not exist" in item.message or "not JSON" in item.message]
+    assert [item.severity for item in found] == severities
+    assert all(item.code == "ATN441" for item in found)
