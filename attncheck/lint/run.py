@@ -37,6 +37,7 @@ from attncheck.lint.decided_conditions import add_decided_conditions
 from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.idle_programs import find_idle_program
 from attncheck.lint.lost_words import add_lost_words
 from attncheck.lint.missing_files import find_missing_files
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
@@ -374,7 +375,7 @@ def _lint_launch(
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
         missing = find_missing_files(job, launch, deepspeed_config.is_trainers_setting(launch, starts_own))
-        job = replace(job, problems=(*job.problems, *missing))
+        job = replace(job, problems=(*job.problems, *missing, *find_idle_program(launch)))
         return job if lacking is None else replace(job, problems=(*job.problems, _refuse_module(launch, lacking)))
 
     def list_findings(job: Job, launch: Launch, select: tuple[str, ...]) -> tuple[list[Finding], Report]:

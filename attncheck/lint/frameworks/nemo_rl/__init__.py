@@ -8,7 +8,7 @@ setting (v0.7.0 nemo_rl/models/automodel/setup.py:325-330).
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from attncheck.lint.fields import (
     COMMAND,
@@ -22,6 +22,7 @@ from attncheck.lint.fields import (
     Packing,
     Plan,
     Precision,
+    SettingProblem,
     Snapshot,
     SourceLocation,
     changes_to_edits,
@@ -31,6 +32,8 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.nemo_rl.plan import format_plan
 from attncheck.lint.frameworks.nemo_rl.problems import find_problems
 from attncheck.lint.frameworks.nemo_rl.settings import NemoReading, parse_launch_settings
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry
 
 TRAINERS = ("grpo", "sft", "dpo", "rm", "ppo", "distillation")
 BACKENDS = ("policy.dtensor_cfg.", "policy.megatron_cfg.", "cluster.gpus_per_node")
@@ -68,6 +71,17 @@ def detect_trainer(launch: Launch) -> str:
     return next((name for name in TRAINERS if any(key.startswith(f"{name}.") for key in names)), "") if is_whole else ""
 
 
+def _check_module(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problem of `python -m nemo_rl.algorithms.grpo`: the module defines what examples/run_grpo.py calls."""
+    word = launch.words[0] if launch.words else None
+    module = MODULE.fullmatch(word.text) if word is not None else None
+    if word is not None and module and find_program(launch, Entry(word.text), ()) is None:
+        text = f"{word.text} calls nothing: it ends at once and trains nothing"
+        evidence = f"nemo-rl 0.5.0rc0 and 0.7.0: nemo_rl/algorithms/{module[1]}.py has no `if __name__ == '__main__'`"
+        advice = f"start examples/run_{module[1]}.py"
+        yield SettingProblem("no_step", text, (evidence,), word.location, advice=advice, mild=True)
+
+
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
     return parse_launch_settings(launch).get_text("policy.model_name")
@@ -87,7 +101,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         model=settings.get_text("policy.model_name"),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name or COMMAND),
         settings=settings.written,
-        problems=tuple(find_problems(settings, trainer, version, world_size)),
+        problems=(*find_problems(settings, trainer, version, world_size), *_check_module(launch)),
         world_size=world_size,
         gpus=settings.count_cluster(),
         nodes=settings.get_int("cluster.num_nodes", 1),
