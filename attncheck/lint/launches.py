@@ -52,6 +52,8 @@ COPYING_VERBS = options.split_names("cp sync rsync copy mv")
 OVERRIDE_LINE = re.compile(r"\s+[A-Za-z_]\w*=\S*\s.*(?:\\|[|>])", re.DOTALL)  # continues or is redirected
 CONTINUED = re.compile(r"--?[A-Za-z]|(\+\+|\+|~)?[A-Za-z_]\w*(\.\w+)+=")  # --option, or a dotted Hydra override
 STARTS = re.compile(r"\bsubprocess\b|\bos\.(system|exec|popen)|\bexecute_train")
+UNKNOWN_START = re.compile(r"^\$.*[)}\w]/(?=[\w.-]+/[\w.-]+$)")  # "scripts/boot.py" of "$(cd … && pwd)/scripts/boot.py"
+RUNS_ARGUMENT = re.compile(r"\bsys\.argv\b(?s:.*)\brunpy\.run_path\(")
 EXPANSION = re.compile(r"\$[A-Za-z_{(@*0-9]|`")
 MAX_CALLED_SCRIPTS = 20  # run by one source, directly or indirectly
 MAX_CALL_DEPTH = 4
@@ -317,6 +319,7 @@ def _make_launch(
     known_words = tuple(word for word in whole[wrapper_length:] if not open_ends.is_script_arguments(word))
     names, parsed = _parse_launchers(known_words)
     words = parsed[-1].words if parsed else known_words
+    words = _skip_runner(words, files.read)
     if not words or not words[0].text or _starts_no_job(words) or CONTINUED.match(known_words[0].text):
         return None
     argvs = (known_words, *(launcher.words for launcher in parsed))
@@ -346,6 +349,14 @@ def _make_launch(
     )  # fmt: skip
     launch = _attach_configuration(launch, files, working_folder, _find_config_path(files.mark_known(launch.words)))
     return replace(launch, open_ends=open_ends.find_open_ends(launch))
+
+
+def _skip_runner(words: tuple[Word, ...], read_file: Callable[[str], Source | None]) -> tuple[Word, ...]:
+    """Return a command without its program if that runs its first argument: `boot.py train.py …` with runpy."""
+    if len(words) < 2 or not words[0].text.endswith(".py") or not words[1].text.endswith(".py"):
+        return words
+    file = read_file(UNKNOWN_START.sub("", words[0].text))
+    return words[1:] if file is not None and RUNS_ARGUMENT.search(file.text) else words
 
 
 def _starts_no_job(words: Sequence[Word]) -> bool:

@@ -562,3 +562,32 @@ def test_deep_nesting_ends(opening: str) -> None:
 )
 def test_a_variable_that_is_set_inside_a_container_reaches_the_job(command: str, environ: dict[str, str]) -> None:
     assert dict(find_training(command).environ) == environ
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ('export COMMAND="python a.py --config x.yaml"\nCMD=(sbatch --nodes=2 ray.sub)\n"${CMD[@]}"\n', 1),
+        ('COMMAND="python a.py --config x.yaml" sbatch --nodes=2 /opt/nemo-rl/ray.sub\n', 1),
+        ('COMMAND="python a.py --config x.yaml"\nsbatch --nodes=2 ray.sub\n', 0),  # it is not exported
+        ('export COMMAND="python a.py --config x.yaml"\nsbatch --nodes=2 other.sub\n', 0),
+    ],
+)
+def test_the_job_of_nemo_rl_s_batch_script_is_its_command(text: str, count: int) -> None:
+    found = find_launches(Source("run.sh", text, "shell"), lambda name: None)
+    assert sum(launch.words[0].text == "a.py" for launch in found) == count
+
+
+@pytest.mark.parametrize(
+    ("boot", "program"),
+    [
+        ("import runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0])\n", "b.py"),
+        ("import sys\nprint(sys.argv[1])\n", "scripts/boot.py"),
+    ],
+)
+def test_a_program_that_runs_its_first_argument_is_a_launcher(boot: str, program: str) -> None:
+    script = Source("scripts/run.sh", "torchrun --nproc_per_node 2 scripts/boot.py b.py --config x.yaml\n", "shell")
+    read = {"scripts/boot.py": Source("scripts/boot.py", boot, "python")}.get
+    (launch,) = find_launches(script, read)
+    assert launch.words[0].text == program
+    assert launch.launcher_words[0].text == "torchrun"

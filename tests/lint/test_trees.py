@@ -778,3 +778,33 @@ def test_what_a_trainer_of_no_release_does_with_its_batches_is_not_known(
     assert len([finding for finding in report.findings if finding.code == "ATN444"]) == count
     [launch] = launches_of(report)
     assert ("accumulation" in launch.job.unknown) == (not count)
+
+
+@pytest.mark.parametrize(
+    ("base", "engine", "trainer"),
+    [
+        ("verl.trainer.sft_trainer import SFTTrainer", "engine=megatron", "sft"),
+        ("verl.trainer.sft_trainer import SFTTrainer", "", "sft"),
+        ("verl.trainer.ppo.core_algos import kl_penalty as SFTTrainer", "", ""),
+    ],
+)
+def test_a_program_on_verl_s_fine_tuning_trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str, engine: str, trainer: str
+) -> None:
+    program = (
+        f"import hydra\nfrom {base}\n\nclass Own(SFTTrainer):\n    pass\n\n"
+        "@hydra.main(config_path='config', config_name='own', version_base=None)\n"
+        "def main(config):\n    Own(config).fit()\n\nmain()\n"
+    )
+    text = f"torchrun --nproc_per_node 8 -m scripts.own_training data.train_batch_size=32 model.path=m {engine}\n"
+    for name, content in {"scripts/own_training.py": program, "scripts/__init__.py": "", "run.sh": text}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    source = read_source("run.sh")
+    request = run.Request((source,), skip_unknown=True)
+    found = launches_of(run.run(ENVIRONMENT, request, launches.read_model, make_file_reader((source,))))
+    assert [launch.job.trainer for launch in found] == ([trainer] if trainer else [])
+    if trainer:
+        attention = "transformer_engine" if engine else "flash_attention_2"
+        assert found[0].job.plan.attn_implementation == attention

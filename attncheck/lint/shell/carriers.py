@@ -29,6 +29,7 @@ TMUX_GLOBAL_OPTIONS = "cfLST"
 SBATCH_WRAP = re.compile(r"--wrap(?:=|$)")
 KEY = re.compile(r"(?:[CMS]-)+\S+|Enter|KPEnter|Escape|Space|Tab|BTab|BSpace|Up|Down|Left|Right|Home|End")
 SHELL_ALONE = re.compile(r"\s*(?:\S*/)?(?:bash|sh|zsh|dash|ksh)(?:\s+-[a-bd-z]+|\s+--?)*\s*")
+JOB_OF_COMMAND = "ray.sub"  # NeMo-RL v0.7.0 ray.sub:101, 204-206, 662
 ENTER_KEYS = {"Enter", "KPEnter", "C-m", "C-M"}
 NEWLINE, BLANK = Segment("\n", -1), Segment(" ", -1)
 
@@ -43,8 +44,11 @@ class CarriedScript:
     slurm_options: tuple[Field, ...] = ()  # options of the sbatch command that starts it
 
 
-def find_carried_script(argv: Sequence[Field], stdin: Segments | None) -> CarriedScript | None:
-    """Return the script that a command passes to another shell; None if it passes none."""
+def find_carried_script(argv: Sequence[Field], stdin: Segments | None, command: Segments = ()) -> CarriedScript | None:
+    """Return the script that a command passes to another shell; None if it passes none.
+
+    `command` is the value of the variable COMMAND, which NeMo-RL's ray.sub runs on the first node.
+    """
     offset = _find_program(argv)
     name = _program_name(argv[offset])
     arguments = argv[offset + 1 :]
@@ -54,6 +58,8 @@ def find_carried_script(argv: Sequence[Field], stdin: Segments | None) -> Carrie
         return _find_remote_script(arguments, PDSH_VALUE_OPTIONS, 0, stdin)
     if name == "tmux":
         return _find_tmux_script(arguments)
+    if name == "sbatch" and command and any(_program_name(field) == JOB_OF_COMMAND for field in arguments):
+        return CarriedScript(command, slurm_options=tuple(arguments))
     if name == "sbatch":
         return _find_sbatch_script(arguments, stdin)
     return _find_shell_string(argv, stdin)

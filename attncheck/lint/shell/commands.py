@@ -176,10 +176,15 @@ class _CommandCollector(ScriptInterpreter):
             self._source_file(argv[1:], command.words[name_index][0])
         elif name in self.state.functions and self.depth < MAX_NESTING:
             self._call_function(self.state.functions[name], argv[1:])
-        elif (carried := find_carried_script(argv, command.stdin)) is not None:
+        elif carried := find_carried_script(argv, command.stdin, self._find_exported("COMMAND", assignments)):
             self._parse_carried(carried, assignments)
         else:
             self._collect_command(argv, assignments, command.words[name_index][0], self._find_written(command, argv))
+
+    def _find_exported(self, name: str, assignments: Mapping[str, Variable]) -> Segments:
+        """Return the value of a variable that a command gets; () if it gets none."""
+        variable = assignments.get(name) or self.scope.variables.get(name)
+        return variable.segments if variable is not None and variable.exported else ()
 
     def _find_chosen(self, words: Sequence[tuple[int, int]]) -> str:
         """Return the variable of several values that is a command's first word, or its program; "" if none is."""

@@ -38,7 +38,7 @@ from attncheck.lint.programs.program import Entry
 TRAINERS = ("grpo", "sft", "dpo", "rm", "ppo", "distillation")
 BACKENDS = ("policy.dtensor_cfg.", "policy.megatron_cfg.", "cluster.gpus_per_node")
 SCRIPT = re.compile(r"(?:^|[/.])run_(?:vlm_)?(" + "|".join(TRAINERS) + r")(?:_\w+)?(?:\.py)?$")
-OWN_PLACE = re.compile(r"(?:^|/)nemo[-_]rl", re.IGNORECASE)  # cd /opt/nemo-rl, /opt/nemo_rl_venv/bin/python
+OWN_PLACE = re.compile(r"(?:^|[/{$])nemo[-_]rl", re.IGNORECASE)  # cd /opt/nemo-rl, "$NEMO_RL_DIR"
 MODULE = re.compile(r"nemo_rl\.algorithms\.(" + "|".join(TRAINERS) + r")\b")
 PRECISIONS: Mapping[str, Precision] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
@@ -63,7 +63,11 @@ def detect_trainer(launch: Launch) -> str:
     trained = {module[1] for module in modules if module}  # the module that runs, or those that the program uses
     if len(trained) == 1:
         return trained.pop()
-    places = (launch.folder, *(word.text for word in launch.launcher_words))
+    places = (
+        launch.folder,
+        *(text.strip("\"'") for text in launch.directories),
+        *(word.text for word in launch.launcher_words),
+    )
     if script and launch.trainers is None and any(map(OWN_PLACE.search, places)):
         return script[1]
     if script and is_policy and (is_whole or launch.file is None or "defaults" in names):

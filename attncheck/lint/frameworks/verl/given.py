@@ -140,6 +140,8 @@ def find_trainer(launch: Launch) -> str:
     if inputs.module.endswith(".py") and any(_is_foreign_option(word) for word in inputs.unrecognized_words):
         return ""
     names = [name for name in launch.trainers or () if name.startswith("verl.")]
+    if names and all(name.startswith((OLD_SFT, NEW_SFT)) for name in names):
+        return "sft"
     if names and all(name.startswith(TRAINER_MODULE) for name in names) and "RayPPOTrainer" not in " ".join(names):
         return ""  # it evaluates with the trainer's own helpers
     keys = [setting.name for setting in inputs.entries] + [override.key for override in inputs.overrides]

@@ -50,7 +50,8 @@ class LaunchConfig:
     def strategy(self) -> str:
         """Return the training engine: "fsdp", "fsdp2", "megatron", "veomni", "torchtitan", "automodel"."""
         keys = (f"{ACTOR}.strategy",) if self.is_reinforcement else ("engine.strategy", "model.strategy")
-        return self.values.get_text(*keys) or "fsdp"
+        chosen = "" if self.is_reinforcement else self.inputs.group_choices.get("engine", "")
+        return self.values.get_text(*keys) or chosen or "fsdp"  # workers/config/engine.py: each class's own default
 
     @property
     def is_fsdp(self) -> bool:
