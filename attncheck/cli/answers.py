@@ -2,8 +2,8 @@
 
 While the command runs, each path that it opens, lists or queries is noted with its state: kind, inode, size and times.
 An answer is given again if the command line, the environment, the terminal, the machine since its boot, the day and all
-noted states are the same. It is kept only if nothing else can have contributed: no other program ran (except `nvcc`
-and, on a machine without a GPU, our own probe), nothing was sent or written, and nothing changed while it was made.
+noted states are the same. It is kept only if nothing else can have contributed: no other program ran (except `nvcc`,
+`bash -n` and, on a machine without a GPU, our own probe), nothing was sent or written, and nothing changed while it was made.
 This is decided before Typer is imported, which alone takes longer.
 """
 
@@ -93,8 +93,9 @@ class Recorder:
         elif event == "subprocess.Popen":
             program = os.fsdecode(arguments[0])
             self._note(program, self.queried)
-            is_known = os.path.basename(program) == "nvcc" or (self.may_probe and program == sys.executable)
-            self.is_partial = self.is_partial or not is_known
+            is_reader = os.path.basename(program) == "nvcc" or (self.may_probe and program == sys.executable)
+            is_syntax_check = os.path.basename(program) == "bash" and "-n" in arguments[1]
+            self.is_partial = self.is_partial or not (is_reader or is_syntax_check)
         elif event.startswith(CHANGES):
             self.is_partial = True
 

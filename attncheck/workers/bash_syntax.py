@@ -4,8 +4,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import lru_cache
+from typing import IO
 
 SECONDS = 2.0
 ERROR = re.compile(r"line (\d+): ((?:syntax error|unexpected EOF).*)")
@@ -21,7 +23,7 @@ def find_syntax_error(script: str) -> tuple[int, str] | None:
     if bash is None:
         return None
     try:
-        with tempfile.TemporaryFile() as file:  # of a pipe, bash reads one character at a time
+        with _open_memory() as file:  # of a pipe, bash reads one character at a time
             file.write(script.encode("utf-8", "surrogateescape"))
             file.seek(0)
             ended = subprocess.run(
@@ -37,3 +39,8 @@ def find_syntax_error(script: str) -> tuple[int, str] | None:
         return None
     error = ERROR.search(ended.stderr.decode("utf-8", "replace")) if ended.returncode else None
     return (int(error[1]), error[2].strip()) if error else None
+
+
+def _open_memory() -> IO[bytes]:
+    """Return a file that is in no folder, if the system has such files."""
+    return os.fdopen(os.memfd_create("script"), "w+b") if sys.platform == "linux" else tempfile.TemporaryFile()
