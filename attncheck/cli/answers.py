@@ -3,8 +3,8 @@
 While the command runs, each path that it opens, lists or queries is noted with its state: kind, inode, size and times.
 An answer is given again if the command line, the environment, the terminal, the machine since its boot, the day and all
 noted states are the same. It is kept only if nothing else can have contributed: no other program ran (except `nvcc`,
-`bash -n` and, on a machine without a GPU, our own probe), nothing was sent or written, and nothing changed while it was made.
-This is decided before Typer is imported, which alone takes longer.
+`bash -n` and, on a machine without a GPU, our own probe), nothing was sent or written, and nothing changed while it was
+made. This is decided before Typer is imported, which alone takes longer.
 """
 
 import contextlib

@@ -39,6 +39,7 @@ INDEPENDENT = ("variables", "gpus", "stated_by", "requires", "remarks", "warning
 # Expansions without another one in them; a `/` there is a division, an operator or another command's path.
 EXPANSION = re.compile(r"\$\{[^${}()`]*\}|\$?\([^${}()`]*\)|`[^`]*`|\$\w+")
 EXPANDED = "_"
+LIBRARIES = ("transformers", "trl")  # they read no Hydra configuration themselves
 UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
 # `llamafactory-cli train "$CONFIG"`, `--config $1`
 CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
@@ -101,6 +102,8 @@ def find_unknown_parts(job: Job, others: Sequence[Job], launch: Launch) -> tuple
     ]
     is_unread = lacks_configuration(launch) or any(end.startswith(UNPACKED) for end in launch.open_ends)
     is_unread = is_unread or (launch.file is None and _names_unknown_file(launch.words))
+    program = launch.program if job.framework in LIBRARIES and not launch.entries else None
+    is_unread = is_unread or (program is not None and program.style in ("hydra", "omegaconf"))  # in any of its tables
     unread = [name for name in IN_FILES if is_unread and name not in job.locations]
     replaced = ["attn_implementation"] if OWN_ATTENTION in (launch.trainers or ()) else []
     return tuple(dict.fromkeys((*job.unknown, *differing, *unread, *replaced)))

@@ -121,6 +121,22 @@ def test_a_named_configuration_is_found_anywhere_in_the_tree(tmp_path: Path, mon
     assert launch.job.plan.precision == "bf16"  # Megatron's; FSDP's trainer has "autocast"
 
 
+def test_settings_in_a_table_of_a_program_s_own_are_not_its_trainer_s_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import hydra\nfrom transformers import Trainer, TrainingArguments\nREGISTRY = {'finetune': Trainer}\n"
+        "@hydra.main(config_path='conf', config_name='own', version_base=None)\ndef main(config):\n"
+        "    REGISTRY[config.trainer.handler](args=TrainingArguments(**config.trainer.args)).train()\nmain()\n"
+    )
+    config = "trainer:\n  handler: finetune\n  args: {bf16: true, output_dir: o}\n"
+    write_tree(tmp_path, {"train.py": program, "conf/own.yaml": config, "run.sh": "python train.py trainer.args.x=1\n"})
+    monkeypatch.chdir(tmp_path)
+    source = read_source("run.sh")
+    (launch,) = launches_of(run.run(s.h200(), run.Request((source,)), launches.read_model, make_file_reader((source,))))
+    assert "precision" in launch.job.unknown
+
+
 def test_a_value_that_another_setting_may_equal() -> None:
     [case] = [case for case in test_clashes.CASES if case.thread == "PR #6024"]
     text = case.text.replace("gradient_accumulation_steps 2", "gradient_accumulation_steps $STEPS")
