@@ -16,22 +16,37 @@ MODEL_ARGUMENTS = ("attn_implementation", "torch_dtype", "dtype")
 Call = tuple[SourceModule, ast.Call]
 
 
-def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[str]) -> Iterator[FixedSetting]:
-    """Yield the arguments that have one value in all calls that load a model for a trainer.
+def find_model_option(tree: SourceTree, main: SourceModule) -> str:
+    """Return the option that names the model: "base_model" of `from_pretrained(args.base_model)`.
 
-    If it is unknown which models the trainers get, all loaded models count. Neither the program's own module nor one
-    that loads a model may name the setting.
+    "" if the calls that load a model for a trainer differ.
     """
+    calls = [call for _, call in _list_loads(tree, main)]
+    values = [call.args[0] if call.args else None for call in calls]
+    names = {value.attr if isinstance(value, ast.Attribute) else "" for value in values}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _list_loads(tree: SourceTree, main: SourceModule) -> list[Call]:
+    """Return the calls that load a model for a trainer; if it is unknown which models the trainers get, all."""
     modules = list({module.path: module for module in (main, *tree.iter_imports(main))}.values())
-    if tree.unread:
-        return
     nodes = ((module, node) for module in modules for node in ast.walk(module.body))
     trained = ModelTrace([module.body for module in modules]).find_trained()
-    calls = [
+    return [
         (module, node)
         for module, node in nodes
         if isinstance(node, ast.Call) and loads_model(node) and (trained is None or node in trained)
     ]
+
+
+def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[str]) -> Iterator[FixedSetting]:
+    """Yield the arguments that have one value in all calls that load a model for a trainer.
+
+    Neither the program's own module nor one that loads a model may name the setting.
+    """
+    calls = _list_loads(tree, main)
+    if tree.unread:
+        return
     for name in names:
         rows = [
             (module, value)

@@ -40,6 +40,7 @@ from attncheck.lint.files.python import TRAINING_ARGUMENTS, read_settings_class
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
 from attncheck.lint.frameworks.transformers.rehearsal import cut
+from attncheck.lint.programs.own_models import find_own_model
 from attncheck.lint.programs.trainers import OWN_LOSS
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
@@ -93,7 +94,7 @@ def detect_trainer(launch: Launch) -> str:
 
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
-    return _parse_settings(launch, FRAMEWORK.newest).get_known_text("model_name_or_path") or ""
+    return _parse_settings(launch, FRAMEWORK.newest).get_known_text("model_name_or_path") or find_own_model(launch)
 
 
 @cache
@@ -117,7 +118,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=detect_trainer(launch),
         plan=plan,
-        model=settings.get_known_text("model_name_or_path"),
+        model=settings.get_known_text("model_name_or_path") or find_own_model(launch),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=(

@@ -41,6 +41,7 @@ from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.behaviour import POSITIONS_ALWAYS_SINCE, LaunchReading, find_problems
 from attncheck.lint.frameworks.trl.plan import format_plan
 from attncheck.lint.frameworks.trl.rehearsal import cut
+from attncheck.lint.programs.own_models import find_own_model
 
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
     "attn_implementation": ("attn_implementation",),
@@ -68,7 +69,7 @@ def detect_trainer(launch: Launch) -> str:
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
     settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, list_releases("transformers")[-1])
-    return settings.get_known_text("model_name_or_path")
+    return settings.get_known_text("model_name_or_path") or find_own_model(launch)
 
 
 def _parse_settings(launch: Launch, trainer: str, version: str, transformers: str) -> ParsedSettings:
@@ -123,7 +124,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         version=version,
         trainer=reading.trainer,
         plan=plan,
-        model=settings.get_known_text("model_name_or_path"),
+        model=settings.get_known_text("model_name_or_path") or find_own_model(launch),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings),
         unknown_settings=(

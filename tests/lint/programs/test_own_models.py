@@ -1,0 +1,44 @@
+"""The model of a program that has an option of its own for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.lint import launches
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.programs.own_models import find_own_model
+from attncheck.lint.sources import read_source
+from tests.lint.programs.trees import write_tree
+
+PROGRAM = """
+import argparse
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--base_model")
+parser.add_argument("--ref_model")
+args = parser.parse_args()
+tokenizer = AutoTokenizer.from_pretrained(args.ref_model)
+{load}
+Trainer(model=model).train()
+"""
+LOAD = "model = AutoModelForCausalLM.from_pretrained({})"
+
+
+@pytest.mark.parametrize(
+    ("load", "options", "model"),
+    [
+        (LOAD.format("args.base_model"), "--base_model a --ref_model b", "a"),
+        (LOAD.format("args.base_model, num_labels=1"), "--ref_model b --base-model=a", "a"),
+        (LOAD.format("args.base_model"), "--base_model $MODEL", ""),
+        (LOAD.format("'c'"), "--base_model a", ""),
+        (f"{LOAD.format('args.base_model')}\nif tokenizer:\n    {LOAD.format('args.ref_model')}", "--base_model a", ""),
+    ],
+)
+def test_the_option_that_loads_the_model(tmp_path: Path, load: str, options: str, model: str) -> None:
+    write_tree(tmp_path, {"train.py": PROGRAM.replace("{load}", load), "run.sh": f"python train.py {options}\n"})
+    source = read_source(str(tmp_path / "run.sh"))
+    (launch,) = launches.find_launches(source, make_file_reader((source,)))
+    assert find_own_model(launch) == model
