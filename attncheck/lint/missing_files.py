@@ -1,10 +1,11 @@
-"""Finds configuration files that a command names and that its working folder does not have, or that are no JSON.
+"""Finds configuration files and modules that a command names and that its working folder or PYTHONPATH does not have.
 
 The working folder is certain if the command finds its program there and in no other folder that it may start in.
 """
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -14,6 +15,8 @@ from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Word
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.lint.arguments import iter_option_values
+from attncheck.lint.called_scripts import resolve_path
+from attncheck.lint.programs.modules import locate_module
 from attncheck.lint.programs.places import find_tree, list_start_folders
 from attncheck.lint.sources import read_source
 
@@ -23,6 +26,10 @@ MAX_WALKED = 4000  # folders
 ACCELERATE = "accelerate 1.11.0 to 1.15.0 commands/config/config_args.py, load_config_from_file: FileNotFoundError"
 DEEPSPEED = "accelerate 1.15.0 utils/deepspeed.py:139-156, HfDeepSpeedConfig: json.load of an existing file"
 CURRENT = "."
+LOADING = ("slime",)  # --custom-rm-path module.function
+LOAD_FUNCTION = "slime 0.3.1 slime/utils/misc.py, load_function: importlib.import_module"
+FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\.[A-Za-z_]\w*")
+UNKNOWN_FOLDER = "/\0"
 
 
 def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Iterator[SettingProblem]:
@@ -31,6 +38,8 @@ def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Itera
     `reads_deepspeed`: `--deepspeed` is certainly the setting of transformers' TrainingArguments.
     """
     bases = _find_working_folders(launch)
+    if job.framework in LOADING:
+        yield from _find_missing_modules(launch, bases)
     if not bases or launch.is_remote or OTHER_FOLDERS.intersection(launch.launchers):
         return
     words = launch.launcher_words if "accelerate" in launch.launchers else ()
@@ -45,6 +54,26 @@ def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Itera
         elif found and not _is_json(found[0]):
             text = f"{word.text} is not JSON: JSONDecodeError"
             yield _make_problem(launch, word, bases, text, DEEPSPEED, not reads_deepspeed)
+
+
+def _find_missing_modules(launch: Launch, bases: list[Path]) -> Iterator[SettingProblem]:
+    """Yield the functions in modules that the tree has in a folder which is not on the path: a warning.
+
+    The path may have folders of another machine, which are not known here.
+    """
+    parts = launch.environ.get("PYTHONPATH", "").split(":")
+    folders = [Path(resolve_path(part, launch.source, launch.folder) or UNKNOWN_FOLDER) for part in parts if part]
+    for option, word in iter_option_values(launch.words[1:]):
+        match = FUNCTION.fullmatch(word.text) if option.endswith("-path") and word.known else None
+        if match is None or not bases or Path(UNKNOWN_FOLDER) in folders:
+            continue
+        is_found = any(locate_module(folder, match[1]) for folder in (*bases, *folders))
+        place = "" if is_found or "." in match[1] else next(_find_same_name(launch, f"{match[1]}.py"), "")
+        if place:
+            text = f"{option} {word.text}: no folder of PYTHONPATH has {match[1]}: ModuleNotFoundError"
+            advice = f"add {os.path.dirname(place)} to PYTHONPATH"
+            evidence = (f"{place} is in none of {', '.join(filter(None, parts)) or 'its folders'}", LOAD_FUNCTION)
+            yield SettingProblem("refuses", text, evidence, word.location, advice=advice, mild=True, universal=True)
 
 
 def _find_working_folders(launch: Launch) -> list[Path]:

@@ -55,3 +55,28 @@ def test_a_file_that_is_not_where_its_program_is(
     found = [item for item in report.findings if "does not exist" in item.message or "not JSON" in item.message]
     assert [item.severity for item in found] == severities
     assert all(item.code == "ATN441" for item in found)
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "count"),
+    [
+        ("examples/own", "search.generate", 1),
+        ('/root/Megatron-LM:"$(dirname "$0")"/examples/own', "search.generate", 1),
+        ("examples/search", "search.generate", 0),
+        ("examples/own:$OTHER", "search.generate", 0),
+        ("examples/own", "examples.search.search.generate", 0),
+        ("examples/own", "installed.generate", 0),
+    ],
+)
+def test_a_function_of_a_module_that_is_not_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, function: str, count: int
+) -> None:
+    options = "--hf-checkpoint m --rollout-batch-size 8 --n-samples-per-prompt 8 --advantage-estimator grpo --colocate"
+    text = f"PYTHONPATH={path} python train.py {options} --custom-rm-path {function}\n"
+    files = {"examples/search/search.py": "def generate(): pass\n", "train.py": "import slime\n", ".git/HEAD": ""}
+    write_tree(tmp_path, {**files, "run.sh": text})
+    monkeypatch.chdir(tmp_path)
+    source = read_source("run.sh")
+    report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    found = [item for item in report.findings if "ModuleNotFoundError" in item.message]
+    assert [item.severity for item in found] == ["warning"] * count

@@ -42,7 +42,7 @@ def _parse_env_vars(text: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
     if not text:
         return {}, ()
     try:
-        runtime_env = json.loads(SUBSTITUTION.sub("$(command)", text))
+        runtime_env = json.loads(SUBSTITUTION.sub(lambda match: json.dumps(match[0])[1:-1], text))
     except (ValueError, RecursionError):
         return {}, ("--runtime-env-json could not be read as JSON",)
     env_vars = runtime_env.get("env_vars") if isinstance(runtime_env, dict) else None
