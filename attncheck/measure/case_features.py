@@ -12,7 +12,8 @@ TILES = (16, 32, 64, 128)
 LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "negative")
 STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
 # Beginnings of lines on what a wrong case was reduced to.
-EXPLAINED = "computed as if "  # and a known mistake
+EXPLAINED = "computed as if "  # and a known mistake, or several with `OR` between them
+OR = " or as if "
 NEEDED = "wrong with "
 PLAIN = "wrong without any special feature: "
 STALE = "right in a first call, but wrong after another "

@@ -17,6 +17,7 @@ from attncheck.core.verdicts import Run, budget_ratio
 from attncheck.measure.case_features import (
     EXPLAINED,
     NEEDED,
+    OR,
     PLAIN,
     STALE,
     UNREPEATED,
@@ -34,13 +35,21 @@ MAX_SHARE = 0.02  # of right cases that have the shared feature, if reduced case
 
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
     """Return lines on what reduced cases among the `wrong` runs need, and on the feature that all of them have."""
-    lines = [line for run in wrong for line in (*run.violations, *run.pattern)]
-    explained, reduced = (
-        tuple(line for line, _ in Counter(x for x in lines if x.startswith(kind)).most_common(MAX_REDUCED))
-        for kind in (EXPLAINED, (NEEDED, PLAIN, STALE, UNREPEATED))
-    )
-    known = explained + reduced
+    lines = [(*run.violations, *run.pattern) for run in wrong]
+    found = Counter(x for own in lines for x in own if x.startswith((NEEDED, PLAIN, STALE, UNREPEATED)))
+    reduced = tuple(line for line, _ in found.most_common(MAX_REDUCED))
+    known = _find_explanation([own for own in lines if found.keys() & own]) + reduced
     return known + (() if any(map(is_general, reduced)) else _fit_features(wrong, right, bool(known)))
+
+
+def _find_explanation(reduced: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the line on the known mistakes that explain every reduced case, () if there is no such mistake."""
+    mistakes = [
+        {name: None for line in own if line.startswith(EXPLAINED) for name in line.removeprefix(EXPLAINED).split(OR)}
+        for own in reduced
+    ]
+    shared = [name for name in mistakes[0] if all(name in own for own in mistakes)] if mistakes else []
+    return (EXPLAINED + OR.join(shared),) if shared else ()
 
 
 def is_general(line: str) -> bool:

@@ -14,7 +14,7 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.masks import alibi_slopes
 from attncheck.attention.reference.dense import DenseAttention
-from attncheck.attention.reference.explanations import WrongCall, explain
+from attncheck.attention.reference.explanations import Known, WrongCall, explain
 from attncheck.attention.reference.mistakes import iter_mistakes
 from attncheck.attention.reference.oracle import Reference, compute_reference
 from attncheck.attention.reference.score import score_outputs
@@ -81,7 +81,7 @@ def test_a_known_mistake_is_named(name: str) -> None:
     for mistake in UNIQUE[name]:
         call, ratio = make_call(inputs, mistakes[mistake])
         assert ratio > 1.0, mistake
-        assert mistake in explain([call]), mistake
+        assert mistake in explain([call], {}), mistake
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -96,7 +96,7 @@ def test_a_mistake_that_is_not_known_gets_no_name(name: str) -> None:
     ):
         call, ratio = make_call(inputs, wrong)
         assert ratio > 1.0
-        assert explain([call]) == ""
+        assert explain([call], {}) == ""
 
 
 def test_another_case_decides_between_mistakes_that_look_alike() -> None:
@@ -106,17 +106,45 @@ def test_another_case_decides_between_mistakes_that_look_alike() -> None:
         inputs = make_inputs(replace(case, seqlens_q=(length,), seqlens_k=(length,)), "cpu")
         mistakes = dict(iter_mistakes(DenseAttention.of(inputs)))
         calls.append(make_call(inputs, mistakes["the tile's first query decided the window's left side, tile 128"])[0])
-    assert explain(calls[:1]) != explain(calls) == "the tile's first query decided the window's left side, tile 128"
+    assert (
+        explain(calls[:1], {})
+        != explain(calls, {})
+        == "the tile's first query decided the window's left side, tile 128"
+    )
+
+
+def test_a_mistake_must_fit_every_row_of_every_call() -> None:
+    """Tiles of 128 queries look up their keys' tiles at half their number, which only the third one shows."""
+    calls, known = [], Known()
+    for length in (255, 400):
+        case = replace(make_case("window"), seqlens_q=(length,), seqlens_k=(length,), window_size=(16, 0))
+        inputs = make_inputs(case, "cpu")
+        right = DenseAttention.of(inputs)
+        hidden = right.places.k // 128 > right.places.q // 128 // 2
+        calls.append(make_call(inputs, replace(right, visible=right.visible & ~hidden[:, None]))[0])
+    explain(calls[:1], known)
+    assert ("keys from 128 on were hidden", "") in known
+    assert explain(calls[1:], known) == "" and not known
+
+
+def test_a_call_that_is_right_refutes_a_mistake_that_would_make_it_wrong() -> None:
+    inputs = make_inputs(make_case("full"), "cpu")
+    wrong, _ = make_call(inputs, dict(iter_mistakes(DenseAttention.of(inputs)))["the mask was causal"])
+    others = [make_inputs(replace(make_case("full"), seqlens_q=(80,), **fields), "cpu") for fields in ({}, {"causal": True})]  # fmt: skip
+    outside, inside = (make_call(x, DenseAttention.of(x))[0] for x in others)
+    assert explain([wrong, outside], {}) == ""
+    assert explain([outside, wrong], {}) == "the mask was causal", "without a wrong call there is no mistake"
+    assert explain([inside], {}) == ""
 
 
 def test_too_large_cases_and_dropout_are_left_out() -> None:
     inputs = make_inputs(make_case("full"), "cpu")
     call, _ = make_call(inputs, dict(iter_mistakes(DenseAttention.of(inputs)))["the mask was causal"])
-    assert explain([call]) == "the mask was causal"
+    assert explain([call], {}) == "the mask was causal"
     changes: dict[str, Any]
     for changes in ({"dropout": 0.1}, {"num_heads": 4096}):
         other = replace(inputs, case=replace(inputs.case, **changes))
-        assert explain([call._replace(inputs=other)]) == ""
+        assert explain([call._replace(inputs=other)], {}) == ""
 
 
 def test_slopes_are_those_of_the_paper() -> None:

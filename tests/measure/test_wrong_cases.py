@@ -9,7 +9,7 @@ import pytest
 
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score
-from attncheck.measure.case_features import NEEDED, PLAIN, STALE_CONTENTS
+from attncheck.measure.case_features import EXPLAINED, NEEDED, OR, PLAIN, STALE_CONTENTS
 from attncheck.measure.suites import make_suite
 from attncheck.measure.wrong_cases import describe_shared
 
@@ -97,3 +97,17 @@ def test_what_wrong_cases_were_reduced_to_outranks_what_they_share() -> None:
         assert describe_reduced(line, 1, is_wide) == (line,)
     assert describe(lambda case: is_wide(case) and case.seqlen_q > 30)
     assert describe_reduced(reduced, 2, lambda case: is_wide(case) and case.seqlen_q > 30)[0] == reduced
+
+
+def test_a_mistake_is_named_only_if_it_explains_every_reduced_case() -> None:
+    def describe_explained(*mistakes: str) -> str:
+        wrong = [make_run(case, True) for case in CASES if case.backward][: len(mistakes) + 1]
+        for index, mistake in enumerate(mistakes):
+            explained = (EXPLAINED + mistake,) if mistake else ()
+            wrong[index] = replace(wrong[index], pattern=(*explained, f"{NEEDED}only sinks; right without it"))
+        return describe_shared(wrong, [make_run(CASES[0], False)])[0]
+
+    assert describe_explained("a", f"b{OR}a") == f"{EXPLAINED}a"
+    assert describe_explained(f"a{OR}b") == f"{EXPLAINED}a{OR}b"
+    for mistakes in (("a", "b"), ("a", "")):
+        assert describe_explained(*mistakes).startswith(NEEDED)

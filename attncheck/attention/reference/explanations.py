@@ -1,12 +1,13 @@
 """Finds the known mistake whose results a wrong backend returned.
 
 Each mistake is tried in both passes, in the forward or in the backward alone. One explains a tensor if the backend's
-error against it is within the budget, or if it leaves less than `MAX_REST` of the error against the right result.
+error against it is within the budget, or if it leaves less than `MAX_REST` of the error against the right result, and
+if it fits every row: a row's error must be explained as well, and a right row must be right with the mistake too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,17 +19,21 @@ from attncheck.attention.inputs import Inputs
 from attncheck.attention.reference.dense import MAX_SCORES, DenseAttention
 from attncheck.attention.reference.mistakes import iter_mistakes
 from attncheck.attention.reference.oracle import Reference
+from attncheck.core.verdicts import BUDGETS, FAIL_FACTOR, LSE_BUDGET
 
 MAX_REST = 0.1  # of an explained error, in norm
+MAX_ROW_REST = 0.25  # of the error of one row
 MAX_FIRST_REST = 0.6  # beyond it, a mistake is not looked at more closely
 ALIKE = 1.5  # explanations whose rests differ by less fit equally well
 MAX_ALIKE = 2
+INFINITE = 1e15  # an error that is not finite; its square fits into float32
+MAX_LATER_SCORES = 4 * MAX_SCORES  # only the mistakes that explain an earlier call are tried
 FORWARD = ("out", "lse")
 GRADIENTS = ("dq", "dk", "dv", "dsinks")
 
 
 class WrongCall(NamedTuple):
-    """A backend's results on a case where they are wrong. `measure` returns each tensor's error over its budget."""
+    """A backend's results on a wrong case, or on one like it. `measure` returns each tensor's error over its budget."""
 
     inputs: Inputs
     outputs: Outputs
@@ -41,27 +46,40 @@ class _Explanation:
     mistake: str
     scope: str  # the pass, "" if it is in both
     explained: tuple[str, ...]  # wrong tensors
-    unexplained: int  # their number
-    spoilt: int  # right tensors that the mistake would make wrong
+    unexplained: int  # the number of the others
     rest: float
 
 
-def explain(calls: Iterable[WrongCall]) -> str:
+Known = dict[tuple[str, str], list[_Explanation]]  # by mistake and scope: how it explains each call
+
+
+def explain(calls: Iterable[WrongCall], known: Known) -> str:
     """Return the mistake that explains the wrong results of one backend, "" if none does or many do.
 
-    What explains the results of one call must explain those of the later ones too.
+    What explains the results of one call must explain those of the others too. `known` holds the explanations of
+    earlier calls, {} before the first one, and receives those that are left.
     """
-    known: dict[tuple[str, str], list[_Explanation]] = {}
+    is_first = not known
     for call in calls:
-        if call.inputs.case.dropout or call.exact.rows is not None or call.inputs.case.scores > MAX_SCORES:
+        scores = call.inputs.case.scores
+        if (
+            call.inputs.case.dropout
+            or call.exact.rows is not None
+            or scores > (MAX_SCORES if is_first else MAX_LATER_SCORES)
+        ):
             continue
-        explanations = {(x.mistake, x.scope): x for x in _Search(call).find(known)}
-        if known and not explanations:
+        search = _Search(call)
+        if is_first and not search.wrong:
+            continue
+        left = {(x.mistake, x.scope): [*known.get((x.mistake, x.scope), ()), x] for x in search.find(known)}
+        known.clear()
+        known.update(left)
+        if not known:
             return ""
-        known = {key: [*known.get(key, ()), x] for key, x in explanations.items()}
+        is_first = False
 
-    def rank(explanations: list[_Explanation]) -> tuple[int, int]:
-        return sum(x.unexplained for x in explanations), sum(x.spoilt for x in explanations)
+    def rank(explanations: list[_Explanation]) -> int:
+        return sum(x.unexplained for x in explanations)
 
     def rest(explanations: list[_Explanation]) -> float:
         return max(x.rest for x in explanations)
@@ -86,60 +104,80 @@ def _describe_scope(alike: list[_Explanation]) -> str:
 
 
 class _Search:
-    """The mistakes that explain one wrong call."""
+    """The mistakes that explain one call."""
 
     def __init__(self, call: WrongCall) -> None:
         self._call, self._right = call, DenseAttention.of(call.inputs)
         self._before = call.measure(call.exact)
-        self._wrong = [name for name in (*FORWARD, *GRADIENTS) if self._before.get(name, 0.0) > 1.0]
+        self.wrong = [name for name in (*FORWARD, *GRADIENTS) if self._before.get(name, 0.0) > 1.0]
+        self._errors = {name: self._row_errors(name, call.exact) for name in self._before}
 
-    def find(self, chosen: Collection[tuple[str, str]]) -> Iterator[_Explanation]:
-        """Yield every explanation, or those among the `chosen` ones."""
+    def find(self, known: Known) -> Iterator[_Explanation]:
+        """Yield every explanation, or those among the `known` ones that explain the same tensors here."""
         right = self._right.forward()
-        is_forward_wrong = bool(set(self._wrong) & set(FORWARD))
+        is_forward_wrong = bool(set(self.wrong) & set(FORWARD))
         for mistake, changed in iter_mistakes(self._right):
-            if chosen and all(mistake != name for name, _ in chosen):
+            if known and all(mistake != name for name, _ in known):
                 continue
-            if is_forward_wrong:
-                forward = changed.forward()
-                if not self._judge(mistake, "", forward):
+            forward = changed.forward()
+            tries = []
+            if not self.wrong or (is_forward_wrong and self._judge(mistake, "", forward)):
+                tries += [("", changed, forward), (", in the forward", self._right, forward)]
+            if not is_forward_wrong:
+                saved = right | {"lse": changed.save_lse(right["lse"])}
+                tries.append((", in the backward", changed, saved))
+            for scope, attention, results in tries:
+                earlier = known.get((mistake, scope), ())
+                if known and not earlier:
                     continue
-                tries = {"": lambda: changed, ", in the forward": lambda: self._right}  # noqa: B023
-            else:
-                forward = right | {"lse": changed.save_lse(right["lse"])}
-                tries = {", in the backward": lambda: changed}  # noqa: B023
-            for scope, attention in tries.items():
-                results = forward if is_forward_wrong else {}
                 if self._call.outputs.dq is not None:
-                    results = results | attention().backward(forward)
+                    results = results | attention.backward(results)
                 explanation = self._judge(mistake, scope, results)
-                if explanation and (not chosen or (mistake, scope) in chosen):
+                claimed = set(earlier[0].explained).intersection(self.wrong) if earlier else set()
+                if explanation and claimed.issubset(explanation.explained):
                     yield explanation
 
     def _judge(self, mistake: str, scope: str, results: Mapping[str, Tensor]) -> _Explanation | None:
-        """Return the explanation by these results, None if they explain no wrong tensor."""
+        """Return the explanation by these results, None if they explain no wrong tensor or make a right one wrong."""
         fields = {
             name: x[..., 0] if name == "lse" else x if name == "dsinks" else x.transpose(1, 2)
             for name, x in results.items()
         }
         changed = replace(self._call.exact, **fields)  # type: ignore[arg-type]
-        rests = {name: self._error(name, changed) / self._error(name) for name in self._wrong if name in results}
-        if min(rests.values(), default=1.0) > MAX_FIRST_REST:
+        errors = {name: self._row_errors(name, changed) for name in self.wrong if name in results}
+        rests = {name: _norm(rows) / _norm(self._errors[name]) for name, rows in errors.items()}
+        if min(rests.values(), default=0.0) > MAX_FIRST_REST:
             return None
         ratios = self._call.measure(changed)
-        explained = tuple(name for name, rest in rests.items() if ratios[name] <= 1.0 or rest < MAX_REST)
-        if not explained:
-            return None
-        spoilt = sum(before <= 1.0 < ratios[name] for name, before in self._before.items())
-        return _Explanation(
-            mistake, scope, explained, len(self._wrong) - len(explained), spoilt, max(rests[name] for name in explained)
+        explained = tuple(
+            name
+            for name, rest in rests.items()
+            if (ratios[name] <= 1.0 or rest < MAX_REST) and self._fits_every_row(name, errors[name])
         )
+        if len(explained) < bool(self.wrong):
+            return None
+        if any(before <= 1.0 and ratios[name] > FAIL_FACTOR for name, before in self._before.items()):
+            return None
+        rest = max((rests[name] for name in explained), default=0.0)
+        return _Explanation(mistake, scope, explained, len(self.wrong) - len(explained), rest)
 
-    def _error(self, name: str, reference: Reference | None = None) -> float:
-        """Return the norm of a tensor's error against a reference, by default the exact one."""
-        exact = self._call.exact if reference is None else reference
-        want = getattr(exact, name)
-        error, judged = getattr(self._call.outputs, name).to(want.dtype) - want, exact.judged
+    def _fits_every_row(self, name: str, errors: Tensor) -> bool:
+        """Return whether each row's error, with the mistake, is that of rounding, or a small part of what it was."""
+        case = self._call.inputs.case
+        sigma = self._call.exact.sigma.get(name, torch.tensor(LSE_BUDGET))
+        noise = sigma.abs() if name in ("lse", "dsinks") else sigma.norm(dim=-1)
+        limit = torch.maximum(BUDGETS[case.dtype].z_row * noise, MAX_ROW_REST * self._errors[name])
+        return bool((errors <= limit).all())
+
+    def _row_errors(self, name: str, reference: Reference) -> Tensor:
+        """Return the norm of each row's error against a reference; the LSE of no keys is a convention."""
+        want = getattr(reference, name)
+        got, judged = getattr(self._call.outputs, name).to(want.dtype), self._call.exact.judged
+        error = (got - want).masked_fill(want == -torch.inf, 0.0).nan_to_num(INFINITE, INFINITE, -INFINITE).abs()
         if judged is not None and name in ("out", "dq", "lse"):
             error = torch.where(judged[:, None] if name == "lse" else judged[:, :, None, None], error, 0.0)
-        return float(error.norm().nan_to_num(torch.inf, torch.inf).clamp_min(1e-30))
+        return error if name in ("lse", "dsinks") else error.norm(dim=-1)
+
+
+def _norm(rows: Tensor) -> float:
+    return float(rows.double().norm().clamp_min(1e-30))

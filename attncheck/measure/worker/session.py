@@ -21,7 +21,7 @@ from attncheck.attention.device import describe_exception, is_out_of_memory
 from attncheck.attention.inputs import Inputs, make_inputs, negate_inputs
 from attncheck.attention.kernel_trace import foreign_kernels, own_kernels, trace_kernels
 from attncheck.attention.reference.error_patterns import describe_patterns
-from attncheck.attention.reference.explanations import WrongCall, explain
+from attncheck.attention.reference.explanations import Known, WrongCall, explain
 from attncheck.attention.reference.oracle import Reference
 from attncheck.attention.reference.score import TENSORS
 from attncheck.attention.reference.structured import run_probe
@@ -101,6 +101,7 @@ class ParitySession:
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
         self.judges, self.traces_kernels, self.shared = judges, traces_kernels, shared
         self._traced_kinds: set[tuple[object, ...]] = set()
+        self._known: Known = {}
         # A compiled shape takes seconds, a planned one fractions of a second.
         takes_any = judges and backend.sharding is None and not backend.compiles
         self._causes_left = (1 if backend.plans else MAX_CAUSES) if takes_any else 0
@@ -307,8 +308,8 @@ class ParitySession:
                 raise
             return None
 
-    def _call_wrong(self, case: Case, deterministic: bool) -> Iterator[WrongCall]:
-        """Yield the backend's results of a case, unless it refuses the case, or is right."""
+    def _call_again(self, case: Case, deterministic: bool) -> Iterator[WrongCall]:
+        """Yield the backend's results of a case, unless the case is too large or the backend does not run it."""
         if case.cells > MAX_CELLS:
             return
         inputs = make_inputs(case, self.device.kind)
@@ -321,8 +322,7 @@ class ParitySession:
             scores = score_backend(self.backend, outputs, reference)
             return {score.tensor: budget_ratio(case, score, factor) for score in scores}
 
-        if max(measure(exact).values()) > 1.0:
-            yield WrongCall(inputs, outputs, exact, measure)
+        yield WrongCall(inputs, outputs, exact, measure)
 
     def _describe_cause(self, case: Case, deterministic: bool, is_gross: bool) -> tuple[str, ...]:
         """Return lines on the known mistake that a wrong case shows, and on what it needs to be wrong.
@@ -341,9 +341,10 @@ class ParitySession:
         if state := describe_state(case, is_right, self._causes_left):
             return (state,)
         reduced, lines = describe_cause(case, is_right, is_gross)
-        cases = [replace(x, probe="", dropout=0.0) for x in (reduced, lengthen(reduced), case)]
+        cases = [replace(x, probe="", dropout=0.0) for x in (reduced, *lengthen(reduced), case)]
         with contextlib.suppress(RuntimeError):  # such as too little memory, which is not the backend's fault
-            mistake = explain(call for x in dict.fromkeys(cases) for call in self._call_wrong(x, deterministic))
+            calls = (call for x in dict.fromkeys(cases) for call in self._call_again(x, deterministic))
+            mistake = explain(calls, self._known)
             return (EXPLAINED + mistake, *lines) if mistake else lines
         return lines
 

@@ -68,8 +68,7 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
     yield "lengths that are not multiples of 64", _fill_tiles
     yield "documents without tokens", _drop_empty
     yield "a different head_dim for v", lambda x: replace(x, v_head_dim=x.head_dim)
-    same = case.v_head_dim == case.head_dim
-    yield f"head_dim {case.head_dim}", lambda x: replace(x, head_dim=64, v_head_dim=64 if same else x.v_head_dim)
+    yield f"head_dim {case.head_dim}", _shrink_head_dim
     yield f"{case.num_heads} heads", _keep_few_heads
     if case.num_kv_heads == case.num_heads:
         yield "one head for each kv head", lambda x: replace(x, num_heads=2 * x.num_kv_heads)
@@ -96,14 +95,20 @@ def _make_contiguous(case: Case, index: int) -> Case:
     return replace(case, strides={text: name for name, text in STRIDE_LETTERS.items()}.get(letters, letters))
 
 
+def _shrink_head_dim(case: Case) -> Case:
+    """Return the case with a head_dim of 64, and v's equal to it, or smaller or larger as it was."""
+    wider = case.v_head_dim - case.head_dim
+    return replace(case, head_dim=64, v_head_dim=64 if not wider else 128 if wider > 0 else 32)
+
+
 def _map_lengths(case: Case, change: Callable[[int], int]) -> Case:
     q, k = (tuple(map(change, lengths)) for lengths in (case.seqlens_q, case.seqlens_k))
     return replace(case, seqlens_q=q, seqlens_k=k)
 
 
-def lengthen(case: Case) -> Case:
-    """Return the case with two tiles more, where mistakes differ that are alike within one tile."""
-    return _map_lengths(case, lambda n: n and n + 2 * TILE + 2)
+def lengthen(case: Case) -> tuple[Case, ...]:
+    """Return the case with two and with six tiles more, where mistakes differ that are alike within a tile or two."""
+    return tuple(_map_lengths(case, lambda n, tiles=tiles: n and n + tiles * TILE + 2) for tiles in (2, 6))  # type: ignore[misc]
 
 
 def _fill_tiles(case: Case) -> Case:
