@@ -2,10 +2,10 @@
 
 The distributions are those of the numerical study behind the verdicts: normal; FlashAttention-3's outliers (arXiv
 2407.08608, section 4.3); large logits; Student's t with 3 degrees of freedom; sums that cancel; a ramp of keys (block
-LSEs more than 100 apart); small (float16 subnormal gradients); negative (no logit is above -100, which empties the
-softmax if the maximum starts at 0); a first key that outweighs all others, as in trained heads. `torch.rand` is never
-used: with positive values dq cancels and the rows of the output are equal, so that the rounding errors of a perfect
-kernel are not independent.
+LSEs more than 100 apart), and one that rises, so that each block has a new maximum; small (float16 subnormal
+gradients); negative (no logit is above -100, which empties the softmax if the maximum starts at 0); a first key that
+outweighs all others, as in trained heads. `torch.rand` is never used: with positive values dq cancels and the rows of
+the output are equal, so that the rounding errors of a perfect kernel are not independent.
 """
 
 import math
@@ -96,8 +96,9 @@ def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor, dout: Tensor) -> 
         q, k = q * 4.0, k * 2.0
     elif case.values == "cancelling":
         return _shift_values(q, k, v, dout)
-    elif case.values == "ramp":
-        k = k * torch.linspace(41.0, 1.0, k.shape[1], device=k.device)[None, :, None, None]
+    elif case.values in ("ramp", "rising"):
+        first, last = (41.0, 1.0) if case.values == "ramp" else (1.0, 41.0)
+        k = k * torch.linspace(first, last, k.shape[1], device=k.device)[None, :, None, None]
     elif case.values == "small":
         q, k, v, dout = (x * 0.05 for x in (q, k, v, dout))
     elif case.values == "negative":
@@ -174,10 +175,12 @@ def _lay_out(x: Tensor, letter: str) -> Tensor:
     """Return x in the memory layout of `letter`; memory between slices holds NaN."""
     if letter == "t":  # (batch, heads, seqlen, head_dim) in memory, as for SDPA's callers
         return x.transpose(1, 2).contiguous().transpose(1, 2)
-    if letter == "s":
-        wider = x.new_full((*x.shape[:2], x.shape[2] + 1, x.shape[3]), math.nan)
-        wider[:, :, :-1] = x
-        return wider[:, :, :-1]
+    if letter == "e":
+        return x.transpose(2, 3).contiguous().transpose(2, 3)
+    if letter in ("s", "r"):
+        dim = 2 if letter == "s" else 1
+        shape = [size + (index == dim) for index, size in enumerate(x.shape)]
+        return x.new_full(shape, math.nan).narrow(dim, 1, x.shape[dim]).copy_(x)
     return x.contiguous()
 
 

@@ -13,7 +13,9 @@ from typing import Literal, get_args
 Dtype = Literal["bfloat16", "float16", "float32"]
 Layout = Literal["dense", "right_padded", "left_padded", "packed"]
 Alignment = Literal["bottom_right", "top_left"]
-Values = Literal["normal", "outlier", "large", "long_tail", "cancelling", "ramp", "small", "negative", "first_key"]
+Values = Literal[
+    "normal", "outlier", "large", "long_tail", "cancelling", "ramp", "rising", "small", "negative", "first_key"
+]
 Mask = Literal["", "bool", "additive"]
 Operands = Literal["split", "kvpacked", "qkvpacked"]
 Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison", "dropout"]
@@ -22,6 +24,7 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 DTYPE_ABBREVIATIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 BYTES_PER_ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}
 STRIDE_LETTERS = {"contiguous": "cccc", "transposed": "tttt"}
+STRIDE_WORDS = {"t": "transposed", "s": "sliced", "r": "row-sliced", "e": "column-major"}  # c is contiguous
 BROADCAST_STRIDES = ("expanded", "scalar_dout")
 UNBOUNDED = -1  # an open side of a window
 UNLIMITED = 1 << 30  # further than any key
@@ -45,7 +48,8 @@ class Case:
       in transformers. "" leaves the form to the backend.
     - `values`: the distribution of random inputs. A `probe` defines its own inputs, and their exact answer is known.
     - `strides`: the memory layout of q, k, v and dout: contiguous, transposed, sliced, expanded or scalar_dout, or a
-      letter for each: c, t, or s for a slice of a wider tensor.
+      letter for each: c, t, s for a slice of a tensor with more heads, r for one of a tensor with longer rows, or e if
+      head_dim is not the last dimension in memory.
     - `dout_exponent`: dout is multiplied by 2 to this power.
     - `every_row`: False if the oracle computes sampled query rows only.
     - `context_parallel_size`: the number of ranks that share each row.

@@ -4,13 +4,12 @@ import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from attncheck.core.cases import DTYPE_ABBREVIATIONS, STRIDE_LETTERS, Case
+from attncheck.core.cases import DTYPE_ABBREVIATIONS, STRIDE_LETTERS, STRIDE_WORDS, Case
 
 # The largest first: of several features that explain the same losses, the least specific.
 HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
 TILES = (16, 32, 64, 128)
-LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "negative")
-STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
+LARGE_SCORES = ("large", "outlier", "long_tail", "ramp", "rising", "negative")
 # Beginnings of lines on what a wrong case was reduced to.
 EXPLAINED = "computed as if "  # and a known mistake, or several with `OR` between them
 OR = " or as if "
@@ -77,6 +76,8 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield "sums that cancel"
     if case.dout_exponent < 0:
         yield "a dout far below 1"
+    if case.dout_exponent > 0:
+        yield "a dout far above 1"
     left, right = case.window_size
     yield from (f"a window's {side} side" for side, size in (("left", left), ("right", right)) if size > 0)
     if case.mask:

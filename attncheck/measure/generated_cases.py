@@ -14,11 +14,12 @@ from attncheck.measure.covering import Coverage, Row, make_rows
 
 MAX_CELLS = 300_000  # entries of a case's score matrices, about
 MAX_DROPOUT_CELLS = 200_000  # the probe calls a backend several times
-# Of the class of long sequences, about; CPUs multiply float16 several times slower than other dtypes.
-MAX_LONG_CELLS = {"bfloat16": 4_000_000, "float16": 1_000_000, "float32": 4_000_000}
+# With many tiles, about; CPUs multiply float16 several times slower than other dtypes.
+MAX_CELLS_OF_MANY_TILES = {"bfloat16": 1_200_000, "float16": 600_000, "float32": 1_200_000}
 MAX_PACKED_TOKENS = 550
-LONG_SEQLENS = (385, 513, 577, 640, 700, 769)  # the first one only of many heads and rows
-OTHER_HEAD_DIMS = (40, 56, 88, 104, 112, 120, 144, 160, 224, 240)
+FEWEST_OF_MANY_TILES = 5  # of 64 tokens: three of 128
+OTHER_HEAD_DIMS = (16, 24, 40, 48, 56, 88, 104, 112, 120, 144, 160, 224, 240)
+REACHES = (16, 32, 64, 128, 256)
 DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "layout": ("dense", "packed", "left_padded", "right_padded"),
     "keys": ("same", "longer", "shorter", "decode"),  # number of keys relative to the queries
@@ -35,23 +36,26 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "dtype": ("bfloat16", "float16", "float32"),
     "v_head_dim": ("equal", "narrower", "wider"),
     "alignment": ("bottom_right", "top_left"),
-    "length": ("odd", "above", "tile", "below", "long", "short", "one"),
+    "tiles": ("few", "many"),  # of queries and keys
+    "length": ("odd", "above", "tile", "below", "short", "one"),
+    "reach": ("tile", "below", "above", "small", "third", "edge"),  # size of windows and chunks
     "batch": (1, 3, 33, 2, 9, 17, 65),  # number of rows, or of documents
     "heads": (4, 9, 20, 10, 14, 65, 96),
     "head_dim": (64, 192, 80, 128, 32, 96, 256, 72, 0),  # 0: another size
-    "values": ("normal", "large", "ramp", "outlier", "long_tail", "cancelling", "small", "negative"),
-    "dout_exponent": (0, -20, -10),
+    "values": ("normal", "large", "ramp", "outlier", "long_tail", "rising", "cancelling", "small", "negative"),
+    "dout_exponent": (0, -20, -10, 12),
     "mask": ("", "bool", "additive"),
     "per_head": (False, True),
     "scale": (0.0, 0.04),
-    "q_strides": ("c", "t", "s"),
-    "k_strides": ("c", "t", "s"),
-    "v_strides": ("c", "t", "s"),
-    "dout_strides": ("c", "t", "s"),
+    "q_strides": ("c", "t", "s", "r"),
+    "k_strides": ("c", "t", "s", "r"),
+    "v_strides": ("c", "t", "s", "r"),
+    "dout_strides": ("c", "t", "s", "r", "e"),
     "strides": ("", "sliced", "expanded", "scalar_dout"),
 }
-INTERACTING = tuple(DIMENSIONS)[:15]
-KV_HEADS = {4: 2, 9: 3, 10: 2, 14: 2, 20: 2, 65: 13, 96: 12}  # of several, by the number of heads
+INTERACTING = tuple(DIMENSIONS)[:16]
+# Of several, by the number of heads.
+KV_HEADS = {4: (2,), 9: (3,), 10: (2, 5), 14: (2, 7), 20: (2, 5), 65: (13, 5), 96: (12, 24, 6)}
 ALWAYS_VARIED = (
     "  in every case without a probe: the default and the deterministic mode, a second call on negated inputs,",
     "    and free memory that holds NaN in one call and large numbers in the next",
@@ -60,7 +64,7 @@ ALWAYS_VARIED = (
 PROBE_DIMENSIONS = {
     "probe": ("code", "retrieve", "heads", "poison"),
     **{name: DIMENSIONS[name] for name in ("layout", "keys", "causal", "window", "attention_chunk", "documents")},
-    **{name: DIMENSIONS[name] for name in ("alignment", "length")},
+    **{name: DIMENSIONS[name] for name in ("alignment", "tiles", "length", "reach")},
     "batch": (3, 1, 9),
 }
 Array = Literal["quick", "standard", "probes"]
@@ -77,7 +81,7 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
     layout, keys, values, length = get("layout"), get("keys", "same"), get("values", "normal"), get("length", "odd")
     batch, heads, dtype = get("batch", 1), get("heads", 4), get("dtype", "bfloat16")
     crossed, dout_exponent, strides = keys != "same", get("dout_exponent", 0), get("strides", "")
-    documents = get("documents", "equal")
+    documents, many = get("documents", "equal"), get("tiles") == "many"
     unusual = sum(bool(get(name)) for name in REFUSED_BY_SOME)
     unusual += (dtype == "float32") + (get("v_head_dim", "equal") != "equal")
     scores_change = get("softcap") or get("sinks") or get("alibi") or get("scale")
@@ -85,8 +89,9 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
         unusual > 2 + bool(get("dropout"))
         or (documents == "unequal" and layout == "dense")
         or (documents == "some_empty" and layout not in ("packed", None))
-        or (batch == 1 and "batch" in row and (documents != "equal" or layout not in ("dense", None)))
-        or (length == "long" and (batch > 2 or heads > 10 or get("head_dim", 64) > 128))
+        or (batch == 1 and "batch" in row and (documents != "equal" or layout not in ("dense", "packed", None)))
+        or (many and (length in ("one", "short") or batch > 3 or batch * heads > 12))
+        or (get("reach", "tile") != "tile" and not (row.get("window", "?") or row.get("attention_chunk", "?")))
         or (heads > 60 and (batch > 3 or get("head_dim", 64) > 128))
         or (length == "one" and crossed)
         # flash-attn 2.8.3 takes documents of one query as decoding, one token each (`seqlenq_ngroups_swapped`).
@@ -119,13 +124,12 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
             and (batch > 3 or heads > 20 or get("attention_chunk") or get("mask"))
         )
         # The dropout probe has its own inputs, and judges masks by their statistics, which need some keys per query.
-        or (
-            get("dropout")
-            and (length in ("one", "short", "long") or values != "normal" or strides in BROADCAST_STRIDES)
-        )
+        or (get("dropout") and (length in ("one", "short") or values != "normal" or strides in BROADCAST_STRIDES))
         or (get("dropout") and (keys == "decode" or batch > 33 or (batch > 3 and heads > 20)))
+        or (get("dropout") and (get("reach") == "small" or (many and batch * heads > 8)))
         or (get("probe") == "poison" and layout == "dense")
         or (get("probe") == "poison" and documents == "equal" and layout not in ("packed", None))
+        or (get("probe") == "poison" and batch == 1 and "batch" in row)
     )
 
 
@@ -169,11 +173,11 @@ def iter_generated_cases(array: Array, seed: int) -> Iterator[Case]:
 
 def _make_case(row: Row, rng: random.Random) -> Case:
     heads, head_dim = row["heads"], row["head_dim"] or rng.choice(OTHER_HEAD_DIMS)
-    kv_heads = {"several": KV_HEADS[heads], "one": 1, "equal": heads}[row["kv_heads"]]
+    kv_heads = {"several": rng.choice(KV_HEADS[heads]), "one": 1, "equal": heads}[row["kv_heads"]]
     wider, narrower = (256 if head_dim >= 128 else 128), (64 if head_dim > 64 else 32 if head_dim > 32 else 16)
     v_head_dim = {"equal": head_dim, "narrower": narrower, "wider": wider}[row["v_head_dim"]]
     seqlens_q, seqlens_k = _choose_lengths(row, heads, rng)
-    longest = max(seqlens_q + seqlens_k)
+    longest, shorter = max(seqlens_q + seqlens_k), min(max(seqlens_q), max(seqlens_k))
     letters = "".join(row[f"{name}_strides"] for name in ("q", "k", "v", "dout"))
     names = {letters: name for name, letters in STRIDE_LETTERS.items()}
     probe: Probe = "dropout" if row["dropout"] else row.get("probe", "")
@@ -186,8 +190,8 @@ def _make_case(row: Row, rng: random.Random) -> Case:
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         v_head_dim=v_head_dim,
-        window_size=_choose_window(row, longest, min(max(seqlens_q), max(seqlens_k)), rng),
-        attention_chunk=rng.choice((16, 50, 64, max(1, longest // 3))) if row["attention_chunk"] else 0,
+        window_size=_choose_window(row, longest, shorter, rng),
+        attention_chunk=max(2, _choose_reach(row["reach"], longest, shorter, rng)) if row["attention_chunk"] else 0,
         per_head=row["per_head"],
         strides=row["strides"] or names.get(letters, letters),
         dout_exponent=row["dout_exponent"],
@@ -204,10 +208,11 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
     cells = MAX_DROPOUT_CELLS if row["dropout"] else MAX_CELLS
     limit = int((cells / heads / (1 if packed else count)) ** 0.5)
     limit = max(9, min(limit, MAX_PACKED_TOKENS) // count if packed else min(limit, 400))
-    first = _choose_length(row["length"], limit, rng, longest=row["values"] == "cancelling")
-    if row["length"] == "long":  # the fewer heads and rows, the longer
-        longest = (MAX_LONG_CELLS[row["dtype"]] / heads / count) ** 0.5
-        first = min(first, max((size for size in LONG_SEQLENS if size < longest), default=LONG_SEQLENS[0]))
+    least = 1
+    if row["tiles"] == "many":
+        cells, least = cells if row["dropout"] else MAX_CELLS_OF_MANY_TILES[row["dtype"]], FEWEST_OF_MANY_TILES
+        limit = max(64 * least + 1, int((cells / heads / count) ** 0.5))
+    first = _choose_length(row["length"], limit, least, rng, longest=row["values"] == "cancelling")
     lengths = [first] * count
     if row["documents"] != "equal":
         others = (1, 2, 7, 15, 16, 17, 63, 64, 65, 128, rng.randint(1, first), rng.randint(1, first))
@@ -220,34 +225,49 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
     if row["keys"] == "same":
         return tuple(lengths), tuple(lengths)
     if row["keys"] == "decode":
-        return tuple(min(1, length) for length in lengths), tuple(lengths)
-    more = [min(rng.choice((1, 16, 37, 64)), limit) for _ in lengths]  # each document has its own difference
+        few = rng.choice((1, 1, 3, 8))
+        return tuple(min(few, length) for length in lengths), tuple(lengths)
+    more = [min(rng.choice((1, 16, 37, 64, 129, 200)), limit) for _ in lengths]  # each document has its own difference
     longer = tuple(
         length and length + (more[0] if row["documents"] == "equal" else extra) for length, extra in zip(lengths, more)
     )
     return (tuple(lengths), longer) if row["keys"] == "longer" else (longer, tuple(lengths))
 
 
-def _choose_length(kind: str, limit: int, rng: random.Random, longest: bool) -> int:
+def _choose_length(kind: str, limit: int, least: int, rng: random.Random, longest: bool) -> int:
     """Return a length of a class: by its remainder to a tile of 64, or to a smaller one below `limit`.
 
-    `longest`: with as many tiles as `limit` allows.
+    It has at least `least` tiles; `longest`: as many as `limit` allows.
     """
-    if kind in ("one", "short", "long"):
-        return {"one": 1, "short": rng.randint(2, min(15, limit)), "long": rng.choice(LONG_SEQLENS[1:])}[kind]
+    if kind in ("one", "short"):
+        return {"one": 1, "short": rng.randint(2, min(15, limit))}[kind]
     tile = next(size for size in (64, 32, 16, 8) if size < limit)
     count = (limit - 1) // tile
-    edge = tile * (count if longest else rng.randint(1, count))
+    edge = tile * (count if longest else rng.randint(least, count))
     return edge + {"below": -1, "tile": 0, "above": 1, "odd": -rng.randrange(3, tile // 2 + 1, 2)}[kind]
 
 
 def _choose_window(row: Row, longest: int, shorter: int, rng: random.Random) -> tuple[int, int]:
-    """Return a window near a tile's size, or as long as the shorter of q and k, which hides keys only at one edge."""
-    sizes = (0, 1, 15, 16, 63, 64, longest // 3, shorter - 1)[2 * row["dropout"] :]
-    left, right = (rng.choice(sizes) for _ in range(2))
+    """Return a window, one of whose sides is of the row's class."""
+    kinds = [row["reach"], rng.choice(DIMENSIONS["reach"][:3])]
+    if row["window"] == "both":
+        rng.shuffle(kinds)
+    left, right = (
+        _choose_reach(kind, longest, shorter, rng) for kind in kinds[:: -1 if row["window"] == "right" else 1]
+    )
     if row["window"] == "left":
         return left, 0 if row["causal"] else UNBOUNDED
     return {"": (UNBOUNDED, UNBOUNDED), "both": (left, right), "right": (UNBOUNDED, right)}[row["window"]]
+
+
+def _choose_reach(kind: str, longest: int, shorter: int, rng: random.Random) -> int:
+    """Return the size of a window or chunk: near that of a tile, or as long as the shorter of q and k.
+
+    The latter hides keys only at one edge.
+    """
+    tile = rng.choice([size for size in REACHES if size < longest] or REACHES[:1])
+    sizes = {"tile": tile, "below": tile - 1, "above": tile + 1, "small": rng.choice((0, 1, 2))}
+    return {**sizes, "third": longest // 3, "edge": shorter - 1}[kind]
 
 
 def _name_family(row: Row) -> str:

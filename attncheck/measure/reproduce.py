@@ -144,6 +144,7 @@ def _distribution_lines(case: Case) -> Iterator[str]:
     lines = {
         "large": "q, k = q * 4.0, k * 2.0",
         "ramp": "k = k * torch.linspace(41.0, 1.0, SK, device=device)[None, :, None, None]",
+        "rising": "k = k * torch.linspace(1.0, 41.0, SK, device=device)[None, :, None, None]",
         "negative": f"q[..., 0], k[..., 0] = ({NEGATIVE_LOGIT} / scale)**0.5, -(({NEGATIVE_LOGIT} / scale)**0.5)",
         "first_key": "q, k = q * 0.5, k * 0.5\n"
         f"q[..., 0], k[..., 0], k[:, 0, :, 0] = 4.0, 0.0, {FIRST_KEY_LOGIT / 4.0} / scale",
@@ -249,7 +250,9 @@ def _stride_lines(case: Case) -> Iterator[str]:
     letters = STRIDE_LETTERS.get(case.strides, case.strides if len(case.strides) == 4 else "")
     for laid_out, letter, note in (
         ("x.transpose(1, 2).contiguous().transpose(1, 2)", "t", ""),
-        ("torch.cat((x, x[:, :, :1]), 2)[:, :, :-1]", "s", "  # slices of wider tensors"),
+        ("torch.cat((x[:, :, :1], x), 2)[:, :, 1:]", "s", "  # slices of tensors with more heads"),
+        ("torch.cat((x[:, :1], x), 1)[:, 1:]", "r", "  # slices of tensors with longer rows"),
+        ("x.transpose(2, 3).contiguous().transpose(2, 3)", "e", ""),
     ):
         names = [name for name, own in zip(("q", "k", "v", "dout"), letters) if own == letter]
         if names:

@@ -130,8 +130,8 @@ def test_a_mistake_must_fit_every_row_of_every_call() -> None:
 def test_a_call_that_is_right_refutes_a_mistake_that_would_make_it_wrong() -> None:
     inputs = make_inputs(make_case("full"), "cpu")
     wrong, _ = make_call(inputs, dict(iter_mistakes(DenseAttention.of(inputs)))["the mask was causal"])
-    others = [make_inputs(replace(make_case("full"), seqlens_q=(80,), **fields), "cpu") for fields in ({}, {"causal": True})]  # fmt: skip
-    outside, inside = (make_call(x, DenseAttention.of(x))[0] for x in others)
+    others = [replace(make_case("full"), seqlens_q=(80,), causal=causal) for causal in (False, True)]
+    outside, inside = (make_call(x, DenseAttention.of(x))[0] for x in (make_inputs(case, "cpu") for case in others))
     assert explain([wrong, outside], {}) == ""
     assert explain([outside, wrong], {}) == "the mask was causal", "without a wrong call there is no mistake"
     assert explain([inside], {}) == ""

@@ -300,6 +300,7 @@ def _iter_places(rows: _Rows, unit: str, case: Case) -> Iterator[tuple[str, Tens
             yield f"in every {period}th {unit}{whole}, from {first} on", (x >= first) & ((x - first) % period == 0)
         if case.values in (
             "ramp",
+            "rising",
             "first_key",
         ):  # only the first keys have weight, so the end of the errors says nothing
             continue

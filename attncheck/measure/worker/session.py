@@ -32,7 +32,14 @@ from attncheck.core.verdicts import Run, Score, budget_ratio
 from attncheck.measure.case_features import EXPLAINED, UNREPEATED
 from attncheck.measure.worker.guarded_calls import DIRT, BrokenCall, call_unchanged, fill_free_memory, hold_other_values
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
-from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, describe_state, lengthen, make_decoy
+from attncheck.measure.worker.simpler_cases import (
+    MAX_CELLS,
+    change_parameters,
+    describe_cause,
+    describe_state,
+    lengthen,
+    make_decoy,
+)
 
 T = TypeVar("T")
 MAX_CPU_CELLS = 1 << 27  # with more score entries, the oracle samples rows on a CPU
@@ -269,7 +276,7 @@ class ParitySession:
 
         Results that a backend caches by shape, or by address, then spoil the case.
         """
-        decoy = make_decoy(case)
+        decoy = replace(make_decoy(case), **change_parameters(case)[1])
         is_costly = self.backend.compiles or self.backend.plans or self.backend.sharding is not None
         is_same = replace(decoy, seed=case.seed) == replace(case, backward=False) and not case.sinks
         if is_same or is_costly or case.cells > MAX_CELLS or refusal(self.backend, decoy, self.device):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from attncheck.core.cases import BROADCAST_STRIDES, STRIDE_LETTERS, UNBOUNDED, Case
+from attncheck.core.cases import BROADCAST_STRIDES, STRIDE_LETTERS, STRIDE_WORDS, UNBOUNDED, Case
 from attncheck.measure.case_features import NEEDED, PLAIN, STALE_CONTENTS, STALE_PARAMETERS
 
 MAX_NAMED = 4  # features that are needed; of more, none is the cause
@@ -29,7 +29,7 @@ VALUES = {
 }
 # Each feature's name, and the fields of the case without it. The first are usually irrelevant.
 SIMPLE: tuple[tuple[str, dict[str, object]], ...] = (
-    ("a small dout", {"dout_exponent": 0}),
+    ("a scaled dout", {"dout_exponent": 0}),
     ("{values}", {"values": "normal"}),
     ("{dtype}", {"dtype": "bfloat16"}),
     ("a custom softmax scale", {"scale": 0.0}),
@@ -58,8 +58,10 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
         yield f"{case.strides.replace('_', ' ')} tensors", lambda x: replace(x, strides="contiguous")
     else:
         for index, name in enumerate(("q", "k", "v", "dout")):
-            words = {"c": "", "t": f"a transposed {name}", "s": f"a sliced {name}"}[(letters * 4)[index]]
-            yield words, lambda x, index=index: _make_contiguous(x, index)  # type: ignore[misc]
+            yield (
+                f"a {STRIDE_WORDS.get((letters * 4)[index], '')} {name}",
+                lambda x, index=index: _make_contiguous(x, index),
+            )  # type: ignore[misc]
     for words, fields in SIMPLE:
         name = words.format(values=VALUES.get(case.values, f"{case.values} values"), dtype=case.dtype, mask=case.mask)
         yield name, lambda x, fields=fields: replace(x, **fields)  # type: ignore[misc]
@@ -74,7 +76,7 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
         yield "one head for each kv head", lambda x: replace(x, num_heads=2 * x.num_kv_heads)
     yield "several heads for each kv head", lambda x: replace(x, num_kv_heads=x.num_heads)
     crossed = "more keys than queries" if case.seqlen_k > case.seqlen_q else "fewer keys than queries"
-    yield crossed, lambda x: replace(x, seqlens_k=x.seqlens_q, alignment="bottom_right")
+    yield crossed, _make_square
     yield f"over {2 * TILE} tokens", lambda x: _map_lengths(x, lambda n: min(n, TILE + n % TILE))
     noun = "documents" if case.layout == "packed" else "batch rows"
     if case.padded:
@@ -93,6 +95,12 @@ def _make_contiguous(case: Case, index: int) -> Case:
         return case
     letters = letters[:index] + "c" + letters[index + 1 :]
     return replace(case, strides={text: name for name, text in STRIDE_LETTERS.items()}.get(letters, letters))
+
+
+def _make_square(case: Case) -> Case:
+    """Return the case with as many queries as keys in each document: the larger number."""
+    lengths = tuple(map(max, case.seqlens_q, case.seqlens_k))
+    return replace(case, seqlens_q=lengths, seqlens_k=lengths, alignment="bottom_right")
 
 
 def _shrink_head_dim(case: Case) -> Case:
@@ -228,7 +236,7 @@ def describe_state(case: Case, is_right: Callable[[Case], bool | None], attempt:
     case = replace(case, probe="", dropout=0.0)  # a probe fixes the contents
     longer = [_map_lengths(case, lambda n, more=more: n and n + more) for more in (16, 32)]  # type: ignore[misc]
     wider = [replace(case, head_dim=size, v_head_dim=size) for size in _choose_head_dims(attempt)]
-    words, parameters = _change_parameters(case)
+    words, parameters = change_parameters(case)
     for (first, later), change, line in (
         (longer, lambda x: replace(make_decoy(x), backward=x.backward), STALE_CONTENTS),
         (wider, lambda x: replace(x, seed=x.seed + 1, **parameters), STALE_PARAMETERS + words),
@@ -246,7 +254,7 @@ def _choose_head_dims(attempt: int) -> tuple[int, ...]:
     return UNUSED_HEAD_DIMS[first : first + 2]
 
 
-def _change_parameters(case: Case) -> tuple[str, dict[str, Any]]:
+def change_parameters(case: Case) -> tuple[str, dict[str, Any]]:
     """Return the names and other values of the parameters that a case has."""
     window: Any = tuple(size if size == UNBOUNDED else size // 2 + 3 * (size < 2) for size in case.window_size)
     changes = {"window": {"window_size": window}, "soft-cap": {"softcap": case.softcap / 4}}
