@@ -200,9 +200,7 @@ def test_nan_in_every_call_is_no_state() -> None:
     assert verdict.answer == "fail" and "keeps state" not in " ".join(run_of_nan.pattern)
 
 
-@pytest.mark.parametrize(
-    "strides", ["contiguous", "transposed", "sliced", "expanded", "scalar_dout", "ctsc", "rtse"]
-)
+@pytest.mark.parametrize("strides", ["contiguous", "transposed", "sliced", "expanded", "scalar_dout", "ctsc", "rtse"])
 def test_negated_inputs_give_negated_results(strides: str) -> None:
     inputs = make_inputs(with_name(replace(PLAIN, strides=strides)), "cpu")
     negated = negate_inputs(inputs)
