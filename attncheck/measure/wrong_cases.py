@@ -36,9 +36,9 @@ MAX_SHARE = 0.02  # of right cases that have the shared feature, if reduced case
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:
     """Return lines on what reduced cases among the `wrong` runs need, and on the feature that all of them have."""
     lines = [(*run.violations, *run.pattern) for run in wrong]
-    found = Counter(x for own in lines for x in own if x.startswith((NEEDED, PLAIN, STALE, UNREPEATED)))
-    reduced = tuple(line for line, _ in found.most_common(MAX_REDUCED))
-    known = _find_explanation([own for own in lines if found.keys() & own]) + reduced
+    counts = Counter(x for own in lines for x in own if x.startswith((NEEDED, PLAIN, STALE, UNREPEATED)))
+    reduced = tuple(line for line, _ in counts.most_common(MAX_REDUCED))
+    known = _find_explanation([own for own in lines if counts.keys() & own]) + reduced
     return known + (() if any(map(is_general, reduced)) else _fit_features(wrong, right, bool(known)))
 
 
