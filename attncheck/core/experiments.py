@@ -5,6 +5,8 @@ from dataclasses import dataclass
 VARIANTS = ("liger", "tensor parallel")  # ways to compute the same step
 SHORT_STEP = "a short last step"  # a division: one micro-batch is left for the last step of an epoch
 CHECKPOINTED = "LoRA with checkpointing"  # a given adapter, and gradient checkpointing as the trainer sets it
+CAPPED = "liger softcap"  # liger's loss of a model that caps its logits, for an objective of TRL: "dpo liger softcap"
+GIVEN = "QLoRA"  # a trainer is given a model with an adapter: "dpo QLoRA"
 TOLERANCE = 0.02  # relative; in float32, two runs of one tiny model differ by 1e-6
 
 
@@ -116,6 +118,7 @@ class EvaluationMeasurement:
     ratio: float = 1.0
     error: str = ""  # why evaluating failed; training works
     at_start: bool = False  # it fails before the first step only
+    by_row: float = 1.0  # the loss of rows of two lengths, evaluated one by one, over that of all in one batch
     unmeasured: str = ""
 
 
@@ -170,6 +173,6 @@ class Experiments:
 
     def baseline(self, trainer: str, variant: str = "") -> GradientMeasurement | None:
         """Return the measurement of the undivided batch, computed the plain way; None if there is none."""
-        wanted = (trainer, "" if variant in VARIANTS else variant, "one batch")
+        wanted = (trainer, "" if variant in VARIANTS else variant.removesuffix(CAPPED).strip(), "one batch")
         measured = (item for item in self.gradients if (item.trainer, item.variant, item.division) == wanted)
         return next((item for item in measured if not item.error and item.ratio > 0), None)

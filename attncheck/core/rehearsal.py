@@ -126,6 +126,8 @@ class Objective:
 # The objective of a loss that only its author knows: labelled tokens are learned, by any mean.
 UNDOCUMENTED = Objective("labelled", NORMALISATIONS, is_documented=False)
 
+TEXT_ONLY = "its rows contain only text"  # of a model that takes images: begins a remark
+
 JOB_FOLDER = "job"  # inside a rehearsal's folder: the only folder that the launch may write to
 FilesBy = Literal["overlay", "read-only", "landlock", "none"]
 NetworkBy = Literal["namespace", "ports", "environment"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attncheck.core.facts import Known
 from attncheck.core.job import DROP, Job
-from attncheck.core.rehearsal import JobCut, Materials
+from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.core.results.rehearsal import CLASS, Difference
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
@@ -20,6 +20,7 @@ from attncheck.lint.rewriting import ReadLaunch
 
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
+EVALUATES = ("eval_strategy", "evaluation_strategy", "eval_on_start", "do_eval", "val_set_size")
 QUANTISED = ("load_in_4bit", "load_in_8bit", "quantization_bit", "quant_bits")
 SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
 
@@ -92,6 +93,18 @@ def _read_class(materials: Materials) -> str:
     path = Path(materials.model) / "config.json"
     names = json.loads(path.read_text()).get("architectures") if path.exists() else None
     return str(names[0]) if names else ""
+
+
+def list_unasked(job: Job, objective: Objective, has_text_only: bool) -> Iterator[str]:
+    """Yield what the launch does, or may do, and a rehearsal of its first steps on short documents leaves out."""
+    if has_text_only:
+        yield "images"
+    if objective.policy is None:
+        yield "truncated rows"
+    if any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES):
+        yield "evaluation"
+    if job.plan.accumulation > 1:
+        yield "an epoch's last, shorter step"
 
 
 def shares_rows(job: Job) -> bool:

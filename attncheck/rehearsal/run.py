@@ -15,7 +15,7 @@ from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.launch import Source
-from attncheck.core.rehearsal import Isolation, JobCut, Materials
+from attncheck.core.rehearsal import TEXT_ONLY, Isolation, JobCut, Materials
 from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import CLASS, Difference, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
@@ -30,7 +30,7 @@ from attncheck.rehearsal import corrections, cutting, execution, extensions, kno
 from attncheck.rehearsal.columns import find_marker, read_columns, read_message_columns
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
-from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
+from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.options import add_options
 from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
@@ -381,6 +381,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
         differences,
+        tuple(list_unasked(job, cut.objective, any(TEXT_ONLY in text for text in stage.remarks))),
     )
 
 

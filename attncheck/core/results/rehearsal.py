@@ -52,6 +52,7 @@ class RehearsedLaunch:
     real_data: bool = False  # the rows were the user's own
     isolation: Isolation = Isolation()
     differences: tuple[Difference, ...] = ()
+    unasked: tuple[str, ...] = ()  # what the launch does, or may do, and a rehearsal of its first steps leaves out
 
     @property
     def why_unjudged(self) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.rehearsal import ANSWER_COLUMNS, PAIRED_FORMS, PROMPT_COLUMNS, DataForm
+from attncheck.core.rehearsal import ANSWER_COLUMNS, PAIRED_FORMS, PROMPT_COLUMNS, TEXT_ONLY, DataForm
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
@@ -48,7 +48,7 @@ INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
 # the remark for a multimodal model
-TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks images in the batch"
+TEXT_ALONE = f"{TEXT_ONLY}: `attncheck smoke MODEL` checks images in the batch"
 PICTURES = (
     "two of three rows have a small image, to suit a small tower; whether max_length truncates images of your size is "
     "not checked"

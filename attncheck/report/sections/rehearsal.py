@@ -16,6 +16,7 @@ from attncheck.report.sections.smoke import (
 )
 
 MAX_PATHS = 5  # maximum files named in a line
+DECISIVE = {"loss", "gradients"}  # without them nothing is known of what is learned
 MAX_TITLE = 40  # maximum characters of a column title
 
 
@@ -111,8 +112,11 @@ def _judge_launch(launches: Sequence[RehearsedLaunch]) -> str:
         what = f"{replaced[0].ran.removeprefix('that of ')} (name a folder with its config.json, or hf download it)"
         return f"{name} was asked of {what}; not judged: {', '.join(skipped)}"
     if judge_run(first.results) == "right":
-        partly = f"; not judged: {', '.join(skipped)}" if skipped else ""
-        return f"{name} trains right (run, {first.steps} steps){partly}"
+        judged = [result.check for result in first.results if result.check not in skipped]
+        what = f"passes {', '.join(judged)}" if DECISIVE & {*skipped} else "trains right"
+        open_ends = {"judged": skipped, "asked": first.unasked}
+        partly = "".join(f"; not {word}: {', '.join(names)}" for word, names in open_ends.items() if names)
+        return f"{name} {what} (run, {first.steps} steps){partly}"
     if all(judge_result(result) != "fail" for result in first.results):
         return f"{name} was not judged completely (run, {first.steps} steps)"
     for launch in others:

@@ -9,17 +9,23 @@ import importlib
 import inspect
 from typing import Any
 
-OTHER_PATCHES = ("rope", "rms_norm", "swiglu", "cross_entropy")  # they need triton, and divide nothing
-SETTINGS = {
+OTHER_PATCHES = ("rope", "rms_norm", "swiglu", "geglu", "cross_entropy")  # they need triton, and divide nothing
+SETTINGS: dict[str, Any] = {
     "use_liger_kernel": True,
     "liger_kernel_config": {**dict.fromkeys(OTHER_PATCHES, False), "fused_linear_cross_entropy": True},
 }
+# of trainers that call one of liger's losses themselves
+OWN_LOSS = {**SETTINGS, "liger_kernel_config": {**SETTINGS["liger_kernel_config"], "fused_linear_cross_entropy": False}}
 
 
 def imitate_liger() -> None:
-    """Replace liger's fused linear cross-entropy by torch's, with the installed release's arguments and results."""
+    """Replace liger's fused linear cross-entropy by torch's, with the installed release's arguments and results.
+
+    Its other losses are torch's already; they are not compiled.
+    """
     import torch
 
+    torch.compile = lambda function, **_: function  # type: ignore[assignment]
     function = importlib.import_module(
         "liger_kernel.ops.fused_linear_cross_entropy"
     ).LigerFusedLinearCrossEntropyFunction

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .frameworks import STEPS, Maker, import_frameworks, list_makers
-from .liger import SETTINGS, imitate_liger
+from .liger import OWN_LOSS, SETTINGS, imitate_liger
 from .ranks import fork_ranks
 from .resume import measure_resume
 from .saving import list_cases, measure_change
@@ -40,7 +40,12 @@ ADAPTER = "QLoRA"  # the adapter of a model that is marked as quantised: what tr
 BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
 RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
-OBJECTIVES = {"dpo": "DPO", "reward": "Reward", "orpo": "ORPO", "cpo": "CPO"}  # of TRL: means over the rows of a batch
+# of TRL: means over the rows of a batch
+OBJECTIVES = {"dpo": "DPO", "reward": "Reward", "orpo": "ORPO", "cpo": "CPO", "gkd": "GKD"}
+SET: dict[str, Any] = {"dpo": {"beta": 1.0}, "gkd": {"lmbda": 0.0}}  # a reference that differs shows; no sampling
+CAPPED = "liger softcap"  # liger's loss of a model that caps its logits
+EXPERTS = "target_parameters"  # an adapter of experts' weights
+WIDE = 0.5  # a standard deviation of weights with which tokens have different losses
 CLASSES = {**OBJECTIVES, "grpo": "GRPO", "rloo": "RLOO", "online_dpo": "OnlineDPO"}  # how TRL spells them
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "WANDB_DISABLED": "1",
@@ -85,8 +90,9 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
-        is_special = ADAPTER in variant or variant in (BALANCING, CHECKPOINTED)
-        for division, steps, replicas in DIVISIONS[:1] if variant == CHECKPOINTED else DIVISIONS:
+        is_single = CAPPED in variant or variant == CHECKPOINTED
+        is_special = ADAPTER in variant or variant == BALANCING or is_single
+        for division, steps, replicas in DIVISIONS[:1] if is_single else DIVISIONS:
             if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES or is_special):
                 question = {"trainer": name, "variant": variant, "division": division}
                 rows = EQUAL if variant == BALANCING else None  # it depends on how documents that differ are divided
@@ -97,8 +103,12 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if not variant:
             yield "resumes", _answer({"trainer": name}, measure_resume, make, folder)
         if not is_special:
+            question = {"trainer": name, "variant": variant}
             make_equal = functools.partial(make, folder, EQUAL, "padded", "sdpa", len(EQUAL), 1)
-            yield "evaluations", measure_evaluation({"trainer": name, "variant": variant}, make_equal)
+            answer = measure_evaluation(question, make_equal)
+            if not variant and name not in without_replicas:
+                answer |= _answer({}, measure_evaluation_by_row, make, folder)
+            yield "evaluations", answer
     late = {"trainer": "transformers", "division": "two ranks", "error": "no answer in time"}
     yield from (("gradients", item) for item in read_ranks() or [late])
 
@@ -111,7 +121,7 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
         question = {"trainer": name, "variant": variant, "division": "two ranks"}
         if variant == BALANCING:
             yield _answer(question, measure_step, make, folder, 1, 1, RANKS, rows=EQUAL)
-        elif ADAPTER not in variant and variant != CHECKPOINTED:
+        elif not any(word in variant for word in (ADAPTER, CHECKPOINTED, CAPPED)):
             yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
     for name in ("transformers", "trl"):
         if (name, "") in makers:
@@ -130,6 +140,10 @@ def find_variants() -> dict[tuple[str, str], Maker]:
     for objective in OBJECTIVES if _has("trl") else ():
         if _find_trl_class(objective, "Trainer") is not None:
             makers["trl", objective] = functools.partial(make_objective_trainer, objective)
+    if _has("liger_kernel") and _has("triton"):
+        for objective in {"dpo", "gkd"} & {variant for _, variant in makers}:
+            make = functools.partial(make_with_softcap, makers["trl", objective])
+            makers["trl", f"{objective} {CAPPED}"] = make
     for name in ("transformers", "trl"):
         if (name, "") in makers and _has_experts():
             makers[name, BALANCING] = functools.partial(make_with_experts, makers[name, ""])
@@ -246,7 +260,8 @@ def right_gradient(trainer: Any, model: Any, parameters: Any) -> Any:
 
     rows = [trainer.train_dataset[number] for number in range(len(trainer.train_dataset))]
     if "input_ids" not in rows[0]:
-        trainer.compute_loss(model, trainer.data_collator(rows)).backward()
+        plain = getattr(trainer, "plain", trainer)
+        plain.compute_loss(model, plain.data_collator(rows)).backward()
     elif getattr(model.config, "output_router_logits", False):
         model(**trainer.data_collator(rows)).loss.backward()
     else:
@@ -373,6 +388,23 @@ def make_with_liger(make: Maker, *arguments: Any) -> Any:
     return make(*arguments, **SETTINGS)
 
 
+def make_with_softcap(make: Maker, folder: str, *arguments: Any) -> Any:
+    """Return a trainer of a model that caps its logits, with liger's loss; its `plain` is that without liger."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    imitate_liger()
+
+    if not os.path.isdir(f"{folder}/capped"):
+        config = Gemma2Config(**SIZES, **TOKENS, head_dim=8, final_logit_softcapping=1.0, initializer_range=WIDE)
+        Gemma2ForCausalLM(config).save_pretrained(f"{folder}/capped")
+    plain, trainer = (
+        make(folder, *arguments, model=Gemma2ForCausalLM.from_pretrained(f"{folder}/capped"), **settings)
+        for settings in ({}, OWN_LOSS)
+    )
+    trainer.plain = plain
+    return trainer
+
+
 def _has_experts() -> bool:
     return hasattr(importlib.import_module("transformers"), "Qwen3MoeForCausalLM")  # since 4.51
 
@@ -430,8 +462,10 @@ def make_objective_trainer(
     per_device: int,
     steps: int,
     model: Any = None,
+    **more: Any,
 ) -> Any:
-    """Return TRL's trainer for pairs of answers of one length: the mean over rows is then also that over tokens."""
+    """Return TRL's trainer for answers of one length: the mean over rows is then also that over tokens."""
+    import torch
     from datasets import Dataset
     from transformers import MistralForSequenceClassification
 
@@ -439,14 +473,22 @@ def make_objective_trainer(
         return " ".join(f"w{(5 * number + step) % (VOCABULARY - 4)}" for step in range(1, LENGTHS[0]))
 
     config = _find_trl_class(objective, "Config")
-    arguments = _training_arguments(config, folder, per_device, steps, disable_dropout=False)
-    model = model or load_whole_model(folder)  # DPO loads its reference model from there too
+    arguments = _training_arguments(
+        config, folder, per_device, steps, disable_dropout=False, **SET.get(objective, {}), **more
+    )
+    model, tokenizer = model or load_whole_model(folder), _make_tokenizer()  # DPO loads its reference from there too
     if objective == "reward":
         model = MistralForSequenceClassification.from_pretrained(f"{folder}/model", num_labels=1)
     numbers = [documents.index(document) for document in documents]
     rows = [{"prompt": "w1 w2 ", "chosen": write(number), "rejected": write(number + 50)} for number in numbers]
-    options = {"model": model, "args": arguments, "train_dataset": Dataset.from_list(rows)}
-    return _find_trl_class(objective, "Trainer")(**options, processing_class=_make_tokenizer())
+    options = {"model": model, "args": arguments, "processing_class": tokenizer}
+    if objective == "gkd":
+        torch.manual_seed(1)
+        options["teacher_model"] = type(model)(model.config)
+        tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+        roles = {"prompt": "user", "chosen": "assistant"}
+        rows = [{"messages": [{"role": roles[name], "content": row[name]} for name in roles]} for row in rows]
+    return _find_trl_class(objective, "Trainer")(**options, train_dataset=Dataset.from_list(rows))
 
 
 def _find_trl_class(objective: str, kind: str) -> Any:
@@ -526,6 +568,15 @@ def measure_evaluation(question: dict[str, Any], make: Callable[[], Any]) -> dic
     if "error" in measured or len(losses) < 2 or not losses[1]:
         return {**measured, "at_start": "error" in measured}
     return {**measured, "ratio": losses[0] / losses[1]}
+
+
+def measure_evaluation_by_row(make: Maker, folder: str) -> dict[str, float]:
+    """Return the evaluation loss of documents of two lengths, one row at a time, over that in one batch."""
+    trainer = make(folder, documents(), "padded", "sdpa", 2, 1, model=make_model(initializer_range=WIDE))
+    losses = []
+    for trainer.args.per_device_eval_batch_size in (1, 2):
+        losses.append(trainer.evaluate(trainer.train_dataset)["eval_loss"])
+    return {"by_row": losses[0] / losses[1]}
 
 
 def measure_sampling(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,9 +5,11 @@ trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-b
 first two) as two imitated replicas of nn.DataParallel, and on two ranks that share a model (tensor parallel). If
 liger-kernel is installed, its loss is run too, with torch instead of its triton kernel. TRL's trainers for DPO, ORPO,
 CPO and rewards are run on pairs of answers. If PEFT is installed, trainers are also given a model that already has a
-LoRA adapter and the mark of a quantised model, and one with an adapter and gradient checkpointing. A mixture of
-experts is run with its balancing loss; this result is used only for launches that set that loss. Norm and direction
-of the gradient at the optimiser's first step are compared with the gradient of the same loss over the same tokens.
+LoRA adapter and the mark of a quantised model, and one with an adapter and gradient checkpointing. DPO must then take
+the given adapter as its reference, so that the first loss is log 2. If liger-kernel is installed, GKD and DPO are also
+run with its loss on a model that caps its logits. A mixture of experts is run with its balancing loss; this result is
+used only for launches that set that loss. Norm and direction of the gradient at the optimiser's first step are compared
+with the gradient of the same loss over the same tokens.
 The logged norm must be that of the gradients, and the logged loss that of the undivided batch. The second step on the
 same documents must have about the same gradient, and both must change every parameter. The last step of an epoch,
 which may have fewer micro-batches, must have the same gradient on equal documents.
@@ -20,13 +22,24 @@ What to do: use a release of transformers, accelerate or the framework in which 
 batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
-#40709, #37474, #43919, #45994, #38837, #48690, #42489; huggingface/accelerate#3533; huggingface/trl#3926.
+#40709, #37474, #43919, #45994, #38837, #48690, #42489; huggingface/accelerate#3533; huggingface/trl#3926, #6006
+(measured: GKD with 2 micro-batches in TRL 0.22.1 and 1.0.0 2.0, in 1.9.0 1.0), #6629 (measured: a capped model with
+liger in TRL 1.9.0, GKD 3.9 and DPO 2.2 times the gradient, in 1.16.0 1.0).
 """
 
+import math
 import re
 from collections.abc import Iterator
 
-from attncheck.core.experiments import CHECKPOINTED, SHORT_STEP, TOLERANCE, Experiments, GradientMeasurement
+from attncheck.core.experiments import (
+    CAPPED,
+    CHECKPOINTED,
+    GIVEN,
+    SHORT_STEP,
+    TOLERANCE,
+    Experiments,
+    GradientMeasurement,
+)
 from attncheck.core.job import Job
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
@@ -34,8 +47,13 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 DIVIDES_TWICE = "ATN457"  # reports gradients that are divided by the accumulation steps twice, with its releases
 SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas": "torchrun --nproc-per-node N"}
-VARIANT_SETTINGS = {"liger": "use_liger_kernel: false", "tensor parallel": "parallelism_config_tp_size: 1"}
-GIVEN = "QLoRA"  # the same adapter without checkpointing
+VARIANT_SETTINGS = {
+    "liger": "use_liger_kernel: false",
+    CAPPED: "use_liger_kernel: false",
+    "tensor parallel": "parallelism_config_tp_size: 1",
+}
+DPO_GIVEN = f"dpo {GIVEN}"
+CAPPING = re.compile(r"gemma-?(2|3n|4)", re.IGNORECASE)  # final_logit_softcapping is set in their configurations
 BALANCING = "balancing loss"
 MODEL = "peft.model"  # a setting of scripts: an adapter is given to the trainer
 BALANCED = re.compile(r"router_logits|aux_loss_coef")  # in settings that add the loss
@@ -71,6 +89,8 @@ def _iter_evidence(experiments: Experiments, measurement: GradientMeasurement) -
         yield "measured: the same step without gradient checkpointing works"
     elif measurement.division == SHORT_STEP:
         yield f"measured: one micro-batch, after a step of two equal ones: {measurement.later:.4f} of their gradient"
+    elif measurement.variant == DPO_GIVEN:
+        yield f"measured: the first loss is {measurement.loss:.4f}; with the adapter as the reference it is log 2"
     else:
         undivided = f", {baseline.ratio:.4f} undivided" if baseline is not None else ""
         yield f"measured: norm {measurement.ratio:.4f} of the right one{undivided}"
@@ -90,6 +110,8 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
         is_wrong = 0 < measurement.later < 1 / ADDED_UP
         factor = f"{measurement.later:.1g} times the gradient"
         return f"last step of an epoch, with fewer micro-batches, has {factor}" if is_wrong else ""
+    if measurement.variant == DPO_GIVEN and abs(measurement.loss - math.log(2)) > TOLERANCE:
+        return "reference is the base model, not the adapter that it is given"
     against = measurement.ratio / baseline.ratio
     if measurement.points_elsewhere or abs(against - 1) > TOLERANCE:
         direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
@@ -132,6 +154,8 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
     variants[BALANCING] = _adds_balancing_loss(job)
     is_adapted = any(item.name == MODEL for item in job.settings)
     variants[CHECKPOINTED] = is_adapted and job.plan.gradient_checkpointing
+    variants[DPO_GIVEN] = is_adapted and job.trainer == "dpo" and bool(measurement.moved)
+    variants[f"{job.trainer} {CAPPED}"] = job.plan.liger and CAPPING.search(job.model or "") is not None
     if not variants.get(measurement.variant, measurement.variant in ("", job.trainer)):
         return False
     if not measurement.variant and job.trainer in {item.variant for item in experiments.gradients}:
@@ -157,8 +181,11 @@ def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared:
     if measurement.variant == BALANCING:
         count = "RANKS" if measurement.division == "two ranks" else "STEPS"
         yield Fix("divide its coefficient", "setting", f"router_aux_loss_coef: COEF / {count}")
-    if setting := VARIANT_SETTINGS.get(measurement.variant):
-        yield Fix(f"train without {measurement.variant}", "setting", setting)
+    for variant, setting in VARIANT_SETTINGS.items():
+        if measurement.variant.endswith(variant):
+            yield Fix(f"train without {variant.split()[0]}", "setting", setting)
+    if measurement.variant == DPO_GIVEN:
+        yield Fix("merge the adapter first", "edit", "model = model.merge_and_unload()  # and a new peft_config")
     if measurement.variant == CHECKPOINTED:
         yield Fix("checkpoint without reentry", "setting", "gradient_checkpointing_kwargs: {use_reentrant: false}")
     if not measurement.moved:

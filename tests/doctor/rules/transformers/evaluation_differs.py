@@ -22,7 +22,12 @@ def with_launch(snapshot: Snapshot, trainer: str, **values: str) -> Snapshot:
 ERROR = "AttributeError: no attribute"
 FAILS = with_evaluations(EvaluationMeasurement("trl", "online_dpo", error=ERROR))
 ONE_LOSS = with_evaluations(EvaluationMeasurement("trl", "grpo loss_type=grpo", error=ERROR, at_start=True))
+BY_ROW = with_evaluations(
+    EvaluationMeasurement("transformers", by_row=0.877), EvaluationMeasurement("trl", by_row=0.877)
+)
 FIRES = {
+    "a mean over batches": BY_ROW,
+    "a launch whose evaluation loss is one": with_launch(BY_ROW, "sft", eval_strategy="steps"),
     "it fails": FAILS,
     "twice the training loss": with_evaluations(EvaluationMeasurement("transformers", ratio=2.0)),
     "a launch that evaluates": with_launch(FAILS, "online_dpo", eval_strategy="steps"),
@@ -30,6 +35,8 @@ FIRES = {
 }
 SILENT = {
     "nothing was measured": s.h200(),
+    "one by one the same loss": with_evaluations(EvaluationMeasurement("transformers", by_row=1.0001)),
+    "a launch without evaluation": with_launch(BY_ROW, "sft", eval_strategy="no"),
     "the same loss": with_evaluations(EvaluationMeasurement("trl")),
     "one label more in a row": with_evaluations(EvaluationMeasurement("trl", ratio=17 / 16)),
     "training fails too": with_evaluations(EvaluationMeasurement("trl", "dpo", unmeasured="TypeError")),

@@ -63,6 +63,25 @@ def with_adapter(checkpoints: bool) -> Snapshot:
     return s.with_job(STOPS, plan, framework="transformers", settings=(setting,))
 
 
+def with_script(snapshot: Snapshot, adapted: bool = True, model: str = "", **options: object) -> Snapshot:
+    setting = Setting("peft.model", "true", SourceLocation("train.py", 3, 1), (0, 1))
+    return s.with_job(
+        snapshot, options, framework="trl", trainer="dpo", settings=(setting,) * adapted, model=model or None
+    )
+
+
+def with_reference(loss: float) -> Snapshot:
+    return with_measured(s.h200(), GradientMeasurement("trl", "one batch", 1, 1, 1, loss=loss, variant="dpo QLoRA"))
+
+
+BASE = with_reference(0.6474)
+CAPPED = with_gradients(
+    with_gradients(s.h200(), RIGHT, trainer="trl", variant="dpo"),
+    ("one batch", 2.18, 0.72),
+    trainer="trl",
+    variant="dpo liger softcap",
+)
+GEMMA = "google/gemma-2-2b-it"
 ON_RANKS = with_gradients(s.h200(), RIGHT, ("two ranks", 0.9, 0.9), trainer="trl")
 FIRES = {
     "two micro-batches halve the gradient": with_gradients(s.h200(), RIGHT, ("two micro-batches", 0.5, 1.0)),
@@ -105,9 +124,23 @@ FIRES |= {
         s.h200(), UNDIVIDED, GradientMeasurement("trl", "two micro-batches", 1, 1, 1, loss=8.0)
     ),
     "checkpointing an adapter stops": STOPS,
+    "DPO compares an adapter with the base model": BASE,
+    "a script that gives DPO an adapter": with_script(BASE),
+    "liger's loss leaves out the cap": CAPPED,
+    "a launch of a model with a cap": with_script(CAPPED, model=GEMMA, liger=True),
     "a script that checkpoints its adapter": with_adapter(True),
 }
 SILENT = {
+    "DPO compares an adapter with its copy": with_reference(0.6943),
+    "a script that gives DPO a whole model": with_script(BASE, adapted=False),
+    "a cap that liger's loss keeps": with_gradients(
+        with_gradients(s.h200(), RIGHT, trainer="trl", variant="dpo"),
+        RIGHT,
+        trainer="trl",
+        variant="dpo liger softcap",
+    ),
+    "a launch of a model without a cap": with_script(CAPPED, model="Qwen/Qwen2.5-7B", liger=True),
+    "a launch of a model with a cap, without liger": with_script(CAPPED, model=GEMMA),
     "nothing was measured": s.h200(),
     "all alike": with_gradients(s.h200(), RIGHT, ("two micro-batches", 1.0, 1.0), ("two replicas", 1.0, 1.0)),
     "another count of tokens, for all divisions": with_gradients(
