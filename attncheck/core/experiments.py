@@ -7,6 +7,7 @@ SHORT_STEP = "a short last step"  # a division: one micro-batch is left for the 
 CHECKPOINTED = "LoRA with checkpointing"  # a given adapter, and gradient checkpointing as the trainer sets it
 CAPPED = "liger softcap"  # liger's loss of a model that caps its logits, for an objective of TRL: "dpo liger softcap"
 GIVEN = "QLoRA"  # a trainer is given a model with an adapter: "dpo QLoRA"
+EXPERTS = "target_parameters"  # such a model is a mixture of experts, and the adapter one of their weights
 TOLERANCE = 0.02  # relative; in float32, two runs of one tiny model differ by 1e-6
 
 

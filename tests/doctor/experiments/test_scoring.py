@@ -86,3 +86,21 @@ class Evaluator:
 )
 def test_evaluating_before_the_first_step(fault: str, measured: dict[str, Any]) -> None:
     assert main.measure_evaluation({}, lambda: Evaluator(fault)) == measured
+
+
+@pytest.mark.parametrize(("weighs", "ratio"), [(False, (1.0 + 2.0) / 2 / (39 / 22)), (True, 1.0)])
+def test_an_evaluation_loss_that_is_a_mean_over_batches_depends_on_their_size(weighs: bool, ratio: float) -> None:
+    class Batches(Evaluator):
+        """Its rows have losses of 1 and 2; in one batch, each token counts."""
+
+        def evaluate(self, rows: Any) -> Any:  # type: ignore[override]
+            assert [len(row) for row in rows] == [5, 17]
+            is_whole = weighs or self.args.per_device_eval_batch_size > 1
+            return {"eval_loss": (5 * 1.0 + 17 * 2.0) / 22 if is_whole else (1.0 + 2.0) / 2}
+
+    def make(folder: str, documents: Any, *_: Any, model: Any) -> Any:
+        trainer = Batches("")
+        trainer.train_dataset = documents
+        return trainer
+
+    assert main.measure_evaluation_by_row(make, "") == {"by_row": pytest.approx(ratio)}

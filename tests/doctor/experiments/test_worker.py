@@ -148,6 +148,59 @@ def test_a_rank_that_waits_for_ever_is_stopped_and_has_no_answer() -> None:
     assert fork_ranks(2, lambda: time.sleep(60), 1)() == []
 
 
+def install_liger(monkeypatch: pytest.MonkeyPatch, function: type) -> None:
+    """Install a liger-kernel that has one function, and undo what imitating it changes."""
+    module: Any = ModuleType("fused_linear_cross_entropy")
+    module.LigerFusedLinearCrossEntropyFunction = function
+    monkeypatch.setitem(sys.modules, "liger_kernel.ops.fused_linear_cross_entropy", module)
+    monkeypatch.setattr(torch, "compile", torch.compile)
+
+
+@pytest.mark.parametrize("fault", ["", "leaves out the cap"])
+def test_a_loss_of_liger_that_leaves_out_the_cap_has_other_gradients(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    class Function:
+        @staticmethod
+        def forward(ctx: Any, _input: Any, weight: Any, target: Any) -> None: ...
+
+        @staticmethod
+        def backward(ctx: Any, grad_output: Any) -> None: ...
+
+    class Capped(Loop):
+        def __init__(self, model: Any, leaves_out: bool, *arguments: Any) -> None:
+            super().__init__("", *arguments)
+            self.model, self.leaves_out = model, leaves_out
+            self.train_dataset = [{"ids": row["input_ids"]} for row in self.rows]
+
+        def data_collator(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            return rows
+
+        def compute_loss(self, model: Any, rows: list[dict[str, Any]]) -> Any:
+            model.config.final_logit_softcapping = None if self.leaves_out else 1.0
+            loss = sum(self._sum_loss(model, torch.tensor([row["ids"]])) for row in rows)
+            return loss / sum(len(row["ids"]) for row in rows)
+
+        def _train_rows(self, tokens: int) -> None:
+            self.compute_loss(self.model, self.train_dataset).backward()
+
+    def make(
+        folder: str,
+        documents: list[list[int]],
+        layout: str,
+        attention: str,
+        per_device: int,
+        steps: int,
+        model: Any = None,
+        **settings: Any,
+    ) -> Loop:
+        return Capped(model, bool(fault and settings), documents, per_device, steps)
+
+    install_liger(monkeypatch, Function)
+    measured = main.measure_step(partial(main.make_with_softcap, make), str(tmp_path), 1)
+    assert (measured["cosine"] < 0.9) == bool(fault) and (measured["ratio"] > 1.5) == bool(fault)
+
+
 def test_liger_on_a_cpu_is_its_own_code_around_torchs_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     class Function:
         @staticmethod
@@ -158,10 +211,9 @@ def test_liger_on_a_cpu_is_its_own_code_around_torchs_loss(monkeypatch: pytest.M
         def backward(ctx: Any, grad_output: Any, grad_output2: Any) -> Any:
             raise AssertionError("the kernel is not run")
 
-    module: Any = ModuleType("fused_linear_cross_entropy")
-    module.LigerFusedLinearCrossEntropyFunction = Function
-    monkeypatch.setitem(sys.modules, "liger_kernel.ops.fused_linear_cross_entropy", module)
+    install_liger(monkeypatch, Function)
     liger.imitate_liger()
+    assert torch.compile(len, mode="max") is len  # type: ignore[call-overload, comparison-overlap]
     hidden, weight, target = torch.randn(3, 4), torch.randn(5, 4), torch.tensor([0, 4, -100])
     loss, other = Function.apply(hidden, weight, target, None, "sum")  # type: ignore[attr-defined]
     assert loss == torch.nn.functional.cross_entropy(hidden @ weight.T, target, reduction="sum") and other == 0

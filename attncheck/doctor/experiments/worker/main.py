@@ -90,7 +90,7 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
-        is_single = CAPPED in variant or variant == CHECKPOINTED
+        is_single = variant.endswith((CAPPED, EXPERTS, CHECKPOINTED))
         is_special = ADAPTER in variant or variant == BALANCING or is_single
         for division, steps, replicas in DIVISIONS[:1] if is_single else DIVISIONS:
             if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES or is_special):
@@ -121,7 +121,7 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
         question = {"trainer": name, "variant": variant, "division": "two ranks"}
         if variant == BALANCING:
             yield _answer(question, measure_step, make, folder, 1, 1, RANKS, rows=EQUAL)
-        elif not any(word in variant for word in (ADAPTER, CHECKPOINTED, CAPPED)):
+        elif not variant.endswith((ADAPTER, CAPPED, EXPERTS, CHECKPOINTED)):
             yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
     for name in ("transformers", "trl"):
         if (name, "") in makers:
@@ -150,6 +150,8 @@ def find_variants() -> dict[tuple[str, str], Maker]:
     for (name, variant), make in list(makers.items()) if _has("peft") else ():
         if variant in ("", "dpo"):
             makers[name, f"{variant} {ADAPTER}".strip()] = functools.partial(make_with_adapter, make)
+        if variant == "dpo" and _has_experts():
+            makers[name, f"{variant} {EXPERTS}"] = functools.partial(make_with_adapter, make, of_experts=True)
         if not variant:
             makers[name, CHECKPOINTED] = functools.partial(make_with_adapter, make, gradient_checkpointing=True)
     makers.update({(name, ""): make for name, make in list_makers().items()})  # last, because they patch Trainer
@@ -411,24 +413,30 @@ def _has_experts() -> bool:
 
 def make_with_experts(make: Maker, *arguments: Any) -> Any:
     """Return a trainer of a mixture of experts, most of whose gradient is that of the balancing loss."""
+    return make(*arguments, model=make_mixture(output_router_logits=True, router_aux_loss_coef=10.0))
+
+
+def make_mixture(**settings: Any) -> Any:
+    """Return a tiny mixture of experts."""
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    config = Qwen3MoeConfig(
-        **SIZES, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2, **TOKENS,
-        output_router_logits=True, router_aux_loss_coef=10.0,
-    )  # fmt: skip
-    return make(*arguments, model=Qwen3MoeForCausalLM(config))
+    sizes = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, **sizes, **TOKENS, **settings))
 
 
-def make_with_adapter(make: Maker, folder: str, *arguments: Any, **settings: Any) -> Any:
+def make_with_adapter(make: Maker, folder: str, *arguments: Any, of_experts: bool = False, **settings: Any) -> Any:
     """Return a trainer that is given a model with PEFT's adapter, which is not zero, so that all of it has a gradient.
 
-    Without settings, the model has the mark of a quantised one, but is not.
+    Without settings, the model has the mark of a quantised one, but is not. An adapter of experts has a large scale,
+    because it changes less of what they compute.
     """
     peft = importlib.import_module("peft")
-    config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
-    model = peft.get_peft_model(load_whole_model(folder), config)
-    model.is_loaded_in_4bit = not settings
+    targets: dict[str, Any] = {"target_modules": ["q_proj", "v_proj"]}
+    if of_experts:
+        targets = {"target_modules": [], "target_parameters": ["mlp.experts.gate_up_proj"], "lora_alpha": 800}
+    config = peft.LoraConfig(r=2, init_lora_weights=False, task_type="CAUSAL_LM", **targets)
+    model = peft.get_peft_model(make_mixture() if of_experts else load_whole_model(folder), config)
+    model.is_loaded_in_4bit = not (settings or of_experts)
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     trainer = make(folder, *arguments, model=model, **settings)
     trainer.adapted, trainer.args.learning_rate = names, 1e-2  # bfloat16 does not round such a step away

@@ -22,9 +22,10 @@ What to do: use a release of transformers, accelerate or the framework in which 
 batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
-#40709, #37474, #43919, #45994, #38837, #48690, #42489; huggingface/accelerate#3533; huggingface/trl#3926, #6006
-(measured: GKD with 2 micro-batches in TRL 0.22.1 and 1.0.0 2.0, in 1.9.0 1.0), #6629 (measured: a capped model with
-liger in TRL 1.9.0, GKD 3.9 and DPO 2.2 times the gradient, in 1.16.0 1.0).
+#40709, #37474, #43919, #45994, #38837, #48690, #42489; huggingface/accelerate#3533; huggingface/trl#3926, #6006,
+#6591, #6629. Measured: GKD with 2 micro-batches, 2.0 times the gradient in TRL 0.22.1 and 1.0.0, 1.0 in 1.9.0; DPO's
+first loss with `target_parameters`, 0.63 in TRL 1.9.0 with PEFT 0.20.0; liger's losses of a capped model, GKD 3.9 and
+DPO 2.2 times the gradient in TRL 1.9.0, 1.0 in 1.16.0.
 """
 
 import math
@@ -34,6 +35,7 @@ from collections.abc import Iterator
 from attncheck.core.experiments import (
     CAPPED,
     CHECKPOINTED,
+    EXPERTS,
     GIVEN,
     SHORT_STEP,
     TOLERANCE,
@@ -52,7 +54,7 @@ VARIANT_SETTINGS = {
     CAPPED: "use_liger_kernel: false",
     "tensor parallel": "parallelism_config_tp_size: 1",
 }
-DPO_GIVEN = f"dpo {GIVEN}"
+COMPARED = (f"dpo {GIVEN}", f"dpo {EXPERTS}")  # DPO is given an adapter
 CAPPING = re.compile(r"gemma-?(2|3n|4)", re.IGNORECASE)  # final_logit_softcapping is set in their configurations
 BALANCING = "balancing loss"
 MODEL = "peft.model"  # a setting of scripts: an adapter is given to the trainer
@@ -89,7 +91,7 @@ def _iter_evidence(experiments: Experiments, measurement: GradientMeasurement) -
         yield "measured: the same step without gradient checkpointing works"
     elif measurement.division == SHORT_STEP:
         yield f"measured: one micro-batch, after a step of two equal ones: {measurement.later:.4f} of their gradient"
-    elif measurement.variant == DPO_GIVEN:
+    elif measurement.variant in COMPARED:
         yield f"measured: the first loss is {measurement.loss:.4f}; with the adapter as the reference it is log 2"
     else:
         undivided = f", {baseline.ratio:.4f} undivided" if baseline is not None else ""
@@ -110,7 +112,7 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
         is_wrong = 0 < measurement.later < 1 / ADDED_UP
         factor = f"{measurement.later:.1g} times the gradient"
         return f"last step of an epoch, with fewer micro-batches, has {factor}" if is_wrong else ""
-    if measurement.variant == DPO_GIVEN and abs(measurement.loss - math.log(2)) > TOLERANCE:
+    if measurement.variant in COMPARED and abs(measurement.loss - math.log(2)) > TOLERANCE:
         return "reference is the base model, not the adapter that it is given"
     against = measurement.ratio / baseline.ratio
     if measurement.points_elsewhere or abs(against - 1) > TOLERANCE:
@@ -154,7 +156,9 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
     variants[BALANCING] = _adds_balancing_loss(job)
     is_adapted = any(item.name == MODEL for item in job.settings)
     variants[CHECKPOINTED] = is_adapted and job.plan.gradient_checkpointing
-    variants[DPO_GIVEN] = is_adapted and job.trainer == "dpo" and bool(measurement.moved)
+    adapters = {GIVEN: is_adapted, EXPERTS: any(EXPERTS in item.name for item in job.settings)}
+    is_dpo = job.trainer == "dpo" and measurement.moved > 0
+    variants |= {f"dpo {name}": is_dpo and is_given for name, is_given in adapters.items()}
     variants[f"{job.trainer} {CAPPED}"] = job.plan.liger and CAPPING.search(job.model or "") is not None
     if not variants.get(measurement.variant, measurement.variant in ("", job.trainer)):
         return False
@@ -184,7 +188,7 @@ def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement, is_shared:
     for variant, setting in VARIANT_SETTINGS.items():
         if measurement.variant.endswith(variant):
             yield Fix(f"train without {variant.split()[0]}", "setting", setting)
-    if measurement.variant == DPO_GIVEN:
+    if measurement.variant in COMPARED:
         yield Fix("merge the adapter first", "edit", "model = model.merge_and_unload()  # and a new peft_config")
     if measurement.variant == CHECKPOINTED:
         yield Fix("checkpoint without reentry", "setting", "gradient_checkpointing_kwargs: {use_reentrant: false}")

@@ -70,8 +70,9 @@ def with_script(snapshot: Snapshot, adapted: bool = True, model: str = "", **opt
     )
 
 
-def with_reference(loss: float) -> Snapshot:
-    return with_measured(s.h200(), GradientMeasurement("trl", "one batch", 1, 1, 1, loss=loss, variant="dpo QLoRA"))
+def with_reference(loss: float, adapter: str = "QLoRA") -> Snapshot:
+    measured = GradientMeasurement("trl", "one batch", 1, 1, 1, loss=loss, variant=f"dpo {adapter}")
+    return with_measured(s.h200(), measured)
 
 
 BASE = with_reference(0.6474)
@@ -126,12 +127,14 @@ FIRES |= {
     "checkpointing an adapter stops": STOPS,
     "DPO compares an adapter with the base model": BASE,
     "a script that gives DPO an adapter": with_script(BASE),
+    "DPO compares an adapter of experts with the base model": with_reference(0.6259, "target_parameters"),
     "liger's loss leaves out the cap": CAPPED,
     "a launch of a model with a cap": with_script(CAPPED, model=GEMMA, liger=True),
     "a script that checkpoints its adapter": with_adapter(True),
 }
 SILENT = {
     "DPO compares an adapter with its copy": with_reference(0.6943),
+    "a script that gives DPO an adapter of no experts": with_script(with_reference(0.6259, "target_parameters")),
     "a script that gives DPO a whole model": with_script(BASE, adapted=False),
     "a cap that liger's loss keeps": with_gradients(
         with_gradients(s.h200(), RIGHT, trainer="trl", variant="dpo"),
