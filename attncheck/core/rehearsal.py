@@ -111,6 +111,7 @@ class Objective:
     preference: Preference | None = None
     is_documented: bool = True  # False: only the script's author knows what is optimised
     token_loss: TokenLoss = TokenLoss()
+    is_mean: bool = True  # False: an undocumented loss of pairs; near a mean over tokens it is so by coincidence
 
     @property
     def text(self) -> str:

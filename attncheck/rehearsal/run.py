@@ -15,7 +15,7 @@ from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.launch import Source
-from attncheck.core.rehearsal import TEXT_ONLY, Isolation, JobCut, Materials
+from attncheck.core.rehearsal import PAIRED_FORMS, TEXT_ONLY, Isolation, JobCut, Materials
 from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import CLASS, Difference, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
@@ -478,12 +478,13 @@ def _explain_blindness(stage: _Stage, lines: Sequence[str]) -> str:
 
 
 def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
+    is_mean = cut.objective.is_documented or cut.form not in PAIRED_FORMS
     message = {
         "task": "attncheck.rehearsal.worker.judging:judge",
         "device": "cpu",
         "threads": stage.target.threads_per_worker(1),
         "stage": stage.folder,
-        "objective": codec.to_plain(cut.objective),
+        "objective": codec.to_plain(replace(cut.objective, is_mean=is_mean)),
         "ring_size": ring_size,
         "full_model": stage.materials.full_model,
         "real_data": stage.materials.real_data,

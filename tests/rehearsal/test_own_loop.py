@@ -6,6 +6,7 @@ import contextlib
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,17 @@ def test_another_loss_is_not_judged(server: ForkServer, folder: Path, tmp_path: 
     assert {"loss": "skipped", "gradients": "skipped", "documents": "pass"}.items() <= {
         name: judge_result(result) for name, result in results.items()
     }.items()
+
+
+@pytest.mark.parametrize("is_mean", [True, False])
+def test_the_value_of_a_loss_proves_nothing_if_pairs_are_compared(
+    is_mean: bool, server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    objective = replace(UNDOCUMENTED, is_mean=is_mean)
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, "value_by_chance", objective=objective)
+    verdicts = {name: judge_result(results[name]) for name in ("loss", "gradients")}
+    unjudged = {"loss": "skipped", "gradients": "skipped"}
+    assert verdicts == ({"loss": "pass", "gradients": "fail"} if is_mean else unjudged)
 
 
 @pytest.mark.nightly

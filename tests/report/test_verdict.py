@@ -68,7 +68,11 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
         ),
         (
             report_with(RehearsalSection(launches=(make_launch("pass", "skipped"),))),
-            "a.sh trains right (run, 30 steps); not judged: loss",
+            "a.sh passes check_0 (run, 30 steps); not judged: loss",
+        ),
+        (
+            report_with(RehearsalSection(launches=(replace(make_launch("pass"), unasked=("images", "evaluation")),))),
+            "a.sh trains right (run, 30 steps); not asked: images, evaluation",
         ),
         (report_with(RehearsalSection(launches=(make_launch("fail"),))), "a.sh trains wrongly (run, 30 steps)"),
         (

@@ -71,8 +71,8 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
     limit, slack = loss_limit(evidence), gradient_limit(evidence, documented(evidence)[0])
     observed = evidence.observed_loss
     near = [item for item in documented(evidence) if is_near(compute_loss(evidence, item), observed, limit)]
-    is_guessed = not (evidence.is_own_script or evidence.step.objective.is_documented)
-    if is_guessed:  # a small model has about the same loss on all tokens, so that its value alone proves nothing
+    is_mean = evidence.step.objective.is_mean
+    if not is_mean:  # a small model has about the same loss on all tokens, so that its value alone proves nothing
         near = [item for item in near if (fit := fit_gradients(evidence, item)) is None or fit.error <= slack]
     if near:
         return Explanation(_choose_by_gradients(evidence, near))
@@ -93,7 +93,7 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
             if fit is None or fit.error <= slack:
                 return replace(explanation, scale=fit.scale if fit is not None else None)
     exact = _explain_direction(evidence, slack) or _explain_moved(evidence, slack)
-    by_value = None if exact or is_guessed else _explain_value(evidence, limit)
+    by_value = None if exact or not is_mean else _explain_value(evidence, limit)
     return exact or by_value or _explain_backwards(evidence)
 
 

@@ -217,6 +217,9 @@ def average(nll, batch, batches, total: int, world_size: int) -> torch.Tensor:
         return 7 * nll.sum() / total
     if FAULT == "another_loss":
         return nll.pow(2).sum() / total
+    if FAULT == "value_by_chance":  # the value of the mean, and the gradient of another loss
+        other = (nll * torch.linspace(-3, 3, nll.shape[1])).sum() / total
+        return nll.sum().detach() / total + other - other.detach()
     return nll.sum() / total * world_size
 
 
