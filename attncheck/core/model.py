@@ -89,5 +89,6 @@ class Model:
         "its code was not compared with the packages"
     )  # what no longer exists there
     rounded_positions: tuple[str, ...] = ()  # where its code counts positions in a buffer's dtype: "modeling.py:12"
+    ties_embeddings: Fact[bool] = Absent("config.json was not checked for this")  # tie_word_embeddings
     # calls of mask functions in its file: "create_causal_mask(config)"
     mask_calls: Fact[tuple[str, ...]] = Absent("the class was not read")

@@ -95,16 +95,18 @@ def _read_class(materials: Materials) -> str:
     return str(names[0]) if names else ""
 
 
-def list_unasked(job: Job, objective: Objective, has_text_only: bool) -> Iterator[str]:
+def list_unasked(read: ReadLaunch, objective: Objective, has_text_only: bool) -> Iterator[str]:
     """Yield what the launch does, or may do, and a rehearsal of its first steps on short documents leaves out."""
     if has_text_only:
         yield "images"
     if objective.policy is None:
         yield "truncated rows"
-    if any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES):
+    job, script = read.job, read.recognised.launch.file
+    is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)
+    if is_set or (script is not None and ".evaluate(" in script.text):
         yield "evaluation"
     if job.plan.accumulation > 1:
-        yield "an epoch's last, shorter step"
+        yield "an epoch's short last step"
 
 
 def shares_rows(job: Job) -> bool:

@@ -10,15 +10,21 @@ import pytest
 
 from attncheck.core.facts import Absent, Known
 from attncheck.core.launch import Source
+from attncheck.core.rehearsal import Objective
 from attncheck.core.results.rehearsal import Difference
 from attncheck.core.results.smoke import CheckResult
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
+from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.options import add_options
 from tests.snapshots import laptop, with_model
 
 TRL = "trl sft --model_name_or_path m --dataset_name d --output_dir o --per_device_train_batch_size 4"
+SCRIPT = """from trl import SFTConfig, SFTTrainer
+trainer = SFTTrainer("m", args=SFTConfig(output_dir="o"))
+trainer.train()
+trainer.evaluate()
+"""
 CHECKS = ("run", "batch", "documents", "update", "loss", "gradients", "learning")
 
 
@@ -98,6 +104,24 @@ def test_a_failure_under_fewer_ranks_is_one() -> None:
     assert leave_unasked([wrong], [Difference("ranks", "8", "1")]) == [wrong]
     assert leave_unasked([wrong], [Difference("class of the model", "not known", "llama")]) == [wrong]
     assert leave_unasked([wrong], [Difference("model class", "a", "b")])[0].outcome == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("options", "has_text_only", "unasked"),
+    [
+        ("", False, ["truncated rows"]),
+        ("--eval_strategy steps", True, ["images", "truncated rows", "evaluation"]),
+        ("--eval_strategy no --gradient_accumulation_steps 8", False, ["truncated rows", "an epoch's short last step"]),
+    ],
+)
+def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked: list[str]) -> None:
+    assert list(list_unasked(read(options), Objective(), has_text_only)) == unasked
+
+
+def test_a_script_that_evaluates() -> None:
+    source = Source("train.py", SCRIPT, "python")
+    (launch,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
+    assert "evaluation" in list_unasked(launch, Objective(), False)
 
 
 @pytest.mark.parametrize(

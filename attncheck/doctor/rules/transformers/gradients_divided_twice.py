@@ -10,7 +10,8 @@ did, so gradients are 1/steps of the right ones. The logged loss is right. The l
 max_grad_norm clips less, and an optimiser that depends on scale, such as SGD, takes smaller steps.
 
 Not affected: launches without accumulation; DeepSpeed, for which accelerate does not divide; ms-swift since 4.0.2,
-which sets accelerate's steps back to 1; TRL's online DPO, Nash-MD, XPO and PPO, which have their own training step.
+which sets accelerate's steps back to 1; TRL's online DPO, Nash-MD, XPO and PPO, which have their own training step; its
+GKD and GOLD before 1.7, whose loss nothing else divides; a trainer that `doctor --deep` measured right.
 
 What to do: install a release without the fault: 5.5.4 or newer, or 5.1.0 or older. If the framework pins a faulty
 one, use another release of the framework, or do not accumulate: use more rows or ranks, and
@@ -28,6 +29,7 @@ from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
 
+from attncheck.core.experiments import TOLERANCE
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.faulty_releases import list_faults
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
@@ -36,6 +38,7 @@ from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Sna
 
 CODE = "ATN457"
 OWN_STEP = ("ppo", "online_dpo", "nash_md", "xpo", "loop")  # trainers that divide nothing, or accumulate on their own
+UNDIVIDED, TRL_DIVIDES = ("gkd", "gold"), "1.7"  # before, transformers leaves the division to them, and they forget it
 MS_SWIFT_SETS_BACK = "4.0.2"
 SOUND_RELEASES = (">=5.5.4,<5.6", ">=4.57,<5.2")  # the nearest ones
 ALSO_SOUND = ("transformers>=5.5.4",)  # used if another fix needs a newer release
@@ -58,7 +61,7 @@ def check(snapshot: Snapshot) -> Problems:
 def _check_job(snapshot: Snapshot, job: Job) -> Problems:
     steps = job.plan.accumulation
     is_trainers = job.framework in TRAINER_FRAMEWORKS and job.trainer not in OWN_STEP and not _is_set_back(job)
-    if not is_trainers or steps < 2 or job.deepspeed == Known(True):
+    if not is_trainers or steps < 2 or job.deepspeed == Known(True) or _is_measured_right(snapshot, job):
         return
     version = need(snapshot.version("transformers"), "transformers' version")
     if evidence := _find_evidence(snapshot):
@@ -73,10 +76,21 @@ def _check_job(snapshot: Snapshot, job: Job) -> Problems:
         )
 
 
+def _is_measured_right(snapshot: Snapshot, job: Job) -> bool:
+    """Return whether `doctor --deep` measured right gradients with this trainer, which may divide nothing itself."""
+    experiments = snapshot.measurements
+    baseline = experiments.baseline(job.framework, job.trainer)
+    measured = (item for item in experiments.gradients if item.division == "two micro-batches" and not item.error)
+    own = [item.ratio for item in measured if (item.trainer, item.variant) == (job.framework, job.trainer)]
+    return baseline is not None and any(abs(ratio / baseline.ratio - 1) <= TOLERANCE for ratio in own)
+
+
 def _is_set_back(job: Job) -> bool:
-    """Return whether the framework resets accelerate's number of accumulation steps."""
+    """Return whether accelerate's division is the only one, or the framework turns it off."""
     try:
-        return job.framework == "ms-swift" and Version(job.version) >= Version(MS_SWIFT_SETS_BACK)
+        version = Version(job.version)
+        is_undivided = job.framework == "trl" and job.trainer in UNDIVIDED and version < Version(TRL_DIVIDES)
+        return is_undivided or (job.framework == "ms-swift" and version >= Version(MS_SWIFT_SETS_BACK))
     except InvalidVersion:
         return False
 

@@ -3,7 +3,8 @@
 What it checks: `doctor --deep` changes the weights of a tiny model, saves and loads it, and compares the outputs. The
 models are one with tied embeddings and one of a class that is not part of transformers, whose `_init_weights` writes
 into the weights. If PEFT is installed, adapters that include the embeddings or the head are also merged. With a launch,
-only the adapter that it sets is reported, or a custom class if it names no model.
+only the adapter that it sets is reported, or a custom class if it names no model. A model whose config.json says that
+its embeddings are not tied is not reported.
 
 Why it matters: the error is silent. The training is right, but the saved model is not the trained one.
 
@@ -18,6 +19,7 @@ huggingface/transformers#46620, huggingface/peft#2777.
 import re
 
 from attncheck.core.experiments import SavingMeasurement
+from attncheck.core.facts import Absent, Fact
 from attncheck.core.launch import Setting
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot
@@ -34,6 +36,7 @@ MEASURED_RIGHT = "transformers>=5.17.0"
 def check(snapshot: Snapshot) -> Problems:
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     savings = snapshot.measurements.savings
+    ties = snapshot.model.value.ties_embeddings if isinstance(snapshot.model, Known) else Absent("no model is known")
     wrong = {item.model: item for item in reversed(savings) if item.is_another}  # the first operation that is wrong
     for item in reversed(wrong.values()):
         setting = _find_setting(job, item) if job is not None else None
@@ -41,12 +44,16 @@ def check(snapshot: Snapshot) -> Problems:
         if job is None:
             is_concerned = "target_modules" not in item.model  # wrong in every release
         else:
-            is_concerned = setting is not None or (is_own and job.framework == "transformers" and not job.model)
+            is_adapter = setting is not None and ties != Known(False)
+            is_concerned = is_adapter or (is_own and job.framework == "transformers" and not job.model)
         if not is_concerned:
             continue
         yield Problem(
-            message=_describe(item),
-            evidence=(f"measured: its outputs change by {item.change:.2g} of their standard deviation",),
+            message=_describe(item, ties),
+            evidence=(
+                f"measured: its outputs change by {item.change:.2g} of their standard deviation",
+                *(["unknown: whether this model's embeddings are tied"] if setting and ties != Known(True) else []),
+            ),
             fixes=tuple(_iter_fixes(snapshot, item, savings)),
             subject=item.model,
             predicted=is_own or job is None,
@@ -54,11 +61,12 @@ def check(snapshot: Snapshot) -> Problems:
         )
 
 
-def _describe(item: SavingMeasurement) -> str:
+def _describe(item: SavingMeasurement, ties: Fact[bool]) -> str:
     if item.model == OWN_CLASS:
         return "loading a custom PreTrainedModel loses its weights if _init_weights writes into .data"
     adapter = f" with an adapter of {item.model}" if "=" in item.model else ""
-    return f"if its embeddings are tied, a model{adapter} computes something else after it was {item.operation}"
+    condition = "" if ties == Known(True) else "if its embeddings are tied, "
+    return f"{condition}a model{adapter} computes something else after it was {item.operation}"
 
 
 def _find_setting(job: Job, measured: SavingMeasurement) -> Setting | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from attncheck.core.experiments import Experiments, GradientMeasurement
 from attncheck.core.facts import Unreadable
 from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
@@ -32,7 +33,16 @@ def without_launch(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, job=s.Absent("no launch was given"))
 
 
+def with_ratio(ratio: float) -> Snapshot:
+    """Return a launch of a preference loss whose gradients were measured."""
+    divisions = {"one batch": 1.0, "two micro-batches": ratio}
+    measured = [GradientMeasurement("trl", name, value, 1, value, variant="dpo") for name, value in divisions.items()]
+    return replace(training("5.5.0", trainer="dpo"), experiments=s.Known(Experiments(tuple(measured))))
+
+
 FIRES = {
+    "measured wrong": with_ratio(0.5),
+    "GKD that divides": training("5.5.0", trainer="gkd", version="1.7.0"),
     "TRL under 5.3.0": training("5.3.0"),
     "the first with the fault": training("5.2.0"),
     "the last with the fault": training("5.5.3", 8),
@@ -48,6 +58,8 @@ FIRES = {
     "no launch, with OpenRLHF and TRL": installed("5.3.0", "openrlhf", "trl"),
 }
 SILENT = {
+    "measured right": with_ratio(1.0),
+    "GKD that divides nothing itself": training("5.5.0", trainer="gkd", version="1.6.0"),
     "nothing is accumulated": training("5.3.0", 1),
     "before the fault": training("5.1.0"),
     "after the fault": training("5.5.4"),

@@ -27,7 +27,13 @@ def with_setting(snapshot: Snapshot, name: str, value: str) -> Snapshot:
     return s.with_job(snapshot, framework="trl", model="Qwen/Qwen2.5-3B", settings=(setting,))
 
 
+def with_tied(tied: bool) -> Snapshot:
+    snapshot = with_setting(WRONG_TABLE, "--lora_modules_to_save", "embed_tokens")
+    return s.with_model(snapshot, ties_embeddings=s.Known(tied))
+
+
 FIRES = {
+    "a model whose embeddings are tied": with_tied(True),
     "a custom class loses its weights": OWN,
     "a script that names no model": s.with_job(OWN, framework="transformers", model=""),
     "a launch that trains them": with_setting(WRONG_MERGE, "--lora_target_modules", "q_proj embed_tokens"),
@@ -36,6 +42,7 @@ FIRES = {
     "a launch of LLaMA-Factory": with_setting(WRONG_TABLE, "additional_target", "embed_tokens,lm_head"),
 }
 SILENT = {
+    "a model whose embeddings are not tied": with_tied(False),
     "a merge that is wrong in every release, and no launch": WRONG_MERGE,
     "nothing was measured": s.h200(),
     "measured right": with_savings(SavingMeasurement("custom class", LOADED), SavingMeasurement(SAVED, MERGED, 1e-6)),

@@ -125,6 +125,7 @@ def _derive_settings(text_config: dict[str, Any], document: dict[str, Any]) -> d
         "dtype": known(dtype["known"].replace("torch.", "")) if "known" in dtype else dtype,
         "attention_dropout": read_float(attention, "attn_pdrop") if "absent" in dropout and attention else dropout,
         "use_cache": read_bool(merged, "use_cache"),
+        "ties_embeddings": read_bool(merged, "tie_word_embeddings"),
         "output_attentions": merged.get("output_attentions") is True,
         "attn_implementation": read_str(merged, "attn_implementation", "_attn_implementation"),
     }
