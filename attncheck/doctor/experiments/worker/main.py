@@ -103,11 +103,10 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if not variant:
             yield "resumes", _answer({"trainer": name}, measure_resume, make, folder)
         if not is_special:
-            question = {"trainer": name, "variant": variant}
             make_equal = functools.partial(make, folder, EQUAL, "padded", "sdpa", len(EQUAL), 1)
-            answer = measure_evaluation(question, make_equal)
+            answer = measure_evaluation({"trainer": name, "variant": variant}, make_equal)
             if not variant and name not in without_replicas:
-                answer |= _answer({}, measure_evaluation_by_row, make, folder)
+                answer["by_row"] = _answer({}, measure_evaluation_by_row, make, folder).get("by_row", 1.0)
             yield "evaluations", answer
     late = {"trainer": "transformers", "division": "two ranks", "error": "no answer in time"}
     yield from (("gradients", item) for item in read_ranks() or [late])
@@ -142,8 +141,7 @@ def find_variants() -> dict[tuple[str, str], Maker]:
             makers["trl", objective] = functools.partial(make_objective_trainer, objective)
     if _has("liger_kernel") and _has("triton"):
         for objective in {"dpo", "gkd"} & {variant for _, variant in makers}:
-            make = functools.partial(make_with_softcap, makers["trl", objective])
-            makers["trl", f"{objective} {CAPPED}"] = make
+            makers["trl", f"{objective} {CAPPED}"] = functools.partial(make_with_softcap, makers["trl", objective])
     for name in ("transformers", "trl"):
         if (name, "") in makers and _has_experts():
             makers[name, BALANCING] = functools.partial(make_with_experts, makers[name, ""])
@@ -395,15 +393,11 @@ def make_with_softcap(make: Maker, folder: str, *arguments: Any) -> Any:
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
     imitate_liger()
-
-    if not os.path.isdir(f"{folder}/capped"):
-        config = Gemma2Config(**SIZES, **TOKENS, head_dim=8, final_logit_softcapping=1.0, initializer_range=WIDE)
-        Gemma2ForCausalLM(config).save_pretrained(f"{folder}/capped")
-    plain, trainer = (
-        make(folder, *arguments, model=Gemma2ForCausalLM.from_pretrained(f"{folder}/capped"), **settings)
-        for settings in ({}, OWN_LOSS)
-    )
-    trainer.plain = plain
+    config = Gemma2Config(**SIZES, **TOKENS, head_dim=8, final_logit_softcapping=1.0, initializer_range=WIDE)
+    Gemma2ForCausalLM(config).save_pretrained(f"{folder}/capped")
+    load = functools.partial(Gemma2ForCausalLM.from_pretrained, f"{folder}/capped")  # DPO loads its reference too
+    trainer = make(folder, *arguments, model=load(), **OWN_LOSS)
+    trainer.plain = make(folder, *arguments, model=load())
     return trainer
 
 
@@ -491,7 +485,7 @@ def make_objective_trainer(
     rows = [{"prompt": "w1 w2 ", "chosen": write(number), "rejected": write(number + 50)} for number in numbers]
     options = {"model": model, "args": arguments, "processing_class": tokenizer}
     if objective == "gkd":
-        torch.manual_seed(1)
+        torch.manual_seed(1)  # the teacher is not the model
         options["teacher_model"] = type(model)(model.config)
         tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
         roles = {"prompt": "user", "chosen": "assistant"}

@@ -78,11 +78,12 @@ def _check_job(snapshot: Snapshot, job: Job) -> Problems:
 
 def _is_measured_right(snapshot: Snapshot, job: Job) -> bool:
     """Return whether `doctor --deep` measured right gradients with this trainer, which may divide nothing itself."""
-    experiments = snapshot.measurements
+    experiments, asked = snapshot.measurements, (job.framework, job.trainer, "two micro-batches")
     baseline = experiments.baseline(job.framework, job.trainer)
-    measured = (item for item in experiments.gradients if item.division == "two micro-batches" and not item.error)
-    own = [item.ratio for item in measured if (item.trainer, item.variant) == (job.framework, job.trainer)]
-    return baseline is not None and any(abs(ratio / baseline.ratio - 1) <= TOLERANCE for ratio in own)
+    return baseline is not None and any(
+        (item.trainer, item.variant, item.division) == asked and abs(item.ratio / baseline.ratio - 1) <= TOLERANCE
+        for item in experiments.gradients
+    )
 
 
 def _is_set_back(job: Job) -> bool:
