@@ -91,6 +91,9 @@ CASES = [
          ("--importance_sampling_level sequence", "")),
     Case("PR #9925", SWIFT.format("rlhf") + "--rlhf_type dpo --loss_type ipo --padding_free true",
          ("--loss_type ipo", "--loss_type sigmoid")),
+    Case("PR #10142", SWIFT.format("sft") + "--freeze_parameters model.visual.blocks.0 model.visual.patch_embed "
+         "--vit_gradient_checkpointing true --gradient_checkpointing_kwargs '{\"use_reentrant\": true}'",
+         ("reentrant\": true", "reentrant\": false")),
     Case("PR #6275", SWIFT.format("rlhf") + "--rlhf_type grpo --padding_free true", ("free true", "free false")),
     Case("PR #7005", SWIFT.format("sft") + "--padding_free true --use_liger_kernel true",
          ("kernel true", "kernel false"),

@@ -78,10 +78,10 @@ def _check_job(snapshot: Snapshot, job: Job) -> Problems:
 
 def _is_measured_right(snapshot: Snapshot, job: Job) -> bool:
     """Return whether `doctor --deep` measured right gradients with this trainer, which may divide nothing itself."""
-    experiments, asked = snapshot.measurements, (job.framework, job.trainer, "two micro-batches")
+    experiments, wanted = snapshot.measurements, (job.framework, job.trainer, "two micro-batches")
     baseline = experiments.baseline(job.framework, job.trainer)
     return baseline is not None and any(
-        (item.trainer, item.variant, item.division) == asked and abs(item.ratio / baseline.ratio - 1) <= TOLERANCE
+        (item.trainer, item.variant, item.division) == wanted and abs(item.ratio / baseline.ratio - 1) <= TOLERANCE
         for item in experiments.gradients
     )
 
