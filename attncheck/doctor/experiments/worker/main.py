@@ -140,7 +140,7 @@ def find_variants() -> dict[tuple[str, str], Maker]:
         if _find_trl_class(objective, "Trainer") is not None:
             makers["trl", objective] = functools.partial(make_objective_trainer, objective)
     if _has("liger_kernel") and _has("triton"):
-        for objective in {"dpo", "gkd"} & {variant for _, variant in makers}:
+        for objective in sorted({"dpo", "gkd"} & {variant for _, variant in makers}):
             makers["trl", f"{objective} {CAPPED}"] = functools.partial(make_with_softcap, makers["trl", objective])
     for name in ("transformers", "trl"):
         if (name, "") in makers and _has_experts():
@@ -414,7 +414,7 @@ def make_mixture(**settings: Any) -> Any:
     """Return a tiny mixture of experts."""
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    sizes = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
+    sizes: dict[str, Any] = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
     return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, **sizes, **TOKENS, **settings))
 
 
@@ -482,7 +482,9 @@ def make_objective_trainer(
     if objective == "reward":
         model = MistralForSequenceClassification.from_pretrained(f"{folder}/model", num_labels=1)
     numbers = [documents.index(document) for document in documents]
-    rows = [{"prompt": "w1 w2 ", "chosen": write(number), "rejected": write(number + 50)} for number in numbers]
+    rows: list[dict[str, Any]] = [
+        {"prompt": "w1 w2 ", "chosen": write(number), "rejected": write(number + 50)} for number in numbers
+    ]
     options = {"model": model, "args": arguments, "processing_class": tokenizer}
     if objective == "gkd":
         torch.manual_seed(1)  # the teacher is not the model
