@@ -12,13 +12,15 @@ NAMED = 4  # the most ranks in a message
 # The last line of a trainer's or argparse's error, not a launcher's message that its child failed.
 ERROR_LINE = re.compile(
     r"^(?!.*(?:ChildFailed|CalledProcess|SignalException))(?:\[rank\d+\]: ?)?\S*(?:Error|Exception)\b|\berror: "
-    r"|: can't open file |: No module named "
+    r"|: can't open file |: No module named |: Error while finding module specification for "
 )
 RANK = re.compile(r"^\[rank\d+\]: ?")
 # The error of a class whose name says nothing, after a traceback's lines.
 OWN_ERROR = re.compile(r"(?!torch\.distributed\.elastic|.*(?:CalledProcess|SignalException))[A-Za-z_][\w.]*(?:: .*)?")
 # A rank's error because another rank has ended.
 CONSEQUENCE = re.compile(r"DistBackendError|DistNetworkError|(?i:connection) (?:closed|reset)|Broken pipe|by peer")
+# The first line of torchrun's own report on a rank that failed: torch 2.13 distributed/elastic/multiprocessing/api.py.
+BANNER = re.compile(r"failed \(exitcode: -?\d+\) local_rank")
 KILLED = (-9, 137)  # SIGKILL, as the exit code of a process or its shell
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or does not exist
 # Errors caused by restrictions of a rehearsal.
@@ -47,6 +49,8 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     places = [place for place in places if not CONSEQUENCE.search(lines[place])] or places
     if ended.returncode in SHELL_ERRORS and lines:
         places = [len(lines) - 1]
+    if not places:  # the ranks' last lines, before the launcher's
+        lines = lines[: next((place for place, line in enumerate(lines) if BANNER.search(line)), None)]
     error = lines[places[-1]] if places else ""
     if error.rstrip().endswith(":"):  # its cause is on the next line
         error = " ".join(line.strip() for line in lines[places[-1] : places[-1] + 2])

@@ -1,7 +1,7 @@
 """Chooses, among several environments, the one whose releases fit a launch best, as lint reads the launch in each.
 
-The releases that the launch's tree states decide first, then the names and values that an environment's releases
-refuse, then the newest release.
+The frameworks decide first, unless another environment is a major release closer to the launch's tree. Then come the
+packages and releases that the tree states, the names and values that an environment refuses, and the newest release.
 """
 
 import os
@@ -29,9 +29,11 @@ STATED_VERSION = re.compile(r"(?<!!)=?=\s*v?(\d[\w.]*)|[<>~]=?\s*(\d[\w.]*)")
 class Fit:
     """How far an environment's releases are from those of launches; the smallest is the best."""
 
-    missing: int  # frameworks of the launches, and trainers' packages that their trees state
-    distance: int  # between the stated and the installed releases: 100 for a major, 1 for a minor release
+    absent: int  # frameworks of the launches that are neither installed nor next to them
+    majors: int  # major releases between the stated and the installed ones
     foreign: int  # launches without an installed framework, whose requirements a fork next to a launch shares
+    missing: int  # trainers' packages that the launches' trees state
+    distance: int  # between the stated and the installed releases: 100 for a major, 1 for a minor release
     refused: int  # names and values that the installed releases refuse
     age: tuple[int, ...] = ()  # of the frameworks, negated: the newest comes first
 
@@ -39,7 +41,7 @@ class Fit:
     def text(self) -> str:
         """The fit in words."""
         return (
-            f"{self.missing} packages missing, distance {self.distance} from the stated releases, "
+            f"{self.absent + self.missing} packages missing, distance {self.distance} from the stated releases, "
             f"{self.refused} settings refused"
         )
 
@@ -68,28 +70,32 @@ def select(pythons: list[str], request: Request, seconds: float) -> Interpreter:
 
 def measure(snapshot: Snapshot, request: Request) -> Fit:
     """Return how an environment's releases fit the launches of a request; a fork next to a launch is its framework."""
-    missing, differing, newest, foreign, refused = set(), set(), [], 0, 0
+    absent, missing, differing, newest, foreign, refused = set(), set(), set(), [], 0, 0
     for source in request.sources:
         stated = find_stated_versions(source)
         own = {name for name, file in stated.files.items() if is_own_source(name, file)}
         differing |= {row for row in list_differing(snapshot, source) if row.name not in own}
         for read in read_launches_of(snapshot, request, source):
             framework = read.recognised.framework.distribution
-            needed = ({framework} - {""} | (TRAINERS & stated.files.keys())) - own
+            absent |= {name for name in {framework} - {"", *own} if not snapshot.lists(name)}
+            needed = (TRAINERS & stated.files.keys()) - own - absent
             missing |= {name for name in needed if not snapshot.lists(name)}
             foreign += bool(framework) and not snapshot.lists(framework)
             version = snapshot.version(framework)
             newest += [-_read_number(str(version.value))] if isinstance(version, Known) else []
             refused += len(read.job.unknown_settings)
             refused += sum(problem.consequence == "refuses" for problem in read.job.problems)
-    distance = sum(_measure_distance(row.wanted, row.installed) for row in differing)
-    return Fit(len(missing), distance, foreign, refused, tuple(newest))
+    distances = [_measure_distance(row.wanted, row.installed) for row in differing]
+    majors, distance = (sum(numbers) for numbers in zip(*distances)) if distances else (0, 0)
+    return Fit(len(absent), majors, foreign, len(missing), distance, refused, tuple(newest))
 
 
-def _measure_distance(wanted: str, installed: str) -> int:
-    """Return the distance between a version and the nearest one that a specifier names."""
-    named = [match[1] or match[2] for match in STATED_VERSION.finditer(wanted)]
-    return min((abs(_read_number(text) - _read_number(installed)) for text in named), default=0)
+def _measure_distance(wanted: str, installed: str) -> tuple[int, int]:
+    """Return the major releases and the distance between a version and the nearest one that a specifier names."""
+    own = _read_number(installed)
+    named = [_read_number(match[1] or match[2]) for match in STATED_VERSION.finditer(wanted)]
+    nearest = min(named, key=lambda number: abs(number - own), default=own)
+    return abs(nearest // 100 - own // 100), abs(nearest - own)
 
 
 def _read_number(version: str) -> int:

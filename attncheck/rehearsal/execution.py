@@ -34,6 +34,7 @@ FLASH_ATTN = {
 }
 ABSENT: Mapping[str, str] = {
     "idle": "{} is not installed, so the script ends at its import: rehearsed with calls that do nothing",
+    "broken": "{1} is not installed, so the script ends where it imports {0}: rehearsed with calls that do nothing",
     "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
     "removed": "{} is not in the installed release, so the script ends at its import: rehearsed up to its first use",
     "setting": (
@@ -50,10 +51,15 @@ REPLACED: Mapping[str, str] = {
     "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",
     "template": "the installed release has no template {}: its default replaces it",
     "network": "{} is left out, because a rehearsal has no network",
+    "tower": "{} is not available locally: using a small {}",
+    "adapter": "the adapter {} is not available locally: a new one replaces it",
+    "program": "{} of the environment starts another environment's Python: started with the environment's own",
     "gpu": "{} needs a GPU, and this machine has none: left out",
     "float32": "{} are held in float32, as FSDP and DeepSpeed hold them, which are left out",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
+PROGRAM_NAME = re.compile(r"[\w-]+")
+FIRST_LINE = re.compile(rb"#!(/\S*/)python[\d.]*\s")
 LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
@@ -107,7 +113,9 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
         lay_flash_attn(Path(folder) / "entry", name)
     others = (environ.get("PYTHONPATH", "") for environ in (request.environ, os.environ))
     environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), *others)
-    environment["PATH"] = _join_paths(os.path.dirname(os.path.abspath(python)), os.environ.get("PATH", os.defpath))
+    programs = os.path.dirname(os.path.abspath(python))
+    own_programs = lay_programs(request.command, python, os.path.join(folder, "entry", "programs"), watch)
+    environment["PATH"] = _join_paths(own_programs, programs, os.environ.get("PATH", os.defpath))
     overlaid = {os.getcwd(), os.path.expanduser("~"), os.path.realpath(tempfile.gettempdir()), "/tmp", "/var/tmp"}
     sandbox = Sandbox(
         os.path.join(folder, "sandbox"), [job], [path for path in overlaid if os.path.isdir(path)], request.needs_files
@@ -298,6 +306,27 @@ def lay_flash_attn(entry: Path, implementation: str = "flash_attention_2") -> No
         distribution.mkdir()
         (distribution / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n")
         (distribution / "top_level.txt").write_text(f"{top_level}\n")
+
+
+def lay_programs(command: str, python: str, folder: str, watch: str) -> str:
+    """Write starters of the programs in a command that start another folder's Python, as in a copied environment.
+
+    Return their folder, to come first on PATH.
+    """
+    place = os.path.dirname(os.path.abspath(python))
+    os.makedirs(folder)
+    for name in dict.fromkeys(PROGRAM_NAME.findall(command)):
+        program = os.path.join(place, name)
+        if not os.path.isfile(program):
+            continue
+        with open(program, "rb") as stream:
+            first = FIRST_LINE.match(stream.readline(MAX_PATH_BYTES))
+        if first is not None and os.path.realpath(first[1]) != os.fsencode(os.path.realpath(place)):
+            starter = Path(folder, name)
+            starter.write_text(f'#!/bin/sh\nexec {shlex.quote(os.path.abspath(python))} {shlex.quote(program)} "$@"\n')
+            starter.chmod(0o755)
+            Path(watch, f"absent-program-{name}").touch()
+    return folder
 
 
 def _join_paths(*paths: str) -> str:

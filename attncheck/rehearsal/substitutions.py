@@ -91,7 +91,8 @@ def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = 
         if any(map(RUNS.search, values)):  # also in single quotes
             needed += [text for text in texts if EXPANDS_AGAIN.search(text)]
     environ = {name: value for name, value in launch.environ.items() if name in is_unknown.held}
-    changed = replace(launch, whole=(*launcher, *words), exports=exports, directories=directories, environ=environ)
+    changed = replace(launch, whole=(*launcher, *words), words=words if launch.words else ())
+    changed = replace(changed, exports=exports, directories=directories, environ=environ)
     return PlainLaunch(changed, tuple(left_out), tuple(dict.fromkeys(needed)))
 
 

@@ -122,6 +122,22 @@ def test_the_body_of_a_script_with_a_main_only_defines_names(tmp_path: Path, end
     assert ended.returncode == status, ended.stderr
 
 
+def test_a_logger_without_its_own_requirements_does_nothing(tmp_path: Path) -> None:
+    """The report names both; another package that does not import still ends the script."""
+    (tmp_path / "watch").mkdir()
+    installed = tmp_path / "site-packages"
+    for name in ("wandb", "other"):
+        (installed / name).mkdir(parents=True)
+        (installed / name / "__init__.py").write_text("import no_such_requirement\n")
+    environ = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{installed}"}
+    for name, status in (("wandb", 0), ("other", 1)):
+        (tmp_path / "train.py").write_text(f"{INSTALL}import {name}\n{name}.init(project='p').log(1)\n")
+        command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "watch")]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+        assert ended.returncode == status, ended.stderr
+    assert [line.split(" is not")[0] for line in list_absent(str(tmp_path))] == ["no_such_requirement"]
+
+
 def test_names_that_trl_and_transformers_no_longer_have_are_made() -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     assert not hasattr(transformers, "AdamW") and former.has("transformers", "AdamW")

@@ -81,8 +81,17 @@ RANKS = (
         ((*RANKS, *BANNER), "ValueError: bad rows"),
         ((*RANKS[3:], *BANNER), "torch.distributed.DistBackendError: Connection closed"),
         (("pkg.errors.Refused: no rows", *BANNER), "pkg.errors.Refused: no rows"),  # no name of an error
+        (
+            ("/bin/python: Error while finding module specification for 'a.b' (X: y)", *BANNER),
+            "/bin/python: Error while",
+        ),
         (("StopIteration", "  warnings.warn(", "Saving: the log"), "StopIteration (ended"),
     ],
 )
 def test_the_trainers_own_error_comes_before_what_follows_from_it(lines: tuple[str, ...], first: str) -> None:
     assert end(*lines)[1].startswith(first)
+
+
+def test_the_last_lines_of_a_rank_without_an_error_are_not_its_launchers() -> None:
+    ended = Execution(1, 0, ("loading", "the data are empty, so nothing is trained", *BANNER[:1], "exitcode: 1"), 1.0)
+    assert judge_end(ended).notes == ("loading", "the data are empty, so nothing is trained")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from attncheck.cli.commands.smoke import make_rehearsal_request
 from attncheck.core.snapshot import Snapshot
 from attncheck.rehearsal.environments import VARIABLE, list_environments, measure
+from attncheck.rehearsal.execution import lay_programs, list_replaced
 from tests.snapshots import h200, with_package
 
 LAUNCH = "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name a/b --output_dir o {}\n"
@@ -71,3 +74,40 @@ def test_a_folder_of_environments_is_no_environment(tmp_path: Path, monkeypatch:
     assert list_environments(None) == list_environments(str(tmp_path / "new")) == list_environments(programs[0]) == []
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert list_environments(None) == programs and list_environments(programs[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("stated", "other", "is_better"),
+    [("transformers>=5.0,<5.10\n", "5.5.4", True), ("transformers==4.57.3\n", "4.57.3", False)],
+)
+def test_a_framework_is_worth_more_than_minor_releases(
+    stated: str, other: str, is_better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its environment has the packages that its forks import; another major release of transformers is worse."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "swift").mkdir()
+    (tmp_path / "swift" / "version.py").write_text("__version__ = '4.4.0'\n")
+    (tmp_path / "run.sh").write_text("swift sft --model Qwen/Qwen2.5-0.5B --dataset a.jsonl --output_dir o\n")
+    request = make_rehearsal_request(("run.sh",), None, False, 0)
+    having = with_package(make("0.24.0", "5.17.0"), "ms-swift", "4.6.0")
+    (tmp_path / "requirements.txt").write_text(f"{stated}trl<0.25\n")
+    assert (measure(having, request) < measure(make("0.24.0", other), request)) == is_better
+
+
+def test_programs_of_a_copied_environment_start_its_own_python(tmp_path: Path) -> None:
+    """Their first lines name the environment that was copied; others are started as they are."""
+    for folder in ("copy", "watch"):
+        (tmp_path / folder).mkdir()
+    python = tmp_path / "copy" / "python"
+    python.symlink_to(sys.executable)
+    for name, place in (("torchrun", tmp_path / "former"), ("trl", tmp_path / "copy"), ("bash-like", "/bin")):
+        first = f"{place}/python3.11" if name != "bash-like" else "/bin/sh"
+        (tmp_path / "copy" / name).write_text(f"#!{first}\nimport sys\nprint(sys.executable, *sys.argv[1:])\n")
+    command = "A=1 torchrun --nproc_per_node 2 train.py && trl sft; bash-like"
+    starters = lay_programs(command, str(python), str(tmp_path / "programs"), str(tmp_path / "watch"))
+    assert [path.name for path in Path(starters).iterdir()] == ["torchrun"]
+    ended = subprocess.run([f"{starters}/torchrun", "a b"], capture_output=True, text=True, check=True)
+    assert ended.stdout == f"{python} a b\n"
+    (line,) = list_replaced(str(tmp_path))
+    assert line.startswith("torchrun of the environment starts another environment's Python")

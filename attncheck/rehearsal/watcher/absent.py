@@ -67,6 +67,9 @@ def install(folder: str) -> None:
             is_foreign = error.name is None or not f"{name}.".startswith(f"{error.name}.")
             if error.name in IDLE and is_foreign:  # `from torch.utils.tensorboard import SummaryWriter`
                 name, is_foreign = error.name, False
+            if is_foreign and name.partition(".")[0] in IDLE and is_script(globals) and not is_guarded(GUARDS):
+                note(folder, "broken", f"{name} {error.name}")  # installed without its own requirements
+                return _Idle()
             if level or is_foreign or not is_script(globals) or is_guarded(GUARDS):
                 raise
             return _make_absent(folder, name, fromlist or (), error)
