@@ -7,18 +7,22 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attncheck.core.launch import Launch
+from attncheck.core.rehearsal import TEXT_COLUMNS
 from attncheck.lint.fields.rehearsing import get_setting
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal.shapes import read_shapes
 
 VARIABLE_FOLDER = re.compile(r"^\$\{?\w+\}?/")  # a path that begins with a variable
 PROJECT = ("pyproject.toml", "setup.py", "setup.cfg")
 PLAIN_PROGRAM = re.compile(r"(?!python)[A-Za-z][\w-]*")  # neither a path nor a module
 MODULE = re.compile(r"\w+(?:\.\w+)*(?<!\.py)")
 COLUMN = re.compile(r"[a-z]\w*")
+ROW = re.compile(r"ex|example|row|sample|item|record|instance|entry|data")
 DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
 OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
 TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
@@ -46,6 +50,12 @@ def read_message_columns(read: ReadLaunch) -> list[str]:
     """Return those of these fields whose turns the script takes apart, or writes with a chat template."""
     script = find_script(read.recognised.launch)
     return list_message_columns(script, (Path(), Path("src"))) if script is not None else []
+
+
+def read_field_shapes(read: ReadLaunch) -> dict[str, Any]:
+    """Return the shapes of the fields that the script of a launch reads, as far as its use of them decides it."""
+    script = find_script(read.recognised.launch)
+    return read_shapes(_list_modules(script, (Path(), Path("src")))) if script is not None else {}
 
 
 def list_message_columns(program: Path, places: Sequence[Path]) -> list[str]:
@@ -214,9 +224,20 @@ def _read_column(node: ast.AST) -> str:
 
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:
-    """Yield the string subscripts in a module, in order: "text" for `row["text"]`."""
-    nodes = (node for node in ast.walk(body) if isinstance(node, ast.Subscript))
-    items = [node for node in nodes if isinstance(node.ctx, ast.Load)]
+    """Yield the string subscripts in a module, in order: "text" for `row["text"]`, and for `row.get("text")`."""
+    nodes = (node for node in ast.walk(body) if isinstance(node, (ast.Subscript, ast.Call)))
+    items = [node for node in nodes if isinstance(node, ast.Call) or isinstance(node.ctx, ast.Load)]
     for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):
-        if isinstance(node.value, (ast.Name, ast.Attribute)) and (name := _read_column(node)):
+        if isinstance(node, ast.Call):
+            if (name := _read_optional(node)) in TEXT_COLUMNS:
+                yield name
+        elif isinstance(node.value, (ast.Name, ast.Attribute)) and (name := _read_column(node)):
             yield name
+
+
+def _read_optional(call: ast.Call) -> str:
+    """Return the name in `row.get("name")`, "" for another call, or for an object that is not called like a row."""
+    match call:
+        case ast.Call(ast.Attribute(ast.Name(owner), "get"), [ast.Constant(str(name)), *_]) if ROW.fullmatch(owner):
+            return name
+    return ""

@@ -27,7 +27,7 @@ from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hi
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
-from attncheck.rehearsal.columns import find_marker, read_columns, read_message_columns
+from attncheck.rehearsal.columns import find_marker, read_columns, read_field_shapes, read_message_columns
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
@@ -38,7 +38,7 @@ from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
 from attncheck.workers.processors import thread_environment
 from attncheck.workers.sandboxed import NOT_STARTED
-from attncheck.workers.scratch import scratch_folder
+from attncheck.workers.scratch import remove_folder, scratch_folder
 
 # same names as in attncheck.rehearsal.worker.judging
 CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
@@ -77,6 +77,9 @@ LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
 CPU_PROCESSES = 2
 MAX_LINES = 6  # in a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder's name in the report
+# Python's and datasets' (5.2.0 formatting/formatting.py) errors for a field that a row does not have.
+MISSING_FIELD = re.compile(r"^KeyError: (?:'([a-z]\w*)'|[\"']Column '?([a-z]\w*)'? not in the dataset)", re.MULTILINE)
+MAX_FIELDS = 3  # that are added one by one, each with a new run
 LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")  # in transformers 5 and 4
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
@@ -116,6 +119,7 @@ class _Stage:
     model: str = ""
     unknown: str = ""  # the name of the launch's model, if its class is not known and a stand-in is trained
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
+    added: tuple[str, ...] = ()  # the fields that the script was found to read when it ended without them
 
 
 def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
@@ -219,7 +223,14 @@ def _rehearse(
             built = cutting.cut_job(read, replace(materials, has_tower=has_processor))
             cut = replace(cut, objective=built.objective)
         cut = replace(cut, objective=add_options(cut.objective, read.job))
-        first = _keep_requested(_run_once(stage, cut, {}, ""), request.only)
+        first = _run_once(stage, cut, {}, "")
+        while len(stage.added) < MAX_FIELDS and (name := _find_missing_field(stage, cut, first)):
+            stage.added = (*stage.added, name)
+            for path in os.listdir(folder):
+                remove_folder(os.path.join(folder, path))
+            _make_materials(stage, cut)
+            first = _run_once(stage, cut, {}, "")
+        first = _keep_requested(first, request.only)
         trials = _try_corrections(stage, cut, first) if request.fix else []
         launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]
     verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
@@ -228,6 +239,21 @@ def _rehearse(
     corrected = next((_format_corrected(read, trial.correction) for trial in trials if trial.is_clean), ())
     section = RehearsalSection(measured_on, verdicts, tuple(launches), corrected)
     return section, list(_iter_findings(read, cut, first, trials))
+
+
+def _reads_fields(cut: JobCut) -> bool:
+    """Return whether a launch's rows have the fields that its script reads."""
+    is_own_pair = cut.form == "preference_text" and "ATTNCHECK_ROWS" in cut.environ
+    return cut.form in ("every", "prompt_texts") or is_own_pair
+
+
+def _find_missing_field(stage: _Stage, cut: JobCut, launch: RehearsedLaunch) -> str:
+    """Return the field without which a script ended before its first step, "" if it ended otherwise."""
+    end = launch.results[0]
+    text = "\n".join((*end.violations, *end.notes))
+    missing = MISSING_FIELD.search(text) if end.violations and not launch.steps and _reads_fields(cut) else None
+    name = next(filter(None, missing.groups()), "") if missing is not None else ""
+    return "" if name in stage.added or "environ[" in text else name
 
 
 def _keep_requested(launch: RehearsedLaunch, only: tuple[str, ...]) -> RehearsedLaunch:
@@ -248,8 +274,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     is_full = stage.materials.full_model
     real_data = cutting.find_data(stage.read, cut) if stage.materials.real_data else ""
     stage.model, missing_model = (_name_model(stage.read), "") if is_full or real_data else choose_model(stage.read)
-    is_own_pair = cut.form == "preference_text" and "ATTNCHECK_ROWS" in cut.environ
-    reads_fields = cut.form in ("every", "prompt_texts") or is_own_pair
+    reads_fields = _reads_fields(cut)
     message = {
         "task": "attncheck.rehearsal.worker.materials:prepare",
         "device": stage.target.device,
@@ -259,7 +284,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "columns": read_columns(stage.read) if reads_fields else [],
+        "columns": [*read_columns(stage.read), *stage.added] if reads_fields else [],
+        "shapes": read_field_shapes(stage.read) if reads_fields else {},
         "message_columns": read_message_columns(stage.read) if reads_fields and cut.form != "prompt_texts" else [],
         "marker": find_marker(stage.read) if "ATTNCHECK_ROWS" in cut.environ else "",
         "pictures": cut.pictures,
@@ -283,7 +309,10 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         stage.unknown = "" if event.answer["is_known"] or missing_model == NO_NAME else missing_model
         remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead")
     stage.remarks = (*cut.remarks, *remarks)
-    stage.made_up = tuple(event.answer["made_up"])
+    stage.made_up = tuple(dict.fromkeys((*event.answer["made_up"], *stage.added)))
+    if stage.added:
+        names = ", ".join(stage.added)
+        stage.remarks += (f"the script ended without these fields of its rows, which were added: {names}",)
     return any(os.path.isfile(os.path.join(stage.materials.model, name)) for name in PROCESSOR_FILES)
 
 

@@ -69,7 +69,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     With `message["full_model"]` the model is the one named in `message["model"]`, and its words are written too. With
     `message["real_data"]` the rows are the first ones of the named data, and their tokens are written.
     """
-    from attncheck.rehearsal.worker import multimodal
+    from attncheck.rehearsal.worker import multimodal, shapes
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -99,11 +99,15 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"item": item, "answer": answer})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
+    if message["form"] == "prompt_texts" and "completion" not in message.get("columns", ()):
+        for row in rows:  # TRL decides by any of the fields that it knows whether a row is a conversation
+            del row["completion"]
     if message["form"] == "preference_text":
         rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if message.get("columns") else rows
     else:
         rows = add_columns(rows, message.get("columns", ()))
     rows = add_message_columns(rows, message.get("message_columns", ()))
+    rows = shapes.fit_rows(rows, message.get("shapes", {}))
     if not {"messages", "conversations", *message.get("message_columns", ())} & {*message.get("columns", ())}:
         rows = write_turns(rows, message.get("marker", ""))
     answer["made_up"] = [

@@ -1,0 +1,145 @@
+"""Infers the shapes of row fields from a script's use of them: numbers, texts, lists of texts, turns and tables."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from attncheck.lint.programs.modules import SourceModule
+
+ITEM = 0  # in a place, an element of a list
+TEXT_METHODS = frozenset(
+    ("strip", "lstrip", "rstrip", "lower", "upper", "split", "splitlines", "startswith", "endswith", "encode", "title")
+)
+NUMBER_CALLS = frozenset(("int", "float", "round", "abs", "range"))
+LIST_CALLS = frozenset(("enumerate", "reversed", "sorted", "list", "iter", "tuple"))
+Place = tuple[str | int, ...]  # ("conversations", ITEM, "value")
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@dataclass
+class Shape:
+    """One field's shape: the kinds that its uses need, the keys of a table, and the shape of a list's elements."""
+
+    kinds: set[str] = field(default_factory=set)
+    keys: dict[str, "Shape"] = field(default_factory=dict)
+    item: "Shape | None" = None
+
+    def at(self, place: Place) -> "Shape":
+        """Return the shape at a place below this one, which is added."""
+        if not place:
+            return self
+        first, *others = place
+        if isinstance(first, str):
+            return self.keys.setdefault(first, Shape()).at(tuple(others))
+        self.item = self.item or Shape()
+        return self.item.at(tuple(others))
+
+    def describe(self) -> Any:
+        """Return the shape in plain data: "text", "number", [shape], {key: shape}; "" if it is not known."""
+        if self.item is not None:
+            return [self.item.describe()]
+        if self.keys:
+            return {name: shape.describe() for name, shape in self.keys.items()}
+        return next(iter(self.kinds)) if len(self.kinds) == 1 else ""
+
+
+def read_shapes(modules: tuple[SourceModule, ...]) -> dict[str, Any]:
+    """Return the shape of each field that the functions of modules read; fields of unknown shape are left out."""
+    rows = Shape()
+    for module in modules:
+        for node in ast.walk(module.body):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or node is module.body:
+                _Reader(rows).read(node)
+    described = {name: shape.describe() for name, shape in rows.keys.items()}
+    return {name: shape for name, shape in described.items() if shape}
+
+
+class _Reader:
+    """Follows the fields of rows through the variables of one function."""
+
+    def __init__(self, rows: Shape) -> None:
+        self.rows = rows
+        self.places: dict[str, Place] = {}
+
+    def read(self, scope: Any) -> None:
+        """Add the fields that a function uses, not those of the functions inside it."""
+        nodes = list(_iter_own(scope))
+        for node in nodes:
+            self._bind(node)
+        for node in nodes:
+            self._note(node)
+
+    def _bind(self, node: ast.AST) -> None:
+        """Note the variables that hold fields: `turns = row["turns"]`, `for turn in row["turns"]`."""
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            place = self.find(node.value)
+            if len(place) > (node.targets[0].id == "self"):
+                self.places[node.targets[0].id] = place
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            target, place = node.target, self.find(node.iter)
+            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "enumerate":
+                target = target.elts[-1] if isinstance(target, ast.Tuple) else target
+            if place and isinstance(target, ast.Name):
+                self.places[target.id] = (*place, ITEM)
+
+    def find(self, node: ast.AST) -> Place:
+        """Return the place in a row that an expression reads, () if it reads none."""
+        if isinstance(node, ast.Name):
+            return self.places.get(node.id, ())
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+                return self._find_key(node.func.value, node.args[0])
+            return self.find(node.args[0]) if name in LIST_CALLS and node.args else ()
+        if not isinstance(node, ast.Subscript):
+            return ()
+        if isinstance(node.slice, ast.Slice):
+            return self.find(node.value)
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return self._find_key(node.value, node.slice)
+        place = self.find(node.value)
+        is_batch = len(place) == 1 and not isinstance(node.slice, (ast.Constant, ast.UnaryOp))  # `rows["text"][i]`
+        return place if is_batch or not place else (*place, ITEM)
+
+    def _find_key(self, value: ast.AST, key: ast.AST) -> Place:
+        if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
+            return ()
+        place = self.find(value)
+        return (*place, key.value) if place or isinstance(value, (ast.Name, ast.Attribute)) else ()
+
+    def _note(self, node: ast.AST) -> None:
+        """Add the kind that a use of a field needs."""
+        if isinstance(node, (ast.Subscript, ast.Call)) and (place := self.find(node)):
+            self.rows.at(place)
+        for kind, used in _iter_uses(node):
+            if place := self.find(used):
+                self.rows.at(place).kinds.add(kind)
+
+
+def _iter_own(scope: Any) -> Iterator[ast.AST]:
+    """Yield the nodes of a function in order, without those of the functions inside it."""
+    waiting = [scope.body] if isinstance(scope, ast.Lambda) else [*scope.body]
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            waiting[:0] = ast.iter_child_nodes(node)
+
+
+def _iter_uses(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield each operand of an expression whose kind the expression decides."""
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in TEXT_METHODS:
+            yield "text", node.func.value
+        if name in NUMBER_CALLS:
+            yield from (("number", argument) for argument in node.args)
+    elif isinstance(node, ast.FormattedValue):
+        yield "text", node.value
+    elif isinstance(node, (ast.BinOp, ast.Compare)):
+        sides = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.left, *node.comparators)
+        values = [side.value for side in sides if isinstance(side, ast.Constant)]
+        kinds = {"text" if isinstance(v, str) else "number" for v in values if isinstance(v, (str, int, float))}
+        if len(kinds) == 1 and not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn))):
+            yield from ((kind, side) for kind in kinds for side in sides)

@@ -1,0 +1,47 @@
+"""Gives the fields of rows the shapes that a script needs: turns with its own keys, tables, numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ROLES = ("role", "from", "speaker", "author")
+TEXTS = ("content", "value", "text", "utterance", "message")
+SHAREGPT = {"user": "human", "assistant": "gpt"}
+
+
+def fit_rows(rows: Sequence[Mapping[str, Any]], shapes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return rows with their fields in the shapes that a script needs; a text of unknown use stays as it is."""
+    return [
+        {name: _fit(value, shapes.get(name, ""), row, number) for name, value in row.items()}
+        for number, row in enumerate(rows)
+    ]
+
+
+def _fit(value: Any, shape: Any, row: Mapping[str, Any], number: int, is_field: bool = True) -> Any:
+    """Return a value in a shape: "text", "number", [shape], {key: shape}; "" is unknown.
+
+    A field's list of texts may as well be a batch's column, whose rows have one text each.
+    """
+    if isinstance(shape, list):
+        (item,) = shape
+        if not isinstance(item, dict):
+            inner = _fit(value, item, row, number, is_field) if isinstance(item, list) else value
+            return inner if is_field or isinstance(inner, list) else [inner]
+        if isinstance(value, str) and item.keys() & {*ROLES, *TEXTS}:
+            is_dialogue = "messages" in row and not item.keys().isdisjoint(ROLES)
+            value = row["messages"] if is_dialogue else [{"role": "user", "content": value}]
+        elif isinstance(value, str):
+            value = [_fit(value, item, row, number)]
+        return [_complete(turn, item) for turn in value] if isinstance(value, list) else value
+    if isinstance(shape, dict) and isinstance(value, str):
+        own = next((name for name in (*TEXTS, *shape) if name in shape), "")
+        return {name: _fit(value if name == own else "", part, row, number, False) for name, part in shape.items()}
+    return number if shape == "number" and value == "" else value
+
+
+def _complete(turn: Any, keys: Mapping[str, Any]) -> Any:
+    """Return a turn with its role and text under the keys that a script reads, too."""
+    if not isinstance(turn, Mapping):
+        return turn
+    role, text = (next((turn[name] for name in names if name in turn), "") for names in (ROLES, TEXTS))
+    own = {"from": SHAREGPT.get(role, role)} | dict.fromkeys(ROLES[:1] + ROLES[2:], role) | dict.fromkeys(TEXTS, text)
+    return {name: own.get(name, "") for name in keys} | dict(turn)

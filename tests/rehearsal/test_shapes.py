@@ -1,0 +1,109 @@
+"""The shapes of row fields, as a script uses them: turns with its own keys, tables, numbers, batches of texts."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attncheck.core.results.smoke import CheckResult
+from attncheck.rehearsal import run as rehearsal
+from attncheck.rehearsal.columns import list_columns
+from attncheck.rehearsal.shapes import read_shapes
+from attncheck.rehearsal.worker.materials import add_columns
+from attncheck.rehearsal.worker.shapes import fit_rows
+
+SCRIPT = '''
+class Rows:
+    def __getitem__(self, index):
+        row = self.rows[index]
+        talk = row["dialog"]
+        text = " ".join(turn["text"] for turn in talk if turn["speaker"] == "user")
+        for choice in row["options"]:
+            text += choice["letter"] + choice["body"].strip()
+        first = row["messages"][0]["value"]
+        return text + row["answers"]["span"][0] + row["plain"] + first, int(row["score"]), row.get("never")
+
+def take(batch, tokenizer):
+    """A batch of columns: each row has one text."""
+    for i in range(len(batch["question"])):
+        print(batch["question"][i] + "?", batch["chat"][i][-1]["role"], batch["chat"][i][0]["content"])
+    for text in batch["passage"]:
+        print(text.strip())
+'''
+ROWS = """
+row = self.rows[0]
+talk = row["dialog"]
+assert [turn["speaker"] for turn in talk] == ["user", "assistant"] and talk[1]["text"] == "a"
+assert [turn["role"] for turn in row["chat"]] == ["user", "assistant"]
+assert row["messages"][0]["value"] == row["messages"][0]["content"] == "q"
+assert isinstance(row["question"], str) and isinstance(row["passage"], str)
+text, score, never = self[0]
+assert score == 0 and never is None
+take({name: [row[name]] for name in row}, None)
+"""
+
+
+def read(tmp_path: Path, script: str) -> tuple[list[str], dict[str, Any]]:
+    (tmp_path / "train.py").write_text(script)
+    module: Any = SimpleNamespace(body=ast.parse(script))
+    return list_columns(tmp_path / "train.py", ()), read_shapes((module,))
+
+
+def test_a_script_reads_rows_of_its_own_shape(tmp_path: Path) -> None:
+    """Without the shapes the same rows end it."""
+    columns, shapes = read(tmp_path, SCRIPT)
+    assert shapes["dialog"] == [{"text": "", "speaker": "text"}] and shapes["score"] == "number"
+    assert shapes["answers"] == {"span": [""]} and shapes["question"] == "text"
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    standard = {"messages": turns, "prompt": "q", "completion": "a", "question": "q", "text": "q a"}
+    plain = add_columns([standard], columns)
+    names: dict[str, Any] = {}
+    exec(SCRIPT, names)
+    rows = names["Rows"]()
+    rows.rows = plain
+    with pytest.raises((TypeError, KeyError)):
+        rows[0]
+    rows.rows = fit_rows(plain, shapes)
+    exec(ROWS, names | {"self": rows})
+
+
+def test_a_field_that_a_row_may_lack_is_read(tmp_path: Path) -> None:
+    """By its usual names only, and only of an object that is called like a row."""
+    script = "def f(row, args):\n    a = row.get('text') or row.get('own')\n    return args.get('question')\n"
+    assert read(tmp_path, script)[0] == ["text"]
+
+
+@pytest.mark.parametrize(
+    "use",
+    ['row["text"].strip()', 'batch["text"][index]', "f\"{row['text']}\"", 'model(**row)["text"]', 'config["text"] + 1'],
+)
+def test_a_text_stays_a_text(tmp_path: Path, use: str) -> None:
+    """The documents are found by their words, whatever else the script computes from them."""
+    _, shapes = read(tmp_path, f"def f(row, batch, config, index, model):\n    return {use}\n")
+    assert fit_rows([{"text": "q a"}], shapes) == [{"text": "q a"}]
+
+
+@pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        (('    x = row["chosen_value"]', "KeyError: 'chosen_value'"), "chosen_value"),
+        (("KeyError: \"Column score not in the dataset. Current columns in the dataset: ['text']\"",), "score"),
+        (('    rank = os.environ["local"]', "KeyError: 'local'"), ""),
+        (("KeyError: 'LOCAL_RANK'",), ""),
+        (("ValueError: 'chosen'",), ""),
+    ],
+)
+def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(lines: tuple[str, ...], name: str) -> None:
+    end = CheckResult("run", violations=(lines[-1],), notes=lines)
+    stage: Any = SimpleNamespace(added=("other",))
+    cut: Any = SimpleNamespace(form="every", environ={})
+    launch: Any = SimpleNamespace(results=(end,), steps=0)
+    assert rehearsal._find_missing_field(stage, cut, launch) == name
+    stage.added = (name,)
+    assert rehearsal._find_missing_field(stage, cut, launch) == ""  # it did not help
+    launch.steps, stage.added = 1, ()
+    assert rehearsal._find_missing_field(stage, cut, launch) == ""
