@@ -373,7 +373,8 @@ def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:
     name = os.path.relpath(inner, folder).split(os.sep)[0]
     path = os.pathsep.join(filter(None, (folder, cut.environ.get("PYTHONPATH", ""))))
     remark = f"{name} is taken from the launch's folder, {os.path.relpath(folder)}"
-    cut = replace(cut, environ={**cut.environ, "PYTHONPATH": path, "DISABLE_VERSION_CHECK": "1"})
+    environ = {"PYTHONPATH": path, "DISABLE_VERSION_CHECK": "1", "ATTNCHECK_FORK": "1"}
+    cut = replace(cut, environ={**cut.environ, **environ})
     return _add_remarks(cut, (remark,))
 
 

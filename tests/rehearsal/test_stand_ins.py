@@ -399,6 +399,28 @@ def test_what_a_loss_is_computed_of_is_recorded(driver: Any, tmp_path: Path) -> 
     assert rollout["log_probabilities"] == [-1.0, -2.0]
 
 
+def test_a_scripts_own_copy_of_a_policy_trainer_is_taken_over(driver: Any, tmp_path: Path) -> None:
+    """Its class derives from Trainer and takes reward functions; another class stays as it is."""
+    trainer = SimpleNamespace(Trainer=type("Trainer", (), {}))
+    driver.take_over_copies(trainer)
+
+    class CopiedTrainer(trainer.Trainer):  # type: ignore[misc, name-defined]
+        def __init__(self, model: str, reward_funcs: Any, args: Any = None) -> None:
+            self.rewards = reward_funcs
+
+        def compute_loss(self, model: str, inputs: Any) -> torch.Tensor:
+            return torch.ones((), requires_grad=True)
+
+    class OtherTrainer(trainer.Trainer):  # type: ignore[misc, name-defined]
+        def __init__(self, model: str, rewards: Any) -> None:
+            self.rewards = rewards
+
+    copied = CopiedTrainer("model", reward_funcs=[len])
+    assert copied.rewards([None], ["w4w5"]) == [1.0] and OtherTrainer("model", [len]).rewards == [len]
+    assert copied.compute_loss("model", [{"prompt": "q"}]).item() == 1.0  # rows, as TRL's had before 0.16
+    assert not (tmp_path / "rollouts-0.json").exists()
+
+
 def test_a_field_that_is_taken_apart_as_turns_has_turns(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

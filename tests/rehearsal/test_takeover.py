@@ -97,3 +97,17 @@ launch.simple_launcher(None)
 """
     done = subprocess.run([sys.executable, *options, "-c", starter], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ("first" if is_kept else str(tmp_path))
+
+
+def test_a_main_function_that_starts_ray_first_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends where Ray would start; a function that does not start it runs to its end."""
+    taken: list[Any] = []
+    ray, utils = ModuleType("ray"), ModuleType("utils")
+    vars(ray)["init"] = lambda **options: pytest.fail("Ray was started")
+    vars(utils)["run_job"] = lambda config, task_function: task_function(config)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(takeover, "_run_verl", taken.append)
+    takeover.take_over_ray(utils)
+    assert utils.run_job("composed", task_function=lambda config: vars(ray)["init"](num_cpus=1)) is None
+    assert taken == ["composed"]
+    assert utils.run_job("other", task_function=lambda config: f"{config} ran") == "other ran" and len(taken) == 1

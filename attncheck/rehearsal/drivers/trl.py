@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
 
 LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
+TENSORS = {"advantages", "prompt_ids", "prompt_mask", "completion_ids", "completion_mask"}  # of a batch
 WORD = re.compile(r"w(\d+)")  # decoded without spaces by some tokenizer classes
 
 
@@ -86,6 +88,28 @@ def take_over(module: Any) -> None:
             _record_losses(trainer)
 
 
+def take_over_copies(module: Any) -> None:
+    """Take over the policy trainers that a script defines itself, often copies of TRL's, when their class is made."""
+    base = module.Trainer
+    original = base.__init_subclass__
+
+    def initialize(kind: Any, **options: Any) -> None:
+        original(**options)
+        own = vars(kind)
+        if "__init__" in own and "reward_funcs" in inspect.signature(own["__init__"]).parameters and is_own(kind):
+            _replace_rewards(kind)
+            if "compute_loss" in own:
+                _record_losses(kind)
+
+    base.__init_subclass__ = classmethod(initialize)
+
+
+def is_own(kind: Any) -> bool:
+    """Return whether a class belongs to no installed package."""
+    path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return "site-packages" not in path and "dist-packages" not in path
+
+
 def reward_ms_swift(module: Any) -> None:
     """Make ms-swift's trainer (4.6.0 rlhf_trainers/grpo_trainer.py) reward the synthetic completions."""
 
@@ -132,7 +156,7 @@ def _record_losses(trainer: Any) -> None:
     def compute_loss(self: Any, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         seen.clear()
         loss = original(self, model, inputs, *arguments, **options)
-        if seen and torch.is_grad_enabled():
+        if seen and torch.is_grad_enabled() and isinstance(inputs, Mapping) and inputs.keys() >= TENSORS:
             step.extend(_list_rollouts(inputs, seen[-1]))
             if self.accelerator.sync_gradients:
                 if not records:

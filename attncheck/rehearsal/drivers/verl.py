@@ -2,10 +2,10 @@
 
 Sources, verl 0.9.1: workers/engine_workers.py (`ActorRolloutRefWorker` with the role "actor" makes the training engine
 and no rollout); trainer/ppo/v1/trainer_base.py (`_compute_old_log_prob`, `_update_actor`: the contents of a batch) and
-v1/agent_loop_tq.py (`_agent_loop_postprocess`: rollouts without padding). If `trainer.use_v1` is off,
-trainer/ppo/ray_trainer.py (the same methods) and experimental/agent_loop/agent_loop.py: prompts are padded on the left
-and responses on the right, to `rollout.prompt_length` and `rollout.response_length`. A batch is distributed to the
-data-parallel ranks in equal parts (single_controller/base/decorator.py).
+v1/agent_loop_tq.py (`_agent_loop_postprocess`: rollouts without padding). If `trainer.use_v1` is off or unknown,
+trainer/ppo/ray_trainer.py (the same methods) and experimental/agent_loop/agent_loop.py, as in forks before 0.8.0:
+prompts are padded on the left and responses on the right, to `rollout.prompt_length` and `rollout.response_length`. A
+batch is distributed to the data-parallel ranks in equal parts (single_controller/base/decorator.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from verl.utils import tensordict_utils
 from verl.utils.distributed import initialize_global_process_group
 from verl.utils.model import compute_position_id_with_mask
 from verl.workers.engine_workers import ActorRolloutRefWorker
-from verl.workers.utils.padding import left_right_2_no_padding, no_padding_2_padding, response_from_nested
+from verl.workers.utils import padding
 
 
 def main(configuration: str) -> None:
@@ -68,9 +68,9 @@ def compute_old_log_probabilities(config: Any, worker: Any, rollouts: Sequence[R
 def read_log_probabilities(config: Any, output: Any, batch: Any) -> list[Tensor]:
     """Return the rows of a worker's output, the log-probabilities of each response first."""
     values = tensordict_utils.get(output, "log_probs")
-    if config.trainer.use_v1:
-        return [row.clone() for row in response_from_nested(values, batch["response_mask"]).unbind()]
-    return [row.clone() for row in no_padding_2_padding(values, batch).unbind()]
+    if config.trainer.get("use_v1"):
+        return [row.clone() for row in padding.response_from_nested(values, batch["response_mask"]).unbind()]
+    return [row.clone() for row in padding.no_padding_2_padding(values, batch).unbind()]
 
 
 def update_actor(config: Any, worker: Any, rollouts: Sequence[Rollout], old: Sequence[Tensor]) -> None:
@@ -82,13 +82,13 @@ def update_actor(config: Any, worker: Any, rollouts: Sequence[Rollout], old: Seq
     batch["old_log_probs"], batch["advantages"] = lay_responses(config, old), lay_responses(config, advantages)
     tensordict_utils.assign_non_tensor(
         batch,
-        calculate_entropy=actor.calculate_entropy or actor.entropy_coeff != 0.0,
+        calculate_entropy=actor.get("calculate_entropy") or actor.entropy_coeff != 0.0,
         distillation_use_topk=False,
         distillation_only=False,
         global_batch_size=size,
         mini_batch_size=size,
         epochs=actor.ppo_epochs,
-        seed=actor.data_loader_seed,
+        seed=actor.get("data_loader_seed"),
         dataloader_kwargs={"shuffle": actor.shuffle},
         compute_loss=True,
     )
@@ -101,7 +101,7 @@ def make_batch(config: Any, rollouts: Sequence[Rollout]) -> Any:
     responses = [torch.tensor(rollout.response) for rollout in rollouts]
     masks = [torch.ones_like(response) for response in responses]
     tensors = {"responses": lay_responses(config, responses), "response_mask": lay_responses(config, masks)}
-    if config.trainer.use_v1:
+    if config.trainer.get("use_v1"):
         rows = [torch.cat(parts) for parts in zip(prompts, responses)]
         tensors |= {
             "prompts": tensordict_utils.nested_tensor_from_tensor_list(prompts),
@@ -119,12 +119,12 @@ def make_batch(config: Any, rollouts: Sequence[Rollout]) -> Any:
         tensors["input_ids"] = torch.cat([tensors["prompts"], tensors["responses"]], dim=1)
         tensors["position_ids"] = compute_position_id_with_mask(tensors["attention_mask"])
     batch = tensordict_utils.get_tensordict(tensors, {"temperature": config.actor_rollout_ref.rollout.temperature})
-    return batch if config.trainer.use_v1 else left_right_2_no_padding(batch)
+    return batch if config.trainer.get("use_v1") else padding.left_right_2_no_padding(batch)
 
 
 def lay_responses(config: Any, rows: Sequence[Tensor]) -> Tensor:
     """Return per-token values of each response: nested, or padded to (rows, response_length)."""
-    if config.trainer.use_v1:
+    if config.trainer.get("use_v1"):
         nested: Tensor = tensordict_utils.nested_tensor_from_tensor_list(list(rows))
         return nested
     return torch.stack([pad(row, config.actor_rollout_ref.rollout.response_length) for row in rows])

@@ -56,9 +56,11 @@ from .takeover import (
     take_over_easyr1,
     take_over_hydra,
     take_over_openrlhf,
+    take_over_ray,
     take_over_verl,
 )
-from .verl import register_cpu, stand_on_cpu, use_gloo
+from .towers import make_adapters
+from .verl import find_engine, register_cpu, stand_on_cpu, use_gloo
 
 # In torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
 CLIPPING = ("clip_grad_norm_", "clip_grads_with_norm_", "_clip_grads_with_norm_", "get_total_norm", "_get_total_norm")
@@ -99,9 +101,11 @@ def install(folder: str) -> None:
         callbacks["deepspeed.comm.torch"] = skip_shared_memory
         callbacks["verl.plugin.platform.platform_cuda"] = register_cpu
         callbacks["verl.utils.device"] = stand_on_cpu
+        callbacks["verl.workers.engine.base"] = find_engine
         callbacks["verl.utils.distributed"] = use_gloo
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
+        callbacks["peft.peft_model"] = make_adapters
         callbacks["datasets.load"] = find_rows
         callbacks["datasets.arrow_dataset"] = take_known_columns
         callbacks["pandas"] = find_frames
@@ -112,7 +116,7 @@ def install(folder: str) -> None:
         open_rows()
     if os.environ.get("ATTNCHECK_LINES"):
         read_lines_as_array()
-    if os.environ.get("ATTNCHECK_SETTINGS") or os.environ.get("ATTNCHECK_ROWS"):
+    if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
         callbacks["transformers.training_args"] = _patch_training_args
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
@@ -121,6 +125,7 @@ def install(folder: str) -> None:
     driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks
     if driver == "verl":
         callbacks["verl.utils.config"] = take_over_verl
+        callbacks["hydra.core.utils"] = take_over_ray
     if driver == "verl_actor":
         callbacks["hydra.core.utils"] = take_over_hydra
     if driver == "easyr1":
@@ -303,7 +308,7 @@ def _patch_training_args(training_args: Any) -> None:
     """Change the settings that a script passes as literals."""
     if os.environ.get("ATTNCHECK_SETTINGS"):
         cut_settings(training_args)
-    if os.environ.get("ATTNCHECK_ROWS"):
+    if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():  # written for another release
         take_known(training_args.TrainingArguments)
         answer_removed(training_args.TrainingArguments)
 
@@ -313,8 +318,10 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     watch_logs(recorder, trainer)
     if os.environ.get("ATTNCHECK_LABELS"):
         note_prompt(recorder.folder, trainer)
-    if os.environ.get("ATTNCHECK_ROWS"):
+    if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
         take_known(trainer.Trainer)
+    if os.environ.get("ATTNCHECK_DRIVER") == "trl":
+        _drive_trl("take_over_copies", trainer)
 
 
 def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .absent import is_guarded, is_script, note
+from .towers import find_tower
 
 # Files that are not data: a script that cannot read them ends as the launch would.
 NO_ROWS = re.compile(r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE)
@@ -47,13 +48,15 @@ FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  
 
 
 def find_small_model(hub: Any) -> None:
-    """Make names of models that are not folders resolve to the small model."""
+    """Make names of models that are not folders resolve to the small model, or to a small tower."""
 
     def follow(original: Any) -> Any:
         @functools.wraps(original)
         def find(*arguments: Any, **options: Any) -> Any:
             name, *others = arguments or (options.pop("path_or_repo_id"),)
-            return original(name if os.path.isdir(name) else os.environ["ATTNCHECK_MODEL"], *others, **options)
+            if not os.path.isdir(name):
+                name = find_tower(name) or os.environ["ATTNCHECK_MODEL"]
+            return original(name, *others, **options)
 
         return find
 

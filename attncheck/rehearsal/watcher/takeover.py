@@ -7,6 +7,7 @@ the ranks of the actor, one process each, with the variables that torch.distribu
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -34,14 +35,35 @@ def take_over_verl(config_module: Any) -> None:
 
     @functools.wraps(validate)
     def validate_and_run(config: Any, *arguments: Any, **options: Any) -> None:
-        from omegaconf import OmegaConf
-
         validate(config, *arguments, **options)
-        path = os.path.join(os.environ["ATTNCHECK_WATCH"], "configuration.yaml")
-        OmegaConf.save(config, path, resolve=True)
-        sys.exit(run_ranks("attncheck_drivers.verl", path, config.trainer.n_gpus_per_node))
+        _run_verl(config)
 
     config_module.validate_config = validate_and_run
+
+
+def take_over_ray(utils: Any) -> None:
+    """Continue with the driver if Ray starts before the configuration is validated, as in verl before 0.8 and forks."""
+    original = utils.run_job
+
+    @functools.wraps(original)
+    def run_job(*arguments: Any, **options: Any) -> Any:
+        task = options["task_function"]
+
+        def run_task(config: Any) -> Any:
+            vars(importlib.import_module("ray"))["init"] = lambda *arguments, **options: _run_verl(config)
+            return task(config)
+
+        return original(*arguments, **{**options, "task_function": run_task})
+
+    utils.run_job = run_job
+
+
+def _run_verl(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    path = os.path.join(os.environ["ATTNCHECK_WATCH"], "configuration.yaml")
+    OmegaConf.save(config, path, resolve=True)
+    sys.exit(run_ranks("attncheck_drivers.verl", path, config.trainer.n_gpus_per_node))
 
 
 def take_over_hydra(utils: Any) -> None:

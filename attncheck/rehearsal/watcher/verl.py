@@ -73,6 +73,18 @@ def stand_on_cpu(device: Any) -> None:
     device.get_nccl_backend = lambda: "gloo"
 
 
+def find_engine(base: Any) -> None:
+    """Let releases without VERL_ENGINE_DEVICE find the engine for CUDA, which also runs on the CPU."""
+    original = base.EngineRegistry.get_engine_cls.__func__
+
+    def get_engine_cls(cls: Any, model_type: str, backend: str) -> Any:
+        for devices in cls._engines.get(model_type, {}).values():
+            devices.setdefault("cpu", devices.get("cuda"))
+        return original(cls, model_type, backend)
+
+    base.EngineRegistry.get_engine_cls = classmethod(get_engine_cls)
+
+
 def use_gloo(distributed: Any) -> None:
     """Create the process group with gloo only, because verl would name the CPU twice."""
     import torch

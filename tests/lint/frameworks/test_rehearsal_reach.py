@@ -304,6 +304,39 @@ def test_trainers_of_trl_are_cut(trainer: str, form: str, text: str) -> None:
     )
 
 
+COPY = """
+from dataclasses import dataclass
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+@dataclass
+class GRPOConfig(TrainingArguments):
+    {field}: int = 8
+    max_completion_length: int = 1024
+@dataclass
+class Arguments:
+    model_name_or_path: str = ""
+    dataset_name: str = ""
+class GRPOTrainer(Trainer):
+    pass
+arguments, settings = HfArgumentParser((Arguments, GRPOConfig)).parse_args_into_dataclasses()
+GRPOTrainer(AutoModelForCausalLM.from_pretrained(arguments.model_name_or_path), settings).train()
+"""
+
+
+@pytest.mark.parametrize(("field", "driver"), [("num_generations", "trl"), ("num_samples", "")])
+def test_a_scripts_own_copy_of_grpo_is_cut_as_trls(
+    field: str, driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its settings are set in its process, because transformers' own do not include them."""
+    options = "--model_name_or_path a/b --dataset_name c/d --output_dir o --per_device_train_batch_size 1"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(COPY.format(field=field))
+    cut = cut_text(f"python train.py {options} --max_completion_length 2048\n")[0]
+    assert cut.driver == driver and cut.objective.is_documented == (not driver)
+    settings = json.loads(cut.environ.get("ATTNCHECK_SETTINGS", "{}"))
+    assert (settings.get("num_generations"), settings.get("use_vllm")) == (("2", "false") if driver else (None, None))
+    assert cut.sets["per_device_train_batch_size"] == ("2" if driver else "1")
+
+
 MS_SWIFT: Any = {"ms-swift": "4.6.0"}
 SWIFT = "swift rlhf --model Qwen/Qwen2.5-0.5B-Instruct --dataset a/b --output_dir out --rlhf_type"
 
@@ -416,12 +449,16 @@ def test_a_console_script_of_the_project_starts(
     monkeypatch.chdir(tmp_path)
     (tmp_path / file).write_text(text)
     options = "--model_name_or_path a/b --data_path x.json --output_dir o --per_device_train_batch_size 2"
-    launch = cut_text(f"own-cli dpo {options} --gradient_accumulation_steps 4\n")[1]
+    launch = cut_text(f"own-cli dpo {options} --gradient_accumulation_steps 4 --launcher $LEFT_OUT $ARGS\n")[1]
     if "its-own" in text:
         assert launch.command.startswith("own-cli dpo ") and not launch.files
         return
     ((path, code),) = launch.files.items()
-    assert launch.command.startswith(f"python {path} dpo ") and launch.cut.environ["NPROC_PER_NODE"] == "2"
+    assert (
+        launch.command.startswith(f"python {path} dpo ")
+        and launch.command.count(" dpo ") == 1
+        and launch.cut.environ["NPROC_PER_NODE"] == "2"
+    )
     assert code == "from own.cli import main\nmain()\n"
 
 

@@ -5,11 +5,14 @@ loss is the mean over `num_items_in_batch` (transformers 5.17.0 trainer.py `get_
 `average_tokens_across_devices`; since 4.46, where the division by batches was fixed).
 """
 
+import json
+
 from attncheck.lint.fields import (
     DROP,
     PACKING_SWITCHES,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
+    UNDOCUMENTED,
     WHOLE_ROWS,
     Job,
     JobCut,
@@ -27,24 +30,46 @@ from attncheck.lint.fields import (
     point_to_materials,
     stand_in,
 )
+from attncheck.lint.frameworks.trl.policy_rehearsal import STANDS_FOR, cut_policy
+
+BATCH = "per_device_train_batch_size"
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of such a script, or why it is not rehearsed."""
     attention = cut_attention(job, materials)
     source = f"transformers {job.version} trainer.py: the mean over num_items_in_batch"
-    sets = cut_training_arguments(job, materials)
+    policy = _cut_copied_policy(launch, job, materials)
+    sets = cut_training_arguments(job, materials) | {name: value for name, value in policy.items() if name == BATCH}
     sets = (sets if launch.starts_written_script else keep_taken(launch, sets)) | dict(attention.sets)
+    settings = {name: None if value == DROP else value for name, value in policy.items()}
     return JobCut(
         sets,
-        "every",
-        Objective("labelled", TRAINER_NORMALISATIONS, source),
-        environ=stand_in(materials),
+        "prompt_texts" if policy else "every",
+        UNDOCUMENTED if policy else Objective("labelled", TRAINER_NORMALISATIONS, source),
+        environ=stand_in(materials) | ({"ATTNCHECK_SETTINGS": json.dumps(settings)} if settings else {}),
         options=point_to_materials(launch, materials),
         data=get_option(launch, find_data_option(launch)),
+        driver="trl" if policy else "",
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*list_stand_ins(launch), *attention.remarks, *list_left_out(job, materials)),
+        remarks=(
+            *([STANDS_FOR] if policy else ()),
+            *list_stand_ins(launch),
+            *attention.remarks,
+            *list_left_out(job, materials),
+        ),
         corrections=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
         rank_corrections=TRAINER_RANK_CORRECTIONS,
         whole_rows=WHOLE_ROWS,
     )
+
+
+def _cut_copied_policy(launch: Launch, job: Job, materials: Materials) -> dict[str, str]:
+    """Return the settings that limit generation in a script's own copy of TRL's GRPO; {} for another trainer.
+
+    They are set in its process, because transformers' Trainer has none of them.
+    """
+    options = launch.program.options if launch.program is not None else {}
+    if not {"num_generations", "max_completion_length"} <= options.keys():
+        return {}
+    return {**cut_policy(job, materials, True), "use_vllm": "false"}

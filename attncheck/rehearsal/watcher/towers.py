@@ -1,0 +1,104 @@
+"""Makes small models for the other models that a script names: towers of images or sound, and adapters.
+
+Sources: transformers 5.17.0 models/auto/configuration_auto.py (`CONFIG_MAPPING_NAMES`), modeling_auto.py; peft 0.21.2
+peft_model.py (`PeftModel.from_pretrained`), config.py (`PeftConfigMixin.from_pretrained`).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import tempfile
+from typing import Any
+
+from .absent import note
+
+SIZES = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "projection_dim": 64,
+    "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
+}  # fmt: skip
+PARTS = ("vision_config", "text_config", "audio_config")
+OF_A_TOWER = ("patch_size", "num_mel_bins", "vision_config")
+LANGUAGE_MODELS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
+SHORT = 4  # letters: a type with fewer may be part of any word
+
+
+def find_tower(name: str) -> str:
+    """Return the folder of a small model of the type that a model's name has, "" if it is no tower's."""
+    kind = _find_kind(os.path.basename(str(name).rstrip("/")).lower())
+    folder = os.path.join(os.environ.get("ATTNCHECK_FOLDER", ""), "models")
+    path = os.path.join(folder, kind)
+    if not kind or not os.path.isabs(path):
+        return ""
+    if not os.path.isdir(path):
+        os.makedirs(folder, exist_ok=True)
+        made = tempfile.mkdtemp(dir=folder)
+        _save_tower(kind, made)
+        try:
+            os.rename(made, path)
+        except OSError:  # another rank was first
+            return path
+        note(os.environ["ATTNCHECK_WATCH"], "tower", f"{os.path.basename(name)} {kind}")
+    return path
+
+
+@functools.cache
+def _find_kind(base: str) -> str:
+    """Return the longest type of a tower in a name."""
+    import transformers
+    from transformers.models.auto import configuration_auto, modeling_auto
+
+    spoken = {kind for mapping in LANGUAGE_MODELS for kind in getattr(modeling_auto, mapping, {})}
+    kinds = [kind for kind in configuration_auto.CONFIG_MAPPING_NAMES if len(kind) >= SHORT and kind not in spoken]
+    named = [kind for kind in kinds if re.search(rf"(?<![a-z]){'[-_.]?'.join(re.split('[_-]', kind))}(?![a-z])", base)]
+    kind = max(named, key=len, default="")
+    config = transformers.CONFIG_MAPPING[kind]() if kind else None
+    return kind if any(hasattr(config, field) for field in OF_A_TOWER) else ""
+
+
+def _save_tower(kind: str, folder: str) -> None:
+    """Save a small model of a type, and its image processor if there is one."""
+    import transformers
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
+
+    config = transformers.CONFIG_MAPPING[kind]()
+    for part in (config, *filter(None, (getattr(config, name, None) for name in PARTS))):
+        for name, size in SIZES.items():
+            if isinstance(getattr(part, name, None), int):
+                setattr(part, name, size)
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    classes: Any = IMAGE_PROCESSOR_MAPPING.get(type(config), ()) or ()
+    classes = tuple(classes.values()) if isinstance(classes, dict) else classes
+    for processor in [made for made in (classes if isinstance(classes, tuple) else (classes,)) if made is not None][:1]:
+        processor().save_pretrained(folder)
+
+
+def make_adapters(peft_model: Any) -> None:
+    """Let a script load adapters that are not here: new ones replace them, which change nothing at first."""
+
+    def make_configuration(name: str) -> Any:
+        from peft import LoraConfig
+
+        note(os.environ["ATTNCHECK_WATCH"], "adapter", os.path.basename(str(name).rstrip("/")))
+        return LoraConfig(r=4, target_modules="all-linear")
+
+    load, read = peft_model.PeftModel.from_pretrained.__func__, peft_model.PeftConfig.from_pretrained.__func__
+
+    @functools.wraps(load)
+    def from_pretrained(cls: Any, model: Any, model_id: Any, *arguments: Any, **options: Any) -> Any:
+        if os.path.isdir(model_id):
+            return load(cls, model, model_id, *arguments, **options)
+        from peft import get_peft_model
+
+        config = options.get("config") or make_configuration(model_id)
+        config.inference_mode = not (options.get("is_trainable") or (arguments[1:2] and arguments[1]))
+        return get_peft_model(model, config)
+
+    @functools.wraps(read)
+    def read_configuration(cls: Any, name: Any, *arguments: Any, **options: Any) -> Any:
+        return read(cls, name, *arguments, **options) if os.path.isdir(name) else make_configuration(name)
+
+    peft_model.PeftModel.from_pretrained = classmethod(from_pretrained)
+    peft_model.PeftConfig.from_pretrained = classmethod(read_configuration)

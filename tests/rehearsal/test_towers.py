@@ -1,0 +1,74 @@
+"""Other models that a script names: a tower gets a small model of its own type, an adapter a new one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attncheck.rehearsal.watcher import towers
+
+pytest.importorskip("transformers")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a rehearsal's folder."""
+    monkeypatch.setenv("ATTNCHECK_FOLDER", str(tmp_path))
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("openai/clip-vit-large-patch14-336", "clip"),
+        ("google/siglip-so400m-patch14-384", "siglip"),
+        ("facebook/dinov2-large", "dinov2"),
+        ("Qwen/Qwen2.5-0.5B", ""),  # a language model: the small one itself
+        ("Qwen/Qwen2-VL-2B-Instruct", ""),
+        ("llava-hf/llava-1.5-7b-hf", ""),
+        ("bert-base-uncased", ""),
+        ("me/clipped-rewards", ""),
+    ],
+)
+def test_a_tower_is_known_by_its_name(name: str, kind: str, folder: Path) -> None:
+    path = towers.find_tower(name)
+    assert path == (str(folder / "models" / kind) if kind else "")
+    assert [note.name for note in folder.glob("absent-tower-*")] == (
+        [f"absent-tower-{name.partition('/')[2]} {kind}"] if kind else []
+    )
+
+
+def test_a_script_loads_a_small_tower(folder: Path) -> None:
+    from transformers import CLIPVisionModel
+
+    tower: Any = CLIPVisionModel.from_pretrained(towers.find_tower("openai/clip-vit-base-patch32"))
+    assert (tower.config.hidden_size, tower.config.num_hidden_layers) == (64, 2)
+    assert sum(weight.numel() for weight in tower.parameters()) < 1_000_000
+    assert towers.find_tower("openai/clip-vit-large-patch14") == str(folder / "models" / "clip")  # made once
+
+
+def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimpleNamespace(LoraConfig=SimpleNamespace, get_peft_model=lambda model, config: (model, config))
+    monkeypatch.setitem(sys.modules, "peft", made)
+
+    class Loaded:
+        @classmethod
+        def from_pretrained(cls, *arguments: Any, **options: Any) -> str:
+            return "loaded"
+
+    module = SimpleNamespace(PeftModel=type("PeftModel", (Loaded,), {}), PeftConfig=type("PeftConfig", (Loaded,), {}))
+    towers.make_adapters(module)
+    model, config = module.PeftModel.from_pretrained("model", "me/adapter")
+    assert model == "model" and config.inference_mode and config.r == 4
+    config = module.PeftConfig.from_pretrained("me/adapter")
+    assert not module.PeftModel.from_pretrained("model", "me/adapter", is_trainable=True, config=config)[
+        1
+    ].inference_mode
+    assert module.PeftModel.from_pretrained("model", str(folder)) == "loaded"
+    assert module.PeftConfig.from_pretrained(str(folder)) == "loaded"
+    assert (folder / "absent-adapter-adapter").exists()
