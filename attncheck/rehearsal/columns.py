@@ -27,7 +27,6 @@ DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
 OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
 TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
 LITERALS = ("true", "false", "none")
-TURN_FIELDS = ("role", "content")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
@@ -46,22 +45,15 @@ def reads_pairs(read: ReadLaunch) -> bool:
     return columns >= {"chosen", "rejected"} and not columns & {"messages", "conversations", "text"}
 
 
-def read_message_columns(read: ReadLaunch) -> list[str]:
-    """Return those of these fields whose turns the script takes apart, or writes with a chat template."""
-    script = find_script(read.recognised.launch)
-    return list_message_columns(script, (Path(), Path("src"))) if script is not None else []
-
-
 def read_field_shapes(read: ReadLaunch) -> dict[str, Any]:
     """Return the shapes of the fields that the script of a launch reads, as far as its use of them decides it."""
     script = find_script(read.recognised.launch)
-    return read_shapes(_list_modules(script, (Path(), Path("src")))) if script is not None else {}
+    return list_shapes(script, (Path(), Path("src"))) if script is not None else {}
 
 
-def list_message_columns(program: Path, places: Sequence[Path]) -> list[str]:
-    """Return these fields of a script and of the modules that it imports from these folders."""
-    nodes = (node for module in _list_modules(program, tuple(places)) for node in ast.walk(module.body))
-    return list(dict.fromkeys(name for node in nodes for name in _iter_message_columns(node)))
+def list_shapes(program: Path, places: Sequence[Path]) -> dict[str, Any]:
+    """Return these shapes for a script and the modules that it imports from these folders."""
+    return read_shapes(_list_modules(program, tuple(places)))
 
 
 def find_script(launch: Launch) -> Path | None:
@@ -202,18 +194,6 @@ def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule
     tree = SourceTree((program.parent, *places), program.parent)
     main = find_entry(Entry(str(program)), tree)
     return (main, *tree.list_imported(main, MAX_MODULES)) if main is not None else ()
-
-
-def _iter_message_columns(node: ast.AST) -> Iterator[str]:
-    """Yield the field of `row["x"][0]["role"]`, of a loop over it that takes roles, or of a chat template's call."""
-    if isinstance(node, ast.Subscript) and _read_column(node) in TURN_FIELDS and isinstance(node.value, ast.Subscript):
-        yield _read_column(node.value.value)
-    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("apply_chat_template"):
-        yield from map(_read_column, node.args[:1])
-    elif isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
-        loops = [node] if isinstance(node, ast.For) else node.generators
-        if any(_read_column(part) in TURN_FIELDS for part in ast.walk(node)):
-            yield from (_read_column(loop.iter) for loop in loops)
 
 
 def _read_column(node: ast.AST) -> str:

@@ -27,7 +27,7 @@ from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hi
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
-from attncheck.rehearsal.columns import find_marker, read_columns, read_field_shapes, read_message_columns
+from attncheck.rehearsal.columns import find_marker, read_columns, read_field_shapes
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
@@ -285,8 +285,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "documents": DOCUMENTS,
         "form": cut.form,
         "columns": [*read_columns(stage.read), *stage.added] if reads_fields else [],
+        "added": stage.added,
         "shapes": read_field_shapes(stage.read) if reads_fields else {},
-        "message_columns": read_message_columns(stage.read) if reads_fields and cut.form != "prompt_texts" else [],
         "marker": find_marker(stage.read) if "ATTNCHECK_ROWS" in cut.environ else "",
         "pictures": cut.pictures,
         "seed": stage.request.seed,

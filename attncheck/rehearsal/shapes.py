@@ -14,7 +14,8 @@ TEXT_METHODS = frozenset(
 NUMBER_CALLS = frozenset(("int", "float", "round", "abs", "range"))
 LIST_CALLS = frozenset(("enumerate", "reversed", "sorted", "list", "iter", "tuple"))
 Place = tuple[str | int, ...]  # ("conversations", ITEM, "value")
-Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass
@@ -36,7 +37,12 @@ class Shape:
         return self.item.at(tuple(others))
 
     def describe(self) -> Any:
-        """Return the shape in plain data: "text", "number", [shape], {key: shape}; "" if it is not known."""
+        """Return the shape in plain data: "text", "number", "turns", [shape], {key: shape}; "" if it is not known.
+
+        A field that is also used as a text stays one.
+        """
+        if self.kinds == {"text"}:
+            return "text"
         if self.item is not None:
             return [self.item.describe()]
         if self.keys:
@@ -49,7 +55,7 @@ def read_shapes(modules: tuple[SourceModule, ...]) -> dict[str, Any]:
     rows = Shape()
     for module in modules:
         for node in ast.walk(module.body):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or node is module.body:
+            if isinstance(node, FUNCTIONS) or node is module.body:
                 _Reader(rows).read(node)
     described = {name: shape.describe() for name, shape in rows.keys.items()}
     return {name: shape for name, shape in described.items() if shape}
@@ -64,34 +70,46 @@ class _Reader:
 
     def read(self, scope: Any) -> None:
         """Add the fields that a function uses, not those of the functions inside it."""
-        nodes = list(_iter_own(scope))
-        for node in nodes:
-            self._bind(node)
-        for node in nodes:
-            self._note(node)
+        for node in [scope.body] if isinstance(scope, ast.Lambda) else scope.body:
+            self._visit(node)
+
+    def _visit(self, node: ast.AST) -> None:
+        """Follow a statement or expression in the order in which it is computed."""
+        if isinstance(node, FUNCTIONS):
+            return
+        children = list(ast.iter_child_nodes(node))
+        first: list[ast.AST] = []  # before the variables are bound
+        if isinstance(node, (ast.Assign, ast.For, ast.comprehension)):
+            first = [node.value if isinstance(node, ast.Assign) else node.iter]
+        elif isinstance(node, COMPREHENSIONS):
+            first = [*node.generators]
+        for child in first:
+            self._visit(child)
+        self._bind(node)
+        for child in children:
+            if child not in first:
+                self._visit(child)
+        self._note(node)
 
     def _bind(self, node: ast.AST) -> None:
         """Note the variables that hold fields: `turns = row["turns"]`, `for turn in row["turns"]`."""
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            place = self.find(node.value)
-            if len(place) > (node.targets[0].id == "self"):
-                self.places[node.targets[0].id] = place
+            self.places[node.targets[0].id] = self.find(node.value)
         elif isinstance(node, (ast.For, ast.comprehension)):
             target, place = node.target, self.find(node.iter)
-            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "enumerate":
+            if isinstance(node.iter, ast.Call) and _name_call(node.iter) == "enumerate":
                 target = target.elts[-1] if isinstance(target, ast.Tuple) else target
-            if place and isinstance(target, ast.Name):
-                self.places[target.id] = (*place, ITEM)
+            if isinstance(target, ast.Name):
+                self.places[target.id] = (*place, ITEM) if place else ()
 
     def find(self, node: ast.AST) -> Place:
         """Return the place in a row that an expression reads, () if it reads none."""
         if isinstance(node, ast.Name):
             return self.places.get(node.id, ())
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
             if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
                 return self._find_key(node.func.value, node.args[0])
-            return self.find(node.args[0]) if name in LIST_CALLS and node.args else ()
+            return self.find(node.args[0]) if _name_call(node) in LIST_CALLS and node.args else ()
         if not isinstance(node, ast.Subscript):
             return ()
         if isinstance(node.slice, ast.Slice):
@@ -117,23 +135,20 @@ class _Reader:
                 self.rows.at(place).kinds.add(kind)
 
 
-def _iter_own(scope: Any) -> Iterator[ast.AST]:
-    """Yield the nodes of a function in order, without those of the functions inside it."""
-    waiting = [scope.body] if isinstance(scope, ast.Lambda) else [*scope.body]
-    while waiting:
-        node = waiting.pop(0)
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            waiting[:0] = ast.iter_child_nodes(node)
+def _name_call(call: ast.Call) -> str:
+    """Return the name of a called function or method, "" if it has none."""
+    return str(getattr(call.func, "id", "") or getattr(call.func, "attr", ""))
 
 
 def _iter_uses(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Yield each operand of an expression whose kind the expression decides."""
     if isinstance(node, ast.Call):
-        name = ast.unparse(node.func)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in TEXT_METHODS:
+        name = _name_call(node)
+        if isinstance(node.func, ast.Attribute) and name in TEXT_METHODS:
             yield "text", node.func.value
-        if name in NUMBER_CALLS:
+        elif name == "apply_chat_template":
+            yield from (("turns", argument) for argument in node.args[:1])
+        elif name in NUMBER_CALLS and isinstance(node.func, ast.Name):
             yield from (("number", argument) for argument in node.args)
     elif isinstance(node, ast.FormattedValue):
         yield "text", node.value

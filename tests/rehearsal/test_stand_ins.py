@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
-from attncheck.rehearsal.columns import list_columns, list_message_columns
+from attncheck.rehearsal.columns import list_columns, list_shapes
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced, list_watched_differences
 from attncheck.rehearsal.watcher.stand_ins import (
     answer_any_split,
@@ -36,6 +36,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     take_known_template,
 )
 from attncheck.rehearsal.worker.materials import add_columns, add_message_columns
+from attncheck.rehearsal.worker.shapes import list_turns
 from tests.rehearsal.staging import make_materials
 
 DATASETS = """
@@ -428,10 +429,9 @@ def test_a_field_that_is_taken_apart_as_turns_has_turns(tmp_path: Path) -> None:
         '    for turn in row["made"]:\n        print(turn["content"], row["plain"], row["text"][0])\n'
         '    return row["chosen"][-1]["content"], tokenizer.apply_chat_template(row["pair"], tokenize=False)\n'
     )
-    read = list_message_columns(script, ())
-    assert set(read) - {""} == {"real", "made", "chosen", "pair"}
+    assert set(list_turns(list_shapes(script, ()))) == {"real", "made", "chosen", "pair"}
     turns = [[{"role": "user", "content": f"q{n}"}, {"role": "assistant", "content": f"a{n}"}] for n in range(3)]
-    rows = add_message_columns([{"messages": each, "text": "t", "real": ""} for each in turns], ["real", "", "made"])
+    rows = add_message_columns([{"messages": each, "text": "t", "real": ""} for each in turns], ["real", "made"])
     assert [row["real"] for row in rows] == turns and rows[0]["text"] == "t"
     assert rows[0]["made"] == [turns[0][0], turns[1][1]]  # the same question with another answer
 

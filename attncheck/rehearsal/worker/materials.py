@@ -59,6 +59,8 @@ ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|ta
 NO_COLUMN = re.compile(
     r"_ids$|token_id$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )
+# TRL 1.16.0 data_utils.py decides by these, besides the prompt, whether and as what a row is a conversation.
+TRL_COLUMNS = ("chosen", "rejected", "completion", "messages", "label")
 NUMBER_NAME = re.compile(r"(^|_)(id|idx|index)$")
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
@@ -99,21 +101,21 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"item": item, "answer": answer})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
-    if message["form"] == "prompt_texts" and "completion" not in message.get("columns", ()):
-        for row in rows:  # TRL decides by any of the fields that it knows whether a row is a conversation
-            del row["completion"]
+    columns = message.get("columns", ())
+    if message["form"] == "prompt_texts":
+        columns = [name for name in columns if name not in TRL_COLUMNS or name in message.get("added", ())]
+        rows = [{name: value for name, value in row.items() if name not in TRL_COLUMNS} for row in rows]
     if message["form"] == "preference_text":
-        rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if message.get("columns") else rows
+        rows = [dict.fromkeys(PROMPT_COLUMNS, row["prompt"]) | row for row in rows] if columns else rows
     else:
-        rows = add_columns(rows, message.get("columns", ()))
-    rows = add_message_columns(rows, message.get("message_columns", ()))
-    rows = shapes.fit_rows(rows, message.get("shapes", {}))
-    if not {"messages", "conversations", *message.get("message_columns", ())} & {*message.get("columns", ())}:
+        rows = add_columns(rows, columns)
+    needed = message.get("shapes", {})
+    turns = shapes.list_turns(needed) if message["form"] != "prompt_texts" else []
+    rows = shapes.fit_rows(add_message_columns(rows, turns), needed)
+    if not {"messages", "conversations", *turns} & {*columns}:
         rows = write_turns(rows, message.get("marker", ""))
     answer["made_up"] = [
-        name
-        for name in message.get("columns", ())
-        if name == "label" or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
+        name for name in columns if name == "label" or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
     ]
     has_pictures = (folder / multimodal.FOLDER).exists()
     if has_pictures:

@@ -5,7 +5,15 @@ from typing import Any
 
 ROLES = ("role", "from", "speaker", "author")
 TEXTS = ("content", "value", "text", "utterance", "message")
+MESSAGE = frozenset(("role", "content"))
 SHAREGPT = {"user": "human", "assistant": "gpt"}
+
+
+def list_turns(shapes: Mapping[str, Any]) -> list[str]:
+    """Return the fields that a script takes apart as messages, or writes with a chat template."""
+    items = {name: shape[0] for name, shape in shapes.items() if isinstance(shape, list)}
+    taken = [name for name, item in items.items() if isinstance(item, dict) and not MESSAGE.isdisjoint(item)]
+    return taken + [name for name, shape in shapes.items() if shape == "turns"]
 
 
 def fit_rows(rows: Sequence[Mapping[str, Any]], shapes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -17,7 +25,7 @@ def fit_rows(rows: Sequence[Mapping[str, Any]], shapes: Mapping[str, Any]) -> li
 
 
 def _fit(value: Any, shape: Any, row: Mapping[str, Any], number: int, is_field: bool = True) -> Any:
-    """Return a value in a shape: "text", "number", [shape], {key: shape}; "" is unknown.
+    """Return a value in a shape: "text", "number", "turns", [shape], {key: shape}; "" is unknown.
 
     A field's list of texts may as well be a batch's column, whose rows have one text each.
     """
