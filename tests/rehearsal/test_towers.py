@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("llava-hf/llava-1.5-7b-hf", ""),
         ("bert-base-uncased", ""),
         ("me/clipped-rewards", ""),
+        ("me/llava-clip-7b", ""),
     ],
 )
 def test_a_tower_is_known_by_its_name(name: str, kind: str, folder: Path) -> None:

@@ -46,14 +46,14 @@ def find_tower(name: str) -> str:
 
 @functools.cache
 def _find_kind(base: str) -> str:
-    """Return the longest type of a tower in a name."""
+    """Return the longest type of a tower in a name that has no language model's type."""
     import transformers
     from transformers.models.auto import configuration_auto, modeling_auto
 
     spoken = {kind for mapping in LANGUAGE_MODELS for kind in getattr(modeling_auto, mapping, {})}
-    kinds = [kind for kind in configuration_auto.CONFIG_MAPPING_NAMES if len(kind) >= SHORT and kind not in spoken]
+    kinds = [kind for kind in configuration_auto.CONFIG_MAPPING_NAMES if len(kind) >= SHORT]
     named = [kind for kind in kinds if re.search(rf"(?<![a-z]){'[-_.]?'.join(re.split('[_-]', kind))}(?![a-z])", base)]
-    kind = max(named, key=len, default="")
+    kind = max(named, key=len, default="") if spoken.isdisjoint(named) else ""
     config = transformers.CONFIG_MAPPING[kind]() if kind else None
     return kind if any(hasattr(config, field) for field in OF_A_TOWER) else ""
 
