@@ -18,6 +18,7 @@ from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
 
+ROLLOUTS = "source of the rollouts"
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
 EVALUATES = ("eval_strategy", "evaluation_strategy", "eval_on_start", "do_eval", "val_set_size")
@@ -45,6 +46,8 @@ DIMENSIONS = {
     "ranks": _Dimension(("loss", "gradients"), True),
     "accumulation": _Dimension(("loss", "gradients"), True),
     "template": _Dimension(("batch",)),
+    # a trainer that only the script knows may continue or replace the completions that it gets
+    ROLLOUTS: _Dimension(("batch", "documents", "loss", "gradients", "learning"), keeps_passes=True),
     "field that the script reads": _Dimension(("batch", "learning"), keeps_passes=True),
 }
 
@@ -67,6 +70,8 @@ def _iter_differences(
         yield "model class", model.value.architectures[0], _read_class(materials) or model.value.architectures[0]
     requested = job.plan.attn_implementation
     yield "attn_implementation", requested, cut.sets.get("attn_implementation", requested)
+    if cut.driver == "trl" and read.recognised.framework.general:
+        yield ROLLOUTS, "the script's own trainer", "made up"
     for name in LENGTHS:
         written, ran = get_setting(job, name), cut.sets.get(name)
         if written is not None and written.lower() in OFF_VALUES and ran is not None and ran.isdecimal():

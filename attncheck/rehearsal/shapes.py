@@ -13,6 +13,7 @@ TEXT_METHODS = frozenset(
 )
 NUMBER_CALLS = frozenset(("int", "float", "round", "abs", "range"))
 LIST_CALLS = frozenset(("enumerate", "reversed", "sorted", "list", "iter", "tuple"))
+SPLITS = ("train", "test", "validation", "eval", "data")  # of data sets and files, whose rows follow
 Place = tuple[str | int, ...]  # ("conversations", ITEM, "value")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -51,14 +52,13 @@ class Shape:
 
 
 def read_shapes(modules: tuple[SourceModule, ...]) -> dict[str, Any]:
-    """Return the shape of each field that the functions of modules read; fields of unknown shape are left out."""
+    """Return the shape of each field that the functions of modules read, "" if it is not known."""
     rows = Shape()
     for module in modules:
         for node in ast.walk(module.body):
             if isinstance(node, FUNCTIONS) or node is module.body:
                 _Reader(rows).read(node)
-    described = {name: shape.describe() for name, shape in rows.keys.items()}
-    return {name: shape for name, shape in described.items() if shape}
+    return {name: shape.describe() for name, shape in rows.keys.items()}
 
 
 class _Reader:
@@ -121,7 +121,7 @@ class _Reader:
         return place if is_batch or not place else (*place, ITEM)
 
     def _find_key(self, value: ast.AST, key: ast.AST) -> Place:
-        if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
+        if not (isinstance(key, ast.Constant) and isinstance(key.value, str)) or key.value in SPLITS:
             return ()
         place = self.find(value)
         return (*place, key.value) if place or isinstance(value, (ast.Name, ast.Attribute)) else ()

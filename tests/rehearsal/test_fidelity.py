@@ -83,6 +83,7 @@ def test_another_class_is_a_difference(tmp_path: Path) -> None:
         ("ranks that share a row", {"documents", "loss", "gradients"}),
         ("ranks", {"loss", "gradients"}),
         ("field that the script reads", set()),
+        ("source of the rollouts", set()),
     ],
 )
 def test_what_rests_on_a_difference_is_not_asked(dimension: str, unasked: set[str]) -> None:

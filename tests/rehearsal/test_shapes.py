@@ -37,7 +37,7 @@ def take(batch, tokenizer):
 ROWS = """
 row = self.rows[0]
 talk = row["dialog"]
-assert [turn["speaker"] for turn in talk] == ["user", "assistant"] and talk[1]["text"] == "a"
+assert [turn["speaker"] for turn in talk] == ["user", "assistant"] and talk[1]["text"] == ""
 assert [turn["role"] for turn in row["chat"]] == ["user", "assistant"]
 assert row["messages"][0]["value"] == row["messages"][0]["content"] == "q"
 assert isinstance(row["question"], str) and isinstance(row["passage"], str)
@@ -69,6 +69,17 @@ def test_a_script_reads_rows_of_its_own_shape(tmp_path: Path) -> None:
         rows[0]
     rows.rows = fit_rows(plain, shapes)
     exec(ROWS, names | {"self": rows})
+
+
+def test_turns_have_the_text_if_the_script_reads_no_other(tmp_path: Path) -> None:
+    """Otherwise they would be the same document a second time."""
+    talk = "def f(row):\n    for turn in row['dialog']:\n        yield turn['speaker'] + turn['text']\n"
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    for script, text in ((talk, "a"), (f"{talk}    yield row['question']\n", "")):
+        columns, shapes = read(tmp_path, script)
+        rows = add_columns([{"messages": turns, "prompt": "q", "question": "q", "text": "q a"}], columns)
+        (row,) = fit_rows(rows, shapes)
+        assert [turn["text"] for turn in row["dialog"]] == (["q", "a"] if text else ["", ""])
 
 
 def test_a_field_that_a_row_may_lack_is_read(tmp_path: Path) -> None:

@@ -105,6 +105,18 @@ except OSError:
     pass
 else:
     raise SystemExit("guarded")
+import os.path
+if not os.path.isfile("required.jsonl"):
+    raise FileNotFoundError("a script's own")
+if os.path.exists("optional.json"):
+    raise SystemExit("optional")
+elif os.path.exists("another.jsonl"):
+    own.append(0)
+else:
+    raise SystemExit("another")
+own.pop()
+assert os.path.exists("third.json") and not os.path.exists("third_config.json")
+assert not os.path.exists("fourth.json")
 for name, mode in (("ds_config.json", "r"), ("gone.txt", "r"), ("no/such/folder.json", "w")):
     with contextlib.suppress(FileNotFoundError):
         raise SystemExit(open(name, mode).name)

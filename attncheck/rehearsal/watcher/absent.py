@@ -332,6 +332,21 @@ def _list_guards(path: str) -> list[tuple[int, int, str]]:
     return list(_iter_guards(tree)) if tree is not None else []
 
 
+@functools.cache
+def list_requirements(path: str) -> list[tuple[int, int]]:
+    """Return the lines of a file's conditions without which it raises: `assert a`, `if not a: raise`."""
+    tree, lines = _parse(path), []
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.If):
+            ends = node.body if isinstance(node.test, ast.UnaryOp) else node.orelse
+            if not ends or not isinstance(ends[-1], ast.Raise):
+                continue
+        elif not isinstance(node, ast.Assert) or isinstance(node.test, ast.UnaryOp):
+            continue
+        lines.append((node.test.lineno, node.test.end_lineno or node.test.lineno))
+    return lines
+
+
 def _parse(path: str) -> ast.Module | None:
     try:
         with open(path, "rb") as stream:

@@ -33,6 +33,7 @@ from .stand_ins import (
     choose_model_type,
     cut_settings,
     find_frames,
+    find_required_files,
     find_rows,
     find_small_model,
     leave_early_stopping,
@@ -114,6 +115,7 @@ def install(folder: str) -> None:
         callbacks["trl.scripts.utils"] = _patch_trl_scripts
         callbacks["transformers.hf_argparser"] = callbacks["trl.scripts._hf_argparser"] = leave_unknown
         open_rows()
+        find_required_files()
     if os.environ.get("ATTNCHECK_LINES"):
         read_lines_as_array()
     if {"ATTNCHECK_SETTINGS", "ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():

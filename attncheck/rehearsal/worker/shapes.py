@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attncheck.core.rehearsal import TEXT_COLUMNS
+
 ROLES = ("role", "from", "speaker", "author")
 TEXTS = ("content", "value", "text", "utterance", "message")
 MESSAGE = frozenset(("role", "content"))
@@ -17,11 +19,23 @@ def list_turns(shapes: Mapping[str, Any]) -> list[str]:
 
 
 def fit_rows(rows: Sequence[Mapping[str, Any]], shapes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return rows with their fields in the shapes that a script needs; a text of unknown use stays as it is."""
+    """Return rows with their fields in the shapes that a script needs; a text of unknown use stays as it is.
+
+    A row's text is there once: further turns are empty if the script reads a field that has it.
+    """
+    talks = [name for name, shape in shapes.items() if _is_dialogue(shape)]
+    own = talks[0] if talks and shapes.keys().isdisjoint({*TEXT_COLUMNS, "messages"}) else ""
     return [
-        {name: _fit(value, shapes.get(name, ""), row, number) for name, value in row.items()}
+        {
+            name: _fit(row.get("messages", value) if name == own else value, shapes.get(name, ""), row, number)
+            for name, value in row.items()
+        }
         for number, row in enumerate(rows)
     ]
+
+
+def _is_dialogue(shape: Any) -> bool:
+    return isinstance(shape, list) and isinstance(shape[0], dict) and not shape[0].keys().isdisjoint(ROLES)
 
 
 def _fit(value: Any, shape: Any, row: Mapping[str, Any], number: int, is_field: bool = True) -> Any:
@@ -35,8 +49,8 @@ def _fit(value: Any, shape: Any, row: Mapping[str, Any], number: int, is_field: 
             inner = _fit(value, item, row, number, is_field) if isinstance(item, list) else value
             return inner if is_field or isinstance(inner, list) else [inner]
         if isinstance(value, str) and item.keys() & {*ROLES, *TEXTS}:
-            is_dialogue = "messages" in row and not item.keys().isdisjoint(ROLES)
-            value = row["messages"] if is_dialogue else [{"role": "user", "content": value}]
+            turns = row["messages"] if "messages" in row and _is_dialogue(shape) else [{"role": "user"}]
+            value = [{**turn, "content": value if len(turns) == 1 else ""} for turn in turns]
         elif isinstance(value, str):
             value = [_fit(value, item, row, number)]
         return [_complete(turn, item) for turn in value] if isinstance(value, list) else value

@@ -19,6 +19,7 @@ from attncheck.lint.fields.script_options import find_data_option
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.columns import find_below, find_marker
+from attncheck.rehearsal.fidelity import ROLLOUTS, list_differences
 from attncheck.rehearsal.substitutions import runs_command
 from tests.lint.frameworks.test_rehearsal_cuts import LLAMAFACTORY as LLAMAFACTORY_FILE
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
@@ -335,6 +336,11 @@ def test_a_scripts_own_copy_of_grpo_is_cut_as_trls(
     settings = json.loads(cut.environ.get("ATTNCHECK_SETTINGS", "{}"))
     assert (settings.get("num_generations"), settings.get("use_vllm")) == (("2", "false") if driver else (None, None))
     assert cut.sets["per_device_train_batch_size"] == ("2" if driver else "1")
+    source = Source("run.sh", f"python train.py {options}\n", "shell")
+    (read,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
+    materials = cutting.make_materials(read, "/stage", 30, False, 2)
+    unknown = [difference.dimension for difference in list_differences(read, cut, materials, 2)]
+    assert (ROLLOUTS in unknown) == bool(driver)
 
 
 MS_SWIFT: Any = {"ms-swift": "4.6.0"}
