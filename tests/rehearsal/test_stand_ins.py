@@ -310,7 +310,9 @@ def test_a_script_reads_settings_of_another_release(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
     answer_removed(Settings)
     script = tmp_path / "script.py"
-    text = "length, trusted = made.max_seq_length, made.trust_remote_code\nfound = hasattr(made, 'gone')\n"
+    text = (
+        "length, trusted = made.max_seq_length, made.trust_remote_code\nfound = hasattr(made, 'gone') and made.gone\n"
+    )
     script.write_text(f"{text}try:\n    made.guarded\nexcept AttributeError:\n    found = not found\n")
     names: dict[str, Any] = {"__file__": str(script), "made": Settings()}
     exec(compile(script.read_text(), str(script), "exec"), names)

@@ -477,7 +477,8 @@ def answer_removed(*kinds: Any) -> None:
 
     def find(self: Any, name: str) -> Any:
         frame = sys._getframe(1)
-        is_read = f".{name}" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)  # not by hasattr
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        is_read = f".{name}" in line and not re.search(rf"attr\(.*,\s*['\"]{name}['\"]", line)  # not by hasattr
         if name.startswith("_") or not (is_read and is_script(frame.f_globals)) or is_guarded(("AttributeError",)):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         note(os.environ["ATTNCHECK_WATCH"], "setting", f"{type(self).__name__}.{name}")
