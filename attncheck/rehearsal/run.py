@@ -24,6 +24,7 @@ from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.doctor import engine
 from attncheck.lint import run as lint
 from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
+from attncheck.lint.fields.rehearsing import get_setting
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
@@ -82,6 +83,7 @@ MISSING_FIELD = re.compile(r"^KeyError: (?:'([a-z]\w*)'|[\"']Column '?([a-z]\w*)
 MAX_FIELDS = 3  # that are added one by one, each with a new run
 LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")  # in transformers 5 and 4
+NUMBER = re.compile(r"\d*\.?\d+(e-?\d+)?", re.IGNORECASE)
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 
 
@@ -520,9 +522,16 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "freezes": _freezes(stage.read),
         "shares_rows": shares_rows(stage.read.job),
         "replaces_rewards": cut.driver == "trl",
+        "rate": _read_rate(stage.read),
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]
+
+
+def _read_rate(read: ReadLaunch) -> float:
+    """Return the launch's own learning rate, which the rehearsal replaces; 0.0 if it is not known."""
+    values = (get_setting(read.job, name) or "" for name in cutting.RATES)
+    return next((float(value) for value in values if NUMBER.fullmatch(value)), 0.0)
 
 
 def _freezes(read: ReadLaunch) -> bool:

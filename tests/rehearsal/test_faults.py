@@ -35,6 +35,9 @@ FAULTS: dict[str, Fault] = {
     # The documents.
     "truncated": Fault("ATN431", r"96 of 96 documents are truncated: \d+ words"),
     "beginnings_lost": Fault("ATN431", r"\d+ of \d+ documents are used without their beginning"),
+    "middles_lost": Fault(
+        "ATN431", r"\d+ documents lack words in their middle: \d+ words .* the \w+'s in document \d+"
+    ),
     "doubled": Fault("ATN431", r"48 documents were used more than once"),
     "same_rows_on_every_rank": Fault("ATN431", r"96 documents were used more than once", ranks=2),
     "every_third_lost": Fault("ATN431", r"47 of the 141 documents .* skipped, the first is document 3"),
@@ -68,6 +71,7 @@ FAULTS: dict[str, Fault] = {
     "mask_without_documents": Fault(
         "ATN432", r"attend to earlier documents in the row.*\n(.*\n)*.*shape \(2, 1, ", PACKED
     ),
+    "mask_of_ones_and_zeros": Fault("ATN432", r"the mask is added to the scores.*: its numbers, 0 to 1, hide", PACKED),
     "mask_not_causal": Fault("ATN432", r"attend to later tokens: attention is not causal", PACKED),
     "padding_seen": Fault("ATN432", r"tokens attend to padding"),
     "kernel_not_causal": Fault("ATN432", r"the whole row, later tokens included: attention is not causal"),
@@ -95,6 +99,11 @@ FAULTS: dict[str, Fault] = {
     "shifted_twice": Fault("ATN433", r"the one after the next: labels are shifted twice"),
     "not_shifted": Fault("ATN433", r"each token is trained to predict itself: labels are not shifted"),
     "not_shifted_summed": Fault("ATN433", r"labels are not shifted \([\d.]+ times the mean over each batch's"),
+    "padding_learned": Fault(
+        "ATN433",
+        r"within padding are trained.*\n(.*\n)*the script's own code for this: train.py:\d+",
+        "--loss hidden_labels",
+    ),
     "shifted_backwards": Fault("ATN433", r"each token is trained to predict the one before it", "--loss hidden_labels"),
     "mean_of_batches": Fault("ATN433", r"loss is [\d.]+: the mean over each batch's target tokens"),
     "mean_of_rows": Fault("ATN433", r"loss is [\d.]+: the mean over each row's target tokens"),
@@ -113,6 +122,7 @@ FAULTS: dict[str, Fault] = {
         "ATN434", r"only from batch 2 of 2: the gradients of the others are lost"
     ),
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters: model.embed_tokens"),
+    "mlp_detached": Fault("ATN434", r"no gradient reaches .* code in the model: .*Detached.forward, \S*train.py:\d+"),
     "hidden_states_detached": Fault("ATN434", r"no gradient reaches 20 of 21 parameters", "--loss own_head"),
     "gradient_scaled_in_a_layer": Fault(
         "ATN434",
@@ -139,6 +149,7 @@ FAULTS: dict[str, Fault] = {
     "evaluation_mode": Fault("ATN438", r"trained in evaluation mode: "),
     "evaluation_mode_later": Fault("ATN438", r"trained in evaluation mode, from step 2 onwards"),
     "half_of_an_adapter": Fault("ATN438", r"all 1 trained parameters are 0 .*lora_A; these parts .* frozen: .*lora_B"),
+    "state_cleared": Fault("ATN438", r"state of 21 of 21 parameters is lost before step 2"),
     "first_step_too_early": Fault("ATN438", r"step 1 is taken after 1 of the 2 batches of each later step"),
     "scheduled_each_batch": Fault(
         "ATN438", r"scheduler steps 3 times for each optimiser step \(train.py:\d+, train.py:\d+\)"
@@ -163,6 +174,7 @@ EVERY_TIME = (
     "shifted_twice", "mean_of_batches", "mean_of_ranks", "ranks_apart", "layer_detached",
     "gradient_scaled_in_a_layer", "hidden_states_detached", "shifted_backwards",
     "never_steps", "attention_not_held", "gradients_zeroed_after_clipping",
+    "middles_lost", "mask_of_ones_and_zeros", "padding_learned", "mlp_detached", "state_cleared",
     "never_zeroed", "labels_wrong_in_step_three", "scheduled_each_batch", "answers_labelled_late",
     "first_step_too_early", "evaluation_mode_later", "norm_of_another_epsilon", "keys_turned_late", "two_begins",
 )  # fmt: skip
@@ -182,7 +194,8 @@ HIDDEN = ("shifted_twice", "not_shifted", "not_shifted_summed", "mean_of_batches
 
 # What a user may mean, by the name that makes the script do it: none of it is an error.
 LEGAL = ("optimiser_adafactor", "optimiser_own", "two_optimisers", "values_clipped", "zeroed_after_the_forward_pass",
-         "embeddings_frozen", "small_addition", "one_begin", "second_pass")  # fmt: skip
+         "embeddings_frozen", "embeddings_tied", "head_drops_out", "small_addition", "one_begin",
+         "second_pass")  # fmt: skip
 
 CLEAN: dict[str, tuple[str, int]] = {
     "padded": ("", 1),

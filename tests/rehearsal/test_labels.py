@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from attncheck.core.launch import Source
 from attncheck.lint import inputs
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal.labels import _note_sound
-from attncheck.rehearsal.watcher.hooks import note_prompt
+from attncheck.rehearsal.watcher.hooks import note_prompt, watch_training
 from attncheck.rehearsal.watcher.recorder import UNCLEAR, Recorder
 from attncheck.rehearsal.worker import conversations, light, materials
 from attncheck.rehearsal.worker.labels import (
@@ -307,7 +308,7 @@ def test_the_end_of_a_trainers_prompts_is_recorded(tmp_path: Path) -> None:
 
     template = "{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
     tokenizer = make_byte_tokenizer(*TEMPLATES["chatml"])
-    note_prompt(str(tmp_path), SimpleNamespace(Trainer=Trainer))
+    watch_training(SimpleNamespace(Trainer=Trainer), partial(note_prompt, str(tmp_path)))
     generating = "{% if add_generation_prompt %}ASSISTANT: {% endif %}"
     for text, expected in (
         (template, " [/INST]"),

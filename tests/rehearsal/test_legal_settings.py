@@ -22,6 +22,8 @@ LEGAL = {
     "groups": set(),
     "smoothing": set(),
     "strong_z_loss": set(),
+    "z_loss_everywhere": {"loss", "gradients"},
+    "smoothing_everywhere": {"loss", "gradients"},
     "strong_entropy_bonus": set(),
     "smoothing_loses_a_batch": {"loss", "gradients"},  # a fault that a regulariser must not hide
     "dft": {"loss", "gradients"},

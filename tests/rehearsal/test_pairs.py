@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.preferences import FREE_LOSSES, PREFERENCE_LOSSES, Preference, PreferenceLoss
-from attncheck.core.rehearsal import Objective
+from attncheck.core.rehearsal import UNDOCUMENTED, Objective
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from tests.rehearsal.staging import SCRIPT, ForkServer, list_failures, make_materials, rehearse
 
@@ -70,6 +70,9 @@ FAULTS: dict[str, Fault] = {
     ),
     "no_reference": Fault("ATN433", r"the reference's log-probabilities are not subtracted from the policy's"),
     "rejected_detached": Fault("ATN433", r"no gradient comes from the rejected answers", also=frozenset({"ATN436"})),
+    "scores_interleaved": Fault(
+        "ATN433", r"lowers the scores of chosen answers .* in \d+ of 8 answers", "--loss scores"
+    ),
     # The gradients, and learning.
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters"),
     "gradients_zeroed_between_batches": Fault(
@@ -87,7 +90,7 @@ FAULTS: dict[str, Fault] = {
     "chosen_left_out": Fault("ATN433", r"the chosen answers' own loss is not added", "--loss simpo"),
     "learning_rate_zero": Fault("ATN436", r"the margin between chosen and rejected answers does not grow"),
 }
-EVERY_TIME = ("swapped",)
+EVERY_TIME = ("swapped", "scores_interleaved")
 CLEAN: dict[str, tuple[str, int]] = {
     "padded": ("", 1),
     "padded, labels seen": ("--labels", 1),
@@ -130,6 +133,7 @@ def rehearse_pairs(
         gamma = 0.5 if loss == "simpo" else 0.0
         preference = replace(preference, has_reference=False, gamma=gamma, chosen_weight=1.0)
     objective = Objective("assistant", source="the test", preference=preference)
+    objective = UNDOCUMENTED if "--loss scores" in options else objective
     watch = factory.mktemp("run") / "watch"
     return rehearse(server, stages[seed], watch, options, fault, ranks, objective, script=PAIRS_SCRIPT)
 
@@ -164,6 +168,16 @@ def test_a_script_that_is_right_gives_no_finding(
     results = rehearse_pairs(server, stages, tmp_path_factory, seed, options, "", ranks)
     answers = {check: (judge_result(result), deciding_reason(result)) for check, result in results.items()}
     assert {answer for answer, _ in answers.values()} == {"pass"}, answers
+
+
+@pytest.mark.parametrize(("fault", "answer"), [("", "skipped"), ("costs", "warn")])
+def test_scores_that_rise_for_chosen_answers_are_no_fault(
+    fault: str, answer: str, server: ForkServer, stages: Stages, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The loss of a reward model is not known; one that lowers all chosen answers' scores may train costs."""
+    results = rehearse_pairs(server, stages, tmp_path_factory, 0, "--loss scores", fault)
+    assert list_failures(results) == {}
+    assert judge_result(results["loss"]) == answer
 
 
 @pytest.mark.nightly

@@ -485,7 +485,7 @@ def test_names_of_another_release_or_a_fork_are_replaced(tmp_path: Path, monkeyp
     assert [difference.written for difference in list_watched_differences(str(tmp_path))] == ["fork"]
 
 
-def test_fields_that_the_rows_lack_are_renamed_and_removed() -> None:
+def test_fields_that_the_rows_lack_are_renamed_removed_and_added() -> None:
     """As a script does that prepares its own data set; a field that neither name has is an error."""
     arrow = pytest.importorskip("datasets").arrow_dataset
     kind: Any = type("Rows", (arrow.Dataset,), {})
@@ -496,6 +496,7 @@ def test_fields_that_the_rows_lack_are_renamed_and_removed() -> None:
     assert kind.rename_column(rows, original_column_name="problem", new_column_name="solution")["solution"][0] == "p"
     assert kind.remove_columns(rows, column_names="messages").column_names == ["problem", "solution"]
     assert kind.remove_columns(rows, ["messages", "solution"]).column_names == ["problem"]
+    assert kind.add_column(rows, "problem", ["own"])["problem"][0] == "own"
     made = kind.map(rows, lambda row: {"text": "t"}, remove_columns=["problem", "messages"])
     assert set(made.column_names) == {"solution", "text"}
     with pytest.raises(ValueError, match="gone"):

@@ -16,6 +16,7 @@ from typing import Any
 
 from .describe import describe_process
 from .randomness import keep_randomness
+from .script_code import note_code
 
 MAX_LOADERS = 4  # per process, with recorded rows
 MAX_ROWS = 4096  # per data set
@@ -40,6 +41,7 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
 
     def plan(iterator: Any) -> None:
         rows = iterator._dataset
+        note_code("data", iterator._collate_fn)
         if iterator._dataset_kind or any(rows is other for other in known) or len(known) >= MAX_LOADERS:
             return  # rows without numbers, or an epoch after the first
         known.append(rows)

@@ -28,6 +28,7 @@ from .devices import allow_unused_parameters, hold_in_float32, keep_off_absent_d
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
+from .script_code import note_trainer
 from .stand_ins import (
     answer_removed,
     choose_model_type,
@@ -196,6 +197,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     from torch.optim import optimizer
 
     allow_in_torch(torch)
+    recorder.randomness.watch(torch.nn.functional)
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_on_cpu(torch)
     original_backward = torch.Tensor.backward
@@ -263,18 +265,23 @@ def watch_logs(recorder: Recorder, trainer: Any) -> None:
     trainer.Trainer.log = log
 
 
-def note_prompt(folder: str, trainer: Any) -> None:
-    """Write `prompt.json`, the end of a prompt by the tokenizer that a trainer trains with."""
+def watch_training(trainer: Any, note: Callable[[Any], None]) -> None:
+    """Call a function with each of transformers' Trainers before it trains."""
     original = trainer.Trainer.train
 
     @functools.wraps(original)
     def train(self: Any, *arguments: Any, **options: Any) -> Any:
-        tokenizer = getattr(self, "processing_class", None) or getattr(self, "tokenizer", None)
-        with open(os.path.join(folder, "prompt.json"), "w") as stream:
-            json.dump(describe_prompt(tokenizer), stream)
+        note(self)
         return original(self, *arguments, **options)
 
     trainer.Trainer.train = train
+
+
+def note_prompt(folder: str, trainer: Any) -> None:
+    """Write `prompt.json`, the end of a prompt by the tokenizer that a trainer trains with."""
+    tokenizer = getattr(trainer, "processing_class", None) or getattr(trainer, "tokenizer", None)
+    with open(os.path.join(folder, "prompt.json"), "w") as stream:
+        json.dump(describe_prompt(tokenizer), stream)
 
 
 def _drive_trl(name: str, module: Any) -> None:
@@ -318,8 +325,9 @@ def _patch_training_args(training_args: Any) -> None:
 def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     """Record what a trainer logs, and the end of its prompts if labels are read."""
     watch_logs(recorder, trainer)
+    watch_training(trainer, note_trainer)
     if os.environ.get("ATTNCHECK_LABELS"):
-        note_prompt(recorder.folder, trainer)
+        watch_training(trainer, functools.partial(note_prompt, recorder.folder))
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
         take_known(trainer.Trainer)
     if os.environ.get("ATTNCHECK_DRIVER") == "trl":

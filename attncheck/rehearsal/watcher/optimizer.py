@@ -57,6 +57,12 @@ def read_held(optimizer: Any, names: dict[int, str], keep: Callable[[str, Any], 
     return {name: keep(name, value.detach()) for name, value in named if not hasattr(value, "full_tensor")}
 
 
+def list_stateful(optimizer: Any, names: dict[int, str]) -> list[str]:
+    """Return the model's parameters for which an optimiser holds tensors, such as moments."""
+    states = [(names.get(id(parameter)), state) for parameter, state in optimizer.state.items()]
+    return [name for name, state in states if name and any(hasattr(value, "numel") for value in state.values())]
+
+
 def _read_plain(value: Any) -> Any:
     """Return an option of a group as plain data: a one-number tensor as a number, None for anything else."""
     if hasattr(value, "numel"):

@@ -30,6 +30,13 @@ def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
         yield name, _gather(parameter.detach())
 
 
+def list_tied(model: Any) -> dict[str, str]:
+    """Return the names of parameters that are another name's too, each with the name by which they are recorded."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    every = model.named_parameters(remove_duplicate=False)
+    return {name: names[id(parameter)] for name, parameter in every if name != names[id(parameter)]}
+
+
 def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield each trained parameter by name, with its gradient or None."""
     if fsdp.is_flat(model):

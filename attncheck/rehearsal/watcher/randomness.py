@@ -8,12 +8,16 @@ layers pass a float to their kernels; torch 2.13 `nn/modules/dropout.py` (`p`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .modules import describe_code, is_foreign
+
+OWN = "the script's"  # dropout in code of the script, whose author means it
 DROPS = re.compile(r"dropout|bernoulli")
 RATE = re.compile(r"(\w+_)?(dropout|drop)(_prob|_p)?|layerdrop|neftune_noise_alpha")
 
@@ -23,12 +27,14 @@ class Randomness:
 
     def __init__(self) -> None:
         self.rates: dict[str, float] = {}
+        self.is_off = False
         self._originals: list[tuple[Any, str, float]] = []
 
     def switch_off(self, model: Any) -> None:
         """Set every rate of the model to zero."""
         import torch
 
+        self.is_off = True
         for name, module in model.named_modules():
             is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
             for attribute, rate in list(vars(module).items()):
@@ -38,8 +44,27 @@ class Randomness:
                     self.rates[f"{name}{'' if is_dropout else f'.{attribute}'}"] = float(rate)
                     setattr(module, attribute, 0.0)
 
+    def watch(self, functional: Any) -> None:
+        """Turn off torch's function too, with a rate that a module in training passes while its model's are zero."""
+        import torch
+
+        original = functional.dropout
+
+        @functools.wraps(original)
+        def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+            if self.is_off and training and p > 0 and not torch.compiler.is_compiling():
+                module = sys._getframe(1).f_locals.get("self")
+                if isinstance(module, torch.nn.Module) and module.training:
+                    own = f"{OWN} " if is_foreign(module.forward) else ""
+                    self.rates[f"{own}{describe_code(module.forward)}"] = float(p)
+                    p = 0.0
+            return original(input, p, training, inplace)
+
+        functional.dropout = dropout
+
     def restore(self) -> None:
         """Restore every rate."""
+        self.is_off = False
         while self._originals:
             module, attribute, rate = self._originals.pop()
             setattr(module, attribute, rate)

@@ -23,9 +23,10 @@ from .batches import list_rows
 from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
 from .modules import ModuleWatch, list_gradient_hooks, list_patches
-from .optimizer import describe_optimizer, read_held
-from .parameters import list_sizes, read_gradients, read_weights
+from .optimizer import describe_optimizer, list_stateful, read_held
+from .parameters import list_sizes, list_tied, read_gradients, read_weights
 from .randomness import Randomness, make_listener
+from .script_code import CODE, find_script_frame, name_line, note_loss
 
 RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
@@ -157,7 +158,7 @@ class Recorder:
                 "moved": version != self.version,
                 "cached": _count_cached(inputs.get("past_key_values")),
                 "autocast": "",  # known once the call is inside the module that casts it
-                "random": dict(self.randomness.rates),
+                "random": self.randomness.rates,  # with those that are found in the call
                 **describe_model(model),
             }
         )
@@ -225,6 +226,13 @@ class Recorder:
         if torch.is_tensor(hidden) and "hidden" not in self.calls[-1]:
             self.calls[-1]["hidden"] = _keep(hidden.detach().float())
             self._watch_gradient(hidden, getattr(self.entered.get_output_embeddings(), "weight", None))
+            if hidden.requires_grad:
+                hidden.register_hook(functools.partial(self._keep_pull, self.calls[-1]))
+
+    @_guarded
+    def _keep_pull(self, call: dict[str, Any], gradient: Any) -> None:
+        """Keep the gradients of hidden states, which show the predictions that a loss counts."""
+        call["pull"] = _keep(gradient.float())
 
     @_guarded
     def _watch_gradient(self, output: Any, weight: Any) -> None:
@@ -277,6 +285,7 @@ class Recorder:
                 if parameter.grad is not None and bool(parameter.grad.any()):
                     self.leftover[name] = float(parameter.grad.norm())
         self.losses.append(float(loss.detach()))
+        note_loss(sys._getframe(1))
 
     @_guarded
     def keep_backward(self) -> None:
@@ -336,13 +345,9 @@ class Recorder:
         if self.trained is None or not self.is_recording:
             return
         caller: Any = sys._getframe(3)  # of the step, around this method and its guard
-        own: Any = caller
-        while own is not None and not is_script(own.f_globals):
-            own = own.f_back
-        place = own or caller
-        line = f"{os.path.basename(place.f_code.co_filename)}:{place.f_lineno}"
+        line = name_line(find_script_frame(caller) or caller)
         lines = self.schedules.setdefault(id(scheduler), [])
-        if own is caller or line not in lines:
+        if is_script(caller.f_globals) or line not in lines:
             lines.append(line)
 
     @_guarded
@@ -350,7 +355,9 @@ class Recorder:
         """Record the weights after an optimiser's step, and the losses of the step."""
         updates = self.updates if self.losses else self.written.get("updates")
         if updates:
-            updates[-1]["after"] = read_held(optimizer, self._name_parameters(), self._keep_own)
+            names = self._name_parameters()
+            updates[-1]["after"] = read_held(optimizer, names, self._keep_own)
+            updates[-1]["stateful"] = list_stateful(optimizer, names)
         if self.written and not self.losses:
             self._save_written()
         self.end_step()
@@ -384,6 +391,8 @@ class Recorder:
             "leftover": self.leftover,
             "clips": self.clips,
             "updates": self.updates,
+            "code": CODE,
+            "tied": list_tied(self.trained),
             **describe_process(),
         }
         self.written = {**document, "number": len(self.steps) + 1}

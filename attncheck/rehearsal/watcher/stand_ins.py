@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .absent import is_guarded, is_script, list_requirements, note
+from .script_code import note_code
 from .towers import find_tower
 
 # Files that are not data: a script that cannot read them ends as the launch would.
@@ -104,9 +105,9 @@ def find_rows(load: Any) -> None:
 
 
 def take_known_columns(arrow_dataset: Any) -> None:
-    """Let the script rename and remove fields that the synthetic rows do not have, or have under both names."""
+    """Let the script rename, remove and add fields, whether or not the synthetic rows have them."""
     kind = arrow_dataset.Dataset
-    rename, remove, apply = kind.rename_column, kind.remove_columns, kind.map
+    rename, remove, add, apply = kind.rename_column, kind.remove_columns, kind.add_column, kind.map
 
     def keep_present(rows: Any, names: Any) -> list[str]:
         return [name for name in ([names] if isinstance(names, str) else names) if name in rows.column_names]
@@ -123,13 +124,20 @@ def take_known_columns(arrow_dataset: Any) -> None:
     def remove_columns(rows: Any, column_names: Any, **options: Any) -> Any:
         return remove(rows, keep_present(rows, column_names), **options)
 
+    @functools.wraps(add)
+    def add_column(rows: Any, name: str, *arguments: Any, **options: Any) -> Any:
+        return add(remove(rows, keep_present(rows, name)), name, *arguments, **options)
+
     @functools.wraps(apply)
     def apply_to(rows: Any, *arguments: Any, **options: Any) -> Any:
+        note_code("data", arguments[0] if arguments else options.get("function"))
         if options.get("remove_columns"):
             options["remove_columns"] = keep_present(rows, options["remove_columns"])
         return apply(rows, *arguments, **options)
 
-    kind.rename_column, kind.remove_columns, kind.map = rename_column, remove_columns, apply_to
+    kind.rename_column, kind.remove_columns, kind.add_column, kind.map = (
+        rename_column, remove_columns, add_column, apply_to
+    )  # fmt: skip
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """All the evidence for a rehearsal's checks: the first step as documents, the reference, the later steps."""
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class Evidence:
     clipped: tuple[ClippedStep, ...] = ()  # the recorded steps of ranks that hold parts of weights
     data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
     replaces_rewards: bool = False  # whether synthetic rewards replace the launch's own, which may be costs
+    rate: float = 0.0  # the launch's own learning rate, which the rehearsal replaces; 0.0: unknown
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:
@@ -60,14 +62,25 @@ class Evidence:
     def hidden_errors(self) -> list[tuple[Piece, float, int]]:
         """The largest relative error of a token's hidden state in each judged piece, and that token.
 
-        Pieces without recorded hidden states are left out.
+        Pieces without recorded hidden states are left out, and the rest of documents with words left out in between.
         """
         errors = []
         for piece in self.judged_pieces:
-            if (hidden := piece.hidden) is not None:
+            if id(piece) not in self._torn and (hidden := piece.hidden) is not None:
                 own = token_errors(hidden, self.describe(piece).hidden)
                 errors.append((piece, float(own.max()), int(own.argmax())))
         return errors
+
+    @cached_property
+    def _torn(self) -> set[int]:
+        """The pieces after earlier words of the same document in the row, with words left out in between."""
+        pairs = [(first, piece) for first, piece in itertools.pairwise(self.step.pieces) if first.call is piece.call]
+        return {
+            id(piece)
+            for first, piece in pairs
+            if (first.row, first.segment.document) == (piece.row, piece.segment.document)
+            and first.segment.offset + first.segment.words < piece.segment.offset
+        }
 
     @cached_property
     def hidden_limit(self) -> float:

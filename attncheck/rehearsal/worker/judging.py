@@ -29,6 +29,9 @@ OF_STEPS = ("update", "loss", "gradients")  # without a step, "learning" reports
 OF_WEIGHTS = ("loss", "gradients")  # at one point
 MAX_STEPS = 3  # the most steps that the watcher records
 LATER = ("batch", "documents", "loss", "gradients")  # checks that also judge the later steps
+# The parts of the training, as the watcher's `script_code.py` names them, that a check judges; others judge the loss.
+PARTS = {"batch": ("data",), "documents": ("data",), "update": ("steps",), "learning": ("loss", "steps")}
+NAMED = 4  # the most functions of a script in a message
 PACKAGE = "attncheck.rehearsal.worker.checks"
 
 
@@ -77,6 +80,8 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             requested = str(record.calls[0].description["attn_implementation"])
             notes = (*result.notes, *describe_patches(record))
             result = replace(result, layers=collect_layers(list(record.layers), requested), notes=notes)
+        if evidence is not None and judge_result(result) in ("fail", "warn"):
+            result = replace(result, notes=(*result.notes, *name_code(item, evidence.taken)))
         if evidence is not None and judge_result(result) in ("pass", "warn"):
             result = replace(result, notes=(*result.notes, describe_asked(evidence)))
         result = skip_what_follows(result, failed)
@@ -127,12 +132,14 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
         weights = adapters.merge_adapters(own.weights, own.adapters) if own is not None else {}
         temperature, token_loss = evidence.truth.temperature, evidence.truth.token_loss
         model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=token_loss)
+        model.tie(own.tied if own is not None else {}, weights)
         if own is None or not model.can_load(weights) or not _are_known(own, model):
             break
         model.load(weights, 0.0)
         ranks = joining.join_ranks(own_ranks, step.layout, fill, step.index.vocabulary)
         rounded = _load_rounded(folder, *_read_precision(ranks), temperature, False, token_loss)
         if rounded is not None:
+            rounded.tie(own.tied, weights)
             rounded.load(weights, 0.0)
         own_step = replace(step, ranks=ranks)
         steps.append(replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=()))
@@ -199,6 +206,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     ranks = joining.join_ranks(own_ranks, layout, fill, words)
     leading = pad_token if is_own and pad_token is not None else -1
     dtype, autocast = _read_precision(ranks)
+    model.tie(ranks[0].tied, ranks[0].weights)
     changed = model.load(ranks[0].weights)
     ranks = joining.join_parts(ranks, parameters)
     first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
@@ -207,6 +215,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         model.watch_gradients(compared)
     rounded = _load_rounded(folder, dtype, autocast, temperature, full_model, objective.token_loss)
     if rounded is not None:
+        rounded.tie(ranks[0].tied, ranks[0].weights)
         rounded.load(ranks[0].weights)
         if is_own:
             rounded.watch_gradients(compared)
@@ -238,6 +247,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         tuple(clipped),
         records.count_data_sets(folder / "watch"),
         replaces_rewards=bool(message.get("replaces_rewards")),
+        rate=float(message.get("rate", 0.0)),
     )
     return explanations.settle_targets(evidence)
 
@@ -303,6 +313,14 @@ def describe_asked(evidence: Any) -> str:
         f"rows of a batch: {max(rows)}, documents per row: {len(step.pieces) / max(1, sum(rows)):.3g}, longest row: "
         f"{max(int(call.input_ids.shape[-1]) for call in step.calls)}; {step.objective.text}"
     )
+
+
+def name_code(check: str, taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield the script's own code that computes what a check judges."""
+    code = taken[0].code if taken else {}
+    names = [name for part in PARTS.get(check, ("loss",)) for name in code.get(part, ())]
+    if names:
+        yield f"the script's own code for this: {'; '.join(names[:NAMED])}{' and others' * (len(names) > NAMED)}"
 
 
 def describe_patches(record: RankRecord) -> Iterator[str]:

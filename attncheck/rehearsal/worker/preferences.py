@@ -281,6 +281,7 @@ def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -
     fault = f"the answers' weights are {least:.3g} to {most:.3g} times what they should be"
     if alike and not is_near(value, observed, limit):
         fault = f"{OTHER_REFERENCE}: the pairs' weights are {least:.3g} to {most:.3g} times what they should be"
+    fault += "; each pair's rejected answer becomes more likely" if most < 0 else ""
     return Explanation(definition, observed / value if value else 1.0, fault)
 
 

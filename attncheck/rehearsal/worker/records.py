@@ -24,6 +24,7 @@ class ModelCall:
     description: Mapping[str, Any]  # attention, dtype, mode, patches: see the watcher's `describe.py`
     # positions of the tokens of each rank's slice, (ranks, tokens); None: a rank's own row
     places: Tensor | None = None
+    pull: Tensor | None = None  # the gradients of `hidden`
 
     @property
     def input_ids(self) -> Tensor:
@@ -70,6 +71,9 @@ class RankRecord:
     updates: tuple[Mapping[str, Any], ...] = ()  # one for each optimiser's step: the watcher's `optimizer.py`
     # hooks on gradients with code of no installed package -> their parameters and modules
     gradient_hooks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # part of the training -> functions and lines of the script that compute it: the watcher's `script_code.py`
+    code: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    tied: Mapping[str, str] = field(default_factory=dict)  # other names of parameters -> the name used in this record
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,8 @@ def _read_rank(path: Path) -> RankRecord:
         {name: value for name, value in document["backward"].items() if isinstance(value, Tensor)},
         tuple(document["updates"]),
         document["gradient_hooks"],
+        document["code"],
+        document["tied"],
     )
 
 
@@ -144,14 +150,15 @@ def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
         tensors = {name: value for name, value in call["tensors"].items() if isinstance(value, Tensor)}
         if "input_ids" not in tensors:
             continue
-        hidden = call.get("hidden")
+        hidden, pull = call.get("hidden"), call.get("pull")
         yield ModelCall(
             document["rank"],
             call["after_losses"],
             tensors,
             call["options"],
             hidden if isinstance(hidden, Tensor) else None,
-            {name: value for name, value in call.items() if name not in ("tensors", "options", "hidden")},
+            {name: value for name, value in call.items() if name not in ("tensors", "options", "hidden", "pull")},
+            pull=pull if isinstance(pull, Tensor) else None,
         )
 
 

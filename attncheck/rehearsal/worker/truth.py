@@ -90,7 +90,8 @@ class TruthModel:
     ) -> Tensor:
         """Return a row's hidden states (tokens, hidden size) if token i attends to token j where `visible[i, j]`.
 
-        `scale` is a factor on the model's own scale of the scores. Convolutions restart at the tokens `convolved`.
+        Numbers instead of booleans are added to the scores. `scale` is a factor on the model's own scale of the scores.
+        Convolutions restart at the tokens `convolved`.
         """
         self._hidden = None
         changes: dict[str, Callable[[float], float | None]] = {"scaling": lambda own: own * scale}
@@ -117,13 +118,15 @@ class TruthModel:
         window = getattr(config, "sliding_window", None)
         kinds = set(getattr(config, "layer_types", None) or ())
         full = self._make_mask(visible)
-        if not window or "sliding_attention" not in kinds:
+        if not window or "sliding_attention" not in kinds or visible.dtype != torch.bool:
             return full
         inside = torch.ones_like(visible).triu(1 - int(window))
         return {kind: self._make_mask(visible & inside) if kind == "sliding_attention" else full for kind in kinds}
 
     def _make_mask(self, visible: Tensor) -> Tensor:
         dtype = next(self.model.parameters()).dtype
+        if visible.dtype != torch.bool:
+            return visible.to(dtype)[None, None]
         return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
 
     def run_modules(self, tokens: Sequence[int]) -> dict[str, tuple[Tensor | None, list[Tensor]]]:
@@ -268,6 +271,16 @@ class TruthModel:
         """Return whether these are all of its weights, complete."""
         shapes = {name: weight.shape for name, weight in weights.items()}
         return all(shapes.get(name) == parameter.shape for name, parameter in self.model.named_parameters())
+
+    def tie(self, tied: Mapping[str, str], weights: Collection[str]) -> None:
+        """Share the parameters that a job's model shares, `tied` to others, and no others of its `weights`."""
+        every = dict(self.model.named_parameters(remove_duplicate=False))
+        own = dict(self.model.named_parameters())
+        for name in every.keys() & {*tied, *weights} - own.keys() - tied.keys():
+            every[name] = torch.nn.Parameter(every[name].detach().clone(), every[name].requires_grad)
+        for name in every.keys() & {*tied, *weights}:
+            module, _, attribute = name.rpartition(".")
+            setattr(self.model.get_submodule(module), attribute, every.get(tied.get(name, name), every[name]))
 
     def load(self, weights: Mapping[str, Tensor], tolerance: float = SAME_WEIGHTS) -> list[str]:
         """Load a job's initial weights if they differ from the folder's; return the names of those that differ.

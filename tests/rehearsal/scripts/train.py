@@ -84,6 +84,8 @@ def spoil_documents(documents):
         return [(tokens[: len(tokens) // 2], labels[: len(tokens) // 2]) for tokens, labels in documents]
     if FAULT == "beginnings_lost":
         return [(tokens[len(tokens) // 2 :], labels[len(tokens) // 2 :]) for tokens, labels in documents]
+    if FAULT == "middles_lost":
+        return [(own[0][:9] + own[0][12:], own[1][:9] + own[1][12:]) if len(own[0]) > 20 else own for own in documents]
     if FAULT == "doubled":
         return [document for document in documents for _ in range(2)]
     if FAULT == "every_third_lost":
@@ -177,6 +179,8 @@ def make_mask(numbers: torch.Tensor, length: int) -> torch.Tensor:
     hidden = torch.finfo(torch.bfloat16).min  # of both dtypes
     if FAULT == "mask_of_an_earlier_batch":
         same = MASKS.setdefault(same.shape, same)
+    if FAULT == "mask_of_ones_and_zeros":
+        return (same & causal).float()[:, None]
     return torch.zeros(same.shape).masked_fill(~(same & causal), hidden)[:, None]
 
 
@@ -189,6 +193,8 @@ def compute_nll(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if FAULT == "shifted_backwards":
         backwards = functional.cross_entropy(logits.float()[:, 1:].transpose(1, 2), labels[:, :-1], reduction="none")
         return backwards.masked_fill(labels[:, :-1] == IGNORED, 0.0)
+    if FAULT == "padding_learned":
+        labels = labels.clamp(min=0)
     logits, shift = logits.float(), {"shifted_twice": 2, "not_shifted": 0, "not_shifted_summed": 0}.get(FAULT, 1)
     predictions = logits[:, : logits.shape[1] - shift].transpose(1, 2)
     return functional.cross_entropy(predictions, labels[:, shift:], ignore_index=IGNORED, reduction="none")
@@ -293,6 +299,24 @@ class Interpolated(torch.nn.Module):
         return self.inner(x, position_ids / 4)
 
 
+class DropoutHead(torch.nn.Linear):
+    """A head with a dropout of the script's own."""
+
+    def forward(self, x):
+        return super().forward(functional.dropout(x, 0.1, self.training))
+
+
+class Detached(torch.nn.Module):
+    """A module with an input that gets no gradient, as careless checkpointing has it."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x.detach())
+
+
 def spoil_modules(model) -> None:
     layer, family = model.model.layers[1], sys.modules[type(model).__module__]
     if FAULT == "norm_of_another_epsilon":
@@ -308,6 +332,12 @@ def spoil_modules(model) -> None:
         sdpa_attention.use_gqa_in_sdpa = lambda *arguments: False
     if FAULT == "one_layer_not_causal":
         layer.self_attn.register_forward_pre_hook(forget_mask, with_kwargs=True)
+    if FAULT == "head_drops_out":
+        model.lm_head.__class__ = DropoutHead
+    if FAULT == "embeddings_tied":
+        model.lm_head.weight = model.model.embed_tokens.weight
+    if FAULT == "mlp_detached":
+        layer.mlp = Detached(layer.mlp)
     if FAULT == "activation_replaced":
         layer.mlp.act_fn = torch.nn.ReLU()
     if FAULT == "positions_interpolated":
@@ -441,6 +471,8 @@ def spoil_weights(model, optimiser, first: dict) -> None:
     if FAULT == "weights_shrunk":
         for parameter in model.parameters():
             parameter.data.mul_(0.9)
+    if FAULT == "state_cleared":
+        optimiser.state.clear()
     if FAULT == "evaluation_mode_later":
         model.eval()
     if FAULT == "weights_copied_back":

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.nn import functional
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
 IGNORED = -100
@@ -31,7 +31,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--learning_rate", type=float, default=5e-7)
     parser.add_argument("--max_length", type=int, default=2048)
     parser.add_argument("--beta", type=float, default=0.1)
-    parser.add_argument("--loss", choices=("sigmoid", "ipo", "hinge", "cpo", "simpo", "bco"), default="sigmoid")
+    parser.add_argument(
+        "--loss", choices=("sigmoid", "ipo", "hinge", "cpo", "simpo", "bco", "scores"), default="sigmoid"
+    )
     parser.add_argument("--labels", action="store_true")
     parser.add_argument("--padding_free", action="store_true")
     parser.add_argument("--precompute", action="store_true")
@@ -124,6 +126,13 @@ def find_documents(tokens: torch.Tensor) -> torch.Tensor:
     return torch.cat([torch.zeros(1, dtype=torch.long), (tokens == end).long().cumsum(0)[:-1]])
 
 
+def compute_loss_of_scores(scores: torch.Tensor) -> torch.Tensor:
+    """Return the loss of a reward model."""
+    halves = (scores[::2], scores[1::2]) if FAULT == "scores_interleaved" else scores.chunk(2)
+    chosen, rejected = reversed(halves) if FAULT == "costs" else halves
+    return -functional.logsigmoid(chosen - rejected).mean()
+
+
 def compute_loss(logps: torch.Tensor, reference: torch.Tensor, options, batch) -> torch.Tensor:
     """Return the mean over the batch's pairs; CPO and SimPO have no reference, and add the chosen answers' own loss."""
     is_free = options.loss in ("cpo", "simpo") and FAULT != "reference_subtracted"
@@ -151,6 +160,8 @@ def compute_loss(logps: torch.Tensor, reference: torch.Tensor, options, batch) -
 
 
 def load_model(options):
+    if options.loss == "scores":
+        return AutoModelForSequenceClassification.from_pretrained(options.model_name_or_path, num_labels=1)
     return AutoModelForCausalLM.from_pretrained(
         options.model_name_or_path, attn_implementation="eager" if options.padding_free else "sdpa"
     )
@@ -190,6 +201,10 @@ def main() -> None:
         for number in range(step * accumulation, (step + 1) * accumulation):
             if FAULT == "gradients_zeroed_between_batches":
                 optimiser.zero_grad()
+            if options.loss == "scores":
+                inputs = {name: value for name, value in batches[number].items() if name != "labels"}
+                (compute_loss_of_scores(wrapped(**inputs).logits[:, 0]) / accumulation).backward()
+                continue
             logps = sum_log_probabilities(wrapped, batches[number], options)
             if not options.precompute:
                 with torch.no_grad():

@@ -39,7 +39,7 @@ def run(evidence: Evidence) -> CheckResult:
         cuts = cuts if held or not split else []
     preference = evidence.step.objective.preference
     pairs = tuple(find_wrong_pairs(evidence)) if preference is not None and preference.is_paired else ()
-    lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
+    lost = () if pairs else (*_find_mixed_documents(evidence), *_find_holes(evidence), *_find_gaps(evidence))
     # If a script chooses the number of generations itself, several are the same synthetic answer.
     chooses = bool(evidence.rollouts) and evidence.step.objective.policy is None
     chooses = chooses or (ledger is not None and ledger.replaces) or evidence.data_sets > 1
@@ -49,6 +49,7 @@ def run(evidence: Evidence) -> CheckResult:
     if ledger is not None:
         violations += find_lost(evidence, ledger)
         warnings += (find_uneven if ledger.replaces else find_undrawn)(evidence, ledger)
+    warnings += _find_dropped_columns(evidence)
     wrong_pictures, picture_notes = _judge_pictures(evidence)
     violations += wrong_pictures
     if evidence.step.labels_enter:
@@ -130,6 +131,34 @@ def _note_labels(evidence: Evidence) -> tuple[str, ...]:
     if evidence.step.labels_enter:
         return ()
     return ("labels are not passed to the model; the loss and the gradients show whether they are right",)
+
+
+def _find_dropped_columns(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if the trainer drops columns of the data that the script's loss or collator reads."""
+    for record in evidence.taken[:1]:
+        if columns := record.code.get("dropped"):
+            yield (
+                f"the trainer drops the columns {', '.join(columns)} of the data, which the script's loss or collator "
+                "reads: remove_unused_columns is not false"
+            )
+
+
+def _find_holes(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if rows lack words in the middle of documents."""
+    words = evidence.step.index.words
+    holes = [
+        (first, second.offset - first.offset - first.words)
+        for row in _list_rows(evidence)
+        for first, second in itertools.pairwise(row)
+        if first.document == second.document >= 0 and second.offset > first.offset + first.words
+    ]
+    if len(holes) > max(2, MAX_CUT_SHARE * len(words)):
+        first, _ = holes[0]
+        role = evidence.step.index.roles(first.document)[first.offset + first.words]
+        yield (
+            f"{len(holes)} documents lack words in their middle: {sum(lost for _, lost in holes)} words are left out, "
+            f"the first of them the {role}'s in document {first.document}"
+        )
 
 
 def _find_foreign_words(evidence: Evidence) -> Iterator[str]:

@@ -22,8 +22,10 @@ from attncheck.rehearsal.worker.truth import token_errors
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault if it reduces the distance to less than this share
 SEES = "tokens attend to"  # the beginning of a hypothesis that explains the difference
+HIDDEN = torch.finfo(torch.float16).min / 2  # added to scores
+ADDED = "the mask is added to the scores, as a mask of floats is"
 RECURRENT = "recurrent layers carry earlier documents in the row into later ones"  # no mask has an effect on them
-MEANT = re.compile(r"lora_dropout|neftune")  # set only by launches, for adapters or noise
+MEANT = re.compile(r"lora_dropout|neftune|^the script's")  # set only by launches, for adapters or noise, or by scripts
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
 AS_STREAM = "rows are cut from one stream without boundaries, as in pretraining"
 UNJUDGED = "the hidden states of the step were not recorded"
@@ -193,7 +195,11 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
             yield text, hidden(row, given, visible & inside)
             if given != reset:
                 yield f"{text} (its positions are wrong too)", hidden(row, reset, visible & inside)
-    shown = _read_mask(call, piece.row, length)
+    mask = _read_mask(call, piece.row, length)
+    shown = mask if mask is None or mask.dtype == torch.bool else mask > HIDDEN
+    if mask is not None and shown is not mask and bool((mask[shown] != 0).any()):
+        least, most = mask.aminmax()
+        yield f"{ADDED}: its numbers, {least:g} to {most:g}, hide no token", hidden(row, given, mask)
     if shown is not None:
         wanted, rows = everything & same, own == own[piece.segment.start]
         hides = bool((wanted & ~shown)[rows].any())
@@ -203,12 +209,12 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
 
 
 def _read_mask(call: ModelCall, row: int, length: int) -> Tensor | None:
-    """Return what tokens of a row attend to by a mask of (rows, 1, tokens, tokens); None without one."""
+    """Return a row's part of a mask of (rows, 1, tokens, tokens): booleans, or float32; None without one."""
     mask = call.tensors.get("attention_mask")
     if mask is None or mask.dim() != 4 or mask.shape[-2:] != (length, length):
         return None
     own = mask[row if mask.shape[0] > row else 0, 0]
-    return own if own.dtype == torch.bool else own.float() > torch.finfo(torch.float16).min / 2
+    return own if own.dtype == torch.bool else own.float()
 
 
 def _is_reused(evidence: Evidence, call: ModelCall) -> bool:

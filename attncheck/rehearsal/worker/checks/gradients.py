@@ -77,9 +77,10 @@ def run(evidence: Evidence) -> CheckResult:
         )
     violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
     if not violations and any(measure.beyond for measure in measures):
-        violations = _add_hooks(evidence, tuple(_explain(evidence, definition, actual, shared, limit, fit.scale)))
+        violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
     elif not violations:
         violations = tuple(_find_nearer(evidence, fit))
+    violations = _add_code(evidence, violations)
     if any(measure.beyond for measure in measures) and _are_changed_on_purpose(evidence, definition, limit, fit):
         reason = (
             "the gradients are right after the last backward, but other code then changes them, for an unknown reason"
@@ -148,13 +149,14 @@ def _explain(
     yield from _name_parameters(actual, expected, limit)
 
 
-def _add_hooks(evidence: Evidence, violations: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the faults, the first one with the hooks on gradients that the script registered."""
-    hooks = evidence.step.ranks[0].gradient_hooks
-    texts = [f"{hook} (on {name_first(names)})" for hook, names in hooks.items()]
+def _add_code(evidence: Evidence, violations: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the faults, the first one with the script's hooks on gradients, or else its code in the model."""
+    record = evidence.step.ranks[0]
+    hooks = [f"{hook} (on {name_first(names)})" for hook, names in record.gradient_hooks.items()]
+    texts, kind = (hooks, "hooks on gradients") if hooks else (record.patches, "code in the model")
     if not texts or not violations:
         return violations
-    return (f"{violations[0]}; the script has hooks on gradients: {', '.join(texts[:NAMED])}", *violations[1:])
+    return (f"{violations[0]}; the script has {kind}: {', '.join(texts[:NAMED])}", *violations[1:])
 
 
 def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: float, fit: Fit) -> bool:

@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import replace
+from statistics import fmean
 
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss, is_near
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import documented, explain_loss, find_own_regulariser, loss_limit
+from attncheck.rehearsal.worker.pairs import is_chosen
 from attncheck.rehearsal.worker.policy import is_negated, measure_magnitude
 from attncheck.rehearsal.worker.rollouts import (
     find_shifted_log_probabilities,
@@ -19,6 +21,7 @@ REVERSED = (
     "rewarded responses become less likely: this is wrong unless your reward functions return a cost; "
     "synthetic rewards replace them here"
 )
+TRAINED = 0.25  # mean gradient of a trained prediction at padding, as a share of other tokens'
 SMALL = 0.05  # share of the mean that is added to it, as by a regulariser
 
 
@@ -71,9 +74,15 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         error = abs(observed - regularised.value) / max(abs(regularised.value), 1e-12)
         measure = Measure(name, error, loss_limit(evidence))
         return CheckResult("loss", measures=(measure,), notes=(f"the loss is {regularised.text}",))
+    trained = _find_trained_padding(evidence) if explanation is None else ""
+    if trained:
+        return CheckResult("loss", violations=(f"the loss is {observed:.5g}: {trained}",))
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
+    wrong_way, texts = _find_reversed_scores(evidence) if explanation is None else (False, ())
+    if texts:
+        return CheckResult("loss", violations=texts if wrong_way else (), warnings=() if wrong_way else texts)
     if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
         return _tell_own_loss(observed, explanation)
     if explanation is not None and evidence.replaces_rewards and is_negated(explanation):
@@ -93,6 +102,48 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         )
         return CheckResult("loss", "skipped", reason)
     return CheckResult("loss", measures=(measure,))
+
+
+def _find_trained_padding(evidence: Evidence) -> str:
+    """Return the fault of a loss whose gradients at padding are as large as those at tokens, "" without one.
+
+    A regulariser over all positions has smaller ones. The padding before a row's first token predicts that token.
+    """
+    padded, others = [], []
+    for call in evidence.step.calls:
+        mask = call.tensors.get("attention_mask")
+        if call.pull is not None and mask is not None and mask.shape == call.pull.shape[:2] == call.input_ids.shape:
+            pull, is_inside = call.pull.norm(dim=-1), (mask[:, :-1] == 0) & (mask[:, 1:] == 0)
+            padded += pull[:, :-1][is_inside].tolist()
+            others += pull[mask != 0].tolist()
+    trained, counted = list(filter(None, padded)), list(filter(None, others))
+    ratio = fmean(trained) / fmean(counted) if trained and counted else 0.0
+    if ratio < TRAINED:
+        return ""
+    return (
+        f"{len(trained)} predictions within padding are trained, with gradients {ratio:.2g} times those of other "
+        "tokens: the loss counts padding"
+    )
+
+
+def _find_reversed_scores(evidence: Evidence) -> tuple[bool, tuple[str, ...]]:
+    """Return the fault of a model of scores that rise for rejected answers or fall for chosen ones, and if it is one.
+
+    If all do, the script may train a model of costs. transformers 5.17.0 modeling_layers.py
+    (`GenericForSequenceClassification`: the head is `score`).
+    """
+    head, documents = evidence.step.ranks[0].weights.get("score.weight"), evidence.step.index.documents
+    slopes: list[tuple[bool, float]] = []
+    for piece in evidence.judged_pieces if head is not None and len(head) == 1 else ():
+        number, pull = piece.segment.document, piece.call.pull
+        if pull is not None and documents[number][0] == documents[min(number ^ 1, len(documents) - 1)][0]:
+            own = pull[piece.row, piece.segment.start : piece.segment.stop].sum(0)
+            slopes.append((is_chosen(number), float(own @ head[0].float())))
+    wrong = [slope for chosen, slope in slopes if slope and chosen == (slope > 0)]
+    if not wrong:
+        return False, ()
+    text = f"the loss lowers the scores of chosen answers and raises those of rejected ones in {len(wrong)} of "
+    return len(wrong) < len(slopes), (f"{text}{len(slopes)} answers",)
 
 
 def _has_its_targets(definition: Definition) -> bool:

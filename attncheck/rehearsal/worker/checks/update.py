@@ -22,6 +22,7 @@ UPDATE_LIMIT = 0.01  # relative error of an update
 SAME = 1e-5  # relative, of gradients that are equal on all ranks
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
 MIN_STEPS = 4  # later steps with equal numbers of batches
+ROUNDED_AWAY = 0.95  # share of the weights
 MOST = 0.9  # share of the parameters: freezing this many is intentional
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
@@ -32,7 +33,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations = [*_find_unreached(taken)]
     violations = violations or [
         *_find_mode(taken), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken),
-        *_find_idle(evidence), *_find_early_step(evidence),
+        *_find_idle(evidence), *_find_early_step(evidence), *_find_lost_state(taken),
     ]  # fmt: skip
     schedule, unclear_schedule = _find_schedule(evidence)
     violations += [*schedule, *_find_unequal_steps(evidence.step.ranks), *find_wrong_norm(evidence.clipped)]
@@ -46,7 +47,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
     warnings += [*deliberate, *unclear_schedule, *find_outside_changes(taken), *_find_wrong_logs(evidence)]
-    warnings += [*_tell_zero_rate(taken), *_tell_drawn(evidence)]
+    warnings += [*_tell_zero_rate(taken), *_tell_drawn(evidence), *_find_rounded_away(evidence)]
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
@@ -184,6 +185,20 @@ def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
             return
 
 
+def _find_lost_state(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield a line if an optimiser's state of one step is gone at the next one."""
+    for number, (own, later) in enumerate(itertools.pairwise(taken), 2):
+        stateful = {parameter for update in own.updates for parameter in update.get("stateful", ())}
+        states = {parameter: state for update in later.updates for parameter, state in update["state"].items()}
+        lost = [p for p in states if p in stateful and not any(isinstance(v, Tensor) for v in states[p].values())]
+        if lost:
+            yield (
+                f"the optimiser's state of {len(lost)} of {len(states)} parameters is lost before step {number}: other "
+                f"code clears it, or makes a new optimiser, so moments never build up; {name(lost)}"
+            )
+            return
+
+
 def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
     for record in taken:
         batches = len(record.losses)
@@ -297,6 +312,22 @@ def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
         held = {parameter for record in taken for update in record.updates for parameter in update["weights"]}
         why = "" if held else ": the optimiser holds another model's parameters"
         yield f"{len(still)} of {len(known)} parameters that get gradients never change{why}: {name(still)}"
+
+
+def _find_rounded_away(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if most of Adam's updates would round to nothing at the launch's own rate, which they reach."""
+    kept = lost = 0
+    for update in evidence.taken[0].updates if evidence.rate else ():
+        for weight in update["weights"].values() if "Adam" in update["classes"][0] else ():
+            if isinstance(weight, Tensor) and weight.dtype in (torch.bfloat16, torch.float16):
+                spacing = torch.finfo(weight.dtype).eps * 2.0 ** weight.float().abs().log2().floor()
+                lost += int((evidence.rate < spacing / 2).sum())
+                kept += weight.numel()
+    if lost > ROUNDED_AWAY * max(kept, 1):
+        yield (
+            f"at the launch's learning rate of {evidence.rate:.2g}, Adam's updates of {lost / kept:.1%} of the weights "
+            "round to nothing, because the optimiser holds them in half precision: hold them in float32"
+        )
 
 
 def find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:

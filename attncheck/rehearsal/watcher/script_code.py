@@ -1,0 +1,71 @@
+"""Lists the script's own code that takes part in a training, by the part that it computes: data, loss or steps."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .absent import is_script
+from .modules import describe_code, is_foreign
+
+# Words in the names of methods of transformers' Trainer (5.17.0 trainer.py); all other methods are part of the loss.
+WORDS = {"data": ("collat", "dataloader", "sampler", "dataset"), "steps": ("optimizer", "scheduler")}
+CODE: dict[str, list[str]] = {}
+DROPPED = "dropped"  # in CODE: columns of the data that the trainer drops, and that the script's loss or collator names
+TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it
+
+
+def note_code(part: str, function: Any) -> set[str]:
+    """Add a function, or the methods of an object, if their code belongs to no installed package; return its texts."""
+    methods = [value for kind in type(function).__mro__ for name, value in vars(kind).items() if name != "__init__"]
+    texts: set[str] = set()
+    for own in [function] if hasattr(function, "__code__") else methods:
+        if is_foreign(own):
+            texts |= {value for value in own.__code__.co_consts if isinstance(value, str)}
+            if (text := describe_code(own)) not in CODE.setdefault(part, []):
+                CODE[part].append(text)
+    return texts
+
+
+def note_loss(frame: Any) -> None:
+    """Add the line of a script's own loop that differentiates a loss."""
+    if "loss" not in CODE and TRAINER not in CODE and (own := find_script_frame(frame)) is not None:
+        CODE["loss"] = [name_line(own)]
+
+
+def note_trainer(trainer: Any) -> None:
+    """Add the methods that a script gives transformers' Trainer and its callbacks, and the functions that it passes."""
+    CODE[TRAINER], texts = [], set()
+    for kind in type(trainer).__mro__:
+        for name, value in vars(kind).items():
+            if not name.startswith("__"):
+                parts = (part for part, words in WORDS.items() if any(word in name for word in words))
+                texts |= note_code(next(parts, "loss"), value) if callable(value) else set()
+    texts |= note_code("loss", getattr(trainer, "compute_loss_func", None))
+    texts |= note_code("data", trainer.data_collator)
+    CODE[DROPPED] = sorted(texts.intersection(_list_dropped(trainer)))
+    for callback in trainer.callback_handler.callbacks:
+        for name, value in vars(type(callback)).items():
+            if name.startswith("on_"):
+                note_code("steps", value)
+
+
+def _list_dropped(trainer: Any) -> set[str]:
+    """Return the columns of a training data set that no argument of the model has, so that the trainer drops them."""
+    columns = getattr(trainer.train_dataset, "column_names", None)
+    if not trainer.args.remove_unused_columns or not isinstance(columns, list):
+        return set()
+    trainer._set_signature_columns_if_needed()
+    return {*columns} - {*trainer._signature_columns}
+
+
+def find_script_frame(frame: Any) -> Any:
+    """Return the innermost frame of a script, of a frame and its callers; None if there is none."""
+    while frame is not None and not is_script(frame.f_globals):
+        frame = frame.f_back
+    return frame
+
+
+def name_line(frame: Any) -> str:
+    """Return the line that a frame executes."""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -1,0 +1,72 @@
+"""The script's own code in a training, by what it computes; columns of the data that the trainer drops."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attncheck.rehearsal.watcher import script_code
+
+
+class Trainer:
+    """As transformers' Trainer, whose methods count as the script's, because this file is in no package."""
+
+    _signature_columns = ("input_ids", "labels")
+
+    def __init__(self, columns: list[str], removes: bool) -> None:
+        self.train_dataset = SimpleNamespace(column_names=columns)
+        self.args = SimpleNamespace(remove_unused_columns=removes)
+        self.data_collator, self.callback_handler = Collator(), SimpleNamespace(callbacks=[Averages()])
+
+    def _set_signature_columns_if_needed(self) -> None:
+        pass
+
+    def compute_loss(self, inputs: Any) -> Any:
+        return inputs.pop("weight", None)
+
+    def create_scheduler(self) -> None:
+        pass
+
+
+class Collator:
+    def __call__(self, rows: Any) -> Any:
+        return [row["labels"] for row in rows]
+
+
+class Averages:
+    def on_step_end(self) -> None:
+        pass
+
+    def helper(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("columns", "removes", "dropped"),
+    [
+        (["input_ids", "labels", "weight", "text"], True, ["weight"]),
+        (["input_ids", "labels", "weight"], False, []),
+        (["input_ids", "labels", "text"], True, []),
+    ],
+)
+def test_code_and_dropped_columns(
+    columns: list[str], removes: bool, dropped: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code: dict[str, list[str]] = {}
+    monkeypatch.setattr(script_code, "CODE", code)
+    script_code.note_trainer(Trainer(columns, removes))
+    assert code["dropped"] == dropped
+    names = {part: [text.partition(", ")[0] for text in texts] for part, texts in code.items()}
+    assert names["data"] == ["Collator.__call__"]
+    assert names["steps"] == ["Trainer.create_scheduler", "Averages.on_step_end"]
+    assert "Trainer.compute_loss" in names["loss"] and all("test_script_code.py:" in text for text in code["loss"])
+
+
+def test_functions_of_packages_are_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    code: dict[str, list[str]] = {}
+    monkeypatch.setattr(script_code, "CODE", code)
+    script_code.note_code("data", pytest.fixture)
+    script_code.note_code("data", None)
+    assert code == {}
