@@ -134,9 +134,11 @@ def _find_reversed_scores(evidence: Evidence) -> tuple[bool, tuple[str, ...]]:
     """
     head, documents = evidence.step.ranks[0].weights.get("score.weight"), evidence.step.index.documents
     slopes: list[tuple[bool, float]] = []
-    for piece in evidence.judged_pieces if head is not None and len(head) == 1 else ():
+    for piece in evidence.judged_pieces:
         number, pull = piece.segment.document, piece.call.pull
-        if pull is not None and documents[number][0] == documents[min(number ^ 1, len(documents) - 1)][0]:
+        if head is None or len(head) != 1 or pull is None or pull.shape[:2] != piece.call.input_ids.shape:
+            break
+        if documents[number][0] == documents[min(number ^ 1, len(documents) - 1)][0]:
             own = pull[piece.row, piece.segment.start : piece.segment.stop].sum(0)
             slopes.append((is_chosen(number), float(own @ head[0].float())))
     wrong = [slope for chosen, slope in slopes if slope and chosen == (slope > 0)]

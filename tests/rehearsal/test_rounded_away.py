@@ -1,0 +1,41 @@
+"""Updates that would round to nothing at the launch's own learning rate, which a rehearsal replaces."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.core.facts import Absent
+from attncheck.core.launch import Source
+from attncheck.lint.rewriting import read_launches
+from attncheck.rehearsal.run import _read_rate
+from attncheck.rehearsal.worker.checks.update import _find_rounded_away
+from tests.snapshots import laptop
+
+
+@pytest.mark.parametrize(
+    ("rate", "dtype", "kind", "is_lost"),
+    [
+        (5e-7, torch.bfloat16, "torch.optim.adamw.AdamW", True),
+        (5e-7, torch.float32, "torch.optim.adamw.AdamW", False),
+        (2e-5, torch.bfloat16, "torch.optim.adamw.AdamW", False),
+        (5e-7, torch.bfloat16, "torch.optim.sgd.SGD", False),  # whose steps depend on the gradients' size
+        (0.0, torch.bfloat16, "torch.optim.adamw.AdamW", False),  # not known
+    ],
+)
+def test_updates_that_round_to_nothing(rate: float, dtype: Any, kind: str, is_lost: bool) -> None:
+    weight = (torch.randn(100, 100, generator=torch.Generator().manual_seed(0)) * 0.02).to(dtype)
+    record = SimpleNamespace(updates=[{"classes": [kind], "weights": {"head": weight}}])
+    evidence: Any = SimpleNamespace(rate=rate, taken=(record,))
+    texts = list(_find_rounded_away(evidence))
+    assert len(texts) == is_lost and all("round to nothing" in text for text in texts)
+
+
+@pytest.mark.parametrize(("value", "rate"), [("5e-7", 5e-7), (".001", 1e-3), ("$RATE", 0.0)])
+def test_the_rate_is_that_of_the_launch(value: str, rate: float) -> None:
+    text = f"trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name a/b --learning_rate {value}\n"
+    launches = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("not cached"), {}.get)
+    assert _read_rate(launches[0]) == rate
