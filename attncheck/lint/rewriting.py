@@ -4,17 +4,20 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.launch import Edit, Launch, Source, Word
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.target import with_version
 from attncheck.lint import frameworks, proof
 from attncheck.lint import run as lint
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import ChosenRelease, choose_release
+from attncheck.lint.stated_versions import OWN_FILES, find_stated_versions, is_own_source
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,10 @@ def read_launches(
     for found_launch in _find_launches(source, request, known, read_file):
         recognised = _recognise_by_program(found_launch, known, programs)
         framework, launch = recognised.framework, recognised.launch
-        model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
+        own_snapshot = _use_own_release(snapshot, launch, framework.distribution)
+        model_snapshot = lint.add_model(own_snapshot, framework.model(launch), read_model)
         read_as = partial(_read_job, framework, launch, model_snapshot)
-        release = choose_release(framework, read_as, snapshot, "")
+        release = choose_release(framework, read_as, own_snapshot, "")
         job = read_as(release.version)
         lint.remember_secrets(launch, job)
         entries = framework.entries(launch)
@@ -57,6 +61,21 @@ def read_launches(
         corrections = tuple(_iter_corrections(recognised, job, release))
         launches.append(ReadLaunch(recognised, job, model_snapshot, read_file, corrections))
     return launches
+
+
+def _use_own_release(snapshot: Snapshot, launch: Launch, distribution: str) -> Snapshot:
+    """Return the snapshot with the release of the framework's source that Python imports before an installed one.
+
+    It is next to the script, or in the folder in which `python -m` starts.
+    """
+    program = launch.words[0].text if launch.words else ""
+    stated = find_stated_versions(launch.source)
+    if "." not in program or not is_own_source(distribution, stated.files.get(distribution, "")):
+        return snapshot
+    folder = Path(launch.folder, program).parent if program.endswith(".py") else Path(launch.folder)
+    packages = {file.partition("/")[0] for file in OWN_FILES[distribution] if "/" in file}
+    is_imported = any((folder / package).is_dir() for package in packages)
+    return with_version(snapshot, distribution, stated.versions[distribution]) if is_imported else snapshot
 
 
 def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:

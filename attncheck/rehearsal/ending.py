@@ -12,8 +12,8 @@ NAMED = 4  # the most ranks in a message
 # The last line of a trainer's or argparse's error, not a launcher's message that its child failed.
 ERROR_LINE = re.compile(
     r"^(?!.*(?:ChildFailed|CalledProcess|SignalException))(?:\[rank\d+\]: ?)?\S*(?:Error|Exception)\b|\berror: "
-    r"|: can't open file |: No module named |: Error while finding module specification for "
-)
+    r"|: can't open file |: No module named |: Error while finding module specification for |^Could not override '"
+)  # the last one is Hydra's, hydra 1.3.2 _internal/config_loader_impl.py, without the error's name
 RANK = re.compile(r"^\[rank\d+\]: ?")
 # The error of a class whose name says nothing, after a traceback's lines.
 OWN_ERROR = re.compile(r"(?!torch\.distributed\.elastic|.*(?:CalledProcess|SignalException))[A-Za-z_][\w.]*(?:: .*)?")

@@ -16,7 +16,7 @@ from attncheck.rehearsal.watcher import devices
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = """
 import torch
-from attncheck.rehearsal.watcher.devices import keep_on_cpu
+from attncheck.rehearsal.watcher.devices import keep_on_cpu, make_mesh_on_cpu, shard_on_cpu
 keep_on_cpu(torch)
 torch.cuda.set_device(1)
 torch.cuda.synchronize()
@@ -39,6 +39,14 @@ assert model.weight.grad.device.type == "cpu" and batch.to(torch.float64).dtype 
 assert torch.zeros(1, device="meta").is_meta and torch.full((2,), 0).tolist() == [0, 0]
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], output_device=0)(batch).sum().backward()
+from torch.distributed import fsdp
+make_mesh_on_cpu(torch.distributed.device_mesh)
+shard_on_cpu(fsdp.fully_sharded_data_parallel)
+mesh = torch.distributed.device_mesh.init_device_mesh("cuda", (1,))
+options = {"device_id": torch.cuda.current_device(), "device_mesh": mesh, "sync_module_states": True}
+sharded = fsdp.FullyShardedDataParallel(torch.nn.Linear(4, 4), **options)
+sharded(batch).sum().backward()
+assert float(sharded.clip_grad_norm_(1.0)) > 0 and mesh.device_type == "cpu"
 print(torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0).total_memory, torch.cuda.memory_allocated())
 assert torch.cuda.get_device_capability() >= (8, 0) and not torch.cuda.is_available()
 """
@@ -47,6 +55,7 @@ assert torch.cuda.get_device_capability() >= (8, 0) and not torch.cuda.is_availa
 def test_what_a_script_places_on_cuda_is_on_the_cpu(tmp_path: Path) -> None:
     (tmp_path / "watch").mkdir()
     environ = {"PYTHONPATH": str(REPOSITORY), "ATTNCHECK_WATCH": str(tmp_path / "watch"), "CUDA_VISIBLE_DEVICES": ""}
+    environ["ATTNCHECK_WITHOUT_GPU"] = "1"
     command = [sys.executable, "-c", SCRIPT]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environ)
     assert ended.returncode == 0, ended.stderr

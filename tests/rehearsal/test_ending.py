@@ -85,6 +85,7 @@ RANKS = (
             ("/bin/python: Error while finding module specification for 'a.b' (X: y)", *BANNER),
             "/bin/python: Error while",
         ),
+        (("Could not override 'data.x'.", "Key 'x' is not in struct", *BANNER), "Could not override 'data.x'."),
         (("StopIteration", "  warnings.warn(", "Saving: the log"), "StopIteration (ended"),
     ],
 )

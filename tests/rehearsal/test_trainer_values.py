@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from attncheck.rehearsal.drivers.rollouts import name_absent_value
 from attncheck.rehearsal.drivers.trainer_values import make_values
 
 # As SkyworkAI/Skywork-OR1's verl/trainer/ppo/ray_trainer.py, which imports Ray.
@@ -65,3 +66,16 @@ def test_a_forks_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert make_values("data.meta_info['temperature']", None, {"temperature": 1.0}) == {}
     for name in [name for name in sys.modules if name.partition(".")[0] == "verl"]:
         del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "ended"),
+    [
+        ("latents", "key \"latents\" not found in TensorDict with keys ['responses']", SystemExit),
+        ("own", "own", KeyError),
+    ],
+)
+def test_a_value_that_only_the_launchs_rollouts_have_is_named(key: str, text: str, ended: type[BaseException]) -> None:
+    """A key that the actor's own code lacks stays its error."""
+    with pytest.raises(ended, match=key), name_absent_value():
+        raise KeyError(text)

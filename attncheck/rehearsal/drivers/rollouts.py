@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+ABSENT = re.compile(r"""key "(\w+)" not found in """)  # tensordict 0.10.0 base.py:6892
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,18 @@ def iter_steps(rows: int, rank: int, ranks: int, tokenizer: Any) -> Iterator[lis
         first = (step * ranks + rank) * rows
         numbers = [number % len(documents) for number in range(first, first + rows)]
         yield [make_rollout(number, documents[number], tokenizer) for number in numbers]
+
+
+@contextmanager
+def name_absent_value() -> Iterator[None]:
+    """End the process with the name of a value that an actor reads from a batch, and synthetic rollouts lack."""
+    try:
+        yield
+    except KeyError as error:
+        absent = ABSENT.search(str(error))
+        if absent is None:
+            raise
+        sys.exit(f"error: the actor reads {absent[1]} from its batch; only the launch's own rollouts have it")
 
 
 class RolloutRecord:

@@ -23,6 +23,7 @@ from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     Rollout,
     RolloutRecord,
     iter_steps,
+    name_absent_value,
 )
 from attncheck_drivers.trainer_values import make_values  # type: ignore[import-not-found]
 from omegaconf import OmegaConf
@@ -76,10 +77,11 @@ def train(policy: Any, model: str, rows: int, lay: Callable[[Sequence[Rollout], 
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     record = RolloutRecord(rank)
     for rollouts in iter_steps(rows, rank, ranks, AutoTokenizer.from_pretrained(model)):
-        old = policy.compute_log_prob(lay(rollouts, None))
-        old = old["log_probs"] if isinstance(old, dict) else old[0] if isinstance(old, tuple) else old
-        record.add_step(rollouts, [row[: len(own.response)].tolist() for row, own in zip(old.float(), rollouts)])
-        policy.update_policy(lay(rollouts, old.cpu()))
+        with name_absent_value():
+            old = policy.compute_log_prob(lay(rollouts, None))
+            old = old["log_probs"] if isinstance(old, dict) else old[0] if isinstance(old, tuple) else old
+            record.add_step(rollouts, [row[: len(own.response)].tolist() for row, own in zip(old.float(), rollouts)])
+            policy.update_policy(lay(rollouts, old.cpu()))
 
 
 def make_actor(role: Any) -> Any:

@@ -9,6 +9,7 @@ amp/autocast_mode.py, nn/parallel/distributed.py (`device_ids` must be GPUs); tr
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +52,28 @@ def keep_on_cpu(torch: Any) -> None:
     torch.cuda.mem_get_info = lambda *arguments: (MEMORY, MEMORY)
     _change_options(torch.autocast, device_type=name_device)
     _change_options(torch.nn.parallel.DistributedDataParallel, device_ids=_drop, output_device=_drop)
+
+
+def shard_on_cpu(module: Any) -> None:
+    """Let FSDP (version 1) shard on the CPU if there is no GPU, and synchronise the ranks' weights there.
+
+    torch 2.13 distributed/fsdp/_init_utils.py:1167 refuses weights on a CPU, which gloo can broadcast.
+    """
+    if os.environ.get("ATTNCHECK_WITHOUT_GPU") and not importlib.import_module("torch").cuda.is_available():
+        _change_options(module.FullyShardedDataParallel, device_id=name_device)
+        parts = importlib.import_module("torch.distributed.fsdp._init_utils")
+        vars(parts)["_check_module_states_for_sync_module_states"] = _drop
+
+
+def make_mesh_on_cpu(device_mesh: Any) -> None:
+    """Let a mesh of CUDA devices be one of CPUs."""
+    original = device_mesh.init_device_mesh
+
+    @functools.wraps(original)
+    def init_device_mesh(device_type: str, *arguments: Any, **options: Any) -> Any:
+        return original(name_device(device_type), *arguments, **options)
+
+    device_mesh.init_device_mesh = init_device_mesh
 
 
 def _go_backward(

@@ -12,12 +12,15 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .devices import shard_on_cpu
+
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # in the names of parameters
 _handles: dict[int, Any] = {}  # by the id of the module whose parameters a handle has
 
 
 def watch_fsdp(take_gradients: Callable[[], None], module: Any) -> None:
     """Record the handle of each FSDP-wrapped model, which the model does not reference; read unclipped gradients."""
+    shard_on_cpu(module)
     wrapper_class = module.FullyShardedDataParallel
     original, clip = wrapper_class.__init__, wrapper_class.clip_grad_norm_
 

@@ -24,7 +24,13 @@ from . import absent, lifeline, outside, remote_code, waiting
 from .batches import watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .describe import describe_prompt
-from .devices import allow_unused_parameters, hold_in_float32, keep_off_absent_devices, keep_on_cpu
+from .devices import (
+    allow_unused_parameters,
+    hold_in_float32,
+    keep_off_absent_devices,
+    keep_on_cpu,
+    make_mesh_on_cpu,
+)
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
@@ -123,6 +129,7 @@ def install(folder: str) -> None:
         callbacks["transformers.training_args"] = _patch_training_args
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
+        callbacks["torch.distributed.device_mesh"] = make_mesh_on_cpu
         callbacks["accelerate.accelerator"] = hold_in_float32
         callbacks["torch.nn.parallel.distributed"] = allow_unused_parameters
     driver = os.environ.get("ATTNCHECK_DRIVER")  # for the process that the launch starts, not for the ranks

@@ -207,6 +207,13 @@ def test_llamafactory_learns_prompts_where_it_is_told_and_keeps_flash_attn() -> 
     assert read_file(launch)["flash_attn"] == "fa2"
 
 
+def test_llamafactory_trains_as_many_layers_as_the_small_model_has() -> None:
+    """LLaMA Pro's number of layers must divide the model's; without it, more are no error."""
+    text = f"{LLAMAFACTORY}freeze_trainable_layers: 8\n"
+    assert read_file(cut_text(f"{text}use_llama_pro: true\n", "yaml")[1])["freeze_trainable_layers"] == "2"
+    assert read_file(cut_text(text, "yaml")[1])["freeze_trainable_layers"] == "8"
+
+
 def test_ms_swift_sees_the_models_own_name_and_few_processes() -> None:
     """The model's path ends as the user's does, for ms-swift reads its type there; 8 processes become 2."""
     cut, launch = cut_text(MS_SWIFT)

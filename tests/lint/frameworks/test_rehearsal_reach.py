@@ -652,6 +652,57 @@ def test_the_actor_of_an_old_verl_next_to_the_launch_is_driven(
     assert not cut_text(VERL_GRPO.replace("verl.trainer.main_ppo", "recipe.mine.main"), verl="0.9.1")[0].program
 
 
+OLD_TREE = {
+    "version/version": "0.1",
+    "__init__.py": "",
+    "trainer/__init__.py": "",
+    "trainer/fsdp_sft_trainer.py": """import hydra
+@hydra.main(config_path="config", config_name="sft_trainer", version_base=None)
+def main(config):
+    print(config)
+""",
+    "trainer/config/sft_trainer.yaml": """data:
+  train_batch_size: 256
+  micro_batch_size: 16
+  train_files: ~/data/gsm8k/train.parquet
+  val_files: ~/data/gsm8k/test.parquet
+  prompt_key: question
+  response_key: answer
+  max_length: 1024
+  balance_dp_token: False
+model:
+  partial_pretrain: ~/models/gemma-1.1-7b-it
+optim:
+  lr: 1e-5
+  warmup_steps_ratio: 0.1
+trainer:
+  default_local_dir: /tmp/sft_model
+  default_hdfs_dir: hdfs://tmp/experiments
+  total_epochs: 4
+  logger: ['console']
+""",
+}
+
+
+@pytest.mark.parametrize("installed", ["0.9.1", "0.4.1"])
+def test_the_source_next_to_the_launch_decides_the_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str
+) -> None:
+    """`python -m` imports it first; only its own keys are set, and its loss is each micro-batch's mean."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in OLD_TREE.items():
+        (tmp_path / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "verl" / name).write_text(text)
+    command = "torchrun --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.prompt_key=prompt data.train_files=a"
+    cut, launch = cut_text(f"{command} model.partial_pretrain=google/gemma-1.1-7b-it\n", verl=installed)
+    assert launch.command.count("micro_batch_size=") == 1 and "micro_batch_size_per_gpu" not in launch.command
+    assert "total_training_steps" not in launch.command and "trainer.device" not in launch.command
+    assert cut.objective.normalisations == ("batch_tokens",)
+    assert cut.environ["ATTNCHECK_WITHOUT_GPU"] == "1" and "ATTNCHECK_VERL_DEVICE" not in cut.environ
+    balanced = f"{command} data.balance_dp_token=True model.partial_pretrain=google/gemma-1.1-7b-it\n"
+    assert not cut_text(balanced, verl=installed)[0].objective.is_documented
+
+
 EASYR1 = (
     "python3 -m verl.trainer.main worker.actor.model.model_path=Qwen/Qwen3-4B worker.rollout.n=5 "
     "trainer.n_gpus_per_node=8\n"

@@ -96,6 +96,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "plot_loss": DROP,
         "ref_model": DROP,  # without it, the model is its own reference (train/trainer_utils.py `create_ref_model`)
     }
+    if is_on(job, "use_llama_pro"):
+        sets["freeze_trainable_layers"] = "2"  # it must divide the number of layers (model/adapter.py:81)
     information = RANKING_INFO if is_ranked else DATASET_INFO
     has_pictures = not is_ranked and materials.has_tower and materials.max_length >= PICTURE_LENGTH
     if has_pictures:

@@ -2,10 +2,14 @@
 
 Sources, verl 0.4.1: trainer/config/sft_trainer.yaml (keys), utils/dataset/sft_dataset.py (a row is a prompt and a
 response; the response and the eos_token are trained), trainer/fsdp_sft_trainer.py:62 (flash-attn's unpadding), :372
-(`balance_dp_token`), :489 (the last step is validated and saved). 0.3.0.post1 and older use CUDA by name.
+(`balance_dp_token`), :489 (the last step is validated and saved).
+
+A tree of 0.3.0.post1 or older uses CUDA and FSDP1 by name, has no number of steps, and divides by each micro-batch's
+tokens, on the rank or across ranks (`balance_dp_token`): verl 0.1 trainer/fsdp_sft_trainer.py:115, :239, :263, :333.
 """
 
 from attncheck.lint.fields import (
+    UNDOCUMENTED,
     WITHOUT_CUDA,
     DataForm,
     Job,
@@ -25,6 +29,7 @@ from attncheck.lint.frameworks.verl.tables import find_release
 CONFIG_NAME = "sft_trainer"
 SINCE = "0.4.0"  # utils/device.py: the device's name is detected
 CPU_DEVICE = {"ATTNCHECK_VERL_DEVICE": "cpu"}  # the watcher replaces utils/device.py
+CPU_BY_NAME = {"ATTNCHECK_WITHOUT_GPU": "1"}  # the watcher keeps on the CPU what a tree moves to CUDA
 GPU_SETTINGS = ("model.use_liger", "model.fsdp_config.cpu_offload")
 
 
@@ -33,10 +38,12 @@ def is_old_sft(launch: Launch, job: Job) -> bool:
     return resolve_config(parse_hydra_inputs(launch), find_release(job.version)).config_name == CONFIG_NAME
 
 
-def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
+def cut_old_sft(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `verl.trainer.fsdp_sft_trainer`, or why it is not rehearsed."""
-    if not is_at_least(job.version, SINCE):
-        return f"verl {job.version} is not rehearsed; only {SINCE} and later are"
+    own = launch.program.options if launch.program is not None and launch.program.style == "hydra" else {}
+    is_by_name = not is_at_least(job.version, SINCE)
+    if is_by_name and not own:
+        return f"verl {job.version} is rehearsed only if its source is next to the launch; {SINCE} and later always are"
     attention = cut_attention(job, materials, "flash_attention_2")  # fixed in the trainer's code
     groups = count_groups(job, materials)
     form, columns = _cut_columns(job)
@@ -47,6 +54,7 @@ def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
         "model.partial_pretrain": materials.model,
         "data.val_files": materials.parquet_file,
         "data.val_max_samples": str(materials.batch * groups),
+        "data.micro_batch_size": str(materials.batch * groups) if is_by_name else "null",
         "optim.warmup_steps_ratio": "0",
         "optim.lr_warmup_steps_ratio": "0",
         "trainer.default_hdfs_dir": "null",
@@ -59,13 +67,19 @@ def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
         remarks += tuple(f"{name} needs a GPU, and this machine has none: left out" for name in off)
         if get_setting(job, "model.strategy") == "fsdp":
             remarks += (remark_fsdp2("model.strategy"),)
-    keys = find_release(job.version).schema(CONFIG_NAME)
+    keys = own or find_release(job.version).schema(CONFIG_NAME)
     source = f"verl {job.version} trainer/fsdp_sft_trainer.py: the mean over the tokens of the batch and all ranks"
+    objective = Objective("assistant", ("step_tokens",), source)
+    if is_by_name:
+        source = "the launch's verl, trainer/fsdp_sft_trainer.py: each micro-batch's mean"
+        objective = Objective("assistant", ("batch_tokens",), source)
+        if is_on(job, "data.balance_dp_token"):  # the ranks' micro-batches share a mean
+            objective = UNDOCUMENTED
     return JobCut(
         {name: value for name, value in sets.items() if name in keys or name.startswith("hydra.")},
         form,
-        Objective("assistant", ("step_tokens",), source),
-        environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_DEVICE},
+        objective,
+        environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **(CPU_BY_NAME if is_by_name else CPU_DEVICE)},
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=remarks,
     )

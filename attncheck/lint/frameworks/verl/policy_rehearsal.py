@@ -80,7 +80,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         is_old = not is_at_least(job.version, OLD_UNTIL)
     elif not (is_old or os.path.isfile(os.path.join(package, WORKERS))):
         return f"the verl next to the launch has neither {WORKERS} nor {OLD_ACTOR}, which a rehearsal drives"
-    refusal = _refuse(job, is_old)
+    refusal = _refuse(job, is_old or tree is not None)
     if refusal:
         return refusal
     attention = cut_attention(job, materials)
@@ -148,9 +148,9 @@ def find_tree(launch: Launch) -> str | None:
     return None
 
 
-def _refuse(job: Job, is_old: bool) -> str:
-    """Return why the actor's update is not rehearsed; "" if it is."""
-    if not (is_old or is_at_least(job.version, SINCE)):
+def _refuse(job: Job, is_known: bool) -> str:
+    """Return why the actor's update is not rehearsed; "" if it is. `is_known`: its code is, in any release."""
+    if not (is_known or is_at_least(job.version, SINCE)):
         return f"verl {job.version}'s actor is not rehearsed; only {SINCE} and later are"
     strategy = get_setting(job, f"{ACTOR}.strategy") or "fsdp"
     if not strategy.startswith("fsdp") or (get_setting(job, "model_engine") or "dp") != "dp":

@@ -29,7 +29,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if job.trainer != "sft":
         return cut_policy(launch, job, materials)
     if is_old_sft(launch, job):
-        return cut_old_sft(job, materials)
+        return cut_old_sft(launch, job, materials)
     if not is_at_least(job.version, ENGINE_SINCE):
         return f"verl {job.version}'s sft_trainer is not rehearsed; only {ENGINE_SINCE} and later are"
     engine = get_setting(job, "engine") or "fsdp"
