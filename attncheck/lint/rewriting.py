@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job, UnknownSetting
@@ -49,33 +48,53 @@ def read_launches(
     for found_launch in _find_launches(source, request, known, read_file):
         recognised = _recognise_by_program(found_launch, known, programs)
         framework, launch = recognised.framework, recognised.launch
-        own_snapshot = _use_own_release(snapshot, launch, framework.distribution)
-        model_snapshot = lint.add_model(own_snapshot, framework.model(launch), read_model)
-        read_as = partial(_read_job, framework, launch, model_snapshot)
-        release = choose_release(framework, read_as, own_snapshot, "")
-        job = read_as(release.version)
-        lint.remember_secrets(launch, job)
+        release, job, model_snapshot = _read_in_release(recognised, snapshot, read_model)
         entries = framework.entries(launch)
         program = programs.read(launch, entries, framework.distribution, release.version, release.is_known)
         recognised = replace(recognised, launch=replace(launch, program=program))
+        own_snapshot = _use_own_release(snapshot, recognised)
+        if own_snapshot is not snapshot:
+            release, job, model_snapshot = _read_in_release(recognised, own_snapshot, read_model)
+        lint.remember_secrets(launch, job)
         corrections = tuple(_iter_corrections(recognised, job, release))
         launches.append(ReadLaunch(recognised, job, model_snapshot, read_file, corrections))
     return launches
 
 
-def _use_own_release(snapshot: Snapshot, launch: Launch, distribution: str) -> Snapshot:
-    """Return the snapshot with the release of the framework's source that Python imports before an installed one.
+def _read_in_release(
+    recognised: lint.FoundLaunch, snapshot: Snapshot, read_model: lint.ReadModel
+) -> tuple[ChosenRelease, Job, Snapshot]:
+    """Return the release of a launch's framework, the job that it derives, and the snapshot with the launch's model."""
+    framework, launch = recognised.framework, recognised.launch
+    model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
+    read_as = partial(_read_job, framework, launch, model_snapshot)
+    release = choose_release(framework, read_as, snapshot, "")
+    return release, read_as(release.version), model_snapshot
 
-    It is next to the script, or in the folder in which `python -m` starts.
-    """
-    program = launch.words[0].text if launch.words else ""
-    stated = find_stated_versions(launch.source)
-    if "." not in program or not is_own_source(distribution, stated.files.get(distribution, "")):
+
+def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
+    """Return the folder and the name of a package next to a launch that runs instead of an installed one, or None."""
+    if launch.program is None or "site-packages" in launch.program.path:
+        return None
+    folder = inner = os.path.dirname(os.path.abspath(os.path.join(launch.folder, launch.program.path)))
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder = os.path.dirname(folder)
+    if folder == inner:  # a script next to the package
+        inner = os.path.join(folder, framework)
+    if not os.path.isfile(os.path.join(inner, "__init__.py")):
+        return None
+    return folder, os.path.relpath(inner, folder).split(os.sep)[0]
+
+
+def _use_own_release(snapshot: Snapshot, recognised: lint.FoundLaunch) -> Snapshot:
+    """Return the snapshot with the release of the framework's source next to the launch, if that runs."""
+    name = recognised.framework.distribution
+    vendored = find_vendored(recognised.launch, recognised.framework.name)
+    if vendored is None or not any(os.path.isfile(os.path.join(vendored[0], file)) for file in OWN_FILES.get(name, ())):
         return snapshot
-    folder = Path(launch.folder, program).parent if program.endswith(".py") else Path(launch.folder)
-    packages = {file.partition("/")[0] for file in OWN_FILES[distribution] if "/" in file}
-    is_imported = any((folder / package).is_dir() for package in packages)
-    return with_version(snapshot, distribution, stated.versions[distribution]) if is_imported else snapshot
+    stated = find_stated_versions(recognised.launch.source)
+    is_own = is_own_source(name, stated.files.get(name, ""))
+    return with_version(snapshot, name, stated.versions[name]) if is_own else snapshot
 
 
 def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:

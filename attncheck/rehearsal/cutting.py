@@ -32,7 +32,7 @@ from attncheck.lint.fields.script_options import MODEL_OPTIONS, find_data_option
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
-from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
+from attncheck.lint.rewriting import ReadLaunch, find_vendored, format_with_files, rewrite
 from attncheck.lint.run import ReadFile
 from attncheck.rehearsal.columns import (
     PROJECT,
@@ -361,16 +361,10 @@ def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:
 
     LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
     """
-    if launch.program is None or "site-packages" in launch.program.path:
+    vendored = find_vendored(launch, framework)
+    if vendored is None:
         return cut
-    folder = inner = os.path.dirname(os.path.abspath(os.path.join(launch.folder, launch.program.path)))
-    while os.path.isfile(os.path.join(folder, "__init__.py")):
-        folder = os.path.dirname(folder)
-    if folder == inner:  # a script next to the package
-        inner = os.path.join(folder, framework)
-    if not os.path.isfile(os.path.join(inner, "__init__.py")):
-        return cut
-    name = os.path.relpath(inner, folder).split(os.sep)[0]
+    folder, name = vendored
     path = os.pathsep.join(filter(None, (folder, cut.environ.get("PYTHONPATH", ""))))
     remark = f"{name} is taken from the launch's folder, {os.path.relpath(folder)}"
     environ = {"PYTHONPATH": path, "DISABLE_VERSION_CHECK": "1", "ATTNCHECK_FORK": "1"}

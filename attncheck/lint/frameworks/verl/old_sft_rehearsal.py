@@ -43,7 +43,7 @@ def cut_old_sft(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     own = launch.program.options if launch.program is not None and launch.program.style == "hydra" else {}
     is_by_name = not is_at_least(job.version, SINCE)
     if is_by_name and not own:
-        return f"verl {job.version} is rehearsed only if its source is next to the launch; {SINCE} and later always are"
+        return f"verl {job.version} is rehearsed only if its source can be read; {SINCE} and later always are"
     attention = cut_attention(job, materials, "flash_attention_2")  # fixed in the trainer's code
     groups = count_groups(job, materials)
     form, columns = _cut_columns(job)

@@ -6,8 +6,11 @@ from attncheck.lint.fields import LEARNING_RATE, Job, Materials
 
 
 def count_groups(job: Job, materials: Materials) -> int:
-    """Return the number of groups of ranks in the scaled-down job; the ranks of a group share rows."""
-    return min(getattr(job.world_size, "value", 1), materials.processes) // materials.ring_size
+    """Return the number of groups of ranks in the scaled-down job; the ranks of a group share rows.
+
+    An unknown number of processes (`--nproc_per_node=$1`) becomes the possible one.
+    """
+    return min(getattr(job.world_size, "value", materials.processes), materials.processes) // materials.ring_size
 
 
 def list_sizes(materials: Materials, groups: int) -> Mapping[str, str]:
