@@ -12,8 +12,9 @@ NAMED = 4  # the most ranks in a message
 # The last line of a trainer's or argparse's error, not a launcher's message that its child failed.
 ERROR_LINE = re.compile(
     r"^(?!.*(?:ChildFailed|CalledProcess|SignalException))(?:\[rank\d+\]: ?)?\S*(?:Error|Exception)\b|\berror: "
-    r"|: can't open file |: No module named |: Error while finding module specification for |^Could not override '"
-)  # the last one is Hydra's, hydra 1.3.2 _internal/config_loader_impl.py, without the error's name
+    r"|: can't open file |: No module named |: Error while finding module specification for "
+    r"|^Could not (?:append|delete|find|load|override)"  # Hydra's, without the error's name
+)
 RANK = re.compile(r"^\[rank\d+\]: ?")
 # The error of a class whose name says nothing, after a traceback's lines.
 OWN_ERROR = re.compile(r"(?!torch\.distributed\.elastic|.*(?:CalledProcess|SignalException))[A-Za-z_][\w.]*(?:: .*)?")
@@ -55,13 +56,13 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     if error.rstrip().endswith(":"):  # its cause is on the next line
         error = " ".join(line.strip() for line in lines[places[-1] : places[-1] + 2])
     error = RANK.sub("", error)
-    # a launcher's message about its child is left out, and the marks under a line of source
-    lines = [line for line in lines[: places[-1] + 1 if places else None] if line.strip("~^ ")][-ERROR_LINES:]
+    # a launcher's message about its child is left out, and lines of marks
+    lines = [line for line in lines[: places[-1] + 1 if places else None] if line.strip("~^=- ")][-ERROR_LINES:]
     notes = tuple(line.strip()[:300] for line in lines)
     if refusal := explain_refusal(ended, lines):
         return CheckResult("run", "skipped", f"{refusal} (status {ended.returncode})", notes=notes)
     end = f"ended with status {ended.returncode} after {ended.steps} steps"
-    first = f"{error.strip()[:340]} ({end})" if error else f"it {end}"
+    first = f"{error.strip()[:340]} ({end})" if error else ": ".join((f"it {end}", *notes[-1:]))
     if ended.returncode in KILLED:
         first = f"it was killed after {ended.steps} steps (status {ended.returncode}), probably because memory ran out"
     return CheckResult("run", violations=(first[:400],), notes=(*filter(None, (remark,)), *notes))

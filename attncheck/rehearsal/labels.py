@@ -22,12 +22,14 @@ from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, execution
 from attncheck.rehearsal.cutting import NothingToRehearse
+from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.run import ask_worker, choose_model, run_cut
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from attncheck.workers.scratch import scratch_folder
 
 CODE = "ATN439"
+NO_STEP = "the launch ended before its first step"
 CONVERSATIONS = 120  # more than the rows of a step contain, even packed ones
 MAX_LINES = 6
 TOKENIZER_FILES = re.compile(r"tokenizer|vocab|merges|spiece|sentencepiece|tekken")
@@ -85,7 +87,7 @@ def read_labels(
             continue
         launch = LabelledLaunch(str(job.location), job.framework, job.version, job.trainer, "", "")
         try:
-            if distribution and not snapshot.has(distribution):
+            if distribution and not read.snapshot.has(distribution):
                 raise Unanswered(f"{distribution} is not installed")
             launch = _read_labels(read, request, target, report_progress)
         except AttncheckError as error:
@@ -250,9 +252,8 @@ def _run_step(
     )
     if execution.count_ranks(folder):
         return ""
-    failure = execution.read_watcher_failures(folder)
-    last = next((line for line in reversed(ended.lines) if line.strip()), "")
-    return failure or f"the launch ended with status {ended.returncode} before its first step: {last}"
+    result = judge_end(ended)
+    return execution.read_watcher_failures(folder) or result.reason or next(iter(result.violations), NO_STEP)
 
 
 def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ ATTNCHECK_REHEARSAL_PYTHONS is a folder of virtual environments, one for each fr
 framework's release and what it requires; what is not there is skipped. LLaMA-Factory 0.9.5 wants transformers 5.5 or
 older (5.6.0 has no flash attention: `s_aux`), ms-swift 4.6.0 trl 0.29, axolotl 0.19.0 transformers 5.16.1 and
 bitsandbytes, OpenRLHF 0.11.2 transformers 5.15.0 and deepspeed 0.19.6, verl 0.9.1
-transformers 5.9, verl_old 0.5.0 transformers 4.56. No GPU is needed.
+transformers 5.9, verl_old 0.5.0 and verl_061 0.6.1 transformers 4.56. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ OPENRLHF_PADDED = OPENRLHF_PADDED.replace("--ds.zero_stage 2", "--ds.zero_stage 
 RING = f"{launches.OPENRLHF.rstrip()} --ds.ring_attn_size 2\n"
 VERL = launches.VERL.replace("ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1")
 OLD_VERL = launches.OLD_VERL.replace(" ulysses_sequence_parallel_size=2 use_remove_padding=true", "")
+OLD_VERL_TURNS = f"{OLD_VERL.rstrip()} data.multiturn.enable=true\n"
 TRL_PICTURES = (
     f"trl sft --model_name_or_path {JOB} --dataset_name own/data --output_dir out --max_length 4096 "
     "--per_device_train_batch_size 2 --gradient_accumulation_steps 2\n"
@@ -534,13 +535,19 @@ LABELS: Mapping[str, tuple[str, str, str, str]] = {
         "loss_mask_flatten = loss_mask.values() * 0 + 1",
         "user turns are learned",
     ),
-    "verl-old": ("verl06", OLD_VERL, "", ""),
+    # 0.6.0 to 0.7.0 shift a mask that utils/dataset/sft_dataset.py has shifted; that of conversations is not shifted.
+    "verl-old": ("verl_061", OLD_VERL, "", "the mask is one token early"),
+    "verl-old-turns": ("verl_061", OLD_VERL_TURNS, "", ""),
     "verl-old-everything": (
-        "verl06",
-        OLD_VERL,
-        "verl.utils.dataset.sft_dataset\nloss_mask[: min(prompt_length, loss_mask.size(0)) - 1] = 0\npass",
+        "verl_061",
+        OLD_VERL_TURNS,
+        "verl.utils.dataset.multiturn_sft_dataset\nloss_mask = [0] * len(message_tokens)\n"
+        "loss_mask = [1] * len(message_tokens)",
         "user turns are learned",
     ),
+    # 0.4.0 to 0.5.0 take both masks as they are.
+    "verl-older": ("verl_old", OLD_VERL, "", ""),
+    "verl-older-turns": ("verl_old", OLD_VERL_TURNS, "", "the mask is one token late"),
     "trl-pictures": ("trl", TRL_PICTURES, "", ""),
     "trl-pictures-padding": (
         "trl",

@@ -20,6 +20,10 @@ from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
 IGNORED = -100
 UNCLEAR = -101  # watcher/recorder.py
 SHIFTS = {1: "the next token", -1: "the token before"}
+MOVED = {
+    -1: "the mask is one token early: the token before each answer is learned, and the token that ends it is not",
+    1: "the mask is one token late: the first token of each answer is not learned, and the token after it is",
+}
 MAX_ROWS = 4  # the most rows that are shown
 MAX_SHOWN = 600  # tokens of a row
 MAX_MARKUP = 40  # letters that are shown
@@ -336,10 +340,13 @@ def judge_rows(
     if not learned:
         return ["nothing is learned: every label is -100"], []
     problems = list(_find_shifted(rows))
-    shift = _find_shift(rows)
-    if shift:  # roles are judged by the intended labels, so that misplaced ones are not reported twice
+    # Roles are judged by the intended labels, so that misplaced ones are not reported twice.
+    if shift := _find_shift(rows):
         rows = [replace(row, labels=_move(row.labels, shift)) for row in rows]
-        counts = {count.role: count for count in count_roles(rows)}
+    if offset := _find_moved_mask(rows):
+        problems.append(MOVED[offset])
+        rows = [_move_mask(row, offset) for row in rows]
+    counts = {count.role: count for count in count_roles(rows)}
     problems += [*_find_beginnings(rows, counts, tokenizer, targets), *_find_padding(counts)]
     notes: list[str] = []
     # TRL's collator of images documents that every token is learned, including placeholders.
@@ -350,15 +357,13 @@ def judge_rows(
     if dropped := {number for row in rows for number in row.dropped} - present:
         line = f"{len(dropped)} system turns of the data are not in the rows"
         (problems if renders_system and targets != "labelled" else notes).append(line)
-    moved = _find_moved_mask(rows)
-    problems += moved
-    if targets != "labelled" and not moved:
+    if targets != "labelled":
         problems += _find_unlearned(rows, counts, targets)
     if targets in ("assistant", "last"):
         problems += [*_find_given(counts), *_find_learned_markup(rows, prompt)]
         notes += _note_markup(rows, counts)
     cut = sum(row.is_cut for row in rows)
-    if not moved and cut < len(rows):
+    if cut < len(rows):
         problems += _find_ends(rows, counts, tokenizer)
     problems += _find_first_of_packed(rows)
     notes += _note_thoughts(rows)
@@ -530,8 +535,8 @@ def _join_markup(row: Row, places: Sequence[int], tokenizer: Any) -> str:
     return strip_blanks("".join(row.texts[n] for n in places if row.tokens[n] != tokenizer.eos_token_id))
 
 
-def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
-    """Return a line if in every answer the learned part begins and ends one token too early or too late."""
+def _find_moved_mask(rows: Sequence[Row]) -> int:
+    """Return the offset of the mask if each answer's learned part begins and ends one token early (-1) or late (1)."""
     early = late = answers = 0
     for row in rows:
         learned = [False, False, *row.learned, False]
@@ -548,13 +553,14 @@ def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
             end, after = learned[place + 2 : place + 4]
             early += before and first and not (header or end)
             late += (after or place + 1 == len(row.tokens)) and end and second and not first
-    if answers and answers == early:
-        return [
-            "the mask is one token early: the token before each answer is learned, and the token that ends it is not"
-        ]
-    if answers and answers == late:
-        return ["the mask is one token late: the first token of each answer is not learned, and the token after it is"]
-    return []
+    return (answers == late) - (answers == early) if answers else 0
+
+
+def _move_mask(row: Row, offset: int) -> Row:
+    """Return a row whose labels are those of the neighbours that a mask with an offset learns instead of them."""
+    masked = _move(row.labels, -offset)
+    pairs = zip(row.tokens, masked, strict=True)
+    return replace(row, labels=[IGNORED if label == IGNORED else token for token, label in pairs])
 
 
 def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
