@@ -57,9 +57,10 @@ def _iter_reads(
     guarded = {node for part in ast.walk(function) if isinstance(part, ast.Try) for node in ast.walk(part)}
     tested = {node.value for node in ast.walk(function) if isinstance(node, ast.Constant)}  # hasattr(args, "dtype")
     for node in ast.walk(function):
-        owner = node.value if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) else None
-        if isinstance(owner, ast.Name) and owner.id in classes and node not in guarded and node.attr not in tested:
-            yield (*classes[owner.id], node)
+        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or node in guarded:
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id in classes and node.attr not in tested:
+            yield (*classes[node.value.id], node)
 
 
 def _is_of_another_release(package: str, class_name: str, name: str, pinned: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
@@ -44,14 +45,14 @@ def find_missing_files(job: Job, launch: Launch, reads_deepspeed: bool) -> Itera
         return
     words = launch.launcher_words if "accelerate" in launch.launchers else ()
     for word in _list_values(words, "config_file"):
-        if _is_missing(launch, word.text, bases):
+        if _is_missing(launch, word, bases):
             yield _make_problem(launch, word, bases, f"{word.text} does not exist: FileNotFoundError", ACCELERATE)
     for word in _list_values(launch.words, "deepspeed") if job.framework in TRAINER_FRAMEWORKS else ():
-        found = [base / word.text for base in bases if (base / word.text).is_file()]
-        if _is_missing(launch, word.text, bases):
+        files = [base / word.text for base in bases if (base / word.text).is_file()]
+        if _is_missing(launch, word, bases):
             text = f"{word.text} does not exist: ValueError"
             yield _make_problem(launch, word, bases, text, DEEPSPEED, not reads_deepspeed)
-        elif found and not _is_json(found[0]):
+        elif files and not _is_json(files[0]):
             text = f"{word.text} is not JSON: JSONDecodeError"
             yield _make_problem(launch, word, bases, text, DEEPSPEED, not reads_deepspeed)
 
@@ -93,12 +94,15 @@ def _list_values(words: tuple[Word, ...], name: str) -> list[Word]:
     return [word for word in values if word.known and word.text.endswith(SUFFIXES) and word.text[:1] not in "/~"]
 
 
-def _is_missing(launch: Launch, path: str, bases: list[Path]) -> bool:
+def _is_missing(launch: Launch, word: Word, bases: list[Path]) -> bool:
     """Return whether no folder with the program has a file, which nothing seems to make.
 
-    The script makes it if it names it elsewhere; git ignores files that people make, and submodules may be empty.
+    The script makes it if it names it elsewhere; git ignores files that people make, and submodules may be empty. A
+    path that an expansion gives may be one from the folder in which the script starts.
     """
-    name, top = PurePosixPath(path).name, find_tree(launch)
+    path, top = word.text, find_tree(launch)
+    name = PurePosixPath(path).name
+    bases = [*bases, *list_start_folders(replace(launch, folder=""))] if word.shell else bases
     is_made = launch.source.text.count(name) > sum(word.text.count(name) for word in launch.whole)
     if is_made or any((base / path).exists() for base in bases) or any(map(_is_empty, _list_parents(path, bases))):
         return False
@@ -145,7 +149,7 @@ def _make_problem(
 def _find_same_name(launch: Launch, name: str) -> Iterator[str]:
     """Yield the files of the tree that have a name."""
     for number, (folder, folders, files) in enumerate(os.walk(find_tree(launch))):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        folders[:] = sorted(inner for inner in folders if not inner.startswith("."))
         if number > MAX_WALKED:
             return
         if name in files:

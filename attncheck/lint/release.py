@@ -58,9 +58,9 @@ def choose_release(
         return ChosenRelease(version, False, True, remark)
     if version:
         return ChosenRelease(version, True, list_others=lambda: _iter_neighbours(framework, version))
-    known = snapshot.version(framework.distribution) if isinstance(installed, Known) else installed
-    is_explained = isinstance(installed, Known) and isinstance(known, Unreadable)
-    state = known.reason if is_explained else f"the version of {framework.distribution} is unknown"
+    parsed = snapshot.version(framework.distribution) if isinstance(installed, Known) else None
+    state = f"the version of {framework.distribution} is unknown"
+    state = parsed.reason if isinstance(parsed, Unreadable) else state
     if isinstance(installed, Absent):
         state = f"{framework.distribution} is not installed"
     stated = installed.value.allowed if isinstance(installed, Known) else ""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from attncheck.core.launch import Source
 from attncheck.lint import run
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
@@ -61,6 +62,6 @@ def test_a_module_that_calls_nothing_trains_nothing(
 def test_nemo_rl_s_algorithms_are_no_programs() -> None:
     text = "uv run python -m nemo_rl.algorithms.grpo --config x.yaml policy.model_name=m\n"
     for script, count in ((text, 1), (text.replace("-m nemo_rl.algorithms.grpo", "examples/run_grpo.py"), 0)):
-        source = run.Source("run.sh", script, "shell")
+        source = Source("run.sh", script, "shell")
         report = run.run(s.h200(), run.Request((source,)), read_model, lambda name: None)
         assert sum("calls nothing" in item.message for item in report.findings) == count

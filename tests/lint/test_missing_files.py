@@ -38,6 +38,10 @@ OPTIONS = "src/train.py --model_name_or_path m --output_dir o"
         (f"docker run image accelerate launch --config_file conf/fsdp.yaml {OPTIONS}", []),
         (f"accelerate launch --config_file conf/fsdp.yaml {OPTIONS.replace('src/', '')}", []),  # found in no folder
         (f"cd src\naccelerate launch --config_file ds/zero.yaml {OPTIONS.replace('src/', '')}", ["error"]),
+        (  # a path from the folder in which the script starts
+            f'cd src\ntorchrun {OPTIONS.replace("src/", "")} --deepspeed "$(pwd)/ds/zero.json"',
+            [],
+        ),
         (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero.json", []),
         (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero1.json", ["error"]),
         (f"torchrun --nproc_per_node 8 {OPTIONS} --deepspeed ds/zero.yaml", ["error"]),

@@ -781,20 +781,21 @@ def test_what_a_trainer_of_no_release_does_with_its_batches_is_not_known(
 
 
 @pytest.mark.parametrize(
-    ("base", "engine", "trainer"),
+    ("base", "engine", "method", "trainer"),
     [
-        ("verl.trainer.sft_trainer import SFTTrainer", "engine=megatron", "sft"),
-        ("verl.trainer.sft_trainer import SFTTrainer", "", "sft"),
-        ("verl.trainer.ppo.core_algos import kl_penalty as SFTTrainer", "", ""),
+        ("verl.trainer.sft_trainer import SFTTrainer", "engine=megatron", "fit", "sft"),
+        ("verl.trainer.sft_trainer import SFTTrainer", "", "fit", "sft"),
+        ("verl.trainer.sft_trainer import SFTTrainer", "", "forward", ""),
+        ("verl.trainer.ppo.core_algos import kl_penalty as SFTTrainer", "", "fit", ""),
     ],
 )
 def test_a_program_on_verl_s_fine_tuning_trainer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str, engine: str, trainer: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str, engine: str, method: str, trainer: str
 ) -> None:
     program = (
         f"import hydra\nfrom {base}\n\nclass Own(SFTTrainer):\n    pass\n\n"
         "@hydra.main(config_path='config', config_name='own', version_base=None)\n"
-        "def main(config):\n    Own(config).fit()\n\nmain()\n"
+        f"def main(config):\n    Own(config).{method}()\n\nmain()\n"
     )
     text = f"torchrun --nproc_per_node 8 -m scripts.own_training data.train_batch_size=32 model.path=m {engine}\n"
     for name, content in {"scripts/own_training.py": program, "scripts/__init__.py": "", "run.sh": text}.items():

@@ -123,16 +123,16 @@ def read_named_configuration(base: Path, config: Sequence[str]) -> Program | Non
     That it is the one is a guess, which is a gap: its program decides in which folder Hydra looks.
     """
     name = f"{config[1].removesuffix('.yaml')}.yaml"
-    found: list[Path] = []
+    paths: list[Path] = []
     for number, (folder, folders, files) in enumerate(os.walk(base)):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
-        found += [Path(folder, name)] if name in files else []
-        if len(found) > 1 or number > MAX_WALKED:
+        folders[:] = sorted(inner for inner in folders if not inner.startswith("."))
+        paths += [Path(folder, name)] if name in files else []
+        if len(paths) > 1 or number > MAX_WALKED:
             return None
-    if not found or not config[1]:
+    if not paths or not config[1]:
         return None
     tree = SourceTree((base,), base)
-    program = _compose_program(tree.show_path(found[0]), found[0], tree, config)
+    program = _compose_program(tree.show_path(paths[0]), paths[0], tree, config)
     return replace(program, gaps=("it was found by its name only", *program.gaps))
 
 

@@ -1,4 +1,4 @@
-"""Finds the model of a program that has an option of its own for it: `from_pretrained(args.base_model)`."""
+"""Finds the model of a program that names the option for it: `from_pretrained(args.base_model)`."""
 
 from functools import lru_cache
 from pathlib import Path

@@ -54,10 +54,10 @@ class ProgramReader:
                 self.programs[key] = read_program(entry, tree, find_class, config)
             if self.programs[key] is not None:
                 return self.programs[key]
-        key = (find_tree(launch), config)
-        if key not in self.programs:
-            self.programs[key] = read_named_configuration(*key) if config[1] else None
-        return self.programs[key]
+        place_of_config = (find_tree(launch), config)
+        if place_of_config not in self.programs:
+            self.programs[place_of_config] = read_named_configuration(*place_of_config) if config[1] else None
+        return self.programs[place_of_config]
 
     def read_script(self, launch: Launch, distribution: str, version: str) -> Origin | None:
         """Return the source of a script without a parser, which sets everything itself; None if it is not found."""

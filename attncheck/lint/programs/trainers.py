@@ -52,6 +52,7 @@ OWN_LOOP = ("its own training loop",)
 BACKWARD, GENERATE, OWN_OPTIONS, FIRE, SET_DEFAULTS = map(
     re.compile, ("backward", "generate", "add_argument", "Fire", "set_defaults")
 )
+FITTED, FIT = re.compile(r"verl\.trainer\.(?:fsdp_)?sft_trainer\..*"), re.compile("fit")  # its methods are used alone
 EVALUATE = re.compile("evaluate|predict")
 STARTS_TRAINING = re.compile(r"(?!_)(?:\w*_)?(?:train|training|pretrain|finetune|sft|fit)(?:_\w*)?|run_exp")
 FILE_PARSES = ("parse_json_file", "parse_yaml_file", "parse_dict")  # of transformers' HfArgumentParser
@@ -233,7 +234,8 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
         arguments = arguments or tuple(name for name in names if ARGUMENTS.fullmatch(name))
         trainers = tuple(name for name in trainers if name.startswith(MEGATRON_TRAINERS)) or trainers
         imported = {module.path: module for parent in level for module in tree.iter_imports(parent)}
-        if trainers and _only_evaluates([*modules, *imported.values()]):
+        is_fitted = not all(map(FITTED.fullmatch, trainers)) or any(_calls(module, FIT) for module in level)
+        if trainers and (not is_fitted or _only_evaluates([*modules, *imported.values()])):
             return TrainerReading(())
         if trainers:
             own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
