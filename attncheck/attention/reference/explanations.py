@@ -22,7 +22,8 @@ from attncheck.attention.reference.oracle import Reference
 from attncheck.core.verdicts import BUDGETS, FAIL_FACTOR, LSE_BUDGET
 
 MAX_REST = 0.1  # of an explained error, in norm
-MAX_ROW_REST = 0.25  # of the error of one row
+MAX_ROW_REST = 0.25  # of the error of one row…
+MAX_WORST_ROW_REST = 0.05  # …or of the worst one: a mistake changes the noise of rows too
 MAX_FIRST_REST = 0.6  # beyond it, a mistake is not looked at more closely
 ALIKE = 1.5  # explanations whose rests differ by less fit equally well
 MAX_ALIKE = 2
@@ -166,7 +167,9 @@ class _Search:
         case = self._call.inputs.case
         sigma = self._call.exact.sigma.get(name, torch.tensor(LSE_BUDGET))
         noise = sigma.abs() if name in ("lse", "dsinks") else sigma.norm(dim=-1)
-        limit = torch.maximum(BUDGETS[case.dtype].z_row * noise, MAX_ROW_REST * self._errors[name])
+        before = self._errors[name]
+        least = torch.maximum(MAX_ROW_REST * before, MAX_WORST_ROW_REST * before.max())
+        limit = torch.maximum(BUDGETS[case.dtype].z_row * noise, least)
         return bool((errors <= limit).all())
 
     def _row_errors(self, name: str, reference: Reference) -> Tensor:

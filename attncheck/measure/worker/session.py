@@ -345,6 +345,9 @@ class ParitySession:
             case, is_gross = replace(case, dropout=0.0, probe=""), True
         elif is_right(case):
             return (UNREPEATED,)
+        usual = replace(case, probe="")
+        if case.probe and not case.dropout and self._is_right(usual, deterministic) is False:
+            case = usual  # a probe looks at some keys only, and other ones in a simpler case
         if state := describe_state(case, is_right, self._causes_left):
             return (state,)
         reduced, lines = describe_cause(case, is_right, is_gross)

@@ -83,8 +83,8 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
         yield "padding on the left", lambda x: replace(x, layout="right_padded")
         yield "padding", lambda x: _make_even(x) if x.layout == "right_padded" else x
     yield f"{noun} of unequal lengths", lambda x: x if x.padded else _make_even(x)
-    yield f"{len(case.seqlens_q)} {noun}", lambda x: _keep_longest(x, 2)
-    yield f"several {noun}", lambda x: x if x.padded else _keep_longest(x, 1)
+    yield f"{len(case.seqlens_q)} {noun}", lambda x: _keep_extremes(x, 2)
+    yield f"several {noun}", lambda x: x if x.padded else _keep_extremes(x, 1)
     if case.layout == "packed":
         yield "a packed layout", lambda x: replace(x, layout="dense" if _is_even(x) else "right_padded")
 
@@ -120,8 +120,10 @@ def lengthen(case: Case) -> tuple[Case, ...]:
 
 
 def _fill_tiles(case: Case) -> Case:
-    """Return the case with whole tiles of queries, and the same number of additional keys."""
+    """Return the case with whole tiles of queries and as many more keys; lengths stay unequal if they were."""
     more = [-q % TILE if q and k else 0 for q, k in zip(case.seqlens_q, case.seqlens_k)]
+    if len(set(case.seqlens_q)) > len(set(map(sum, zip(case.seqlens_q, more)))) == 1:
+        more = [extra + TILE * (q == max(case.seqlens_q)) for q, extra in zip(case.seqlens_q, more)]
     q, k = (tuple(map(sum, zip(lengths, more))) for lengths in (case.seqlens_q, case.seqlens_k))
     return replace(case, seqlens_q=q, seqlens_k=k)
 
@@ -143,11 +145,11 @@ def _make_even(case: Case) -> Case:
     return replace(case, seqlens_q=(q,) * count, seqlens_k=(k,) * count, layout=layout)
 
 
-def _keep_longest(case: Case, count: int) -> Case:
-    """Return the case with its longest documents or rows only, in their order."""
-    indices = range(len(case.seqlens_q))
-    longest = sorted(sorted(indices, key=lambda index: -case.seqlens_q[index])[:count])
-    q, k = (tuple(lengths[index] for index in longest) for lengths in (case.seqlens_q, case.seqlens_k))
+def _keep_extremes(case: Case, count: int) -> Case:
+    """Return the case with its longest document or row only, or with the shortest too, in their order."""
+    first, *others = sorted(range(len(case.seqlens_q)), key=lambda index: -case.seqlens_q[index])
+    kept = sorted([first, *others[-1:]][:count])
+    q, k = (tuple(lengths[index] for index in kept) for lengths in (case.seqlens_q, case.seqlens_k))
     return replace(case, seqlens_q=q, seqlens_k=k)
 
 
