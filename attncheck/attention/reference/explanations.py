@@ -168,15 +168,16 @@ class _Search:
         sigma = self._call.exact.sigma.get(name, torch.tensor(LSE_BUDGET))
         noise = sigma.abs() if name in ("lse", "dsinks") else sigma.norm(dim=-1)
         before = self._errors[name]
-        least = torch.maximum(MAX_ROW_REST * before, MAX_WORST_ROW_REST * before.max())
+        worst = before.masked_fill(before >= INFINITE, 0.0).max()
+        least = torch.maximum(MAX_ROW_REST * before, MAX_WORST_ROW_REST * worst)
         limit = torch.maximum(BUDGETS[case.dtype].z_row * noise, least)
         return bool((errors <= limit).all())
 
     def _row_errors(self, name: str, reference: Reference) -> Tensor:
-        """Return the norm of each row's error against a reference; the LSE of no keys is a convention."""
+        """Return the norm of each row's error against a reference; equal infinities differ by 0."""
         want = getattr(reference, name)
         got, judged = getattr(self._call.outputs, name).to(want.dtype), self._call.exact.judged
-        error = (got - want).masked_fill(want == -torch.inf, 0.0).nan_to_num(INFINITE, INFINITE, -INFINITE).abs()
+        error = (got - want).masked_fill(got == want, 0.0).nan_to_num(INFINITE, INFINITE, -INFINITE).abs()
         if judged is not None and name in ("out", "dq", "lse"):
             error = torch.where(judged[:, None] if name == "lse" else judged[:, :, None, None], error, 0.0)
         return error if name in ("lse", "dsinks") else error.norm(dim=-1)
