@@ -146,7 +146,9 @@ class _Search:
         }
         changed = replace(self._call.exact, **fields)  # type: ignore[arg-type]
         errors = {name: self._row_errors(name, changed) for name in self.wrong if name in results}
-        rests = {name: _norm(rows) / _norm(self._errors[name]) for name, rows in errors.items()}
+        rests = {
+            name: float(rows.double().norm() / self._errors[name].double().norm()) for name, rows in errors.items()
+        }
         if min(rests.values(), default=0.0) > MAX_FIRST_REST:
             return None
         ratios = self._call.measure(changed)
@@ -155,9 +157,8 @@ class _Search:
             for name, rest in rests.items()
             if (ratios[name] <= 1.0 or rest < MAX_REST) and self._fits_every_row(name, errors[name])
         )
-        if len(explained) < bool(self.wrong):
-            return None
-        if any(before <= 1.0 and ratios[name] > FAIL_FACTOR for name, before in self._before.items()):
+        spoils = any(before <= 1.0 and ratios[name] > FAIL_FACTOR for name, before in self._before.items())
+        if spoils or len(explained) < bool(self.wrong):
             return None
         rest = max((rests[name] for name in explained), default=0.0)
         return _Explanation(mistake, scope, explained, len(self.wrong) - len(explained), rest)
@@ -170,8 +171,7 @@ class _Search:
         before = self._errors[name]
         worst = before.masked_fill(before >= INFINITE, 0.0).max()
         least = torch.maximum(MAX_ROW_REST * before, MAX_WORST_ROW_REST * worst)
-        limit = torch.maximum(BUDGETS[case.dtype].z_row * noise, least)
-        return bool((errors <= limit).all())
+        return bool((errors <= torch.maximum(BUDGETS[case.dtype].z_row * noise, least)).all())
 
     def _row_errors(self, name: str, reference: Reference) -> Tensor:
         """Return the norm of each row's error against a reference; equal infinities differ by 0."""
@@ -181,7 +181,3 @@ class _Search:
         if judged is not None and name in ("out", "dq", "lse"):
             error = torch.where(judged[:, None] if name == "lse" else judged[:, :, None, None], error, 0.0)
         return error if name in ("lse", "dsinks") else error.norm(dim=-1)
-
-
-def _norm(rows: Tensor) -> float:
-    return float(rows.double().norm().clamp_min(1e-30))
