@@ -37,5 +37,7 @@ def test_updates_that_round_to_nothing(rate: float, dtype: Any, kind: str, is_lo
 @pytest.mark.parametrize(("value", "rate"), [("5e-7", 5e-7), (".001", 1e-3), ("$RATE", 0.0)])
 def test_the_rate_is_that_of_the_launch(value: str, rate: float) -> None:
     text = f"trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name a/b --learning_rate {value}\n"
-    launches = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("not cached"), {}.get)
+    launches = read_launches(
+        laptop(), Source("run.sh", text, "shell"), lambda name: Absent("not cached"), lambda path: None
+    )
     assert _read_rate(launches[0]) == rate
