@@ -93,7 +93,7 @@ def take_over_copies(module: Any) -> None:
     base = module.Trainer
     original = base.__init_subclass__
 
-    def initialize(kind: Any, **options: Any) -> None:
+    def initialize(kind: Any, /, **options: Any) -> None:
         original(**options)
         own = vars(kind)
         if "__init__" in own and "reward_funcs" in inspect.signature(own["__init__"]).parameters and is_own(kind):
