@@ -7,6 +7,7 @@ peft_model.py (`PeftModel.from_pretrained`), config.py (`PeftConfigMixin.from_pr
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
 import tempfile
@@ -48,10 +49,11 @@ def find_tower(name: str) -> str:
 def _find_kind(base: str) -> str:
     """Return the longest type of a tower in a name that has no language model's type."""
     import transformers
-    from transformers.models.auto import configuration_auto, modeling_auto
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
 
     spoken = {kind for mapping in LANGUAGE_MODELS for kind in getattr(modeling_auto, mapping, {})}
-    kinds = [kind for kind in configuration_auto.CONFIG_MAPPING_NAMES if len(kind) >= SHORT]
+    kinds = [kind for kind in CONFIG_MAPPING_NAMES if len(kind) >= SHORT]
     named = [kind for kind in kinds if re.search(rf"(?<![a-z]){'[-_.]?'.join(re.split('[_-]', kind))}(?![a-z])", base)]
     kind = max(named, key=len, default="") if spoken.isdisjoint(named) else ""
     config = transformers.CONFIG_MAPPING[kind]() if kind else None
@@ -79,10 +81,8 @@ def make_adapters(peft_model: Any) -> None:
     """Let a script load adapters that are not here: new ones replace them, which change nothing at first."""
 
     def make_configuration(name: str) -> Any:
-        from peft import LoraConfig
-
         note(os.environ["ATTNCHECK_WATCH"], "adapter", os.path.basename(str(name).rstrip("/")))
-        return LoraConfig(r=4, target_modules="all-linear")
+        return importlib.import_module("peft").LoraConfig(r=4, target_modules="all-linear")
 
     load, read = peft_model.PeftModel.from_pretrained.__func__, peft_model.PeftConfig.from_pretrained.__func__
 
@@ -90,11 +90,9 @@ def make_adapters(peft_model: Any) -> None:
     def from_pretrained(cls: Any, model: Any, model_id: Any, *arguments: Any, **options: Any) -> Any:
         if os.path.isdir(model_id):
             return load(cls, model, model_id, *arguments, **options)
-        from peft import get_peft_model
-
         config = options.get("config") or make_configuration(model_id)
         config.inference_mode = not (options.get("is_trainable") or (arguments[1:2] and arguments[1]))
-        return get_peft_model(model, config)
+        return importlib.import_module("peft").get_peft_model(model, config)
 
     @functools.wraps(read)
     def read_configuration(cls: Any, name: Any, *arguments: Any, **options: Any) -> Any:
