@@ -18,6 +18,7 @@ from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
 
+CONSEQUENCE = "a consequence of the failed"  # check, which is not asked either
 ROLLOUTS = "source of the rollouts"
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
 DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
@@ -130,6 +131,7 @@ def _leave_unasked(result: CheckResult, differences: Sequence[Difference]) -> Ch
     for difference in differences:
         dimension = DIMENSIONS[difference.dimension]
         holds = dimension.keeps_failures if fails else dimension.keeps_passes
-        if result.check in dimension.checks and not holds and result.outcome == "ok":
+        is_judged = result.outcome == "ok" or CONSEQUENCE in result.reason
+        if result.check in dimension.checks and not holds and is_judged:
             return replace(CheckResult(result.check, "skipped", f"not asked: {difference.text}"), notes=result.notes)
     return result

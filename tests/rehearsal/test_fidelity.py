@@ -100,6 +100,13 @@ def test_words_that_are_missing_may_be_in_an_empty_field() -> None:
     )
 
 
+def test_what_follows_from_an_unasked_failure_is_not_asked_either() -> None:
+    unknown = [Difference("source of the rollouts", "the script's own trainer", "made up")]
+    after = CheckResult("loss", "skipped", "not judged: a consequence of the failed batch check")
+    assert leave_unasked([after], unknown)[0].reason.startswith("not asked: it depends on the source of the rollouts")
+    assert leave_unasked([after], [Difference("ranks", "8", "1")]) == [after]
+
+
 def test_a_failure_under_fewer_ranks_is_one() -> None:
     wrong = CheckResult("loss", violations=("the loss is wrong",))
     assert leave_unasked([wrong], [Difference("ranks", "8", "1")]) == [wrong]
