@@ -87,14 +87,15 @@ def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
 
 
 def _use_own_release(snapshot: Snapshot, recognised: lint.FoundLaunch) -> Snapshot:
-    """Return the snapshot with the release of the framework's source next to the launch, if that runs."""
+    """Return the snapshot with the release of the framework's source next to the launch, known or not, if that runs."""
     name = recognised.framework.distribution
     vendored = find_vendored(recognised.launch, recognised.framework.name)
-    if vendored is None or not any(os.path.isfile(os.path.join(vendored[0], file)) for file in OWN_FILES.get(name, ())):
+    packages = {file.partition("/")[0] for file in OWN_FILES.get(name, ()) if "/" in file}
+    if vendored is None or not any(os.path.isdir(os.path.join(vendored[0], package)) for package in packages):
         return snapshot
     stated = find_stated_versions(recognised.launch.source)
     is_own = is_own_source(name, stated.files.get(name, ""))
-    return with_version(snapshot, name, stated.versions[name]) if is_own else snapshot
+    return with_version(snapshot, name, stated.versions[name] if is_own else "")
 
 
 def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:

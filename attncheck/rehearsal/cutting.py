@@ -58,6 +58,8 @@ MAX_PAIRED_BATCH = 2  # pairs, and prompts with two generated answers each
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which Ulysses splits
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
+# LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
+ANY_VERSION = {"DISABLE_VERSION_CHECK": "1"}
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
@@ -357,17 +359,14 @@ def cut_launch(
 
 
 def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:
-    """Return the cut of a launch with its framework's source next to it, which runs instead of the installed one.
-
-    LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
-    """
+    """Return the cut of a launch with its framework's source next to it, which runs instead of the installed one."""
     vendored = find_vendored(launch, framework)
     if vendored is None:
         return cut
     folder, name = vendored
     path = os.pathsep.join(filter(None, (folder, cut.environ.get("PYTHONPATH", ""))))
     remark = f"{name} is taken from the launch's folder, {os.path.relpath(folder)}"
-    environ = {"PYTHONPATH": path, "DISABLE_VERSION_CHECK": "1", "ATTNCHECK_FORK": "1"}
+    environ = {"PYTHONPATH": path, "ATTNCHECK_FORK": "1", **ANY_VERSION}
     cut = replace(cut, environ={**cut.environ, **environ})
     return _add_remarks(cut, (remark,))
 
@@ -558,7 +557,7 @@ def _import_project(launch: Launch, cut: JobCut, is_console_script: bool) -> Job
         return cut
     remark = "packages in the project's folder are imported if they are not installed, as after pip install -e ."
     folders = os.pathsep.join(places)
-    return _add_remarks(replace(cut, environ={**cut.environ, "ATTNCHECK_PROJECT": folders}), (remark,))
+    return _add_remarks(replace(cut, environ={**cut.environ, "ATTNCHECK_PROJECT": folders, **ANY_VERSION}), (remark,))
 
 
 def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launch:

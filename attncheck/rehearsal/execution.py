@@ -50,6 +50,7 @@ REPLACED: Mapping[str, str] = {
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
     "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",
     "template": "the installed release has no template {}: its default replaces it",
+    "chosen": "the model's folder may name another template than {}, the first that fits the small model",
     "network": "{} is left out, because a rehearsal has no network",
     "tower": "{} is not available locally: using a small {}",
     "adapter": "the adapter {} is not available locally: a new one replaces it",
@@ -209,10 +210,11 @@ def list_watched_differences(folder: str) -> tuple[Difference, ...]:
     """Return models that were loaded without the quantisation that a script requests, and replaced templates."""
     notes = _read_notes(folder)
     models = [name for kind, name in notes if kind == "gpu" and name.startswith("load_in_")]
-    templates = [name for kind, name in notes if kind == "template"]
+    templates = [(name, "default") for kind, name in notes if kind == "template"]
+    templates += [("not known", name) for kind, name in notes if kind == "chosen"]
     return (
         *(Difference("quantisation", name, "none") for name in models),
-        *(Difference("template", name, "default") for name in templates),
+        *(Difference("template", *pair) for pair in templates),
     )
 
 

@@ -24,6 +24,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     answer_any_split,
     answer_removed,
     choose_model_type,
+    choose_template,
     leave_early_stopping,
     leave_login,
     leave_unknown,
@@ -483,6 +484,28 @@ def test_names_of_another_release_or_a_fork_are_replaced(tmp_path: Path, monkeyp
     assert [swift.get_model_info_meta("m", model_type=kind) for kind in kinds] == ["llama3", *["llama"] * 2]
     assert [line.split(" ")[0] for line in list_absent(str(tmp_path))] == ["model_type=llama3-llava-next-8b"]
     assert [difference.written for difference in list_watched_differences(str(tmp_path))] == ["fork"]
+
+
+def test_a_template_that_only_the_models_folder_names_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions about the template are then not asked; one that the launch, the model's type or the folder names is."""
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    (tmp_path / "watch").mkdir()
+    register = SimpleNamespace(get_template_meta=lambda model, meta, template_type=None: template_type)
+    choose_template(register)
+    folder, kinds = SimpleNamespace(model_dir=str(tmp_path)), ["qwen3", "qwen3_thinking"]
+    several, one, named = (
+        SimpleNamespace(template=template, candidate_templates=candidates)
+        for template, candidates in [(None, kinds), (None, kinds[:1]), ("qwen3", kinds)]
+    )
+    assert register.get_template_meta(folder, several, template_type="own") == "own"
+    assert register.get_template_meta(folder, one) is None and register.get_template_meta(folder, named) is None
+    assert not list_watched_differences(str(tmp_path))
+    assert register.get_template_meta(folder, several) == "qwen3"
+    assert [difference.ran for difference in list_watched_differences(str(tmp_path))] == ["qwen3"]
+    (tmp_path / "args.json").touch()
+    assert register.get_template_meta(folder, several) is None
 
 
 def test_fields_that_the_rows_lack_are_renamed_removed_and_added() -> None:

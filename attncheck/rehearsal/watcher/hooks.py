@@ -38,6 +38,7 @@ from .script_code import note_trainer
 from .stand_ins import (
     answer_removed,
     choose_model_type,
+    choose_template,
     cut_settings,
     find_frames,
     find_required_files,
@@ -96,6 +97,7 @@ def install(folder: str) -> None:
         "torch.nn.parallel.data_parallel": functools.partial(note_data_parallel, folder),
         "swift.template": number_markers,
         "swift.model.model_meta": choose_model_type,
+        "swift.template.register": choose_template,
         "llamafactory.data.template": take_known_template,
         "transformers.modeling_layers": name_layers,
         "transformers.trainer_callback": leave_early_stopping,

@@ -345,6 +345,25 @@ def choose_model_type(module: Any) -> None:
     module.get_model_info_meta = read_known
 
 
+def choose_template(register: Any) -> None:
+    """Let ms-swift choose the first template that fits the small model if the launch's own folder would name it.
+
+    ms-swift 4.6.0 template/register.py:31 (`get_template_meta` reads a checkpoint's args.json, and ends otherwise).
+    """
+    find = register.get_template_meta
+
+    @functools.wraps(find)
+    def find_or_choose(model_info: Any, model_meta: Any, template_type: str | None = None) -> Any:
+        candidates = getattr(model_meta, "candidate_templates", ())
+        has_folder = os.path.exists(os.path.join(model_info.model_dir, "args.json")) if model_info else False
+        if template_type is None and model_meta.template is None and len(candidates) > 1 and not has_folder:
+            template_type = candidates[0]
+            note(os.environ["ATTNCHECK_WATCH"], "chosen", template_type)
+        return find(model_info, model_meta, template_type=template_type)
+
+    register.get_template_meta = find_or_choose
+
+
 def take_known_template(module: Any) -> None:
     """Let LLaMA-Factory write turns by its default template if it does not have the launch's, for example a fork's.
 

@@ -703,6 +703,28 @@ def test_the_source_next_to_the_launch_decides_the_release(
     assert not cut_text(balanced, verl=installed)[0].objective.is_documented
 
 
+@pytest.mark.parametrize(("stated", "version"), [("", "0.10"), ("0.6.0", "0.6.0")])
+def test_the_names_of_a_source_without_a_version_date_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, version: str
+) -> None:
+    """The source next to the launch runs, and takes no names of the installed release; before 0.11 a batch's mean."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "openrlhf" / "cli").mkdir(parents=True)
+    for name in ("__init__.py", "cli/__init__.py"):
+        (tmp_path / "openrlhf" / name).touch()
+    if stated:
+        (tmp_path / "version.txt").write_text(stated)
+    options = ("pretrain", "dataset", "input_key", "max_len", "max_samples", "micro_train_batch_size", "save_path")
+    lines = "\n".join(f"parser.add_argument('--{name}')" for name in (*options, "train_batch_size", "learning_rate"))
+    own = f"import argparse\nif __name__ == '__main__':\n    parser = argparse.ArgumentParser()\n{lines}\n"
+    own = own.replace("\nparser.add", "\n    parser.add") + "    args = parser.parse_args()\n    print(args)\n"
+    (tmp_path / "openrlhf" / "cli" / "train_sft.py").write_text(own)
+    text = "deepspeed --module openrlhf.cli.train_sft --pretrain a/b --dataset c --input_key text --max_len 4096\n"
+    cut, launch = cut_text(text, openrlhf="0.11.2", deepspeed="0.19.6")
+    assert "--pretrain a/b" not in launch.command and "--model.model_name_or_path" not in launch.command
+    assert cut.objective.normalisations == ("batch_tokens",) and f"openrlhf {version}" in cut.objective.source
+
+
 EASYR1 = (
     "python3 -m verl.trainer.main worker.actor.model.model_path=Qwen/Qwen3-4B worker.rollout.n=5 "
     "trainer.n_gpus_per_node=8\n"

@@ -23,6 +23,7 @@ from attncheck.lint.fields import (
     choose_learning_rate,
     cut_attention,
     get_setting,
+    is_at_least,
     is_on,
     list_other_references,
     make_objective,
@@ -35,6 +36,7 @@ LEFT_OUT = (
     *("eval.dataset", "ckpt.save_hf", "ckpt.load_enable", "data.dataset_probs", "data.dataset_split"),
 )
 CORRECTIONS = ({"packing": "off"},)
+STEP_MEAN_SINCE = "0.11.0"
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -94,6 +96,9 @@ def _count_ranks(job: Job, materials: Materials) -> int:
 def _read_answers(job: Job) -> tuple[DataForm, dict[str, str], Objective]:
     """Return the data's form, the settings that read it, and the objective."""
     form, data, targets = _cut_data(job)
+    if not is_at_least(job.version, STEP_MEAN_SINCE):
+        source = f"openrlhf {job.version} models/loss.py: each batch's mean over its tokens"
+        return form, data, Objective(targets, ("batch_tokens",), source)
     source = f"openrlhf {job.version} utils/loss_utils.py: the mean over the tokens of the step"
     return form, data, Objective(targets, ("step_tokens",), source)
 
