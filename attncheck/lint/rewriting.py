@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job, UnknownSetting
@@ -73,10 +74,15 @@ def _read_in_release(
 
 
 def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
-    """Return the folder and the name of a package next to a launch that runs instead of an installed one, or None."""
+    """Return the folder and the name of a package next to a launch that runs instead of an installed one, or None.
+
+    The program's path starts in the launch's folder, or in one above its file.
+    """
     if launch.program is None or "site-packages" in launch.program.path:
         return None
-    folder = inner = os.path.dirname(os.path.abspath(os.path.join(launch.folder, launch.program.path)))
+    above = (folder for folder in Path(launch.source.name).absolute().parents if folder.is_relative_to(Path.cwd()))
+    paths = [os.path.join(folder, launch.program.path) for folder in (launch.folder, *above)]
+    folder = inner = os.path.dirname(os.path.abspath(next(filter(os.path.isfile, paths), paths[0])))
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder = os.path.dirname(folder)
     if folder == inner:  # a script next to the package

@@ -703,6 +703,23 @@ def test_the_source_next_to_the_launch_decides_the_release(
     assert not cut_text(balanced, verl=installed)[0].objective.is_documented
 
 
+@pytest.mark.parametrize(("place", "version"), [("fork/examples", "0.1"), ("elsewhere", "0.9.1")])
+def test_the_source_above_the_launch_decides_the_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, version: str
+) -> None:
+    """A launch is often started from a folder above its project; another project's source does not count."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in OLD_TREE.items():
+        (tmp_path / "fork" / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fork" / "verl" / name).write_text(text)
+    snapshot = with_package(laptop(), "verl", "0.9.1")
+    source = Source(
+        f"{place}/run.sh", "torchrun -m verl.trainer.fsdp_sft_trainer model.partial_pretrain=a/b\n", "shell"
+    )
+    (read,) = read_launches(snapshot, source, lambda name: Absent("not available here"), lambda name: None)
+    assert read.job.version == version
+
+
 @pytest.mark.parametrize(("stated", "version"), [("", "0.10"), ("0.6.0", "0.6.0")])
 def test_the_names_of_a_source_without_a_version_date_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, version: str
