@@ -774,9 +774,24 @@ def test_an_adapter_of_an_old_verl_is_rehearsed() -> None:
 
 
 @pytest.mark.parametrize(("version", "driver"), [("0.5.0", "verl_actor"), ("0.7.1", "verl_actor"), ("0.9.1", "verl")])
-def test_the_actor_of_an_installed_release_is_driven(version: str, driver: str) -> None:
-    """The trainer's workers are the engine's from 0.8.0."""
+def test_the_actor_of_a_release_is_driven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, driver: str
+) -> None:
+    """The trainer's workers are the engine's from 0.8.0, installed or next to the launch; 0.7 has both."""
     assert cut_text(VERL_GRPO, verl=version)[0].driver == driver
+    monkeypatch.chdir(tmp_path)
+    for name in ("__init__.py", "workers/actor/dp_actor.py", "workers/engine_workers.py", "trainer/__init__.py"):
+        (tmp_path / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "verl" / name).touch()
+    own = {
+        "trainer/main_ppo.py": OLD_TREE["trainer/fsdp_sft_trainer.py"].replace("sft_trainer", "ppo_trainer"),
+        "trainer/config/ppo_trainer.yaml": "trainer:\n  nnodes: 1\n",
+        "version/version": version,
+    }
+    for name, text in own.items():
+        (tmp_path / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "verl" / name).write_text(text)
+    assert cut_text(VERL_GRPO, verl="0.9.1")[0].driver == driver
 
 
 @pytest.mark.parametrize("written", ["python3.10", "/opt/conda/bin/python3.9"])

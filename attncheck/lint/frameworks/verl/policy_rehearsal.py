@@ -1,9 +1,9 @@
 """Scales down a launch of verl's reinforcement learning to the actor's update, and determines its objective.
 
 The launch's own command composes its configuration, and verl validates it. Then `attncheck.rehearsal.drivers.verl`
-replaces Ray, the rollout engine and the reward: it builds verl's own actor and passes it rollouts. A tree from before
-`workers/engine_workers.py`, or an installed release, has the actor in `workers/actor/dp_actor.py`: the launch's own
-program composes its configuration, and `drivers.verl_actor` continues (0.1 to 0.7.1 divide the loss by the number of
+replaces Ray, the rollout engine and the reward: it builds verl's own actor and passes it rollouts. Before 0.8.0, next to
+the launch or installed, the actor is in `workers/actor/dp_actor.py`, although 0.7 has both: the launch's own program
+composes its configuration, and `drivers.verl_actor` continues (0.1 to 0.7.1 divide the loss by the number of
 micro-batches, or by their share of the rows, so "token-mean" is each micro-batch's mean: workers/actor/dp_actor.py).
 
 Sources, verl 0.9.1: trainer/main_ppo.py; trainer/config/ppo_trainer.yaml, actor/actor.yaml, rollout/rollout.yaml;
@@ -75,10 +75,9 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `verl.trainer.main_ppo` or a similar main, or why it is not rehearsed."""
     tree = find_tree(launch)
     package = os.path.join(tree or "", "verl")
-    is_old = os.path.isfile(os.path.join(package, OLD_ACTOR)) and not os.path.isfile(os.path.join(package, WORKERS))
-    if tree is None:
-        is_old = not is_at_least(job.version, OLD_UNTIL)
-    elif not (is_old or os.path.isfile(os.path.join(package, WORKERS))):
+    has_old, has_new = (os.path.isfile(os.path.join(package, file)) for file in (OLD_ACTOR, WORKERS))
+    is_old = not is_at_least(job.version, OLD_UNTIL) if tree is None or (has_old and has_new) else has_old
+    if tree is not None and not (has_old or has_new):
         return f"the verl next to the launch has neither {WORKERS} nor {OLD_ACTOR}, which a rehearsal drives"
     refusal = _refuse(job, is_old or tree is not None)
     if refusal:
