@@ -1,9 +1,9 @@
 """Scales down a launch of verl's reinforcement learning to the actor's update, and determines its objective.
 
 The launch's own command composes its configuration, and verl validates it. Then `attncheck.rehearsal.drivers.verl`
-replaces Ray, the rollout engine and the reward: it builds verl's own actor and passes it rollouts. Before 0.8.0, next to
-the launch or installed, the actor is in `workers/actor/dp_actor.py`, although 0.7 has both: the launch's own program
-composes its configuration, and `drivers.verl_actor` continues (0.1 to 0.7.1 divide the loss by the number of
+replaces Ray, the rollout engine and the reward: it builds verl's own actor and passes it rollouts. Before 0.8.0,
+next to the launch or installed, the actor is in `workers/actor/dp_actor.py`, although 0.7 has both: its own program
+composes the configuration, and `drivers.verl_actor` continues (0.1 to 0.7.1 divide the loss by the number of
 micro-batches, or by their share of the rows, so "token-mean" is each micro-batch's mean: workers/actor/dp_actor.py).
 
 Sources, verl 0.9.1: trainer/main_ppo.py; trainer/config/ppo_trainer.yaml, actor/actor.yaml, rollout/rollout.yaml;
