@@ -60,6 +60,7 @@ STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which 
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 # LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
 ANY_VERSION = {"DISABLE_VERSION_CHECK": "1"}
+CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")  # extensions of files that another place may have
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
@@ -329,6 +330,8 @@ def cut_launch(
         first = (_make_word(guarded.words[0], text) for text in started)
         guarded = replace(guarded, whole=(*guarded.whole[:count], *first, *guarded.words[1:]))
     command, files = format_with_files(guarded, folder)
+    if files and launch.file is not None and not os.path.exists(os.path.join(launch.folder, launch.file.name)):
+        cut = _add_remarks(cut, (f"{launch.file.name} was not found: the file of its name next to the launch is read",))
     files = {**files, **scripts}
     if is_file:
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
@@ -393,7 +396,8 @@ def _find_files_here(launch: Launch, folder: str) -> Launch:
         before, equals, path = word.text.rpartition("=")
         is_missing = os.sep in path and not os.path.exists(os.path.join(launch.folder, os.path.expanduser(path)))
         is_elsewhere = is_missing if word.known else VARIABLE_FOLDER.match(path)
-        if not is_elsewhere or "." not in os.path.basename(path) or path.startswith(folder):
+        is_written = path.startswith(folder) or (launch.file is not None and path == launch.file.name)
+        if not is_elsewhere or "." not in os.path.basename(path) or is_written:
             return word
         here = find_here(launch, path)
         return _make_word(word, f"{before}{equals}{here}") if here else word

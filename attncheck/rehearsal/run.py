@@ -152,7 +152,19 @@ def runs_own_script(read: ReadLaunch) -> bool:
 
 def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
     """Return the launches of a source, as the examined environment's releases read them."""
-    return read_launches(snapshot, source, request.read_model, request.make_reader(source), request.own_loops)
+    read_file = _read_nearby(request.make_reader(source))
+    return read_launches(snapshot, source, request.read_model, read_file, request.own_loops)
+
+
+def _read_nearby(read_file: lint.ReadFile) -> lint.ReadFile:
+    """Return a reader that, if a configuration file is missing, takes one with the longest end of its path."""
+
+    def read(name: str) -> Source | None:
+        found, parts = read_file(name), name.split("/") if name.endswith(cutting.CONFIGURATIONS) else []
+        ends = ("/".join(parts[first:]) for first in range(1, len(parts)))
+        return found or next((replace(file, name=name) for file in map(read_file, ends) if file is not None), None)
+
+    return read
 
 
 def run(

@@ -354,7 +354,7 @@ def choose_template(register: Any) -> None:
 
     @functools.wraps(find)
     def find_or_choose(model_info: Any, model_meta: Any, template_type: str | None = None) -> Any:
-        candidates = getattr(model_meta, "candidate_templates", ())
+        candidates: Any = getattr(model_meta, "candidate_templates", ())
         has_folder = os.path.exists(os.path.join(model_info.model_dir, "args.json")) if model_info else False
         if template_type is None and model_meta.template is None and len(candidates) > 1 and not has_folder:
             template_type = candidates[0]

@@ -224,6 +224,16 @@ def test_ms_swift_sees_the_models_own_name_and_few_processes() -> None:
     assert cut.objective.targets == "assistant"
 
 
+def test_a_system_prompt_of_another_machine_is_left_out(tmp_path: Path) -> None:
+    """ms-swift ends without the file; one that is here, and a prompt as text, stay."""
+    (tmp_path / "own.txt").touch()
+    kept = {}
+    for value in ("/data/absent/own.txt", str(tmp_path / "own.txt"), "Be brief."):
+        cut, launch = cut_text(MS_SWIFT.replace("--packing true", f"--packing true --system '{value}'"))
+        kept[value] = "--system" in launch.command, any("system prompt is left out" in line for line in cut.remarks)
+    assert list(kept.values()) == [(False, True), (True, False), (True, False)]
+
+
 @pytest.mark.parametrize(("text", "rows"), [("--padding_free true", "3"), ("--padding_free true --packing true", "1")])
 def test_a_batch_that_padding_free_joins_has_several_rows(text: str, rows: str) -> None:
     """Otherwise no document would share a row, and none could influence another."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from attncheck.cli.commands.smoke import make_rehearsal_request
 from attncheck.core.facts import Absent
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Launch, Setting, Source, SourceLocation
@@ -20,6 +21,7 @@ from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.columns import find_below, find_marker
 from attncheck.rehearsal.fidelity import ROLLOUTS, list_differences
+from attncheck.rehearsal.run import read_launches_of
 from attncheck.rehearsal.substitutions import runs_command
 from tests.lint.frameworks.test_rehearsal_cuts import LLAMAFACTORY as LLAMAFACTORY_FILE
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
@@ -846,3 +848,30 @@ def test_trl_prepares_the_rows_of_a_configuration_alone() -> None:
     for own in ("num_exclude: 3\n", ""):
         launch = cut_text(f"{text}{skips}{own}", "yaml", trl="1.16.0")[1]
         assert ("skip_prepare_dataset" in read_file(launch).get("dataset_kwargs", "skip_prepare_dataset")) != bool(own)
+
+
+def test_a_configuration_of_another_place_is_read_next_to_the_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut as if it were where the launch names it, and said; one that is there comes first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "qlora.yml").write_text("base_model: a/near\ndatasets:\n- path: x\n  type: alpaca\n")
+    (tmp_path / "run.sh").write_text("accelerate launch -m axolotl.cli.train examples/llama-2/qlora.yml\n")
+    request = make_rehearsal_request(("run.sh",), None, False, 0)
+    snapshot = with_package(laptop(), "axolotl", "0.19.0")
+
+    def cut() -> tuple[str, cutting.CutLaunch]:
+        (read,) = read_launches_of(snapshot, request, request.sources[0])
+        materials = cutting.make_materials(read, "/stage", 30, False, 2)
+        return cutting.name_model(read), cutting.cut_launch(
+            read, cutting.cut_job(read, materials), {}, "/stage", materials
+        )
+
+    model, launch = cut()
+    assert model == "a/near" and launch.command.endswith("axolotl.cli.train /stage/qlora.yml")
+    assert any("examples/llama-2/qlora.yml was not found" in remark for remark in launch.cut.remarks)
+    (tmp_path / "examples" / "llama-2").mkdir(parents=True)
+    (tmp_path / "examples" / "llama-2" / "qlora.yml").write_text("base_model: a/there\n")
+    request = make_rehearsal_request(("run.sh",), None, False, 0)
+    model, launch = cut()
+    assert model == "a/there" and not any("was not found" in remark for remark in launch.cut.remarks)

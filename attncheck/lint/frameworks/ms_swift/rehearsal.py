@@ -10,6 +10,7 @@ For `swift rlhf`, whose losses are not known here: arguments/rlhf_args.py (the d
 rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`); its completions and rewards are replaced by made-up ones.
 """
 
+import os
 from collections.abc import Mapping
 
 from attncheck.lint.fields import (
@@ -88,6 +89,10 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     has_adapter = any(setting.name.lstrip("-").startswith("adapters") for setting in job.settings)
     if has_adapter:  # trained on a model of another size
         sets["adapters"] = DROP
+    system = get_setting(job, "system") or ""
+    lacks_system = system.endswith(".txt") and os.path.isabs(system) and not os.path.isfile(system)
+    if lacks_system:  # ms-swift 4.6.0 arguments/base_args/template_args.py: such a value must be a file
+        sets["system"] = DROP
     option = () if is_at_least(job.version, tables.CONFIG_OPTION_RANGE[1]) else ("--config",)
     source = f"ms-swift {job.version} trainers/seq2seq_trainer.py: transformers' mean over num_items_in_batch"
     objective = Objective(targets, TRAINER_NORMALISATIONS, source)
@@ -104,6 +109,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(["the adapter's checkpoint is not loaded: a new adapter is trained"] if has_adapter else []),
+            *([f"{system} was not found: the system prompt is left out"] if lacks_system else []),
             *([f"the loss of ms-swift's {job.trainer} is unknown"] if is_rlhf else []),
             *attention.remarks,
             *list_left_out(job, materials),
