@@ -81,8 +81,8 @@ def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
     if launch.program is None or "site-packages" in launch.program.path:
         return None
     above = (folder for folder in Path(launch.source.name).absolute().parents if folder.is_relative_to(Path.cwd()))
-    paths = [os.path.join(folder, launch.program.path) for folder in (launch.folder, *above)]
-    folder = inner = os.path.dirname(os.path.abspath(next(filter(os.path.isfile, paths), paths[0])))
+    paths = [str(place.absolute() / launch.program.path) for place in (Path(launch.folder), *above)]
+    folder = inner = os.path.dirname(os.path.normpath(next(filter(os.path.isfile, paths), paths[0])))
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder = os.path.dirname(folder)
     if folder == inner:  # a script next to the package
