@@ -1,5 +1,8 @@
 """The source of `flash_attn/bert_padding.py`: removes padding from a batch and restores it (flash-attn 2.8.3)."""
 
+import math
+import re
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -33,10 +36,28 @@ def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -
     return padded
 
 
-def __getattr__(name: str) -> object:
-    """Return einops' functions, which the real module imports."""
-    if name in ("rearrange", "repeat"):
-        import einops  # type: ignore[import-not-found]
+def join_axes(states: Tensor, pattern: str) -> Tensor:
+    """Return `states` with reordered and joined axes, as einops' `rearrange` does: "c b s ... -> (b s) c ..."."""
+    left, right = pattern.split("->")
+    names, others = left.split(), states.dim() - len(left.replace("...", "").split())
+    rest = [str(number) for number in range(others)] if "..." in names else []
+    place = names.index("...") if rest else len(names)
+    names = [*names[:place], *rest, *[name for name in names[place:] if name != "..."]]
+    groups = [group.strip("()").split() for group in re.findall(r"\([^()]*\)|\S+", right)]
+    groups = [own for group in groups for own in ([[name] for name in rest] if group == ["..."] else [group])]
+    sizes = dict(zip(names, states.shape))
+    ordered = states.permute([names.index(name) for group in groups for name in group])
+    return ordered.reshape([math.prod(sizes[name] for name in group) for group in groups])
 
-        return getattr(einops, name)
-    raise AttributeError(name)
+
+def __getattr__(name: str) -> object:
+    """Return einops' functions, which the real module imports; flash-attn requires it, and its emulation does not."""
+    if name not in ("rearrange", "repeat"):
+        raise AttributeError(name)
+    try:
+        import einops  # type: ignore[import-not-found]
+    except ModuleNotFoundError:
+        if name == "rearrange":
+            return join_axes
+        raise
+    return getattr(einops, name)
