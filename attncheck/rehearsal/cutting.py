@@ -131,6 +131,11 @@ def make_materials(
     )
 
 
+def limit_rows(read: ReadLaunch, materials: Materials) -> int:
+    """Return the most tokens of the user's rows, 0 if the launch truncates them as the rehearsal does."""
+    return 0 if read.job.plan.max_length <= materials.max_length else materials.max_length
+
+
 def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
     """Return the number of ranks that share a row: the launch's, or a divisor if fewer processes are available."""
     plan = read.job.plan

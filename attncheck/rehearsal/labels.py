@@ -20,10 +20,10 @@ from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.model import files
 from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
-from attncheck.rehearsal import cutting, execution
+from attncheck.rehearsal import cutting, execution, kept_labels
 from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
-from attncheck.rehearsal.run import ask_worker, choose_model, run_cut
+from attncheck.rehearsal.run import ask_worker, choose_model, choose_targets, run_cut
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from attncheck.workers.scratch import scratch_folder
@@ -89,7 +89,10 @@ def read_labels(
         try:
             if distribution and not read.snapshot.has(distribution):
                 raise Unanswered(f"{distribution} is not installed")
-            launch = _read_labels(read, request, target, report_progress)
+            options = (request.template, request.seed, request.trusts_script, request.runs_substitutions, target.python)
+            path = kept_labels.find_path(snapshot, read, options)
+            launch = kept_labels.read_kept(path) or _read_labels(read, request, target, report_progress)
+            kept_labels.keep(path, launch)
         except AttncheckError as error:
             launch = replace(launch, reason=str(error).removeprefix(f"{job.location}: "))
         labelled.append(launch)
@@ -116,41 +119,72 @@ def _find_launches(snapshot: Snapshot, request: LabelsRequest) -> list[ReadLaunc
 def _read_labels(
     read: ReadLaunch, request: LabelsRequest, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> LabelledLaunch:
-    """Run a launch for one step and read its labels."""
-    job = read.job
+    """Run a launch for one step and read its labels: with its own rows, if they and its tokenizer are here."""
     tokenizer, remarks = _choose_tokenizer(read, request)
-    with scratch_folder() as folder:
-        materials = cutting.make_materials(read, folder, 1, target.uses_gpu, 1, full_model=bool(tokenizer))
-        cut = cutting.cut_job(read, materials)
-        if cut.form in PAIRED_FORMS or cut.driver:
-            raise NothingToRehearse(f"{job.location}: {job.trainer} does not train on labels of its data set")
-        # A script's settings in code may not be readable: without settings, not every token need be learned.
-        targets = (
-            "labelled"
-            if read.recognised.launch.starts_written_script and cut.objective.targets == "all"
-            else cut.objective.targets
-        )
-        launch = LabelledLaunch(
-            str(job.location),
-            job.framework,
-            job.version,
-            job.trainer,
-            TARGET_TEXTS[targets],
-            tokenizer,
-            remarks=(*remarks, *cut.remarks, *_note_sound(read)),
-        )
-        report_progress(f"{job.location}: making conversations")
-        made = _prepare(folder, cut, materials, tokenizer, read, request, target)
-        launch = replace(launch, remarks=(*launch.remarks, *made["remarks"]))
-        reason = _run_step(read, cut, materials, folder, request, target, report_progress)
-        if reason:
-            return replace(launch, reason=reason)
-        report_progress(f"{job.location}: reading labels")
-        message = {"task": "attncheck.rehearsal.worker.labels:judge", "stage": folder}
-        renders = job.framework in RENDERED
-        event = _ask_worker({**message, "targets": targets, "renders": renders}, target)
+    for has_own_rows in (True, False) if tokenizer and _has_own_rows(read, target) else (False,):
+        with scratch_folder() as folder:
+            try:
+                launch = _read_step(read, request, target, report_progress, folder, tokenizer, has_own_rows)
+                break
+            except Unanswered as error:
+                if not has_own_rows:
+                    raise
+                remarks = (f"its own rows are not used: {str(error).removeprefix(f'{read.job.location}: ')}",)
+    return replace(launch, remarks=(*remarks, *launch.remarks))
+
+
+def _has_own_rows(read: ReadLaunch, target: ExecutionTarget) -> bool:
+    """Return whether a launch names data that are a file or folder here, and its framework's cut can use them."""
+    cut = cutting.cut_job(read, cutting.make_materials(read, "", 1, target.uses_gpu, 1))
+    return bool(cut.data) and os.path.exists(cutting.find_data(read, cut)) and read.job.plan.ring_size == 1
+
+
+def _read_step(
+    read: ReadLaunch,
+    request: LabelsRequest,
+    target: ExecutionTarget,
+    report_progress: Callable[[str], None],
+    folder: str,
+    tokenizer: str,
+    has_own_rows: bool,
+) -> LabelledLaunch:
+    """Run a launch for one step in a folder, and read its labels.
+
+    Raises `Unanswered` if it cannot be prepared, or if no turn of the user's rows is found in its batches.
+    """
+    job = read.job
+    materials = cutting.make_materials(read, folder, 1, target.uses_gpu, 1, bool(tokenizer), has_own_rows)
+    cut = cutting.cut_job(read, materials)
+    if cut.form in PAIRED_FORMS or cut.driver:
+        raise NothingToRehearse(f"{job.location}: {job.trainer} does not train on labels of its data set")
+    report_progress(f"{job.location}: making conversations")
+    made = _prepare(folder, cut, materials, tokenizer, read, request, target)
+    targets = choose_targets(read, materials, made)
+    launch = LabelledLaunch(
+        str(job.location),
+        job.framework,
+        job.version,
+        job.trainer,
+        TARGET_TEXTS[targets],
+        tokenizer,
+        remarks=(*cut.remarks, *_note_sound(read), *made["remarks"]),
+    )
+    reason = _run_step(read, cut, materials, folder, request, target, report_progress)
+    if reason:
+        return replace(launch, reason=reason)
+    report_progress(f"{job.location}: reading labels")
+    message = {
+        "task": f"attncheck.rehearsal.worker.{'own_labels' if has_own_rows else 'labels'}:judge",
+        "stage": folder,
+        "targets": targets,
+        "renders": job.framework in RENDERED,
+    }
+    event = _ask_worker(message, target)
     if event is None or event.kind != "answer":
-        return replace(launch, reason=event.reason if event is not None else "its labels could not be read")
+        reason = event.reason if event is not None else "its labels could not be read"
+        if has_own_rows:
+            raise Unanswered(reason)
+        return replace(launch, reason=reason)
     answer = event.answer
     return replace(
         launch,
@@ -201,7 +235,7 @@ def _prepare(
     """Fill the folder with a small model, its tokenizer and conversations. Raises `Unanswered`."""
     cutting.lay_files(cut, materials)
     message = {
-        "task": "attncheck.rehearsal.worker.conversations:prepare",
+        "task": f"attncheck.rehearsal.worker.{'own_labels' if materials.real_data else 'conversations'}:prepare",
         "stage": folder,
         "documents": CONVERSATIONS,
         "form": cut.form,
@@ -210,6 +244,8 @@ def _prepare(
         "tokenizer": tokenizer,
         "as_parquet": materials.parquet_file in (*cut.sets.values(), *cut.options.values()),
         "has_fields": read.job.framework in RENDERED,
+        "real_data": cutting.find_data(read, cut) if materials.real_data else "",
+        "row_length": cutting.limit_rows(read, materials),
         **dict(zip(("model", "stand_in_for"), choose_model(read))),
         "has_padding_token": True,
         "dtype": "float32",
@@ -219,6 +255,8 @@ def _prepare(
         reason = event.reason if event is not None else "the worker did not answer"
         raise Unanswered(f"no conversations could be made: {reason}")
     answer: dict[str, Any] = event.answer
+    if materials.real_data and not answer["has_turns"]:
+        raise Unanswered(f"{read.job.location}: they are not a prompt and an answer, or messages")
     return answer
 
 

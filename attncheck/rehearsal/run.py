@@ -15,7 +15,7 @@ from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.launch import Source
-from attncheck.core.rehearsal import PAIRED_FORMS, TEXT_ONLY, Isolation, JobCut, Materials
+from attncheck.core.rehearsal import PAIRED_FORMS, TEXT_ONLY, Isolation, JobCut, Materials, Targets
 from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import CLASS, Difference, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
@@ -24,7 +24,8 @@ from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.doctor import engine
 from attncheck.lint import run as lint
 from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
-from attncheck.lint.fields.rehearsing import get_setting
+from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
+from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
@@ -52,6 +53,7 @@ CODES = {
     "learning": "ATN436",
     "repeat": "ATN437",
     "update": "ATN438",
+    "labels": "ATN439",
 }
 STAND_IN = "llama"  # for a model whose type is not known
 NO_NAME = "the model"  # of a launch that names none: what its script builds is trained
@@ -65,6 +67,7 @@ MESSAGES = {
     "learning": "the launch does not train correctly",
     "repeat": "two runs of the launch differ",
     "update": "the weights do not follow the gradients",
+    "labels": "the launch learns other tokens than intended",
 }
 OTHER_OUTPUTS = "the model does not compute what its class defines"  # for a module that differs
 OTHER_TARGETS = "the loss does not predict the next token"  # for targets that no document explains
@@ -120,6 +123,7 @@ class _Stage:
     remarks: tuple[str, ...] = ()
     model: str = ""
     unknown: str = ""  # the name of the launch's model, if its class is not known and a stand-in is trained
+    targets: Targets | None = None  # what to learn of the user's rows; None: they are made by attncheck, or unknown
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
     added: tuple[str, ...] = ()  # the fields that the script was found to read when it ended without them
 
@@ -308,6 +312,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "dtype": "float32",
         "full_model": is_full,
         "real_data": real_data,
+        "row_length": cutting.limit_rows(stage.read, stage.materials),
         "keeps_code": stage.request.trusts_remote_code,
         "is_float32": stage.read.job.plan.precision == "fp32",
     }
@@ -327,6 +332,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
     if stage.added:
         names = ", ".join(stage.added)
         stage.remarks += (f"the script ended without these fields of its rows, which were added: {names}",)
+    if event.answer.get("has_turns"):
+        stage.targets = choose_targets(stage.read, stage.materials, event.answer)
     return any(os.path.isfile(os.path.join(stage.materials.model, name)) for name in PROCESSOR_FILES)
 
 
@@ -336,6 +343,22 @@ def _name_model(read: ReadLaunch) -> str:
     if not name:
         raise Unanswered(f"{read.job.location}: cannot tell from the launch which model and tokenizer it trains")
     return name
+
+
+def choose_targets(read: ReadLaunch, materials: Materials, made: Mapping[str, Any]) -> Targets:
+    """Return the tokens that a launch should learn; of the user's rows `made` says whether they are pairs.
+
+    trl since 0.17 trainer/sft_trainer.py: completions alone are learned of pairs, unless `completion_only_loss` is off.
+    """
+    targets = cutting.cut_job(read, replace(materials, real_data=False)).objective.targets
+    if read.recognised.launch.starts_written_script and targets == "all":
+        return "labelled"  # a script's settings in code may not be readable: without settings, not all need be learned
+    if not materials.real_data or targets != "all":
+        return targets
+    default = get_setting(read.job, "completion_only_loss") or "true"
+    if made["is_mixed"] or read.job.framework != "trl" or not is_at_least(read.job.version, "0.17"):
+        return "labelled"
+    return "assistant" if made["pairs"] and default.lower() not in OFF_VALUES else "all"
 
 
 def choose_model(read: ReadLaunch) -> tuple[str, str]:
@@ -531,13 +554,15 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "ring_size": ring_size,
         "full_model": stage.materials.full_model,
         "real_data": stage.materials.real_data,
+        "targets": stage.targets,
         "freezes": _freezes(stage.read),
         "shares_rows": shares_rows(stage.read.job),
         "replaces_rewards": cut.driver == "trl",
         "rate": _read_rate(stage.read),
     }
-    events = _run_worker(stage, message, CHECKS)
-    return [_read_result(events.get(name), name) for name in CHECKS]
+    checks = (*CHECKS, "labels") if stage.targets else CHECKS
+    events = _run_worker(stage, message, checks)
+    return [_read_result(events.get(name), name) for name in checks]
 
 
 def _read_rate(read: ReadLaunch) -> float:

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.lint.frameworks import test_rehearsal_cuts as launches
+from tests.rehearsal import own_models
 from tests.smoke.multimodal_configs import CONFIGS
 
 pytestmark = pytest.mark.nightly
@@ -603,6 +604,30 @@ LINTED: Mapping[str, tuple[str, str, str, str]] = {
 }
 
 
+MARKING_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}{% if message['role'] == 'ROLE' %}"
+    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}"
+    "{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def save_own(folder: Path, role: str, long: bool = False) -> None:
+    """Save a model whose chat template marks the turns of a role as learned, and rows of a user's data.
+
+    `long`: their prompts fill a row of 128 tokens.
+    """
+    own_models.save_model(folder / "own", own_models.TEMPLATE)
+    template = MARKING_TEMPLATE.replace("ROLE", role)
+    (folder / "own" / "chat_template.jinja").write_text(template)
+    (folder / "rows").mkdir()
+    path = own_models.write_data(folder / "rows" / "train.jsonl")
+    rows = [json.loads(line)["messages"] for line in path.read_text().splitlines()]
+    for question, _ in rows:
+        question["content"] = " ".join([question["content"]] * (12 if long else 1))
+    path.write_text("".join(f"{json.dumps({'messages': messages})}\n" for messages in rows))
+
+
 def run(
     tmp_path: Path,
     name: str,
@@ -657,6 +682,30 @@ def test_learned_tokens_are_measured(tmp_path: Path, command: str, name: str) ->
     if JOB in text:  # TRL's collator learns placeholders, which is noted
         assert ("image placeholder tokens are learned" in str(launch["notes"])) == (environment == "trl")
         assert (learned["picture"] > 0) == (environment == "trl" or bool(message))
+
+
+OWN_ROWS = "trl sft --model_name_or_path ./own --dataset_name ./rows --output_dir out --assistant_only_loss true"
+
+
+@pytest.mark.parametrize("command", [("labels",), ("smoke", "--no-fix", "--real-data")])
+@pytest.mark.parametrize("role", ["assistant", "user"])
+def test_labels_of_the_users_own_rows_are_judged_by_role(tmp_path: Path, command: tuple[str, ...], role: str) -> None:
+    """The model's chat template marks answers as learned, or questions."""
+    save_own(tmp_path, role)
+    report = run(tmp_path, "trl", f"{OWN_ROWS} --max_length 1024\n", command=command)
+    messages = str([finding for finding in report["findings"] if finding["code"] == "ATN439"])
+    assert ("user turns are learned" in messages) == (role == "user") and (role == "user" or messages == "[]")
+    [launch] = report["labels" if command == ("labels",) else "rehearsal"]["launches"]
+    assert any("the first 400 rows of ./rows" in remark for remark in launch["remarks"])
+    if command != ("labels",):
+        assert next(result["outcome"] for result in launch["results"] if result["check"] == "labels") == "ok"
+
+
+def test_prompts_that_leave_no_room_for_an_answer_are_no_pass(tmp_path: Path) -> None:
+    """trl 1.16.0 drops rows without a target, so that none is left."""
+    save_own(tmp_path, "assistant", long=True)
+    [launch] = run(tmp_path, "trl", f"{OWN_ROWS} --max_length 128\n", command=("labels",))["labels"]["launches"]
+    assert "num_samples=0" in launch["reason"] and launch["rows"] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -12,15 +12,11 @@ from typing import Any
 
 from attncheck.core.rehearsal import DataForm, Pictures
 from attncheck.rehearsal.worker import materials
+from attncheck.rehearsal.worker.turns import FILE, SHAREGPT, THINK, THOUGHT, Conversation, Turn
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 
-FILE = "conversations.json"  # next to the model
 TURN_WORDS = (6, 10)  # least and most words in a turn
 SYSTEM_EVERY = 3  # one of so many rows has a system turn
-THINK, THOUGHT = "<think>\n", "\n</think>\n\n"
-SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
-Turn = tuple[str, str]  # role and text
-Conversation = tuple[Turn, ...]
 
 
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -35,7 +31,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     send({"started": item})
     folder, name = Path(message["stage"]), str(message["tokenizer"])
     try:
-        tokenizer, remarks = _make_model(message, folder, name)
+        tokenizer, remarks = make_model(message, folder, name)
     except Unbuildable as error:
         send({"unanswered": str(error)})
         return
@@ -54,7 +50,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     send({"item": item, "answer": {"remarks": remarks}})
 
 
-def _make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[Any, list[str]]:
+def make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[Any, list[str]]:
     """Make the small model; return its tokenizer and remarks. Raises `Unbuildable`."""
     from attncheck.rehearsal.worker import light, own_model
 

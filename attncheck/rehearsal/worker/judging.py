@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attncheck.core import codec
-from attncheck.core.rehearsal import Objective, TokenLoss
+from attncheck.core.rehearsal import Objective, Targets, TokenLoss
 from attncheck.core.results.smoke import CheckResult, Layer, describe_measure, judge_result
 from attncheck.rehearsal.worker.records import RankRecord
 from attncheck.rehearsal.worker.segments import DocumentIndex
@@ -55,6 +55,10 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     failed: list[str] = []
     for item in message["items"]:
         send({"started": item})
+        if item == "labels":
+            result = _judge_labels(Path(message["stage"]), message["targets"])
+            send({"item": item, "answer": codec.to_plain(result)})
+            continue
         try:
             if evidence is None:
                 objective = codec.read(Objective, message["objective"])
@@ -87,6 +91,19 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         result = skip_what_follows(result, failed)
         failed += [item] * (judge_result(result) == "fail" or result.reason == UNTOLD)
         send({"item": item, "answer": codec.to_plain(result)})
+
+
+def _judge_labels(folder: Path, targets: Targets) -> CheckResult:
+    """Return whether the labels of the user's rows are those of the turns that the launch should learn."""
+    from attncheck.rehearsal.worker import labels, own_labels, records
+
+    calls = [call.tensors for record in records.read_ranks(folder / "watch") for call in record.calls]
+    rows = [{name: value.tolist() for name, value in own.items() if value.dim() == 2} for own in calls]
+    answer = labels.read_labels(folder, rows, targets, False, own_labels.OwnTurnFinder)
+    if isinstance(answer, str):
+        return CheckResult("labels", "skipped", answer)
+    counts = (f"{count['role']}: {count['learned']} of {count['tokens']} tokens learned" for count in answer["counts"])
+    return CheckResult("labels", violations=tuple(answer["problems"]), notes=(*answer["notes"], *counts))
 
 
 def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult:

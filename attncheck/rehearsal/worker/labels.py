@@ -24,6 +24,7 @@ MOVED = {
     -1: "the mask is one token early: the token before each answer is learned, and the token that ends it is not",
     1: "the mask is one token late: the first token of each answer is not learned, and the token after it is",
 }
+REPLACEMENT, MAX_BYTES = "\ufffd", 4  # what a part of a letter's bytes is decoded to; the most bytes of a letter
 MAX_ROWS = 4  # the most rows that are shown
 MAX_SHOWN = 600  # tokens of a row
 MAX_MARKUP = 40  # letters that are shown
@@ -64,39 +65,55 @@ class Row:
         return [label != IGNORED for label in self.labels]
 
 
-def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+def judge(
+    message: dict[str, Any],
+    send: Callable[[dict[str, Any]], None],
+    make_finder: "Callable[[Path], TurnFinder] | None" = None,
+) -> None:
     """Handle a job of one item: read the batches in `message["stage"]`; send rows, counts, problems and notes."""
-    from attncheck.rehearsal.worker import light
 
     (item,) = message["items"]
     send({"started": item})
     folder = Path(message["stage"])
+    paths = sorted((folder / "watch").glob("calls-*.json"))
+    calls = [call for path in paths for call in json.loads(path.read_text())]
+    answer = read_labels(folder, calls, message["targets"], message["renders"], make_finder)
+    send({"unanswered": answer} if isinstance(answer, str) else {"item": item, "answer": answer})
+
+
+def read_labels(
+    folder: Path,
+    calls: Sequence[Mapping[str, Any]],
+    targets: Targets,
+    renders: bool,
+    make_finder: "Callable[[Path], TurnFinder] | None" = None,
+) -> dict[str, Any] | str:
+    """Return rows, counts, problems and notes of calls of the model, or why they are not known."""
+    from attncheck.rehearsal.worker import light
+
     tokenizer = light.load_tokenizer(folder / "model")
-    rows = list(_iter_rows(folder, tokenizer))
+    rows = list(_iter_rows(calls, tokenizer))
     if not rows:
-        send({"unanswered": NO_LABELS})
-        return
-    finder = TurnFinder(folder)
+        return NO_LABELS
+    finder = (make_finder or TurnFinder)(folder)
     placeholders = read_placeholders(folder / "model" / "config.json")
     for row in rows:
         assign_roles(row, finder, tokenizer, placeholders)
-    if not any(row.turns for row in rows):
-        send({"unanswered": "no turn of the conversations was found in the batches, so roles are unknown"})
-        return
-    if reason := _find_unclear(rows, message["targets"]):
-        send({"unanswered": reason})
-        return
+        finder.hide_unknown(row)
+    if not any(row.turns for row in rows) and any(any(row.learned) for row in rows):
+        return "no turn of the conversations was found in the batches, so roles are unknown"
+    if reason := _find_unclear(rows, targets):
+        return reason
     path = folder / "watch" / "prompt.json"
     prompt = json.loads(path.read_text()) if path.exists() else None
-    problems, notes = judge_rows(rows, tokenizer, message["targets"], message["renders"], prompt)
-    answer = {
+    problems, notes = judge_rows(rows, tokenizer, targets, renders, prompt, finder.knows_all)
+    return {
         "rows": [codec.to_plain(span_row(row, tokenizer)) for row in rows[:MAX_ROWS]],
         "counts": [codec.to_plain(count) for count in count_roles(rows)],
         "problems": problems,
         "notes": notes,
         "total_rows": len(rows),
     }
-    send({"item": item, "answer": answer})
 
 
 def read_placeholders(path: Path) -> set[int]:
@@ -106,7 +123,7 @@ def read_placeholders(path: Path) -> set[int]:
     return {document[name] for name in fields if isinstance(document.get(name), int)}
 
 
-def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
+def _iter_rows(calls: Sequence[Mapping[str, Any]], tokenizer: Any) -> Iterator[Row]:
     """Yield the rows of the first step's batches that have labels."""
     texts: dict[int, str] = {}
 
@@ -115,28 +132,40 @@ def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
             texts[token] = tokenizer.decode([token], skip_special_tokens=False)
         return texts[token]
 
-    for path in sorted((folder / "watch").glob("calls-*.json")):
-        for call in json.loads(path.read_text()):
-            ids = call.get("input_ids", [])
-            labels = _find_rows("labels", call, ids) or _find_rows("learned", call, ids)
-            masks = _find_rows("attention_mask", call, ids)
-            for number, tokens in enumerate(ids if labels else ()):
-                row = Row(tokens, labels[number], [decode(token) for token in tokens])
-                row.unclear = [place for place, label in enumerate(row.labels) if label == UNCLEAR]
-                row.labels = [IGNORED if label == UNCLEAR else label for label in row.labels]
-                mask = masks[number] if masks else [1] * len(tokens)
-                row.roles = ["unknown" if is_seen else "padding" for is_seen in mask]
-                yield row
+    for call in calls:
+        ids = call.get("input_ids", [])
+        labels = _find_rows("labels", call, ids) or _find_rows("learned", call, ids)
+        masks = _find_rows("attention_mask", call, ids)
+        for number, tokens in enumerate(ids if labels else ()):
+            row = Row(tokens, labels[number], _join_bytes(tokens, [decode(token) for token in tokens], tokenizer))
+            row.unclear = [place for place, label in enumerate(row.labels) if label == UNCLEAR]
+            row.labels = [IGNORED if label == UNCLEAR else label for label in row.labels]
+            mask = masks[number] if masks else [1] * len(tokens)
+            row.roles = ["unknown" if is_seen else "padding" for is_seen in mask]
+            yield row
 
 
-def _find_rows(name: str, inputs: dict[str, list[list[int]]], ids: list[list[int]]) -> list[list[int]]:
+def _join_bytes(tokens: Sequence[int], texts: list[str], tokenizer: Any) -> list[str]:
+    """Return the texts of tokens; letters whose bytes are several tokens are the first one's text."""
+    for place, text in enumerate(texts):
+        for stop in range(place + 2, min(place + MAX_BYTES, len(texts)) + 1) if REPLACEMENT in text else ():
+            joined = tokenizer.decode(tokens[place:stop], skip_special_tokens=False)
+            if REPLACEMENT not in joined:
+                texts[place:stop] = [joined, *[""] * (stop - place - 1)]
+                break
+    return texts
+
+
+def _find_rows(name: str, inputs: Mapping[str, Any], ids: list[list[int]]) -> list[list[int]]:
     """Return an input with a number for each token, [] if there is none of this name."""
-    rows = inputs.get(name, [])
+    rows: list[list[int]] = inputs.get(name, [])
     return rows if [len(row) for row in rows] == [len(tokens) for tokens in ids] else []
 
 
 class TurnFinder:
     """Finds the turns of conversations in rows by their text without blanks."""
+
+    knows_all = True  # whether text that belongs to no turn is the chat template's
 
     def __init__(self, folder: Path) -> None:
         """Read the conversations of a rehearsal's folder."""
@@ -153,14 +182,7 @@ class TurnFinder:
 
         A turn that is cut at the start or the end of the row is included.
         """
-        hidden = [role == "padding" for role in row.roles] or [False] * len(row.texts)
-        pieces = ["" if is_hidden else strip_blanks(text) for text, is_hidden in zip(row.texts, hidden, strict=True)]
-        starts, text = [], ""
-        for piece in pieces:
-            starts.append(len(text))
-            text += piece
-        last = max((number + 1 for number, piece in enumerate(pieces) if piece), default=0)
-        at = {start: number for number, start in enumerate(starts) if pieces[number]}
+        text, starts, at, last = spell_row(row)
         spans = []
         for turn_number, (conversation, role, turn) in enumerate(self.turns):
             place = text.find(turn)
@@ -202,6 +224,19 @@ class TurnFinder:
                 most = max((times[number] for number in others), default=1)
                 row.doubled.update(self.turns[number][1] for number in some if times[number] > max(most, 1))
         yield from sorted(spans, key=lambda span: span[1])
+
+    def hide_unknown(self, row: Row) -> None:
+        """Do nothing: every turn of a row is known."""
+
+
+def spell_row(row: Row) -> tuple[str, list[int], dict[int, int], int]:
+    """Return a row's text without blanks, where each token starts in it, the tokens by their start, and their end."""
+    hidden = [role == "padding" for role in row.roles] or [False] * len(row.texts)
+    pieces = ["" if is_hidden else strip_blanks(text) for text, is_hidden in zip(row.texts, hidden, strict=True)]
+    starts = [0, *itertools.accumulate(map(len, pieces))][:-1]
+    last = max((number + 1 for number, piece in enumerate(pieces) if piece), default=0)
+    at = {start: number for number, start in enumerate(starts) if pieces[number]}
+    return "".join(pieces), starts, at, last
 
 
 def _measure_rest(text: str, turn: str) -> int:
@@ -328,12 +363,18 @@ def _find_unclear(rows: Sequence[Row], targets: Targets) -> str:
 
 
 def judge_rows(
-    rows: Sequence[Row], tokenizer: Any, targets: Targets, renders_system: bool = False, prompt: str | None = None
+    rows: Sequence[Row],
+    tokenizer: Any,
+    targets: Targets,
+    renders_system: bool = False,
+    prompt: str | None = None,
+    knows_all: bool = True,
 ) -> tuple[list[str], list[str]]:
     """Return the labels' faults for a launch that should learn `targets`, and possibly intended effects.
 
     `renders_system`: the chat template writes system turns, and the framework uses it. `prompt` is what the chat
-    template of the launch's tokenizer writes after a question at inference, None if it is not known.
+    template of the launch's tokenizer writes after a question at inference, None if it is not known. `knows_all`: text
+    that belongs to no turn is the chat template's.
     """
     counts = {count.role: count for count in count_roles(rows)}
     learned = sum(count.learned for count in counts.values())
@@ -360,7 +401,7 @@ def judge_rows(
     if targets != "labelled":
         problems += _find_unlearned(rows, counts, targets)
     if targets in ("assistant", "last"):
-        problems += [*_find_given(counts), *_find_learned_markup(rows, prompt)]
+        problems += [*_find_given(counts), *(_find_learned_markup(rows, prompt) if knows_all else ())]
         notes += _note_markup(rows, counts)
     cut = sum(row.is_cut for row in rows)
     if cut < len(rows):

@@ -90,7 +90,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     try:
         parameters, vocabulary, remarks = make_model(message, folder)
         if real_data:
-            remarks = [*remarks, lay_own_data(real_data, folder)]
+            remark, turns = lay_own_data(real_data, folder, message.get("row_length", 0))
+            remarks = [*remarks, remark]
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
@@ -98,7 +99,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     is_known = bool(towers.find_type(message.get("stand_in_for", "")))
     answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made, "is_known": is_known}
     if real_data:
-        send({"item": item, "answer": answer})
+        send({"item": item, "answer": {**answer, **turns}})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     columns = message.get("columns", ())
@@ -227,13 +228,17 @@ def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> t
     return save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model", False), MADE, []
 
 
-def lay_own_data(name: str, folder: Path) -> str:
-    """Write the first rows of the user's data and their tokens; return the remark. Raises `build.Unbuildable`."""
-    from attncheck.rehearsal.worker import own_data, own_model
+def lay_own_data(name: str, folder: Path, length: int) -> tuple[str, dict[str, bool]]:
+    """Write the first rows of the user's data and their tokens; return the remark, and what is known of their turns.
 
-    rows = own_data.lay_data(name, folder / "data")
-    own_data.save_rows(rows, own_model.load_tokenizer("the model", folder / "model"), folder)
-    return f"the data are the first {len(rows)} rows of {name}"
+    Raises `build.Unbuildable`.
+    """
+    from attncheck.rehearsal.worker import own_data, own_model, own_turns
+
+    tokenizer = own_model.load_tokenizer("the model", folder / "model")
+    rows, remark = own_turns.lay_rows(name, folder, tokenizer, length)
+    own_data.save_rows(rows, tokenizer, folder)
+    return remark, own_turns.describe_turns(rows)
 
 
 def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:

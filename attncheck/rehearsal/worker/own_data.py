@@ -24,6 +24,12 @@ OTHER_SPLITS = re.compile(r"test|val|dev|eval", re.IGNORECASE)
 DESCRIPTIONS = ("README.md", "dataset_info.json", "dataset_infos.json")  # files that describe a folder's data
 REPAIR = "--real-data downloads nothing: name a local file or folder, or remove --real-data"
 Row = Any  # an object, or a line of text
+Keep = Callable[[Row], bool]
+
+
+def keep_any(row: Row) -> bool:
+    """Return True."""
+    return True
 
 
 def find_data(name: str) -> Path:
@@ -42,14 +48,14 @@ def find_data(name: str) -> Path:
     raise Unbuildable(f"{name} is neither a local file or folder nor in the Hugging Face cache; {REPAIR}")
 
 
-def lay_data(name: str, target: Path) -> list[Row]:
+def lay_data(name: str, target: Path, keep: Keep = keep_any) -> list[Row]:
     """Write the first rows of the data into the folder `target`, under their files' names, and return them.
 
-    Raises `Unbuildable` if they are not available here, or of an unknown kind.
+    Rows that `keep` refuses are left out. Raises `Unbuildable` if they are not available here, or of an unknown kind.
     """
     source = find_data(name)
     if source.is_file():
-        return _cut_file(source, target / source.name, MAX_ROWS)
+        return _cut_file(source, target / source.name, MAX_ROWS, keep)
     files = [path for path in sorted(source.rglob("*")) if path.suffix in CUTS and path.name not in DESCRIPTIONS]
     if not files:
         kinds = sorted({path.suffix for path in source.rglob("*") if path.is_file() and path.suffix})
@@ -63,7 +69,7 @@ def lay_data(name: str, target: Path) -> list[Row]:
             continue
         cut = target / path.relative_to(source)
         cut.parent.mkdir(parents=True, exist_ok=True)
-        own = _cut_file(path, cut, room[is_other])
+        own = _cut_file(path, cut, room[is_other], keep)
         room[is_other] -= len(own)
         rows += own
     for name in DESCRIPTIONS:
@@ -76,40 +82,44 @@ def _list_kinds() -> str:
     return ", ".join(CUTS)
 
 
-def _cut_file(source: Path, target: Path, limit: int) -> list[Row]:
+def _cut_file(source: Path, target: Path, limit: int, keep: Keep) -> list[Row]:
     cut = CUTS.get(source.suffix)
     if cut is None:
         raise Unbuildable(f"{source}: --real-data takes files of type {_list_kinds()}")
     try:
-        rows = cut(source, target, limit)
+        rows = cut(source, target, limit, keep)
     except (OSError, ValueError, csv.Error) as error:
         raise Unbuildable(f"{source} cannot be read: {(str(error) or repr(error)).splitlines()[0]}") from None
     if not rows:
-        raise Unbuildable(f"{source} has no rows")
+        raise Unbuildable(f"{source} has no rows{'' if keep is keep_any else ' that fit into a row of the test'}")
     return rows
 
 
-def _cut_lines(source: Path, target: Path, limit: int) -> list[Row]:
+def _cut_lines(source: Path, target: Path, limit: int, keep: Keep) -> list[Row]:
     """Shorten a file of JSON objects, one per line, to the first rows."""
     with source.open(encoding="utf-8") as stream:
         lines = list(islice((line for line in stream if line.strip()), limit))
+    lines = [line for line in lines if keep(json.loads(line))]
     rows = [json.loads(line) for line in lines]
     target.write_text("".join(line if line.endswith("\n") else f"{line}\n" for line in lines), encoding="utf-8")
     return rows
 
 
-def _cut_json(source: Path, target: Path, limit: int) -> list[Row]:
+def _cut_json(source: Path, target: Path, limit: int, keep: Keep) -> list[Row]:
     """Shorten a JSON file to the first rows: an array, an object with one, or one object per line."""
     if _has_object_lines(source):
-        return _cut_lines(source, target, limit)
+        return _cut_lines(source, target, limit, keep)
     if source.stat().st_size > MAX_JSON_BYTES:
         raise ValueError("it is one array of more than 1 GiB: convert it to .jsonl")
     content = json.loads(source.read_text(encoding="utf-8"))
     if isinstance(content, dict):
-        content = {name: value[:limit] if isinstance(value, list) else value for name, value in content.items()}
+        content = {
+            name: [*filter(keep, value[:limit])] if isinstance(value, list) else value
+            for name, value in content.items()
+        }
         rows = next((value for value in content.values() if isinstance(value, list)), [])
     else:
-        rows = content = content[:limit]
+        rows = content = [*filter(keep, content[:limit])]
     target.write_text(json.dumps(content), encoding="utf-8")
     return rows
 
@@ -125,7 +135,7 @@ def _has_object_lines(source: Path) -> bool:
     return isinstance(content, dict) and bool(second or not any(isinstance(part, list) for part in content.values()))
 
 
-def _cut_parquet(source: Path, target: Path, limit: int) -> list[Row]:
+def _cut_parquet(source: Path, target: Path, limit: int, keep: Keep) -> list[Row]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -134,27 +144,29 @@ def _cut_parquet(source: Path, target: Path, limit: int) -> list[Row]:
     file = parquet.ParquetFile(source)
     batches = list(islice(file.iter_batches(batch_size=limit), 1))
     table = pyarrow.Table.from_batches(batches, file.schema_arrow)
+    table = table.filter(pyarrow.array(map(keep, table.to_pylist()), pyarrow.bool_()))
     parquet.write_table(table, target)
     rows: list[Row] = table.to_pylist()
     return rows
 
 
-def _cut_csv(source: Path, target: Path, limit: int) -> list[Row]:
+def _cut_csv(source: Path, target: Path, limit: int, keep: Keep) -> list[Row]:
     with source.open(newline="", encoding="utf-8") as stream, target.open("w", newline="", encoding="utf-8") as output:
         delimiter = "\t" if source.suffix == ".tsv" else ","
         lines = list(islice(csv.reader(stream, delimiter=delimiter), limit + 1))
+        lines = [*lines[:1], *(line for line in lines[1:] if keep(dict(zip(lines[0], line))))]
         csv.writer(output, delimiter=delimiter).writerows(lines)
     return [dict(zip(lines[0], line)) for line in lines[1:]]
 
 
-def _cut_text(source: Path, target: Path, limit: int) -> list[Row]:
+def _cut_text(source: Path, target: Path, limit: int, keep: Keep) -> list[Row]:
     with source.open(encoding="utf-8") as stream:
-        lines = list(islice(stream, limit))
+        lines = list(filter(keep, islice(stream, limit)))
     target.write_text("".join(lines), encoding="utf-8")
     return [line for line in lines if line.strip()]
 
 
-CUTS: Mapping[str, Callable[[Path, Path, int], list[Row]]] = {
+CUTS: Mapping[str, Callable[[Path, Path, int, Keep], list[Row]]] = {
     ".jsonl": _cut_lines,
     ".json": _cut_json,
     ".parquet": _cut_parquet,
