@@ -115,7 +115,8 @@ def test_another_case_decides_between_mistakes_that_look_alike() -> None:
 
 def test_a_mistake_must_fit_every_row_of_every_call() -> None:
     """Tiles of 128 queries look up their keys' tiles at half their number, which only the third one shows."""
-    calls, known = [], Known()
+    calls: list[WrongCall] = []
+    known: Known = {}
     for length in (255, 400):
         case = replace(make_case("window"), seqlens_q=(length,), seqlens_k=(length,), window_size=(16, 0))
         inputs = make_inputs(case, "cpu")

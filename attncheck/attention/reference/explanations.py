@@ -121,14 +121,14 @@ class _Search:
             if known and all(mistake != name for name, _ in known):
                 continue
             forward = changed.forward()
-            tries = []
+            tries: list[tuple[str, DenseAttention, dict[str, Tensor]]] = []
             if not self.wrong or (is_forward_wrong and self._judge(mistake, "", forward)):
                 tries += [("", changed, forward), (", in the forward", self._right, forward)]
             if not is_forward_wrong:
                 saved = right | {"lse": changed.save_lse(right["lse"])}
                 tries.append((", in the backward", changed, saved))
             for scope, attention, results in tries:
-                earlier = known.get((mistake, scope), ())
+                earlier = known.get((mistake, scope), [])
                 if known and not earlier:
                     continue
                 if self._call.outputs.dq is not None:
