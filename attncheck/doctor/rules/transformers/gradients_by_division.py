@@ -47,6 +47,7 @@ from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
+UNDIVIDED = "one batch"
 DIVIDES_TWICE = "ATN457"  # reports gradients that are divided by the accumulation steps twice, with its releases
 SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas": "torchrun --nproc-per-node N"}
 VARIANT_SETTINGS = {
@@ -79,7 +80,7 @@ def check(snapshot: Snapshot) -> Problems:
             evidence=tuple(_iter_evidence(experiments, measurement)),
             fixes=tuple(_iter_fixes(snapshot, measurement, is_shared)),
             subject=_name_package(snapshot, measurement.trainer),
-            predicted=measurement.division != "one batch" or bool(measurement.variant),
+            predicted=measurement.division != UNDIVIDED or bool(measurement.variant),
         )
 
 
@@ -117,7 +118,9 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
     against = measurement.ratio / baseline.ratio
     if measurement.points_elsewhere or abs(against - 1) > TOLERANCE:
         direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
-        return f"gradients with {measurement.division} are {against:.3g} times those of one batch{direction}"
+        divided = f"with {measurement.division} are {against:.3g} times those of one batch"
+        whole = f"are {against:.3g} times the right ones"
+        return f"gradients {whole if measurement.division == UNDIVIDED else divided}{direction}"
     if measurement.logged and abs(measurement.logged / measurement.ratio - 1) > TOLERANCE:
         return f"log has {measurement.logged / measurement.ratio:.3g} times the norm of the gradients"
     if measurement.loss and baseline.loss and abs(measurement.loss / baseline.loss - 1) > LOSS_TOLERANCE:
@@ -168,7 +171,7 @@ def _may_happen(snapshot: Snapshot, experiments: Experiments, measurement: Gradi
         return job.world_size == Known(1) and len(snapshot.visible_devices()) > 1
     if measurement.division == "two ranks":
         return isinstance(job.world_size, Known) and job.world_size.value > 1
-    return measurement.division == "one batch" or job.plan.accumulation > 1
+    return measurement.division == UNDIVIDED or job.plan.accumulation > 1
 
 
 def _adds_balancing_loss(job: Job) -> bool:

@@ -26,7 +26,6 @@ BY_ROW = with_evaluations(
     EvaluationMeasurement("transformers", by_row=0.877), EvaluationMeasurement("trl", by_row=0.877)
 )
 FIRES = {
-    "a mean over batches": BY_ROW,
     "a launch whose evaluation loss is one": with_launch(BY_ROW, "sft", eval_strategy="steps"),
     "it fails": FAILS,
     "twice the training loss": with_evaluations(EvaluationMeasurement("transformers", ratio=2.0)),
@@ -35,6 +34,7 @@ FIRES = {
 }
 SILENT = {
     "nothing was measured": s.h200(),
+    "a mean over batches, and no launch": BY_ROW,
     "one by one the same loss": with_evaluations(EvaluationMeasurement("transformers", by_row=1.0001)),
     "a launch without evaluation": with_launch(BY_ROW, "sft", eval_strategy="no"),
     "the same loss": with_evaluations(EvaluationMeasurement("trl")),
