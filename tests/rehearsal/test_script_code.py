@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,10 @@ class Trainer:
 
 
 class Collator:
+    @staticmethod
+    def pad(rows: Any) -> Any:
+        return rows
+
     def __call__(self, rows: Any) -> Any:
         return [row["labels"] for row in rows]
 
@@ -59,7 +64,7 @@ def test_code_and_dropped_columns(
     script_code.note_trainer(Trainer(columns, removes))
     assert code["dropped"] == dropped
     names = {part: [text.partition(", ")[0] for text in texts] for part, texts in code.items()}
-    assert names["data"] == ["Collator.__call__"]
+    assert names["data"] == ["Collator.pad", "Collator.__call__"]
     assert names["steps"] == ["Trainer.create_scheduler", "Averages.on_step_end"]
     assert "Trainer.compute_loss" in names["loss"] and all("test_script_code.py:" in text for text in code["loss"])
 
@@ -70,3 +75,5 @@ def test_functions_of_packages_are_not_the_scripts(monkeypatch: pytest.MonkeyPat
     script_code.note_code("data", pytest.fixture)
     script_code.note_code("data", None)
     assert code == {}
+    script_code.note_code("data", partial(Collator.pad, []))
+    assert [text.partition(", ")[0] for text in code["data"]] == ["Collator.pad"]

@@ -10,6 +10,7 @@ without its hooks; 0.21 calls the model, including hooks).
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import json
@@ -206,7 +207,6 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     from torch.optim import optimizer
 
     allow_in_torch(torch)
-    recorder.randomness.watch(torch.nn.functional)
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_on_cpu(torch)
     original_backward = torch.Tensor.backward
@@ -280,7 +280,8 @@ def watch_training(trainer: Any, note: Callable[[Any], None]) -> None:
 
     @functools.wraps(original)
     def train(self: Any, *arguments: Any, **options: Any) -> Any:
-        note(self)
+        with contextlib.suppress(Exception):  # the trainer continues without it
+            note(self)
         return original(self, *arguments, **options)
 
     trainer.Trainer.train = train

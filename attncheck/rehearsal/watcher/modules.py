@@ -89,7 +89,7 @@ def list_gradient_hooks(model: Any) -> dict[str, list[str]]:
 
 def is_foreign(function: Any, holder: str = "") -> bool:
     """Return whether a function's code belongs neither to an installed package nor to the package that holds it."""
-    code = getattr(_unwrap(function), "__code__", None)
+    code = getattr(unwrap(function), "__code__", None)
     if code is None or code.co_filename.startswith("<"):
         return False
     package = getattr(sys.modules.get(holder.partition(".")[0]), "__file__", None)
@@ -103,7 +103,7 @@ def is_foreign(function: Any, holder: str = "") -> bool:
 
 def describe_code(function: Any) -> str:
     """Return a function's name, with file and line if its code belongs to no installed package."""
-    function = _unwrap(function)
+    function = unwrap(function)
     code = getattr(function, "__code__", None)
     name = str(getattr(function, "__qualname__", type(function).__qualname__))
     if code is None:
@@ -112,7 +112,7 @@ def describe_code(function: Any) -> str:
     return f"{name}, {path}:{code.co_firstlineno}"
 
 
-def _unwrap(function: Any) -> Any:
+def unwrap(function: Any) -> Any:
     """Return the function behind a method or a functools.partial."""
     while not hasattr(function, "__code__") and (hasattr(function, "__func__") or hasattr(function, "func")):
         function = getattr(function, "__func__", None) or function.func

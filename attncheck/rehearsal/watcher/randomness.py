@@ -27,14 +27,13 @@ class Randomness:
 
     def __init__(self) -> None:
         self.rates: dict[str, float] = {}
-        self.is_off = False
-        self._originals: list[tuple[Any, str, float]] = []
+        self._originals: list[tuple[Any, str, Any]] = []
 
     def switch_off(self, model: Any) -> None:
         """Set every rate of the model to zero."""
         import torch
 
-        self.is_off = True
+        self._switch_off_function(torch.nn.functional)
         for name, module in model.named_modules():
             is_dropout = isinstance(module, torch.nn.modules.dropout._DropoutNd)
             for attribute, rate in list(vars(module).items()):
@@ -44,15 +43,18 @@ class Randomness:
                     self.rates[f"{name}{'' if is_dropout else f'.{attribute}'}"] = float(rate)
                     setattr(module, attribute, 0.0)
 
-    def watch(self, functional: Any) -> None:
-        """Turn off torch's function too, with a rate that a module in training passes while its model's are zero."""
+    def _switch_off_function(self, functional: Any) -> None:
+        """Replace torch's function, to which a module in training passes a rate that no attribute has.
+
+        TorchScript does not compile the replacement, which is therefore in place only while steps are compared.
+        """
         import torch
 
         original = functional.dropout
 
         @functools.wraps(original)
         def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-            if self.is_off and training and p > 0 and not torch.compiler.is_compiling():
+            if training and p > 0 and not torch.compiler.is_compiling():
                 module = sys._getframe(1).f_locals.get("self")
                 if isinstance(module, torch.nn.Module) and module.training:
                     own = f"{OWN} " if is_foreign(module.forward) else ""
@@ -60,11 +62,12 @@ class Randomness:
                     p = 0.0
             return original(input, p, training, inplace)
 
-        functional.dropout = dropout
+        if not any(holder is functional for holder, _, _ in self._originals):
+            self._originals.append((functional, "dropout", original))
+            functional.dropout = dropout
 
     def restore(self) -> None:
         """Restore every rate."""
-        self.is_off = False
         while self._originals:
             module, attribute, rate = self._originals.pop()
             setattr(module, attribute, rate)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from .absent import is_script
-from .modules import describe_code, is_foreign
+from .modules import describe_code, is_foreign, unwrap
 
 # Words in the names of methods of transformers' Trainer (5.17.0 trainer.py); all other methods are part of the loss.
 WORDS = {"data": ("collat", "dataloader", "sampler", "dataset"), "steps": ("optimizer", "scheduler")}
@@ -19,9 +19,9 @@ def note_code(part: str, function: Any) -> set[str]:
     """Add a function, or the methods of an object, if their code belongs to no installed package; return its texts."""
     methods = [value for kind in type(function).__mro__ for name, value in vars(kind).items() if name != "__init__"]
     texts: set[str] = set()
-    for own in [function] if hasattr(function, "__code__") else methods:
+    for own in [function] if hasattr(unwrap(function), "__code__") else methods:
         if is_foreign(own):
-            texts |= {value for value in own.__code__.co_consts if isinstance(value, str)}
+            texts |= {value for value in unwrap(own).__code__.co_consts if isinstance(value, str)}
             if (text := describe_code(own)) not in CODE.setdefault(part, []):
                 CODE[part].append(text)
     return texts
@@ -43,11 +43,11 @@ def note_trainer(trainer: Any) -> None:
                 texts |= note_code(next(parts, "loss"), value) if callable(value) else set()
     texts |= note_code("loss", getattr(trainer, "compute_loss_func", None))
     texts |= note_code("data", trainer.data_collator)
-    CODE[DROPPED] = sorted(texts.intersection(_list_dropped(trainer)))
     for callback in trainer.callback_handler.callbacks:
         for name, value in vars(type(callback)).items():
             if name.startswith("on_"):
                 note_code("steps", value)
+    CODE[DROPPED] = sorted(texts.intersection(_list_dropped(trainer)))
 
 
 def _list_dropped(trainer: Any) -> set[str]:
