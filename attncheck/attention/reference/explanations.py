@@ -175,9 +175,9 @@ class _Search:
 
     def _row_errors(self, name: str, reference: Reference) -> Tensor:
         """Return the norm of each row's error against a reference; equal infinities differ by 0."""
-        want = getattr(reference, name)
+        want: Tensor = getattr(reference, name)
         got, judged = getattr(self._call.outputs, name).to(want.dtype), self._call.exact.judged
-        error = (got - want).masked_fill(got == want, 0.0).nan_to_num(INFINITE, INFINITE, -INFINITE).abs()
+        error: Tensor = (got - want).masked_fill(got == want, 0.0).nan_to_num(INFINITE, INFINITE, -INFINITE).abs()
         if judged is not None and name in ("out", "dq", "lse"):
             error = torch.where(judged[:, None] if name == "lse" else judged[:, :, None, None], error, 0.0)
         return error if name in ("lse", "dsinks") else error.norm(dim=-1)

@@ -58,10 +58,8 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
         yield f"{case.strides.replace('_', ' ')} tensors", lambda x: replace(x, strides="contiguous")
     else:
         for index, name in enumerate(("q", "k", "v", "dout")):
-            yield (
-                f"a {STRIDE_WORDS.get((letters * 4)[index], '')} {name}",
-                lambda x, index=index: _make_contiguous(x, index),
-            )  # type: ignore[misc]
+            words = f"a {STRIDE_WORDS.get((letters * 4)[index], '')} {name}"
+            yield words, lambda x, index=index: _make_contiguous(x, index)  # type: ignore[misc]
     for words, fields in SIMPLE:
         name = words.format(values=VALUES.get(case.values, f"{case.values} values"), dtype=case.dtype, mask=case.mask)
         yield name, lambda x, fields=fields: replace(x, **fields)  # type: ignore[misc]
