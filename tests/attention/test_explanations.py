@@ -99,6 +99,23 @@ def test_a_mistake_that_is_not_known_gets_no_name(name: str) -> None:
         assert explain([call], {}) == ""
 
 
+def test_a_mistake_in_the_saved_lse_alone_is_named() -> None:
+    """The returned LSE, which is another tensor, is right."""
+    inputs = make_inputs(make_case("sinks"), "cpu")
+    right = DenseAttention.of(inputs)
+    changed = dict(iter_mistakes(right))["the saved LSE left out the sinks"]
+    forward = right.forward()
+    gradients = changed.backward(forward | {"lse": changed.save_lse(forward["lse"])})
+    call, ratio = make_call(inputs, right)
+    call = call._replace(outputs=make_outputs(inputs, forward | gradients))
+
+    def measure(reference: Reference) -> dict[str, float]:
+        return {x.tensor: budget_ratio(inputs.case, x) for x in score_outputs(call.outputs, reference)}
+
+    assert ratio <= 1.0 < max(measure(call.exact).values())
+    assert explain([call._replace(measure=measure)], {}) == "the saved LSE left out the sinks, in the backward"
+
+
 def test_another_case_decides_between_mistakes_that_look_alike() -> None:
     case = replace(make_case("window"), seqlens_q=(60,), seqlens_k=(60,), window_size=(15, 0))
     calls = []

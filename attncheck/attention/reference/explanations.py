@@ -125,14 +125,14 @@ class _Search:
             if not self.wrong or (is_forward_wrong and self._judge(mistake, "", forward)):
                 tries += [("", changed, forward), (", in the forward", self._right, forward)]
             if not is_forward_wrong:
-                saved = right | {"lse": changed.save_lse(right["lse"])}
-                tries.append((", in the backward", changed, saved))
-            for scope, attention, results in tries:
+                tries.append((", in the backward", changed, right | {"lse": changed.save_lse(right["lse"])}))
+            for scope, attention, saved in tries:
                 earlier = known.get((mistake, scope), [])
                 if known and not earlier:
                     continue
+                results = saved if forward is saved else {}  # the saved LSE alone need not be the one that is returned
                 if self._call.outputs.dq is not None:
-                    results = results | attention.backward(results)
+                    results = results | attention.backward(saved)
                 explanation = self._judge(mistake, scope, results)
                 claimed = set(earlier[0].explained).intersection(self.wrong) if earlier else set()
                 if explanation and claimed.issubset(explanation.explained):
