@@ -164,9 +164,10 @@ def _read_nearby(read_file: lint.ReadFile) -> lint.ReadFile:
     """Return a reader that, if a configuration file is missing, takes one with the longest end of its path."""
 
     def read(name: str) -> Source | None:
-        found, parts = read_file(name), name.split("/") if name.endswith(cutting.CONFIGURATIONS) else []
+        parts = name.split("/") if name.endswith(cutting.CONFIGURATIONS) else []
         ends = ("/".join(parts[first:]) for first in range(1, len(parts)))
-        return found or next((replace(file, name=name) for file in map(read_file, ends) if file is not None), None)
+        nearby = (replace(file, name=name) for file in map(read_file, ends) if file is not None)
+        return read_file(name) or next(nearby, None)
 
     return read
 
