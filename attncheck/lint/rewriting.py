@@ -82,7 +82,12 @@ def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
         return None
     above = (folder for folder in Path(launch.source.name).absolute().parents if folder.is_relative_to(Path.cwd()))
     paths = [str(place.absolute() / launch.program.path) for place in (Path(launch.folder), *above)]
-    folder = inner = os.path.dirname(os.path.normpath(next(filter(os.path.isfile, paths), paths[0])))
+    path = os.path.normpath(next(filter(os.path.isfile, paths), paths[0]))
+    module = launch.words[0].text if launch.words else ""
+    root = path.removesuffix(f"/{module.replace('.', '/')}.py")
+    if root != path:  # `python -m` needs no __init__.py
+        return root, module.partition(".")[0]
+    folder = inner = os.path.dirname(path)
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder = os.path.dirname(folder)
     if folder == inner:  # a script next to the package

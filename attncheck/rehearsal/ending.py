@@ -13,7 +13,8 @@ NAMED = 4  # the most ranks in a message
 ERROR_LINE = re.compile(
     r"^(?!.*(?:ChildFailed|CalledProcess|SignalException))(?:\[rank\d+\]: ?)?\S*(?:Error|Exception)\b|\berror: "
     r"|: can't open file |: No module named |: Error while finding module specification for "
-    r"|^Could not (?:append|delete|find|load|override)"  # Hydra's, without the error's name
+    # Hydra's, hydra 1.3.2 _internal/config_loader_impl.py, without the error's name
+    r"|^(?:In '[^']+': )?Could not (?:append|delete|find|load|override)"
 )
 RANK = re.compile(r"^\[rank\d+\]: ?")
 # The error of a class whose name says nothing, after a traceback's lines.

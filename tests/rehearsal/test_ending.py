@@ -86,6 +86,7 @@ RANKS = (
             "/bin/python: Error while",
         ),
         (("Could not override 'data.x'.", "Key 'x' is not in struct", *BANNER), "Could not override 'data.x'."),
+        (("In 'dapo': Could not find 'ppo'", "Config search path:", *BANNER), "In 'dapo': Could not find 'ppo'"),
         (("StopIteration", "  warnings.warn(", "Saving: the log"), "StopIteration (ended"),
     ],
 )

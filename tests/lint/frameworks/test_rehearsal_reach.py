@@ -705,19 +705,34 @@ def test_the_source_next_to_the_launch_decides_the_release(
     assert not cut_text(balanced, verl=installed)[0].objective.is_documented
 
 
-@pytest.mark.parametrize(("place", "version"), [("fork/examples", "0.1"), ("elsewhere", "0.9.1")])
+OLD_SFT = "torchrun -m verl.trainer.fsdp_sft_trainer model.partial_pretrain=a/b\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "version"),
+    [
+        ("fork/examples", OLD_SFT, "0.1"),
+        ("fork/examples", VERL_GRPO.replace("verl.trainer.main_ppo", "recipe.mine.main"), "0.1"),
+        ("elsewhere", OLD_SFT, "0.9.1"),
+    ],
+)
 def test_the_source_above_the_launch_decides_the_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, version: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, text: str, version: str
 ) -> None:
-    """A launch is often started from a folder above its project; another project's source does not count."""
+    """A launch is often started from a folder above its project; another project's source does not count.
+
+    A recipe next to the source is no package by an `__init__.py`.
+    """
     monkeypatch.chdir(tmp_path)
-    for name, text in OLD_TREE.items():
+    own = {"main.py": "fsdp_sft_trainer.py", "config/sft_trainer.yaml": "config/sft_trainer.yaml"}
+    (tmp_path / "fork" / "recipe" / "mine" / "config").mkdir(parents=True)
+    for name, other in own.items():
+        (tmp_path / "fork" / "recipe" / "mine" / name).write_text(OLD_TREE[f"trainer/{other}"])
+    for name, content in OLD_TREE.items():
         (tmp_path / "fork" / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "fork" / "verl" / name).write_text(text)
+        (tmp_path / "fork" / "verl" / name).write_text(content)
     snapshot = with_package(laptop(), "verl", "0.9.1")
-    source = Source(
-        f"{place}/run.sh", "torchrun -m verl.trainer.fsdp_sft_trainer model.partial_pretrain=a/b\n", "shell"
-    )
+    source = Source(f"{place}/run.sh", text, "shell")
     (read,) = read_launches(snapshot, source, lambda name: Absent("not available here"), lambda name: None)
     assert read.job.version == version
 
