@@ -15,7 +15,9 @@ from attncheck.core import codec
 from attncheck.core.io.private_folder import cache_folder, replace_private_file
 from attncheck.core.results.labels import LabelledLaunch
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.probes.payload.model import files
 from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal import cutting
 
 VARYING = frozenset({"_", "SHLVL", "OLDPWD", "PWD"})  # variables
 # Files that a launch may read, without its logs and checkpoints.
@@ -35,6 +37,7 @@ def find_path(snapshot: Snapshot, read: ReadLaunch, request: object) -> Path | N
     launch = read.recognised.launch
     names = {word.text.rpartition("=")[2] for word in launch.words} | {setting.value for setting in read.job.settings}
     roots = {os.getcwd(), os.path.abspath(launch.folder), os.path.dirname(attncheck.__file__)}
+    names.add(files.find_model_folder(cutting.name_model(read)).get("known", ""))
     roots |= {os.path.join(launch.folder, os.path.expanduser(name)) for name in names if name and "\0" not in name}
     states = _list_states(roots)
     if states is None:
@@ -42,17 +45,8 @@ def find_path(snapshot: Snapshot, read: ReadLaunch, request: object) -> Path | N
     installed = sorted((item.name, item.version, item.location, item.record_sha256) for item in snapshot.distributions)
     texts = [source.text for source in (launch.source, launch.file) if source is not None]
     environ = sorted((name, value) for name, value in os.environ.items() if name not in VARYING)
-    words = [word.text for word in launch.words]
-    facts = (
-        request,
-        words,
-        texts,
-        sorted(launch.environ.items()),
-        environ,
-        states,
-        snapshot.host.python_version,
-        installed,
-    )
+    own = ([word.text for word in launch.words], texts, sorted(launch.environ.items()))
+    facts = (request, own, environ, states, snapshot.host.python_version, installed)
     return folder / f"labels-{hashlib.sha256(repr(facts).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
 
 

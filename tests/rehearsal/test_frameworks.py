@@ -565,6 +565,15 @@ LABELS: Mapping[str, tuple[str, str, str, str]] = {
         "source_label = [token if token == image else IGNORE_INDEX for token in source_ids]",
         "image placeholder tokens are learned",
     ),
+    "ms-swift-pictures": ("ms_swift", MS_SWIFT_QWEN + "\n", "", ""),
+    "ms-swift-pictures-learned": (
+        "ms_swift",
+        MS_SWIFT_QWEN + "\n",
+        "swift.template.base\nlabels = labels[:idx + added_tokens_len] + [-100] * token_len + labels\n"
+        "labels = labels[:idx + added_tokens_len] + new_tokens + labels",
+        "image placeholder tokens are learned",
+    ),
+    "axolotl-pictures": ("axolotl", AXOLOTL_PICTURES, "", ""),
 }
 
 TRL_ANSWERS = launches.TRL.replace("--packing", "--assistant_only_loss true")

@@ -22,7 +22,8 @@ MAX_CUT_SHARE = 0.02  # documents: if a row is cut, a few words may match anothe
 SPLIT_SHARE = 0.5  # the share of pieces without an end to those without a beginning that shows rows cut from a stream
 ORDERED_STEPS = 5  # steps with rising document numbers show data in order
 UNJUDGED = (
-    "not judged with your own data: whether labels are placed correctly, and whether rows are dropped or truncated"
+    "not judged by this check with your own data: whether labels are placed correctly, and whether rows are dropped or "
+    "truncated"
 )
 SAME_ROWS = "not judged: whether documents are used twice, because {} data sets are loaded and have the same rows here"
 WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
