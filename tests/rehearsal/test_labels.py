@@ -26,7 +26,7 @@ from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal.labels import _note_sound
 from attncheck.rehearsal.watcher.hooks import note_prompt, watch_training
 from attncheck.rehearsal.watcher.recorder import UNCLEAR, Recorder
-from attncheck.rehearsal.worker import conversations, light, materials
+from attncheck.rehearsal.worker import conversations, light, materials, turns
 from attncheck.rehearsal.worker.labels import (
     IGNORED,
     Row,
@@ -60,11 +60,11 @@ class Stage:
         """Make the conversations and their rows."""
         self.tokenizer, self.has_reasoning = tokenizer, "reasoning" in parts
         self.conversations = list(conversations.make_conversations(6, 0, list(words), parts))
-        (folder / conversations.FILE).write_text(json.dumps(self.conversations))
+        (folder / turns.FILE).write_text(json.dumps(self.conversations))
         self.finder = TurnFinder(folder)
         self.rows = [self.make_row(conversation) for conversation in self.conversations]
 
-    def make_row(self, conversation: conversations.Conversation) -> Row:
+    def make_row(self, conversation: turns.Conversation) -> Row:
         """Return one conversation's row, its answers and their ends learned."""
         messages = conversations.make_row(conversation, "messages", self.has_reasoning)["messages"]
         encoded = self.tokenizer.apply_chat_template(

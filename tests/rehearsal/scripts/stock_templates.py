@@ -21,7 +21,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from attncheck.rehearsal.watcher.describe import describe_prompt
-from attncheck.rehearsal.worker import conversations
+from attncheck.rehearsal.worker import conversations, turns
 from attncheck.rehearsal.worker.labels import ANSWERS, IGNORED, Row, TurnFinder, assign_roles, judge_rows
 from attncheck.rehearsal.worker.vocabulary import NOUNS
 
@@ -231,7 +231,7 @@ def judge(name: str, template: str, tokenizer: Any, folder: Path) -> tuple[list[
     parts = conversations.list_parts(tokenizer, "messages", name in HAVE_FIELDS)
     parts -= LACKS[name](template) if name in LACKS else set()
     laid = list(conversations.make_conversations(6, 0, NOUNS.split(), parts))
-    (folder / conversations.FILE).write_text(json.dumps(laid))
+    (folder / turns.FILE).write_text(json.dumps(laid))
     rows = [conversations.make_row(own, "messages", "reasoning" in parts) for own in laid]
     try:
         read = read_rows(name, template, tokenizer, rows, folder)
@@ -263,7 +263,7 @@ def read_rows(name: str, template: str, tokenizer: Any, rows: list[dict[str, Any
     return read
 
 
-def witness(row: Row, conversation: conversations.Conversation, targets: str) -> Iterator[str]:
+def witness(row: Row, conversation: turns.Conversation, targets: str) -> Iterator[str]:
     """Yield what a row's text says of its labels, without their roles.
 
     A turn that should not be learned is in the text of the other tokens, one that should be is in that of the learned.
@@ -291,7 +291,7 @@ def witness(row: Row, conversation: conversations.Conversation, targets: str) ->
         yield "no end"
 
 
-def last_given(conversation: conversations.Conversation) -> int:
+def last_given(conversation: turns.Conversation) -> int:
     """Return the number of the last turn that is not the assistant's."""
     return max(number for number, (role, _) in enumerate(conversation) if role not in ANSWERS)
 
