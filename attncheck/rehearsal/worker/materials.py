@@ -90,7 +90,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     try:
         parameters, vocabulary, remarks = make_model(message, folder)
         if real_data:
-            remark, turns = lay_own_data(real_data, folder, message.get("row_length", 0))
+            remark, known_turns = lay_own_data(real_data, folder, message.get("row_length", 0))
             remarks = [*remarks, remark]
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
@@ -99,7 +99,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     is_known = bool(towers.find_type(message.get("stand_in_for", "")))
     answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made, "is_known": is_known}
     if real_data:
-        send({"item": item, "answer": {**answer, **turns}})
+        send({"item": item, "answer": {**answer, **known_turns}})
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     columns = message.get("columns", ())
