@@ -5,6 +5,7 @@ holds for the launch, so these differences only turn passes into "unknown".
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from attncheck.core.results.rehearsal import CLASS, Difference
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
+from attncheck.rehearsal.cutting import is_elsewhere
 
 CONSEQUENCE = "a consequence of the failed"  # check, which is not asked either
 ROLLOUTS = "source of the rollouts"
@@ -49,6 +51,7 @@ DIMENSIONS = {
     "template": _Dimension(("batch",)),
     # a trainer that only the script knows may continue or replace the completions that it gets
     ROLLOUTS: _Dimension(("batch", "documents", "loss", "gradients", "learning"), keeps_passes=True),
+    "configuration file": _Dimension(("run", "batch", "documents", "update", "loss", "gradients", "learning")),
     "field that the script reads": _Dimension(("batch", "learning"), keeps_passes=True),
 }
 
@@ -67,6 +70,9 @@ def _iter_differences(
 ) -> Iterator[tuple[str, str, str]]:
     job = read.job
     model = read.snapshot.model
+    launch = read.recognised.launch
+    if launch.file is not None and is_elsewhere(launch):
+        yield "configuration file", launch.file.name, f"{os.path.basename(launch.file.name)} next to the launch"
     if isinstance(model, Known) and model.value.architectures:
         yield "model class", model.value.architectures[0], _read_class(materials) or model.value.architectures[0]
     requested = job.plan.attn_implementation

@@ -15,12 +15,14 @@ from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Launch, Setting, Source, SourceLocation
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.rehearsal import UNDOCUMENTED, JobCut, PolicyGradient
+from attncheck.core.results.rehearsal import Difference
+from attncheck.core.results.smoke import CheckResult
 from attncheck.lint.fields.rehearsing import resolve_options
 from attncheck.lint.fields.script_options import find_data_option
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.columns import find_below, find_marker
-from attncheck.rehearsal.fidelity import ROLLOUTS, list_differences
+from attncheck.rehearsal.fidelity import ROLLOUTS, leave_unasked, list_differences
 from attncheck.rehearsal.run import read_launches_of
 from attncheck.rehearsal.substitutions import runs_command
 from tests.lint.frameworks.test_rehearsal_cuts import LLAMAFACTORY as LLAMAFACTORY_FILE
@@ -882,11 +884,20 @@ def test_a_configuration_of_another_place_is_read_next_to_the_launch(
             read, cutting.cut_job(read, materials), {}, "/stage", materials
         )
 
+    def differ() -> tuple[Difference, ...]:
+        (read,) = read_launches_of(snapshot, request, request.sources[0])
+        materials = cutting.make_materials(read, "/stage", 30, False, 2)
+        return list_differences(read, cutting.cut_job(read, materials), materials, 1)
+
     model, launch = cut()
     assert model == "a/near" and launch.command.endswith("axolotl.cli.train /stage/qlora.yml")
     assert any("examples/llama-2/qlora.yml was not found" in remark for remark in launch.cut.remarks)
+    assert [own.dimension for own in differ()] == ["configuration file"]
+    faulty = CheckResult("documents", violations=("they influence each other",))
+    assert leave_unasked([faulty], differ())[0].outcome == "skipped"  # another file's fault is not the launch's
     (tmp_path / "examples" / "llama-2").mkdir(parents=True)
     (tmp_path / "examples" / "llama-2" / "qlora.yml").write_text("base_model: a/there\n")
     request = make_rehearsal_request(("run.sh",), None, False, 0)
     model, launch = cut()
     assert model == "a/there" and not any("was not found" in remark for remark in launch.cut.remarks)
+    assert not differ()
