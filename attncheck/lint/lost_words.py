@@ -17,7 +17,7 @@ MAX_SHOWN = 6
 CLOSE_NAME = 0.7
 UNASSIGNED = "bash(1), Arrays: an array that was not assigned expands to nothing"
 # Scripts of another shell, those for which an option decides what is valid, and templates.
-OTHER_SHELL = re.compile(r"\A#!(?!.*\b(?:ba|da)?sh\b)|\bextglob\b|\{%")
+OTHER_SHELL = re.compile(r"\A#!(?!.*\b(?:[bd]a)?sh\b)|\bextglob\b|\{%")
 EXPANDED = re.compile(r"\$\{(\w+)\[[@*]\]\}")
 ARRAY = re.compile(r"^[ \t]*(\w+)=\((.*?)^[ \t]*\)", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")

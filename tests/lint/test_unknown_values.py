@@ -94,7 +94,7 @@ def test_an_expansion_with_a_slash_is_no_path(steps: str, count: int) -> None:
 
 NAMED = (
     "python3 -m dapo.main --config-path=/x --config-name=dapo_megatron data.train_batch_size=64 "
-    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatorn.x=1 own.key=1\n"
+    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatrn.x=1 own.key=1\n"
 )
 
 
