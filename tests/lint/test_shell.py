@@ -205,6 +205,30 @@ def test_functions_are_read_where_they_are_called_or_else_where_they_are_defined
     assert argv_texts("X=1\nf() { X=2; }\na $X\nf\na $X") == [["a", "1"], ["a", "2"]]
 
 
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [
+        ("local M=$1; a $M", ["0"]),
+        ("M=$1; a $M", ["${M}"]),
+        ("M=$1; N=$M; a $N", ["${M}"]),
+        ("declare -r M=$1\n a $M", ["0"]),
+        ("M=$1; f() { a $M; }; f", ["${M}"]),
+        ('local M="$M"; M=$1; a $M', ["0"]),
+    ],
+)
+def test_each_call_of_a_function_has_its_own_values(body: str, after: list[str]) -> None:
+    script = f'M=0\nrun() {{\n{body}\n}}\ncase "$1" in x) run 1;; both) run 1; run 2;; *) run 3;; esac\nb $M'
+    assert argv_texts(script) == [["a", "1"], ["a", "1"], ["a", "2"], ["a", "3"], ["b", *after]]
+
+
+def test_a_condition_in_a_function_leaves_both_values_open() -> None:
+    both = "M=0\nrun() {\nif [ $X = 1 ]; then M=$1; fi\na $M\n}\n"
+    assert argv_texts(f"{both}run 1\nb $M") == [["a", "${M}"], ["b", "${M}"]]
+    assert argv_texts("run() { local M=$1; }\nrun 1\nM=2; run 3; a $M") == [["a", "2"]]
+    assert argv_texts("M=1; run() { M=$1; }\n[ $X = 1 ] && run 3\na $M") == [["a", "${M}"]]
+    assert argv_texts("M=1; run() { A=($1 4); }\nA=(0); [ $X = 1 ] && run 3\na ${A[@]}") == [["a", "${A[@]}"]]
+
+
 def test_a_case_that_depends_on_an_argument_is_followed_in_each_branch() -> None:
     script = "case {} in sft) S=sft.py; A=1;; dpo) S=dpo.py; A=2;; *) exit 1;; esac\ntorchrun $S --lr $A"
     both = [["torchrun", "sft.py", "--lr", "${A}"], ["torchrun", "dpo.py", "--lr", "${A}"]]

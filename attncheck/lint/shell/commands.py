@@ -200,7 +200,9 @@ class _CommandCollector(ScriptInterpreter):
         scope = replace(self.scope, positional=tuple(arguments))
         inner = _CommandCollector(function.text, self.state, scope, self.prefix, self.depth + 1, self.shell)
         inner.open_compounds, inner.inherited_count = list(self.open_compounds), len(self.open_compounds)
+        before, inner.is_function = dict(self.scope.variables), True
         inner.parse(function.start, function.end)
+        self.merge_call(before, inner.local_names)
         self.scope.substitute_command = self._substitute_command
 
     def _parse_carried(self, carried: CarriedScript, assignments: Mapping[str, Variable]) -> None:
@@ -265,7 +267,9 @@ class _CommandCollector(ScriptInterpreter):
         start = command.stdin_start if name != "echo" and text is not None else command.words[0][0]
         span = self.text.source_span(start, start + 1) if start >= 0 else NOWHERE
         line = self.state.locate(span[0] if span != NOWHERE else self.state.origin).line
-        return WrittenFile(path, None if text is None else join_text(text), line, appends, self._is_certain())
+        return WrittenFile(
+            path, None if text is None else join_text(text), line, appends, self._is_certain(self.open_compounds)
+        )
 
     def _parse_nested(
         self, segments: Segments, scope: Scope, prefix: Sequence[Field], shell: tuple[int, ...] | None = None

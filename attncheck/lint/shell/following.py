@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.launch import NOWHERE, Assignment, Setting, Source, SourceLocation, Span, Word
@@ -94,6 +94,8 @@ class ScriptInterpreter(ShellParser):
         super().__init__(text)
         self.state, self.scope = state, scope
         self.outer_variables: list[dict[str, Variable]] = []  # the variables outside the functions being defined
+        self.is_function = False  # whether the text is a function's body that is being called
+        self.local_names: set[str] = set()  # declared in it
 
     def count_step(self) -> bool:
         """Count one step of the parser; return whether the script is still short enough to continue."""
@@ -145,12 +147,31 @@ class ScriptInterpreter(ShellParser):
             branches.is_taken is not False for branches in conditionals if branches
         )
 
-    def _is_certain(self) -> bool:
-        """Return whether the current command certainly runs, with no undecided condition around it."""
-        conditionals = (compound.branches for compound in self.open_compounds)
+    def _is_certain(self, compounds: Sequence[CompoundCommand]) -> bool:
+        """Return whether the current command certainly runs, with no undecided condition among those around it."""
+        conditionals = (compound.branches for compound in compounds)
         return self.and_or_list.is_reached is True and all(
             branches.is_taken is True for branches in conditionals if branches
         )
+
+    def _is_assigned(self) -> bool:
+        """Return whether the current command certainly assigns a variable for the commands after it in its function."""
+        return self._is_certain(self.own_compounds() if self.is_function else self.open_compounds)
+
+    def merge_call(self, before: Mapping[str, Variable], local_names: Container[str]) -> None:
+        """Restore the variables that a called function declared local; an uncertain call may not set its others."""
+        variables = self.scope.variables
+        for name in [name for name in variables if variables[name] is not before.get(name)]:
+            value, is_restored = variables[name], name in local_names or not self._is_assigned()
+            if is_restored:
+                variables.pop(name)
+                variables.update({name: before[name]} if name in before else {})
+            if not is_restored or name in local_names or value.keyed is not None:
+                continue
+            if value.elements is not None:
+                self._store_array(name, before.get(name), value.elements, appends=False, exported=value.exported)
+            else:
+                self._store_text(name, value.segments, value.exported, value.span)
 
     def _list_conditions(self) -> Conditions | None:
         """Return the undecided conditions around the current command; None if a `&&` or `||` also decides."""
@@ -230,20 +251,25 @@ class ScriptInterpreter(ShellParser):
                 name, kept if subscript or appends else {}, command.arrays.get(index, [(match.end(1), word[1])])
             )
             return
-        segments, conditions = expand_value(self.text, match.end(), word[1], self.scope), self._list_conditions()
-        may_be_empty = not self._is_certain() and _may_be_empty(previous)
-        choices: tuple[Variable, ...] = ()
+        segments = expand_value(self.text, match.end(), word[1], self.scope)
         if appends and previous is not None and previous.elements is None:
             segments = (*previous.segments, *segments)
-        if not self._is_certain() and previous is not None and not appends:
+        self._store_text(name, segments, exported, self.text.source_span(*word), appends)
+
+    def _store_text(self, name: str, segments: Segments, exported: bool, span: Span, appends: bool = False) -> None:
+        """Assign a string to a variable, which has several values afterwards if the assignment is not certain."""
+        previous, conditions, is_certain = self.scope.variables.get(name), self._list_conditions(), self._is_assigned()
+        may_be_empty = not is_certain and _may_be_empty(previous)
+        choices: tuple[Variable, ...] = ()
+        if not is_certain and previous is not None and not appends:
             if join_text(previous.segments) == join_text(segments):
                 conditions = previous.conditions
             else:
                 choices = (*_list_choices(previous), Variable(segments))
             segments = self._merge_uncertain(name, previous, segments)
-        elif not self._is_certain() and appends:
+        elif not is_certain and appends:
             self.scope.add_note(f"{name} is extended under a condition that is known only at run time")
-        self._store_variable(name, segments, exported, self.text.source_span(*word), conditions)
+        self._store_variable(name, segments, exported, span, conditions)
         self.scope.variables[name].may_be_empty = may_be_empty
         self.scope.variables[name].choices = choices
 
@@ -252,10 +278,10 @@ class ScriptInterpreter(ShellParser):
     ) -> None:
         previous_elements = (previous.elements or ()) if previous is not None else ()
         choices: tuple[Variable, ...] = ()
-        if not self._is_certain() and appends:
+        if not self._is_assigned() and appends:
             self.scope.add_note(f"{name} is extended under a condition that is known only at run time")
         elif (
-            not self._is_certain()
+            not self._is_assigned()
             and previous_elements
             and [field.text for field in previous_elements] != [field.text for field in elements]
         ):
@@ -275,7 +301,7 @@ class ScriptInterpreter(ShellParser):
             if match is None or not all_known(key):
                 return
             keyed[join_text(key)] = expand_value(self.text, match.end(), end, self.scope)
-        if before is not None and self._is_certain():
+        if before is not None and self._is_assigned():
             self.scope.variables[name] = Variable(keyed=keyed)
 
     def _merge_uncertain(self, name: str, previous: Variable, segments: Segments) -> Segments:
@@ -304,7 +330,10 @@ class ScriptInterpreter(ShellParser):
             field.text.startswith("-") and "x" in field.text for field in argv[1:]
         )
         is_keyed = any(re.fullmatch(r"-\w*A\w*", field.text) for field in argv[1:])
+        is_local = self.is_function and argv[0].text in ("local", "declare", "typeset")
         for index in range(name_index + 1, len(command.words)):
+            named = DECLARED.match(self.raw, *command.words[index]) if is_local else None
+            self.local_names |= {named[0]} if named else set()
             declared = DECLARED.match(self.raw, *command.words[index]) if is_keyed else None
             if declared and getattr(self.scope.variables.get(declared[0]), "keyed", None) is None:
                 self.scope.variables[declared[0]] = Variable(keyed={})
