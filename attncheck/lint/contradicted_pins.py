@@ -1,6 +1,7 @@
-"""Finds pins that the program itself contradicts: it reads a field of a library's class that the pinned release lacks.
+"""Finds pins that the program itself contradicts: it uses a library's class, or a field, that the pinned release lacks.
 
 `def main(model_args: ModelConfig)` with `model_args.dtype` was written for TRL 0.24 or newer, whatever setup.py says.
+`from trl import ScriptArguments` was written for 0.12 or newer.
 """
 
 import ast
@@ -36,8 +37,14 @@ def _find_contradictions(
 ) -> Iterator[tuple[str, str]]:
     """Yield each package with the reason why its pinned version does not run the modules."""
     for module in modules:
-        imports = (node.module or "" for node in module.body.body if isinstance(node, ast.ImportFrom))
-        for function in ast.walk(module.body) if {name.partition(".")[0] for name in imports} & pinned.keys() else ():
+        nodes = [node for node in module.body.body if isinstance(node, ast.ImportFrom) and not node.level]
+        imports = [(node, (node.module or "").partition(".")[0]) for node in nodes]
+        for node, package in imports:
+            for name in (item.name for item in node.names if package in pinned):
+                options = build_parser_options((package, pinned[package], (name,)))
+                if options.any_release and not options.current:
+                    yield package, f"{module.locate(node)} imports {name}, which that release lacks"
+        for function in ast.walk(module.body) if {package for _, package in imports} & pinned.keys() else ():
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 for package, class_name, node in _iter_reads(function, module, tree):
                     if package in pinned and _is_of_another_release(package, class_name, node.attr, pinned):

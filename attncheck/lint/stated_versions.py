@@ -122,8 +122,8 @@ def is_own_source(distribution: str, file: str) -> bool:
 def find_stated_versions(source: Source, program: Path | None = None) -> StatedVersions:
     """Return the versions that a launch's tree states, from its folder up to its repository or the current folder.
 
-    The folders above its `program` count too, before those that contain both. A pin counts for nothing if the tree
-    installs another version of the package.
+    The folders above its `program` count too, before those that contain both. A pin counts for nothing if a folder at
+    least as near installs another version of the package.
     """
     here = Path.cwd() if source.name in (COMMAND, "-") else Path(source.name).absolute().parent
     folders = _list_folders(here)
@@ -133,10 +133,15 @@ def find_stated_versions(source: Source, program: Path | None = None) -> StatedV
         folders[shared:shared] = others
     own = _list_installed({source.name: source.text} if source.kind == "shell" else {})
     stated = _join_rows((own, *map(_list_folder, folders)))
+    nearest = dict(reversed([(row[0], index) for index, folder in enumerate(folders) for row in _list_folder(folder)]))
     certain = {row[0] for row in own} | {row[0] for folder in folders for row in _iter_own(folder)}
-    for folder in folders:
+    for index, folder in enumerate(folders):
         for name, version, file in _list_installs(folder):
-            if name in stated.versions.keys() - certain and not _is_same(version, stated.versions[name]):
+            if (
+                name in stated.versions.keys() - certain
+                and index <= nearest[name]
+                and not _is_same(version, stated.versions[name])
+            ):
                 stated = stated.leave_open(name, f"{file} installs another version")
     return stated
 
@@ -200,7 +205,11 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
         yield from _read_list(folder, name) if (folder / name).is_file() else ()
     others = [row for path in sorted(folder.glob(OTHER_LISTS)) for row in _read_list(folder, path.name)]
     yield from (row for row in others if len({other[1:3] for other in others if other[0] == row[0]}) == 1)
-    for match in REQUIREMENT.finditer(COMMENT_LINE.sub("", _read_text(folder / "setup.py"))):
+    setup = COMMENT_LINE.sub("", _read_text(folder / "setup.py"))
+    for name, version in (match.groups("") for match in FROM_SOURCE.finditer(setup)):  # "trl @ git+https://…"
+        pin = version if _is_version(version) else ""
+        yield canonical_name(name), pin, "" if pin else NO_VERSION, "setup.py"
+    for match in REQUIREMENT.finditer(setup):
         with suppress(InvalidSpecifier):
             pin = find_pin(SpecifierSet(match[2]))
             yield canonical_name(match[1]), pin, "" if pin else match[2].strip(), "setup.py"
@@ -229,7 +238,7 @@ def _list_installed(scripts: Mapping[str, str]) -> list[tuple[str, str, str, str
     return [min(rows) for rows in pins.values() if len({row[1] for row in rows}) == 1 and min(rows)[1]]
 
 
-def _iter_installs(text: str) -> Iterator[tuple[str, str]]:
+def _iter_installs(text: str, with_upgrades: bool = True) -> Iterator[tuple[str, str]]:
     """Yield each package that the text passes to `pip install` with its version; "" if that is not a release's.
 
     A source repository without a release's tag may be at any state, and `--upgrade` installs the newest of the day.
@@ -237,7 +246,7 @@ def _iter_installs(text: str) -> Iterator[tuple[str, str]]:
     for words in INSTALLS.findall(NOT_RUN.sub("", text)):
         rows = [match.groups() for match in LINE_PIN.finditer(words)]
         rows += [(match[1], match[2] or "") for match in FROM_SOURCE.finditer(words)]
-        rows += [(match[1], "") for match in PLAIN_NAME.finditer(words) if UPGRADE.search(words)]
+        rows += [(match[1], "") for match in PLAIN_NAME.finditer(words) if with_upgrades and UPGRADE.search(words)]
         for name, version in rows:
             if canonical_name(name) in STATED_DISTRIBUTIONS:
                 yield canonical_name(name), version if _is_version(version) else ""
@@ -249,7 +258,9 @@ def _list_installs(folder: Path) -> tuple[tuple[str, str, str], ...]:
     paths = [path for pattern in INSTALLING_FILES for path in sorted(folder.glob(pattern)) if path.is_file()]
     texts = {str(path.relative_to(folder)): _read_text(path) for path in paths[:MAX_INSTALLING_FILES]}
     return tuple(
-        (*row, file) for file, text in (texts | _find_setup_scripts(folder)).items() for row in _iter_installs(text)
+        (*row, file)
+        for file, text in (texts | _find_setup_scripts(folder)).items()
+        for row in _iter_installs(text, with_upgrades=not file.startswith("README"))  # advice, not what was done
     )
 
 

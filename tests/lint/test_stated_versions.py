@@ -221,6 +221,8 @@ SFTTrainer(model=load(model_args), args=training_args).train()
         ({"README.md": f"```\npip install {TRL_MAIN}@v0.18.0\n```\n"}, "1", True),
         ({"README.md": "pip install trl==0.18.0\n# pip install trl==0.24.0\n"}, "1", True),
         ({".github/workflows/test.yml": "    - run: pip install -U trl\n"}, "1", False),
+        ({"README.md": "```\npip install -U trl\n```\n"}, "1", True),  # advice next to the pin
+        ({"README.md": "pip install trl==0.24.0\n"}, "1", False),
         ({"setup.sh": "pip install -U pip\npip install trl\n"}, "1", True),
     ],
 )
@@ -234,6 +236,45 @@ def test_a_pin_that_its_tree_contradicts_proves_nothing(
     assert ("ATN444" in {item.code for item in report.findings if item.severity == "error"}) is is_certain
     (launch,) = launches_of(report)
     assert any("pins 0.18.0, but" in remark for remark in launch.job.remarks) is not is_certain
+
+
+@pytest.mark.parametrize(
+    ("files", "is_certain"),
+    [
+        ({"sub/setup.py": "x = ['trl==0.18.0']", "README.md": "pip install trl==0.24.0\n"}, True),  # it is farther
+        ({"sub/setup.py": "x = ['trl==0.18.0']", "sub/README.md": "pip install trl==0.24.0\n"}, False),
+        ({"requirements.txt": "trl==0.18.0", "sub/README.md": "pip install trl==0.24.0\n"}, False),
+        ({"requirements.txt": "trl==0.18.0", "sub/setup.py": f"x = ['trl @ {TRL_MAIN}@main']"}, False),
+        ({"requirements.txt": "trl==0.24.0", "sub/setup.py": f"x = ['trl @ {TRL_MAIN}@v0.18.0']"}, True),
+        ({"requirements.txt": "trl==0.18.0", "sub/setup.py": f"x = [\n# 'trl @ {TRL_MAIN}@main'\n]"}, True),
+        ({"sub/requirements.txt": "trl==0.18.0", "setup.py": f"x = ['trl @ {TRL_MAIN}@main']"}, True),
+    ],
+)
+def test_what_is_nearer_to_the_program_decides(tmp_path: Path, files: dict[str, str], is_certain: bool) -> None:
+    tree = {"sub/train.py": TRAIN.replace("{load}", "1"), "sub/run.sh": TRL, ".git/HEAD": ""}
+    write_tree(tmp_path, tree | files)
+    stated = find_stated_versions(read_source(str(tmp_path / "sub/run.sh")))
+    assert stated.versions.get("trl") == ("0.18.0" if is_certain else None)
+
+
+@pytest.mark.parametrize(
+    ("imports", "is_certain"),
+    [
+        ("from trl import ScriptArguments", False),
+        ("from trl import ModelConfig", True),
+        ("from trl.own import Own", True),
+        ("from .trl import ScriptArguments", True),
+        ("try:\n    from trl import ScriptArguments\nexcept ImportError:\n    pass", True),
+    ],
+)
+def test_a_pin_of_a_release_without_an_imported_class_proves_nothing(
+    tmp_path: Path, imports: str, is_certain: bool
+) -> None:
+    program = f"{imports}\nfrom trl import ModelConfig, SFTConfig, SFTTrainer\nSFTTrainer(1)\n"
+    write_tree(tmp_path, {"requirements.txt": "trl==0.9.6\n", "train.py": program, "run.sh": TRL, ".git/HEAD": ""})
+    (launch,) = launches_of(lint_tree(tmp_path, "h100x8"))
+    assert any("pins 0.9.6, but" in remark for remark in launch.job.remarks) is not is_certain
+    assert (launch.job.version == "0.9.6") is is_certain
 
 
 def test_the_pins_above_the_program_come_before_those_of_both(tmp_path: Path) -> None:
