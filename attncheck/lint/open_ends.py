@@ -5,8 +5,9 @@ only a warning.
 absence is not evidence. A rule's conclusion from a default is at most a warning, and names the part that was not read.
 """
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from attncheck.core.findings import Finding
@@ -19,6 +20,8 @@ SCRIPT_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\}|\{[@*]:\d+\})")
 EXPANSION = re.compile(r"\$(?:\w+|[@*]|\{.*\}|\(.*\))|`.*`", re.DOTALL)
 MANY_WORDS = re.compile(r"\$(?:[@*]|\{[@*][^}]*\}|\{\w+\[[@*]\][^}]*\})", re.DOTALL)
 COMPLETING = ("verl",)  # whose commands set what a configuration file leaves open
+# `llamafactory-cli train "$CONFIG"`, `--config $1`
+CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
 MAX_SHOWN = 3
 
 
@@ -50,20 +53,45 @@ def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
 
 def lacks_configuration(launch: Launch) -> bool:
     """Return whether the launch's own configuration file was not read, so that absence shows nothing."""
-    return any(end.startswith(CONFIGURATION_FILE) for end in launch.open_ends)
+    is_unread = any(end.startswith(CONFIGURATION_FILE) for end in launch.open_ends)
+    return is_unread or (launch.file is None and _names_unknown_file(launch.words))
+
+
+def _names_unknown_file(words: Sequence[Word]) -> bool:
+    """Return whether a command names a configuration file whose path is known only at run time."""
+    return any(
+        not word.known
+        and CONFIGURATION.fullmatch(word.text)
+        and (not before.text.startswith("-") or before.text in ("--config", "--config_file"))
+        for before, word in itertools.pairwise(words)
+    )
 
 
 def soften_problems(job: Job, launch: Launch) -> Job:
     """Return the job with problems that depend on unread parts as warnings that say so."""
     is_completed = job.framework in COMPLETING and not launch.words
-    problems = tuple(_soften_problem(problem, launch, is_completed) for problem in job.problems)
+    problems = tuple(
+        _soften_problem(problem, launch, is_completed)
+        for problem in job.problems
+        if problem.universal or not lacks_configuration(launch) or not _is_of_absent(problem, job)
+    )
     return replace(job, problems=tuple(problem for problem in problems if problem is not None))
 
 
+def _is_of_absent(problem: SettingProblem, job: Job) -> bool:
+    """Return whether a problem follows from the absence of settings, which a configuration file may set."""
+    return not problem.location.source or _adds_all(problem.sets, job)
+
+
+def _adds_all(sets: Mapping[str, str], job: Job) -> bool:
+    """Return whether a fix only adds settings that the launch, as far as it was read, does not set."""
+    written = {setting.name.lstrip("-+") for setting in job.settings} | job.locations.keys()
+    return bool(sets) and not any(name in written for name in sets)
+
+
 def _soften_problem(problem: SettingProblem, launch: Launch, is_completed_by_command: bool) -> SettingProblem | None:
-    """Return a problem as severe as its evidence allows; None if an unread file may set it."""
-    is_open = problem.consequence == "refuses" and not problem.universal
-    if is_open and (is_completed_by_command or (lacks_configuration(launch) and not problem.location.source)):
+    """Return a problem as severe as its evidence allows; None if the command that reads the file may set it."""
+    if problem.consequence == "refuses" and not problem.universal and is_completed_by_command:
         return None
     if problem.universal or problem.mild or not launch.open_ends or problem.location.source:
         return problem
@@ -77,8 +105,10 @@ def describe_open_ends(launch: Launch) -> str:
     return f"not read, but may set it: {shown}{more}"
 
 
-def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding:
-    """Return a finding about a launch as a warning if it depends on unread parts."""
+def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:
+    """Return a finding about a launch as a warning if it depends on unread parts; None if an unread file decides it."""
+    if lacks_configuration(launch) and any(_adds_all(fix.sets, job) for fix in finding.fixes[:1]):
+        return None
     if finding.severity != "error" or not launch.open_ends or {*finding.locations} != {job.location}:
         return finding
     return replace(finding, severity="warning", evidence=(*finding.evidence, describe_open_ends(launch)))

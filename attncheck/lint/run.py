@@ -382,7 +382,8 @@ def _lint_launch(
         located_job = _locate_in_host(job, launch)
         job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
         report = engine.run_rules(job_snapshot, needs_of_job(job), select, request.ignore, memory)
-        return [open_ends.soften_finding(finding, located_job, launch) for finding in report.findings], report
+        softened = (open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
+        return [finding for finding in softened if finding is not None], report
 
     def judge(launch: Launch) -> tuple[Job, Report]:
         launch = launch if program is None else replace(launch, program=program)

@@ -5,7 +5,6 @@ typical values in its place. A finding counts only if each of these readings has
 differs between them is not known.
 """
 
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -41,8 +40,6 @@ EXPANSION = re.compile(r"\$\{[^${}()`]*\}|\$?\([^${}()`]*\)|`[^`]*`|\$\w+")
 EXPANDED = "_"
 LIBRARIES = ("transformers", "trl")  # they read no Hydra configuration themselves
 UNPACKED = "**"  # `TrainingArguments(**options) could not be read`
-# `llamafactory-cli train "$CONFIG"`, `--config $1`
-CONFIGURATION = re.compile(r"\$\{?(?:\w*(?:config|cfg|yaml|recipe)\w*|\d)(?:[:-][^{}]*)?\}?|.*\.ya?ml", re.IGNORECASE)
 
 
 def list_alternatives(launch: Launch) -> tuple[Launch, ...]:
@@ -101,7 +98,6 @@ def find_unknown_parts(job: Job, others: Sequence[Job], launch: Launch) -> tuple
         and any(getattr(other.plan, field.name) != getattr(job.plan, field.name) for other in others)
     ]
     is_unread = lacks_configuration(launch) or any(end.startswith(UNPACKED) for end in launch.open_ends)
-    is_unread = is_unread or (launch.file is None and _names_unknown_file(launch.words))
     program = launch.program if job.framework in LIBRARIES and not launch.entries else None
     is_unread = is_unread or (program is not None and program.style in ("hydra", "omegaconf"))  # in any of its tables
     unread = [name for name in IN_FILES if is_unread and name not in job.locations]
@@ -126,16 +122,6 @@ def vary_unknown_parts(job: Job) -> Iterator[Job]:
         for value in values if name in job.unknown else ():
             changed: Mapping[str, Any] = {name: value}
             yield replace(job, plan=replace(job.plan, **changed))
-
-
-def _names_unknown_file(words: Sequence[Word]) -> bool:
-    """Return whether a command names a configuration file whose path is known only at run time."""
-    return any(
-        not word.known
-        and CONFIGURATION.fullmatch(word.text)
-        and (not before.text.startswith("-") or before.text in ("--config", "--config_file"))
-        for before, word in itertools.pairwise(words)
-    )
 
 
 def keep_certain(findings: Sequence[Finding], others: Sequence[Callable[[], Sequence[Finding]]]) -> list[Finding]:

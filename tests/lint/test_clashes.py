@@ -106,7 +106,7 @@ CASES = [
     Case("PR #3444", AXOLOTL + "context_parallel_size: 2\n", ("size: 2", "size: 1"), kind="yaml"),
     Case("PR #3660", AXOLOTL + "kd_trainer: true\nliger_fused_linear_cross_entropy: true\n",
          ("kd_trainer: true", "kd_trainer: false"), kind="yaml"),
-    Case("PR #9541", FSDP2 + "src/train.py config.yaml --stage sft --do_train --finetuning_type lora --dataset d "
+    Case("PR #9541", FSDP2 + "src/train.py --stage sft --do_train --finetuning_type lora --dataset d "
          "--template qwen --model_name_or_path m", ("--fsdp_version 2", "--fsdp_version 1")),
     Case("issue #3781", "python " + TRL.format("sft") + "--assistant_only_loss true --use_liger_kernel true",
          ("kernel true", "kernel false")),

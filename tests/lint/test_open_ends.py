@@ -87,3 +87,27 @@ def test_a_configuration_that_was_not_read_leaves_absence_open() -> None:
     ):
         assert not [f for f in lint(f"{PPO} {options}", "0.5.0")[0] if "unset" in f.message]
     assert [f for f in lint(PPO, "0.5.0")[0] if "unset" in f.message]
+
+
+LLAMA = "llamafactory-cli train {} stage=sft dataset=d model_name_or_path=m template=qwen output_dir=o\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "is_said"),
+    [("", True), ("lr=$1", True), ('"$@"', True), ('"$config_file"', False), ("$1", False), ("missing.yaml", False)],
+)
+def test_a_configuration_that_was_not_read_may_set_what_a_fix_would_add(file: str, is_said: bool) -> None:
+    request = run.Request((Source("run.sh", LLAMA.format(file), "shell"),), version="0.9.4")
+    report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
+    assert ("ATN445" in {finding.code for finding in report.findings}) is is_said
+
+
+@pytest.mark.parametrize(
+    ("words", "is_said"), [("", True), (' "$@"', True), (" --config-path=/x --config-name=y", False)]
+)
+def test_a_rule_whose_fix_adds_a_setting_says_nothing_if_the_configuration_was_not_read(
+    words: str, is_said: bool
+) -> None:
+    request = run.Request((Source("run.sh", PPO + words, "shell"),), version="0.9.1")
+    report = run.run(s.laptop(), request, launches.read_model, launches.read_no_file)
+    assert ("ATN425" in {finding.code for finding in report.findings}) is is_said
