@@ -50,7 +50,8 @@ NON_JOB_COMMANDS = options.split_names(
 COPYING_PROGRAMS = options.split_names("kubectl oc docker podman gsutil gcloud aws azcopy rclone")
 COPYING_VERBS = options.split_names("cp sync rsync copy mv")
 OVERRIDE_LINE = re.compile(r"\s+[A-Za-z_]\w*=\S*\s.*(?:\\|[|>])", re.DOTALL)  # continues or is redirected
-CONTINUED = re.compile(r"--?[A-Za-z]|(\+\+|\+|~)?[A-Za-z_]\w*(\.\w+)+=")  # --option, or a dotted Hydra override
+# --option, or a dotted Hydra override; -- before a launcher's program
+CONTINUED = re.compile(r"--?[A-Za-z]|--$|(\+\+|\+|~)?[A-Za-z_]\w*(\.\w+)+=")
 STARTS = re.compile(r"\bsubprocess\b|\bos\.(system|exec|popen)|\bexecute_train")
 UNKNOWN_START = re.compile(r"^\$.*[)}\w]/(?=[\w.-]+/[\w.-]+$)")  # "scripts/boot.py" of "$(cd … && pwd)/scripts/boot.py"
 RUNS_ARGUMENT = re.compile(r"\bsys\.argv\b(?s:.*)\brunpy\.run_path\(")

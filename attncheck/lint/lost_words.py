@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from attncheck.core.job import Consequence, Job, SettingProblem
 from attncheck.core.launch import NOWHERE, Launch, SourceLocation
 from attncheck.lint.arguments import is_option
+from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.sources import detect_kind
 from attncheck.workers.bash_syntax import find_syntax_error
 
@@ -22,6 +23,7 @@ EXPANDED = re.compile(r"\$\{(\w+)\[[@*]\]\}")
 ARRAY = re.compile(r"^[ \t]*(\w+)=\((.*?)^[ \t]*\)", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 NO_WORD = "bash(1), Word Splitting: an unquoted variable that is not set becomes no word, not an empty one"
+REFUSED = "bash refuses the script before it starts this command"
 EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line continues it"
 
 
@@ -44,6 +46,13 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
     advice = f"end line {line} with a backslash and nothing after it, and keep comments out of the command"
     problem = SettingProblem("ignores", text, (EVIDENCE,), location, advice=advice, universal=True)
     return replace(job, problems=(*job.problems, problem))
+
+
+def leave_out_missing_values(job: Job) -> Job:
+    """Return the job without options that have no value, if bash refuses their script: a value may be on that line."""
+    is_refused = any(problem.message.startswith(REFUSED) for problem in job.problems)
+    kept = tuple(problem for problem in job.problems if not is_refused or NO_VALUE not in problem.message)
+    return replace(job, problems=kept)
 
 
 def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
@@ -74,7 +83,7 @@ def _find_syntax_error(launch: Launch) -> Iterator[SettingProblem]:
     """Yield the problem of a command that bash does not start, because its script has a syntax error before its end."""
     refused = launch.refused or _check_with_bash(launch)
     if refused:
-        text = f"bash refuses the script before it starts this command: {refused}"
+        text = f"{REFUSED}: {refused}"
         evidence = ("bash(1), SHELL GRAMMAR: bash runs what it has read completely; bash -n reads without running",)
         location = launch.words[0].location if launch.words else SourceLocation(launch.source.name)
         advice = f"correct that line, until bash -n {launch.source.name} prints nothing"

@@ -38,7 +38,7 @@ from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.idle_programs import find_idle_program
-from attncheck.lint.lost_words import add_lost_words
+from attncheck.lint.lost_words import add_lost_words, leave_out_missing_values
 from attncheck.lint.missing_files import find_missing_files
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
@@ -370,6 +370,7 @@ def _lint_launch(
     def settle(job: Job, launch: Launch) -> Job:
         """Return the job with the names and problems that are proven, as severe as their evidence allows."""
         job = proof.settle_names(add_lost_words(job, launch), launch, found_launch.framework.own_programs, release)
+        job = leave_out_missing_values(job)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
         job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)

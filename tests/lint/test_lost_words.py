@@ -28,6 +28,8 @@ def read_script(folder: Path, text: str, name: str = "run.sh", files: dict[str, 
     ("text", "lost"),
     [
         (f"{COMMAND}\n  --bf16 True \\\n  --tf32 True\n", "--bf16 True --tf32 True"),
+        (f"ray job submit --address a \\\n  #-- python b.py \\\n  -- {COMMAND[9:]}\n", f"-- {COMMAND[9:]}"),
+        (f"ray job submit --address a \\\n  -- {COMMAND[9:]}\n", ""),
         (f"{COMMAND} \\ \n  --bf16 True\n", "--bf16 True"),
         (f"{COMMAND} \\\n  # --tf32 True \\\n  --bf16 True\n", "--bf16 True"),
         ("python -m verl.trainer.main_ppo a.b=1\n  data.c=2\n", "data.c=2"),
@@ -198,6 +200,24 @@ def test_windows_line_ends_end_the_command(tmp_path: Path, text: str, severities
     assert [item.severity for item in found] == severities
     if severities == ["error"]:
         assert found[0].locations[0].line == 2 and "--bf16, --tf32" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("value", "messages"), [("<your_model>", ["bash refuses"]), ("", ["--model_name_or_path has no value"]), ("m", [])]
+)
+def test_an_option_without_a_value_is_not_said_of_a_script_that_bash_refuses(
+    tmp_path: Path, value: str, messages: list[str]
+) -> None:
+    text = f"model={value}\ntrl sft --model_name_or_path $model --dataset_name d --output_dir o\n"
+    write_tree(tmp_path, {"run.sh": text})
+    request = run.Request((read_source(str(tmp_path / "run.sh")),))
+    report = run.run(s.h200(), request, read_model, read_no_file)
+    found = [item.message for item in report.findings if item.code == "ATN441"]
+    assert (
+        [message.startswith(start) for message, start in zip(found, messages)]
+        == [True] * len(messages)
+        == [True] * len(found)
+    )
 
 
 def test_a_file_that_a_command_writes_is_not_the_one_that_is_committed(tmp_path: Path) -> None:
