@@ -221,6 +221,18 @@ def test_each_call_of_a_function_has_its_own_values(body: str, after: list[str])
     assert argv_texts(script) == [["a", "1"], ["a", "1"], ["a", "2"], ["a", "3"], ["b", *after]]
 
 
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("printf '%q ' \"${A[@]}\"", ["1", "2 3", "4"]),
+        ("printf '%s ' \"${A[@]}\"", ["1", "2", "3", "4"]),
+        ("printf '%q\\n' \"${A[@]}\"", ["$(printf '%q\\n' \"${A[@]}\")"]),
+    ],
+)
+def test_an_array_that_is_printed_for_another_shell_is_read(printed: str, words: list[str]) -> None:
+    assert argv_texts(f'A=(1 "2 3" 4)\nC="$({printed})"\nbash -c "a $C"')[-1][1:] == words
+
+
 def test_a_condition_in_a_function_leaves_both_values_open() -> None:
     both = "M=0\nrun() {\nif [ $X = 1 ]; then M=$1; fi\na $M\n}\n"
     assert argv_texts(f"{both}run 1\nb $M") == [["a", "${M}"], ["b", "${M}"]]

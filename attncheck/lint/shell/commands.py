@@ -296,7 +296,7 @@ class _CommandCollector(ScriptInterpreter):
         if folder and held is not None and held.elements is None and not all_known(held.segments):
             path = f'"{join_text(held.segments)}{folder["rest"]}"'
             return (Segment(f"$({folder['command']} {path}{folder['tail'] or ''})", -1, known=False),)
-        if self.depth >= MAX_NESTING or not re.match(r"\s*(cat\s*<<|echo\s|expr\s)", text.string):
+        if self.depth >= MAX_NESTING or not re.match(r"\s*(cat\s*<<|echo\s|expr\s|printf\s)", text.string):
             return None
         state = ScriptState(Source("", ""))
         inner = _CommandCollector(text, state, self.scope, (), self.depth + 1)
@@ -312,12 +312,16 @@ class _CommandCollector(ScriptInterpreter):
         if rest and (inner.next_heredoc_body < 0 or rest[0] in "|&"):
             return None
         if inner.command.stdin is not None and len(inner.command.words) == 1:
-            output = _strip_trailing_newlines(inner.command.stdin)
-        elif inner.command.words and text.string[slice(*inner.command.words[0])] == "echo":
-            argv = [field for word in inner.command.words[1:] for field in expand_fields(text, *word, self.scope)]
+            return _strip_trailing_newlines(inner.command.stdin)
+        name, *argv = [field for word in inner.command.words for field in expand_fields(text, *word, self.scope)] or [
+            Field((), NOWHERE)
+        ]
+        if name.text == "echo":
             output = None if any(field.text.startswith("-") for field in argv[:1]) else join_fields(argv)
-        elif inner.command.words and text.string[slice(*inner.command.words[0])] == "expr":
-            argv = [field for word in inner.command.words[1:] for field in expand_fields(text, *word, self.scope)]
+        elif name.text == "printf" and argv and argv[0].text in ("%q ", "%s "):
+            quotes = argv[0].text == "%q "
+            output = join_fields([_quote(field) if quotes and field.known else field for field in argv[1:]])
+        elif name.text == "expr":
             number = (
                 evaluate_arithmetic(join_text(join_fields(argv)), lambda _: "")
                 if all(field.known for field in argv)
@@ -392,6 +396,12 @@ class _CommandCollector(ScriptInterpreter):
             defaults = ", ".join(f"{name}={text!r}" for name, text in list(self.scope.assumed_defaults.items())[:20])
             yield f"defaults are used for variables that the script does not set: {defaults}"
         yield from self.scope.notes
+
+
+def _quote(field: Field) -> Field:
+    """Return a field in a form that a shell reads as one word."""
+    text = quote_on_one_line(field.text)
+    return field if text == field.text else Field((Segment(text, -1),), NOWHERE)
 
 
 def _is_program(choice: Variable) -> bool:
