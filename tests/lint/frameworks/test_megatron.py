@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
-from attncheck.lint import frameworks
+from attncheck.core.results.lint import launches_of
+from attncheck.lint import frameworks, run
 from attncheck.lint.frameworks import megatron
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
 from attncheck.report.sections.lint import describe_job
 from tests import snapshots
 from tests.lint.framework_launches import apply_edits, find_problem, parse_launch
+from tests.lint.launches import read_model
+from tests.lint.programs.trees import write_tree
 
 COMMAND = (
     "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --num-attention-heads 32 --seq-length 8192 "
@@ -119,6 +126,33 @@ def test_each_demand_has_the_release_that_made_it(before: str, more: str, versio
 )  # fmt: skip
 def test_healthy_or_unknown_neighbours_are_silent(before: str, more: str) -> None:
     assert read_command(more, before).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "implementation", "is_ignored"),
+    [
+        ("", "megatron_local", False),  # of a fork from before Transformer Engine
+        ("parser.add_argument('--transformer-impl', default='local')", "megatron_local", False),
+        ("parser.add_argument('--transformer-impl', default='transformer_engine')", "transformer_engine", True),
+        ("parser.add_argument('--transformer-impl', default=DEFAULT)", "transformer_engine", True),
+    ],
+)
+def test_the_default_of_the_tree_s_own_parser_decides(
+    tmp_path: Path, options: str, implementation: str, is_ignored: bool
+) -> None:
+    names = ("num-layers", "num-attention-heads", "seq-length", "micro-batch-size")
+    lines = ["parser = argparse.ArgumentParser()", *(f"parser.add_argument('--{name}', type=int)" for name in names)]
+    lines += ["parser.add_argument('--reset-attention-mask', action='store_true')", options, "parser.parse_args()"]
+    training = "import argparse\n\ndef pretrain():\n" + "".join(f"    {line}\n" for line in lines)
+    command = "torchrun pretrain_gpt.py --num-layers 2 --num-attention-heads 2 --seq-length 8 --micro-batch-size 1 "
+    files = {"pretrain_gpt.py": "from megatron.training import pretrain\n\npretrain()\n", ".git/HEAD": ""}
+    files |= {"megatron/__init__.py": "", "megatron/training.py": training}
+    write_tree(tmp_path, files | {"run.sh": f"{command} --reset-attention-mask\n"})
+    source = read_source(str(tmp_path / "run.sh"))
+    report = run.run(snapshots.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
+    (launch,) = launches_of(report)
+    assert launch.job.plan.attn_implementation == implementation
+    assert any("under Transformer Engine" in finding.message for finding in report.findings) is is_ignored
 
 
 def test_the_length_that_is_offered_is_taken() -> None:

@@ -69,8 +69,15 @@ class MegatronReading(Reading):
 
     @cached_property
     def is_local(self) -> bool:
-        """Whether Megatron's own attention is used instead of Transformer Engine's (the default since core_v0.6.0)."""
-        return self.get_text("transformer-impl") == "local" or self.get_text("spec") == "local"
+        """Whether Megatron's own attention is used instead of Transformer Engine's (the default since core_v0.6.0).
+
+        The parser of the launch's own tree decides if it was read: without the option, it has only its own attention.
+        """
+        options = self.launch.program.options if self.launch.program is not None else {}
+        option = options.get("transformer-impl")
+        is_without = option is None and "num-attention-heads" in options
+        default = str(option.default) if option is not None and option.is_default_known else ""
+        return is_without or "local" in (self.get_text("transformer-impl") or default, self.get_text("spec"))
 
     @cached_property
     def model_parallel_size(self) -> int:
