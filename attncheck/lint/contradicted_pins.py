@@ -39,11 +39,11 @@ def _find_contradictions(
     for module in modules:
         nodes = [node for node in module.body.body if isinstance(node, ast.ImportFrom) and not node.level]
         imports = [(node, (node.module or "").partition(".")[0]) for node in nodes]
-        for node, package in imports:
-            for name in (item.name for item in node.names if package in pinned):
+        for statement, package in imports:
+            for name in (item.name for item in statement.names if package in pinned):
                 options = build_parser_options((package, pinned[package], (name,)))
                 if options.any_release and not options.current:
-                    yield package, f"{module.locate(node)} imports {name}, which that release lacks"
+                    yield package, f"{module.locate(statement)} imports {name}, which that release lacks"
         for function in ast.walk(module.body) if {package for _, package in imports} & pinned.keys() else ():
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 for package, class_name, node in _iter_reads(function, module, tree):

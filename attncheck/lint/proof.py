@@ -153,6 +153,17 @@ def leave_out_unproven(
     return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job
 
 
+def leave_out_set_names(job: Job, launch: Launch) -> Job:
+    """Return the job without suggestions of names that the launch sets itself: an unknown name means another one."""
+    texts = (*(setting.name for setting in job.settings), *(word.text.partition("=")[0] for word in launch.words))
+    written = {text.lstrip("-+") for text in texts}
+    unknown_settings = (
+        replace(unknown, near="") if unknown.near.lstrip("-+") in written else unknown
+        for unknown in job.unknown_settings
+    )
+    return replace(job, unknown_settings=tuple(unknown_settings))
+
+
 def _came_later(unknown: UnknownSetting, version: str) -> bool:
     """Return whether a name changed after the release that a development version is counted as, so that it may be in
     the tree already: verl's "0.2.0.dev" lasted until after 0.3.0."""

@@ -373,6 +373,7 @@ def _lint_launch(
         job = leave_out_missing_values(job)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
         job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
+        job = proof.leave_out_set_names(job, launch)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
         missing = find_missing_files(job, launch, deepspeed_config.is_trainers_setting(launch, starts_own))

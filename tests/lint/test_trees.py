@@ -809,3 +809,15 @@ def test_a_program_on_verl_s_fine_tuning_trainer(
     if trainer:
         attention = "transformer_engine" if engine else "flash_attention_2"
         assert found[0].job.plan.attn_implementation == attention
+
+
+@pytest.mark.parametrize(
+    ("more", "near"),
+    [("data.own_keys=5", "data.own_key"), ("data.max_prompt_lengths=5", "data.max_prompt_length")],
+)
+def test_a_name_that_the_launch_sets_itself_is_not_the_one_it_meant(tmp_path: Path, more: str, near: str) -> None:
+    [finding], _ = lint(write_tree(tmp_path, HYDRA, more), "0.5.0")
+    is_set = near == "data.own_key"
+    assert finding.severity == "error" and (f"mean {near}?" in finding.message) is not is_set
+    (fix,) = finding.fixes
+    assert fix.text == near or (is_set and fix.kind == "advice" and "write +" in fix.text)

@@ -148,6 +148,8 @@ def _fixes(unknown: UnknownSetting) -> tuple[Fix, ...]:
         return (Fix("use the name of this version", "setting", " ".join(unknown.now)),)
     if unknown.near:
         return (Fix("use the most similar name", "setting", unknown.near, "unsafe"),)
+    if "Hydra refuses" in unknown.proof and unknown.name[:1] not in "+~":
+        return (Fix("if the program's own code reads it", "advice", "write + before the name: Hydra adds the key"),)
     return ()
 
 
