@@ -16,6 +16,7 @@ from attncheck.core.launch import NOWHERE, Launch, Setting, Source, Word
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.gpus import VISIBLE_DEVICES
 
+CLUSTER = re.compile(r"\bray\s+(?:start|up|job)\b|RAY_ADDRESS")
 UNKNOWN_SHELL = "the launch does not set it, and the shell that will start it is not known"
 VALUE = r"""(?:\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|[^\s,}"']+)"""  # value of a JSON key, perhaps with escaped quotes
 
@@ -101,9 +102,13 @@ def set_environment(snapshot: Snapshot, launch: Launch, job: Job) -> Snapshot:
 
 
 def _gives_gpus(launch: Launch, job: Job) -> bool:
-    """Return whether the launcher or Ray assigns GPUs to each process and so overrides CUDA_VISIBLE_DEVICES."""
-    is_rays = "ray" in launch.launchers or (job.reinforcement and job.framework in ("verl", "openrlhf"))
-    return is_rays or "deepspeed" in launch.launchers
+    """Return whether the launcher or Ray assigns GPUs to each process and so overrides CUDA_VISIBLE_DEVICES.
+
+    verl starts Ray itself on one node if no cluster was started, and that Ray has only the visible GPUs.
+    """
+    starts_ray = job.framework == "verl" and job.nodes == 1 and not CLUSTER.search(launch.source.text)
+    is_rays = job.reinforcement and (job.framework == "openrlhf" or (job.framework == "verl" and not starts_ray))
+    return is_rays or not {"ray", "deepspeed"}.isdisjoint(launch.launchers)
 
 
 def _show_gpus(snapshot: Snapshot, setting: str | None) -> Snapshot:

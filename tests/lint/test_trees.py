@@ -501,6 +501,29 @@ def test_what_a_launch_of_verl_needs(tmp_path: Path, command: str, count: int) -
         assert not [finding for finding in report.findings if "ppo" in finding.message]
 
 
+FOUR = "python -m verl.trainer.main_ppo trainer.n_gpus_per_node=4 trainer.nnodes={}"
+
+
+@pytest.mark.parametrize(
+    ("before", "nodes", "words"),
+    [
+        ("CUDA_VISIBLE_DEVICES=2,3,7,8 ", 1, "leaves 3; ranks without a GPU fail"),
+        ("CUDA_VISIBLE_DEVICES=0,1 ", 1, "leaves 2; verl raises a ValueError"),
+        ("CUDA_VISIBLE_DEVICES=4,5,6,7 ", 1, ""),
+        ("CUDA_VISIBLE_DEVICES=$1 ", 1, ""),
+        ("CUDA_VISIBLE_DEVICES=0,1 ", 2, ""),  # the cluster's GPUs
+        ("ray start --head\nCUDA_VISIBLE_DEVICES=0,1 ", 1, ""),
+        ("export RAY_ADDRESS=auto\nCUDA_VISIBLE_DEVICES=0,1 ", 1, ""),
+        ("CUDA_VISIBLE_DEVICES=0,1 ray job submit -- ", 1, ""),
+    ],
+)
+def test_the_ray_that_verl_starts_has_the_visible_gpus(tmp_path: Path, before: str, nodes: int, words: str) -> None:
+    report = lint_text(tmp_path, "", before + FOUR.format(nodes), "h100x8,verl=0.5.0")
+    found = [finding for finding in report.findings if finding.code == "ATN447"]
+    assert [finding.severity for finding in found] == ["warning"] * bool(words)
+    assert all(words in finding.message for finding in found)
+
+
 def test_a_configuration_that_a_program_completes_is_no_launch(tmp_path: Path) -> None:
     (tmp_path / "verl/trainer/config").mkdir(parents=True)
     keys = "actor_rollout_ref:\n  model: {path: m}\n"

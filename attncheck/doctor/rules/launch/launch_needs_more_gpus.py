@@ -35,6 +35,7 @@ from attncheck.doctor.rules import (
 
 RAY_FRAMEWORKS = ("openrlhf", "verl")
 VERL_COUNTS_SINCE = "0.3"
+NO_GPU = "ranks without a GPU fail"
 WAITS = "Ray waits for the rest forever, without an error"
 RAISES = {
     "verl": "verl raises a ValueError before training",
@@ -60,7 +61,8 @@ def check(snapshot: Snapshot) -> Problems:
     setting = snapshot.env(gpus.VISIBLE_DEVICES) if locate_variables(snapshot, gpus.VISIBLE_DEVICES) else Absent()
     if isinstance(setting, Known):
         there_are = f"{gpus.VISIBLE_DEVICES}={setting.value} leaves"
-    consequence = _predict(snapshot, job)
+    names_enough = isinstance(setting, Known) and setting.value.count(",") + 1 >= required  # Ray counts the names
+    consequence = NO_GPU if names_enough else _predict(snapshot, job)
     yield Problem(
         message=f"{describe_job(job)} needs {required} GPUs, but {there_are} {available}{nodes}; {consequence}",
         evidence=gpus.list_gpu_kinds(snapshot.visible_devices()),
@@ -83,7 +85,7 @@ def _predict(snapshot: Snapshot, job: Job) -> str:
     if job.reinforcement and job.framework == "slime":
         return WAITS
     if not job.reinforcement or job.framework not in RAISES:
-        return "ranks without a GPU fail"
+        return NO_GPU
     if job.framework != "verl":
         return RAISES[job.framework]
     if not isinstance(snapshot.version("verl"), Known):
