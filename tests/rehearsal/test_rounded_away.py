@@ -12,7 +12,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal.run import _read_rate
-from attncheck.rehearsal.worker.checks.update import _find_rounded_away
+from attncheck.rehearsal.worker.checks.update import _find_lost_state, _find_rounded_away
 from tests.snapshots import laptop
 
 
@@ -23,6 +23,7 @@ from tests.snapshots import laptop
         (5e-7, torch.float32, "torch.optim.adamw.AdamW", False),
         (2e-5, torch.bfloat16, "torch.optim.adamw.AdamW", False),
         (5e-7, torch.bfloat16, "torch.optim.sgd.SGD", False),  # whose steps depend on the gradients' size
+        (5e-7, torch.bfloat16, "torchao.optim.adam.AdamW8bit", False),  # which may round stochastically
         (0.0, torch.bfloat16, "torch.optim.adamw.AdamW", False),  # not known
     ],
 )
@@ -32,6 +33,18 @@ def test_updates_that_round_to_nothing(rate: float, dtype: Any, kind: str, is_lo
     evidence: Any = SimpleNamespace(rate=rate, taken=(record,))
     texts = list(_find_rounded_away(evidence))
     assert len(texts) == is_lost and all("round to nothing" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_lost"),
+    [(torch.zeros(3), False), ({"shape": (3,)}, False), (None, True)],  # kept, too large to be kept, missing
+)
+def test_moments_that_are_lost(moment: Any, is_lost: bool) -> None:
+    state = {"exp_avg": moment} if moment is not None else {}
+    first = SimpleNamespace(updates=[{"stateful": ["head"], "state": {"head": {}}}])
+    later = SimpleNamespace(updates=[{"state": {"head": state}}])
+    records: Any = [first, later]
+    assert bool(list(_find_lost_state(records))) == is_lost
 
 
 @pytest.mark.parametrize(("value", "rate"), [("5e-7", 5e-7), (".001", 1e-3), ("$RATE", 0.0)])

@@ -23,6 +23,8 @@ SAME = 1e-5  # relative, of gradients that are equal on all ranks
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
 MIN_STEPS = 4  # later steps with equal numbers of batches
 ROUNDED_AWAY = 0.95  # share of the weights
+PLAINLY_ROUNDED = ("torch.optim.", "bitsandbytes.", "apex.")  # by these Adams: neither stochastically, nor corrected
+KEPT = (Tensor, Mapping)  # a recorded tensor, and the shape of one that is too large
 MOST = 0.9  # share of the parameters: freezing this many is intentional
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
@@ -190,7 +192,7 @@ def _find_lost_state(taken: Sequence[RankRecord]) -> Iterator[str]:
     for number, (own, later) in enumerate(itertools.pairwise(taken), 2):
         stateful = {parameter for update in own.updates for parameter in update.get("stateful", ())}
         states = {parameter: state for update in later.updates for parameter, state in update["state"].items()}
-        lost = [p for p in states if p in stateful and not any(isinstance(v, Tensor) for v in states[p].values())]
+        lost = [p for p in states if p in stateful and not any(isinstance(v, KEPT) for v in states[p].values())]
         if lost:
             yield (
                 f"the optimiser's state of {len(lost)} of {len(states)} parameters is lost before step {number}: other "
@@ -318,7 +320,8 @@ def _find_rounded_away(evidence: Evidence) -> Iterator[str]:
     """Yield a line if most of Adam's updates would round to nothing at the launch's own rate, which they reach."""
     kept = lost = 0
     for update in evidence.taken[0].updates if evidence.rate else ():
-        for weight in update["weights"].values() if "Adam" in update["classes"][0] else ():
+        kind = update["classes"][0]
+        for weight in update["weights"].values() if "Adam" in kind and kind.startswith(PLAINLY_ROUNDED) else ():
             if isinstance(weight, Tensor) and weight.dtype in (torch.bfloat16, torch.float16):
                 spacing = torch.finfo(weight.dtype).eps * 2.0 ** weight.float().abs().log2().floor()
                 lost += int((evidence.rate < spacing / 2).sum())
