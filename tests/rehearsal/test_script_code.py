@@ -30,6 +30,9 @@ class Trainer:
     def create_scheduler(self) -> None:
         pass
 
+    def evaluate(self) -> Any:
+        return self.train_dataset["prompt"]  # from the data themselves, which have it
+
 
 class Collator:
     @staticmethod
@@ -51,7 +54,7 @@ class Averages:
 @pytest.mark.parametrize(
     ("columns", "removes", "dropped"),
     [
-        (["input_ids", "labels", "weight", "text"], True, ["weight"]),
+        (["input_ids", "labels", "weight", "prompt"], True, ["weight"]),
         (["input_ids", "labels", "weight"], False, []),
         (["input_ids", "labels", "text"], True, []),
     ],
@@ -77,3 +80,18 @@ def test_functions_of_packages_are_not_the_scripts(monkeypatch: pytest.MonkeyPat
     assert code == {}
     script_code.note_code("data", partial(Collator.pad, []))
     assert [text.partition(", ")[0] for text in code["data"]] == ["Collator.pad"]
+
+
+def test_objects_with_every_attribute_are_no_functions() -> None:
+    """As the calls that do nothing, in place of a package that is not installed."""
+
+    class Idle:
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Idle()
+
+        def __call__(self) -> None:
+            pass
+
+    assert not script_code.is_foreign(Idle())

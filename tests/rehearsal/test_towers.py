@@ -19,6 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a rehearsal's folder."""
     monkeypatch.setenv("ATTNCHECK_FOLDER", str(tmp_path))
     monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
+    monkeypatch.setenv("ATTNCHECK_MODEL", str(tmp_path / "small"))
     return tmp_path
 
 
@@ -34,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("bert-base-uncased", ""),
         ("me/clipped-rewards", ""),
         ("me/llava-clip-7b", ""),
+        ("me/vision-text-dual-encoder", ""),  # whose configuration has no defaults
     ],
 )
 def test_a_tower_is_known_by_its_name(name: str, kind: str, folder: Path) -> None:
@@ -53,20 +55,37 @@ def test_a_script_loads_a_small_tower(folder: Path) -> None:
     assert towers.find_tower("openai/clip-vit-large-patch14") == str(folder / "models" / "clip")  # made once
 
 
+def test_a_tower_that_cannot_be_made_is_the_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise ImportError("it needs another package")
+
+    monkeypatch.setattr(towers, "_save_tower", refuse)
+    assert towers.find_tower("openai/clip-vit-base-patch32") == "" and not list(folder.glob("absent-*"))
+
+
 def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = SimpleNamespace(LoraConfig=SimpleNamespace, get_peft_model=lambda model, config: (model, config))
+    made = SimpleNamespace(
+        LoraConfig=SimpleNamespace, get_peft_model=lambda model, config, adapter_name: (model, config, adapter_name)
+    )
     monkeypatch.setitem(sys.modules, "peft", made)
 
     class Loaded:
         @classmethod
-        def from_pretrained(cls, *arguments: Any, **options: Any) -> str:
+        def from_pretrained(
+            cls, model: Any, model_id: Any = "", adapter_name: str = "default", is_trainable: bool = False, **_: Any
+        ) -> str:
             return "loaded"
 
     module = SimpleNamespace(PeftModel=type("PeftModel", (Loaded,), {}), PeftConfig=type("PeftConfig", (Loaded,), {}))
     towers.make_adapters(module)
-    model, config = module.PeftModel.from_pretrained("model", "me/adapter")
-    assert model == "model" and config.inference_mode and config.r == 4
+    model, config, name = module.PeftModel.from_pretrained("model", "me/adapter")
+    assert (model, name) == ("model", "default") and config.inference_mode and config.r == 4
+    _, config, name = module.PeftModel.from_pretrained("model", "me/adapter", "reference", True)
+    assert name == "reference" and not config.inference_mode
+    module.PeftModel.from_pretrained("model", "me/given", config=config)
+    assert (folder / "absent-adapter-given").exists()  # another adapter's weights, all the same
     config = module.PeftConfig.from_pretrained("me/adapter")
+    assert config.base_model_name_or_path == str(folder / "small")  # which the script loads next
     assert not module.PeftModel.from_pretrained("model", "me/adapter", is_trainable=True, config=config)[
         1
     ].inference_mode

@@ -11,6 +11,7 @@ MAX_BYTES = 64 << 20  # for all modules in one call
 OURS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # also of the emulated packages
 # torch 2.13 _tensor.py (`register_hook`, `register_post_accumulate_grad_hook`), nn/modules/module.py.
 GRADIENT_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_post_accumulate_grad_hooks")
+MAX_WRAPPERS = 20  # around a function; objects that have every attribute have no end of them
 INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -114,7 +115,9 @@ def describe_code(function: Any) -> str:
 
 def unwrap(function: Any) -> Any:
     """Return the function behind a method or a functools.partial."""
-    while not hasattr(function, "__code__") and (hasattr(function, "__func__") or hasattr(function, "func")):
+    for _ in range(MAX_WRAPPERS):
+        if hasattr(function, "__code__") or not (hasattr(function, "__func__") or hasattr(function, "func")):
+            break
         function = getattr(function, "__func__", None) or function.func
     return function
 

@@ -10,6 +10,7 @@ from .modules import describe_code, is_foreign, unwrap
 
 # Words in the names of methods of transformers' Trainer (5.17.0 trainer.py); all other methods are part of the loss.
 WORDS = {"data": ("collat", "dataloader", "sampler", "dataset"), "steps": ("optimizer", "scheduler")}
+OF_BATCHES = ("compute_loss", "training_step")  # methods that read a batch; others may read the data themselves
 CODE: dict[str, list[str]] = {}
 DROPPED = "dropped"  # in CODE: columns of the data that the trainer drops, and that the script's loss or collator names
 TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it
@@ -40,7 +41,8 @@ def note_trainer(trainer: Any) -> None:
         for name, value in vars(kind).items():
             if not name.startswith("__"):
                 parts = (part for part, words in WORDS.items() if any(word in name for word in words))
-                texts |= note_code(next(parts, "loss"), value) if callable(value) else set()
+                own = note_code(next(parts, "loss"), value) if callable(value) else set()
+                texts |= own if name in OF_BATCHES else set()
     texts |= note_code("loss", getattr(trainer, "compute_loss_func", None))
     texts |= note_code("data", trainer.data_collator)
     for callback in trainer.callback_handler.callbacks:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import os
 import re
 import tempfile
@@ -36,7 +37,10 @@ def find_tower(name: str) -> str:
     if not os.path.isdir(path):
         os.makedirs(folder, exist_ok=True)
         made = tempfile.mkdtemp(dir=folder)
-        _save_tower(kind, made)
+        try:
+            _save_tower(kind, made)
+        except Exception:  # a type that needs another package, or other sizes
+            return ""
         try:
             os.rename(made, path)
         except OSError:  # another rank was first
@@ -56,7 +60,10 @@ def _find_kind(base: str) -> str:
     kinds = [kind for kind in CONFIG_MAPPING_NAMES if len(kind) >= SHORT]
     named = [kind for kind in kinds if re.search(rf"(?<![a-z]){'[-_.]?'.join(re.split('[_-]', kind))}(?![a-z])", base)]
     kind = max(named, key=len, default="") if spoken.isdisjoint(named) else ""
-    config = transformers.CONFIG_MAPPING[kind]() if kind else None
+    try:
+        config = transformers.CONFIG_MAPPING[kind]() if kind else None
+    except Exception:  # of an encoder and a decoder, which a name does not say
+        return ""
     return kind if any(hasattr(config, field) for field in OF_A_TOWER) else ""
 
 
@@ -82,7 +89,10 @@ def make_adapters(peft_model: Any) -> None:
 
     def make_configuration(name: str) -> Any:
         note(os.environ["ATTNCHECK_WATCH"], "adapter", os.path.basename(str(name).rstrip("/")))
-        return importlib.import_module("peft").LoraConfig(r=4, target_modules="all-linear")
+        model = os.environ["ATTNCHECK_MODEL"]  # which scripts load by the adapter's configuration
+        return importlib.import_module("peft").LoraConfig(
+            r=4, target_modules="all-linear", base_model_name_or_path=model
+        )
 
     load, read = peft_model.PeftModel.from_pretrained.__func__, peft_model.PeftConfig.from_pretrained.__func__
 
@@ -90,9 +100,12 @@ def make_adapters(peft_model: Any) -> None:
     def from_pretrained(cls: Any, model: Any, model_id: Any, *arguments: Any, **options: Any) -> Any:
         if os.path.isdir(model_id):
             return load(cls, model, model_id, *arguments, **options)
-        config = options.get("config") or make_configuration(model_id)
-        config.inference_mode = not (options.get("is_trainable") or (arguments[1:2] and arguments[1]))
-        return importlib.import_module("peft").get_peft_model(model, config)
+        given = inspect.signature(load).bind(cls, model, model_id, *arguments, **options).arguments
+        config = make_configuration(model_id)
+        config = given.get("config") or config
+        config.inference_mode = not given.get("is_trainable")
+        name = given.get("adapter_name", "default")
+        return importlib.import_module("peft").get_peft_model(model, config, adapter_name=name)
 
     @functools.wraps(read)
     def read_configuration(cls: Any, name: Any, *arguments: Any, **options: Any) -> Any:

@@ -79,7 +79,7 @@ def find_engine(base: Any) -> None:
 
     def get_engine_cls(cls: Any, model_type: str, backend: str) -> Any:
         for devices in cls._engines.get(model_type, {}).values():
-            devices.setdefault("cpu", devices.get("cuda"))
+            devices.update({"cpu": devices["cuda"], **devices} if "cuda" in devices else {})
         return original(cls, model_type, backend)
 
     base.EngineRegistry.get_engine_cls = classmethod(get_engine_cls)
