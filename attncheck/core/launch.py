@@ -36,6 +36,7 @@ class Source:
     # False for a text inside another one, or in a file that was not given: attncheck does not edit it
     editable: bool = True
     host: str = ""  # the source that contains this one's text, line by line
+    is_nearby: bool = False  # whether no file has its name, and that of another folder was read instead
     has_carriage_returns: bool = False  # whether its lines end with "\r\n", which the text has as "\n"
 
     def location(self, offset: int) -> SourceLocation:

@@ -335,7 +335,7 @@ def cut_launch(
         first = (_make_word(guarded.words[0], text) for text in started)
         guarded = replace(guarded, whole=(*guarded.whole[:count], *first, *guarded.words[1:]))
     command, files = format_with_files(guarded, folder)
-    if launch.file is not None and is_elsewhere(launch):
+    if launch.file is not None and launch.file.is_nearby:
         cut = _add_remarks(cut, (f"{launch.file.name} was not found: the file of its name next to the launch is read",))
     files = {**files, **scripts}
     if is_file:
@@ -364,14 +364,6 @@ def cut_launch(
     cut = take_vendored(launch, cut, read.recognised.framework.name)
     cut = _import_project(launch, cut, bool(scripts))
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
-
-
-def is_elsewhere(launch: Launch) -> bool:
-    """Return whether a launch's configuration file is not there, and another one next to the launch was read."""
-    if launch.file is None or launch.file is launch.source or not launch.file.name.endswith(CONFIGURATIONS):
-        return False
-    above = os.path.dirname(launch.source.name)
-    return not any(os.path.exists(os.path.join(folder, launch.file.name)) for folder in (launch.folder, above, ""))
 
 
 def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:

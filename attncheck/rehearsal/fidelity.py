@@ -18,7 +18,6 @@ from attncheck.core.results.rehearsal import CLASS, Difference
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
-from attncheck.rehearsal.cutting import is_elsewhere
 
 CONSEQUENCE = "a consequence of the failed"  # check, which is not asked either
 ROLLOUTS = "source of the rollouts"
@@ -71,7 +70,7 @@ def _iter_differences(
     job = read.job
     model = read.snapshot.model
     launch = read.recognised.launch
-    if launch.file is not None and is_elsewhere(launch):
+    if launch.file is not None and launch.file.is_nearby:
         yield "configuration file", launch.file.name, f"{os.path.basename(launch.file.name)} next to the launch"
     if isinstance(model, Known) and model.value.architectures:
         yield "model class", model.value.architectures[0], _read_class(materials) or model.value.architectures[0]

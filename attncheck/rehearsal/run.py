@@ -166,7 +166,7 @@ def _read_nearby(read_file: lint.ReadFile) -> lint.ReadFile:
     def read(name: str) -> Source | None:
         parts = name.split("/") if name.endswith(cutting.CONFIGURATIONS) else []
         ends = ("/".join(parts[first:]) for first in range(1, len(parts)))
-        nearby = (replace(file, name=name) for file in map(read_file, ends) if file is not None)
+        nearby = (replace(file, name=name, is_nearby=True) for file in map(read_file, ends) if file is not None)
         return read_file(name) or next(nearby, None)
 
     return read

@@ -901,3 +901,23 @@ def test_a_configuration_of_another_place_is_read_next_to_the_launch(
     model, launch = cut()
     assert model == "a/there" and not any("was not found" in remark for remark in launch.cut.remarks)
     assert not differ()
+
+
+def test_a_configuration_that_a_script_writes_or_that_is_above_it_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "repo" / "jobs").mkdir(parents=True)
+    (tmp_path / "repo" / ".git").mkdir()
+    monkeypatch.chdir(tmp_path / "repo" / "jobs")
+    settings = "base_model: a/own\ndatasets:\n- path: x\n  type: alpaca\n"
+    (tmp_path / "repo" / "above.yml").write_text(settings)
+    command = "accelerate launch -m axolotl.cli.train"
+    Path("written.sh").write_text(f"cat > own.yml <<'EOF'\n{settings}EOF\n{command} own.yml\n")
+    Path("run.sh").write_text(f"{command} above.yml\n")
+    snapshot = with_package(laptop(), "axolotl", "0.19.0")
+    for name in ("written.sh", "run.sh"):
+        request = make_rehearsal_request((name,), None, False, 0)
+        (read,) = read_launches_of(snapshot, request, request.sources[0])
+        materials = cutting.make_materials(read, "/stage", 30, False, 2)
+        assert cutting.name_model(read) == "a/own"
+        assert not list_differences(read, cutting.cut_job(read, materials), materials, 1), name
