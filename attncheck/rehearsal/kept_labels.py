@@ -81,7 +81,7 @@ def _list_states(roots: Iterable[str]) -> list[tuple[str, int, int]] | None:
 def read_kept(path: Path | None) -> LabelledLaunch | None:
     """Return the labels that a file keeps, None if it has none."""
     if path is not None:
-        with contextlib.suppress(OSError, codec.BadDocument), path.open("rb") as stream:
+        with contextlib.suppress(OSError, ValueError), path.open("rb") as stream:
             return codec.loads(LabelledLaunch, stream.read(MAX_BYTES).decode())
     return None
 

@@ -356,10 +356,11 @@ def choose_targets(read: ReadLaunch, materials: Materials, made: Mapping[str, An
         return "labelled"  # a script's settings in code may not be readable: without settings, not all need be learned
     if not materials.real_data or targets != "all":
         return targets
-    default = get_setting(read.job, "completion_only_loss") or "true"
+    default = get_setting(read.job, "completion_only_loss") or "none"
     if made["is_mixed"] or read.job.framework != "trl" or not is_at_least(read.job.version, "0.17"):
         return "labelled"
-    return "assistant" if made["pairs"] and default.lower() not in OFF_VALUES else "all"
+    is_off = default.lower() in OFF_VALUES and default.lower() not in ("none", "null")  # TRL's default, which is on
+    return "assistant" if made["pairs"] and not is_off else "all"
 
 
 def choose_model(read: ReadLaunch) -> tuple[str, str]:

@@ -75,3 +75,10 @@ def test_a_folder_with_many_files_keeps_nothing(tmp_path: Path, monkeypatch: pyt
     source = Source("run.sh", job.text, "shell")
     (read,) = read_launches(job.snapshot, source, lambda name: Absent("no"), lambda path: None)
     assert kept_labels.find_path(job.snapshot, read, ()) is None
+
+
+def test_a_broken_file_keeps_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "labels-0.json"
+    for content in (b'{"location": "\xff"}', b"{", b"[]"):
+        path.write_bytes(content)
+        assert kept_labels.read_kept(path) is None
