@@ -113,7 +113,7 @@ def _describe_fault(experiments: Experiments, measurement: GradientMeasurement) 
         is_wrong = 0 < measurement.later < 1 / ADDED_UP
         factor = f"{measurement.later:.1g} times the gradient"
         return f"last step of an epoch, with fewer micro-batches, has {factor}" if is_wrong else ""
-    if measurement.variant in COMPARED and abs(measurement.loss - math.log(2)) > TOLERANCE:
+    if measurement.variant in COMPARED and measurement.loss and abs(measurement.loss - math.log(2)) > TOLERANCE:
         return "reference is the base model, not the adapter that it is given"
     against = measurement.ratio / baseline.ratio
     if measurement.points_elsewhere or abs(against - 1) > TOLERANCE:

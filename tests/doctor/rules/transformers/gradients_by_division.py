@@ -134,6 +134,7 @@ FIRES |= {
 }
 SILENT = {
     "DPO compares an adapter with its copy": with_reference(0.6943),
+    "DPO logs no loss": with_reference(0.0),
     "a script that gives DPO an adapter of no experts": with_script(with_reference(0.6259, "target_parameters")),
     "a script that gives DPO a whole model": with_script(BASE, adapted=False),
     "a cap that liger's loss keeps": with_gradients(
