@@ -1,7 +1,8 @@
 """Keeps the labels of launches that `lint --labels` read, under a digest of everything that they may depend on.
 
 These are the launch, the files that it names, the small files in its folder and the current one, the packages of its
-environment, the environment variables and attncheck itself. If a folder has too many files, nothing is kept.
+environment with the folders of editable ones, the environment variables and attncheck itself. If a folder has too many
+files, nothing is kept.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote
 
 import attncheck
 from attncheck.core import codec
@@ -26,10 +28,10 @@ MAX_ENTRIES, MAX_DEPTH = 5000, 4
 MAX_KEPT, MAX_BYTES = 100, 4 << 20
 
 
-def find_path(snapshot: Snapshot, read: ReadLaunch, request: object) -> Path | None:
+def find_path(snapshot: Snapshot, read: ReadLaunch, template: str, request: object) -> Path | None:
     """Return the file that keeps a launch's labels; None if nothing may be kept.
 
-    `request` is what else decides them.
+    `template` is the model or folder with another tokenizer, "" for the launch's own. `request` is what else decides.
     """
     folder = cache_folder(os.environ)
     if folder is None:
@@ -37,8 +39,11 @@ def find_path(snapshot: Snapshot, read: ReadLaunch, request: object) -> Path | N
     launch = read.recognised.launch
     names = {word.text.rpartition("=")[2] for word in launch.words} | {setting.value for setting in read.job.settings}
     roots = {os.getcwd(), os.path.abspath(launch.folder), os.path.dirname(attncheck.__file__)}
-    names.add(files.find_model_folder(cutting.name_model(read)).get("known", ""))
     roots |= {os.path.join(launch.folder, os.path.expanduser(name)) for name in names if name and "\0" not in name}
+    models = (files.find_model_folder(name).get("known") for name in (cutting.name_model(read), template))
+    roots |= {os.path.abspath(folder) for folder in models if folder}
+    others = (item for item in snapshot.distributions if item.editable and item.name != "attncheck")
+    roots |= {os.path.expanduser(unquote(item.direct_url.removeprefix("file://"))) for item in others}
     states = _list_states(roots)
     if states is None:
         return None
@@ -46,7 +51,7 @@ def find_path(snapshot: Snapshot, read: ReadLaunch, request: object) -> Path | N
     texts = [source.text for source in (launch.source, launch.file) if source is not None]
     environ = sorted((name, value) for name, value in os.environ.items() if name not in VARYING)
     own = ([word.text for word in launch.words], texts, sorted(launch.environ.items()))
-    facts = (request, own, environ, states, snapshot.host.python_version, installed)
+    facts = (template, request, own, environ, states, snapshot.host.python_version, installed)
     return folder / f"labels-{hashlib.sha256(repr(facts).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
 
 

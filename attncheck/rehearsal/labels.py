@@ -89,8 +89,8 @@ def read_labels(
         try:
             if distribution and not read.snapshot.has(distribution):
                 raise Unanswered(f"{distribution} is not installed")
-            options = (request.template, request.seed, request.trusts_script, request.runs_substitutions, target.python)
-            path = kept_labels.find_path(snapshot, read, options)
+            options = (request.seed, request.trusts_script, request.runs_substitutions, target.python)
+            path = kept_labels.find_path(snapshot, read, request.template, options)
             launch = kept_labels.read_kept(path) or _read_labels(read, request, target, report_progress)
             kept_labels.keep(path, launch)
         except AttncheckError as error:

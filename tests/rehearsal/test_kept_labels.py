@@ -23,10 +23,13 @@ class Job:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Write the files, and change to the folder."""
         self.folder, self.monkeypatch, self.snapshot = folder / "job", monkeypatch, laptop()
-        self.text, self.options = LAUNCH.format(folder), ("",)
-        for name in ("job/own/tokenizer.json", "job/rows/train.jsonl", "job/own/tokenizer.model", "t.jinja"):
+        self.text, self.template, self.options = LAUNCH.format(folder), str(folder / "other"), ("",)
+        names = ("job/own/tokenizer.json", "job/rows/train.jsonl", "job/own/tokenizer.model", "t.jinja")
+        for name in (*names, "other/tokenizer.json", "source/swift/loss.py"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("{}")
+        source = f"file://{folder}/source"
+        self.snapshot = with_package(self.snapshot, "ms-swift", "4.6.0", editable=True, direct_url=source)
         monkeypatch.chdir(self.folder)
         monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
 
@@ -34,7 +37,7 @@ class Job:
         """Return the file that keeps the launch's labels."""
         source = Source("run.sh", self.text, "shell")
         (read,) = read_launches(self.snapshot, source, lambda name: Absent("no"), lambda path: None)
-        path = kept_labels.find_path(self.snapshot, read, self.options)
+        path = kept_labels.find_path(self.snapshot, read, self.template, self.options)
         assert path is not None
         return path
 
@@ -44,6 +47,11 @@ CHANGES: dict[str, Callable[[Job], object]] = {
     "the tokenizer": lambda job: (job.folder / "own" / "tokenizer.json").write_text("{} "),
     "the rows": lambda job: (job.folder / "rows" / "train.jsonl").write_text("{} "),
     "a template elsewhere": lambda job: (job.folder.parent / "t.jinja").write_text("{} "),
+    "the tokenizer of --template": lambda job: (job.folder.parent / "other" / "tokenizer.json").write_text("{} "),
+    "another template": lambda job: setattr(job, "template", ""),
+    "the source of an editable package": lambda job: (job.folder.parent / "source" / "swift" / "loss.py").write_text(
+        "a = 1"
+    ),
     "a module next to it": lambda job: (job.folder / "own" / "code.py").write_text(""),
     "a package": lambda job: setattr(job, "snapshot", with_package(job.snapshot, "trl", "0.1.0")),
     "a variable": lambda job: job.monkeypatch.setenv("OWN", "1"),
@@ -74,7 +82,7 @@ def test_a_folder_with_many_files_keeps_nothing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(kept_labels, "MAX_ENTRIES", 5)
     source = Source("run.sh", job.text, "shell")
     (read,) = read_launches(job.snapshot, source, lambda name: Absent("no"), lambda path: None)
-    assert kept_labels.find_path(job.snapshot, read, ()) is None
+    assert kept_labels.find_path(job.snapshot, read, "", ()) is None
 
 
 def test_a_broken_file_keeps_nothing(tmp_path: Path) -> None:
