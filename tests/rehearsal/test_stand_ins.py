@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 import torch
@@ -415,6 +415,9 @@ def test_what_a_loss_is_computed_of_is_recorded(driver: Any, tmp_path: Path) -> 
     assert rollout["log_probabilities"] == [-1.0, -2.0]
 
 
+T = TypeVar("T")
+
+
 def test_a_scripts_own_copy_of_a_policy_trainer_is_taken_over(driver: Any, tmp_path: Path) -> None:
     """Its class derives from Trainer and takes reward functions; another class stays as it is."""
     trainer = SimpleNamespace(Trainer=type("Trainer", (), {}))
@@ -431,6 +434,10 @@ def test_a_scripts_own_copy_of_a_policy_trainer_is_taken_over(driver: Any, tmp_p
         def __init__(self, model: str, rewards: Any) -> None:
             self.rewards = rewards
 
+    class GenericTrainer(trainer.Trainer, Generic[T]):  # type: ignore[misc, name-defined]
+        pass
+
+    assert GenericTrainer[int] is not GenericTrainer
     copied = CopiedTrainer("model", reward_funcs=[len])
     assert copied.rewards([None], ["w4w5"]) == [1.0] and OtherTrainer("model", [len]).rewards == [len]
     assert copied.compute_loss("model", [{"prompt": "q"}]).item() == 1.0  # rows, as TRL's had before 0.16

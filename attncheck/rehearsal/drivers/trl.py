@@ -90,11 +90,10 @@ def take_over(module: Any) -> None:
 
 def take_over_copies(module: Any) -> None:
     """Take over the policy trainers that a script defines itself, often copies of TRL's, when their class is made."""
-    base = module.Trainer
-    original = base.__init_subclass__
+    base = module.Trainer  # which has no such method itself
 
     def initialize(kind: Any, /, **options: Any) -> None:
-        original(**options)
+        super(base, kind).__init_subclass__(**options)
         own = vars(kind)
         if "__init__" in own and "reward_funcs" in inspect.signature(own["__init__"]).parameters and is_own(kind):
             _replace_rewards(kind)
@@ -105,9 +104,9 @@ def take_over_copies(module: Any) -> None:
 
 
 def is_own(kind: Any) -> bool:
-    """Return whether a class belongs to no installed package."""
+    """Return whether a class belongs to no installed package, and not to TRL, wherever its source is."""
     path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return "site-packages" not in path and "dist-packages" not in path
+    return not (kind.__module__.startswith("trl.") or "site-packages" in path or "dist-packages" in path)
 
 
 def reward_ms_swift(module: Any) -> None:
