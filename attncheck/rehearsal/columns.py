@@ -93,12 +93,9 @@ def find_console_script(launch: Launch, program: str) -> ConsoleScript | None:
 
 def list_folders_above(launch: Launch, script: str = "") -> Iterator[str]:
     """Yield the folders above a launch's program and file, up to the current one."""
-    here = os.getcwd()
     for name in (script, launch.source.name, os.path.join(launch.folder, "launch")):
-        folder = os.path.dirname(os.path.abspath(name))
-        while os.path.commonpath((folder, here)) == here:
-            yield folder
-            folder = os.path.dirname(folder)
+        above = Path(os.path.abspath(name)).parents
+        yield from (str(folder) for folder in above if folder.is_relative_to(os.getcwd()))
 
 
 def find_here(launch: Launch, path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from attncheck.lint.fields.rehearsing import resolve_options
 from attncheck.lint.fields.script_options import find_data_option
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.columns import find_below, find_marker
+from attncheck.rehearsal.columns import find_below, find_marker, list_folders_above
 from attncheck.rehearsal.fidelity import ROLLOUTS, leave_unasked, list_differences
 from attncheck.rehearsal.run import read_launches_of
 from attncheck.rehearsal.substitutions import runs_command
@@ -921,3 +922,13 @@ def test_a_configuration_that_a_script_writes_or_that_is_above_it_is_its_own(
         materials = cutting.make_materials(read, "/stage", 30, False, 2)
         assert cutting.name_model(read) == "a/own"
         assert not list_differences(read, cutting.cut_job(read, materials), materials, 1), name
+
+
+def test_the_folders_above_a_launch_end_at_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.sh").write_text("trl sft --model_name_or_path a/b --dataset_name c/d --output_dir o\n")
+    for folder, last in ((tmp_path, tmp_path), (Path("/"), Path("/"))):
+        monkeypatch.chdir(folder)
+        request = make_rehearsal_request((str(tmp_path / "run.sh"),), None, False, 0)
+        (read,) = read_launches_of(laptop(), request, request.sources[0])
+        folders = list(itertools.islice(list_folders_above(read.recognised.launch), 50))
+        assert folders[0] == str(tmp_path) and folders[-1] == str(last) and len(folders) < 50

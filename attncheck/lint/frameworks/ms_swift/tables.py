@@ -14,21 +14,14 @@ HUGGING_FACE_SINCE = "3.0.0"  # its arguments inherit transformers'; model, trai
 PACKED_POSITIONS_SINCE = "2.3.1"  # positions restart in each document (llm/utils/utils.py:216, `position_ids`)
 OWN_ULYSSES_SINCE = "3.4.1"  # trainers/sequence_parallel/ulysses.py; before, and up to 3.6.4 by a variable, xtuner's
 RING_VARIABLE_SINCE = "3.6.0"  # SEQUENCE_PARALLEL_IMPL=ring_attention (trainers/sequence_parallel/__init__.py:11)
-PACKING_REFUSED_SINCE = "3.5.0"  # packing without flash_attn (llm/argument/train_args.py:142); 3.4 warns
-LIGER_GRPO_REFUSED_SINCE = "3.5.3"  # with sequence parallelism or padding_free (llm/argument/rlhf_args.py:235)
-PADDING_FREE_TYPES_SINCE = "3.6.0"  # llm/argument/rlhf_args.py:322; also for packing since 3.8.0
 PACKING_TYPES_SINCE = "3.8.0"
 FLASH_NAMES_SINCE = "3.7.0"  # transformers' names alongside flash_attn (llm/argument/train_args.py:142)
-SEQUENCE_PARALLEL_TYPES_SINCE = "3.7.0"  # llm/argument/rlhf_args.py:364
-LAZY_PACKING_REFUSED_SINCE = "3.7.0"  # llm/argument/base_args/base_args.py:113
 LEFT_ROW_REFUSED_SINCE = "4.3.1"  # under sequence parallelism; before, one row may be padded on the left
 DERIVED_RING_SINCE = "3.9.0"  # Ulysses over gcd(key/value heads, size) ranks, a ring over the rest
 FLASH_4_SINCE = "4.2.0"  # flash_attention_4 also supports packing (arguments/sft_args.py:190)
 CONFIG_OPTION_RANGE = ("3.10.0", "4.1.0")  # --config file.yaml; since, the file is the first argument (cli/main.py:41)
 QWEN3_5_PACKED_SINCE = "4.3.1"  # the patch takes cu_seq_lens_q without sequence parallelism too
 QWEN3_5_SEQUENCE_PARALLEL_SINCE = "4.2.0"  # Qwen3.5's recurrent layers under Ulysses (model/models/qwen.py)
-# Several documents in a row are refused without flash-linear-attention (model/models/qwen.py:1296).
-QWEN3_5_KERNEL_REQUIRED_SINCE = "4.5.0"
 
 FLASH_IMPLEMENTATIONS = ("flash_attn", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 PADDING_FREE_TYPES = ("grpo", "dpo", "kto", "gkd")  # arguments/rlhf_args.py:713; kto since 3.9.0
