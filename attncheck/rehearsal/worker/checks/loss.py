@@ -141,7 +141,8 @@ def _find_reversed_scores(evidence: Evidence) -> tuple[bool, tuple[str, ...]]:
         if documents[number][0] == documents[min(number ^ 1, len(documents) - 1)][0]:
             own = pull[piece.row, piece.segment.start : piece.segment.stop].sum(0)
             slopes.append((is_chosen(number), float(own @ head[0].float())))
-    wrong = [slope for chosen, slope in slopes if slope and chosen == (slope > 0)]
+    slopes = [(chosen, slope) for chosen, slope in slopes if slope]  # a margin may be wide enough
+    wrong = [slope for chosen, slope in slopes if chosen == (slope > 0)]
     if not wrong:
         return False, ()
     text = f"the loss lowers the scores of chosen answers and raises those of rejected ones in {len(wrong)} of "

@@ -1,0 +1,37 @@
+"""Scores that rise for rejected answers: a fault if only some do, and a warning if all do, as in a model of costs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.rehearsal.worker.checks.loss import _find_reversed_scores
+
+
+@pytest.mark.parametrize(
+    ("slopes", "is_fault", "count"),
+    [
+        ((-1.0, 1.0, -1.0, 1.0), False, 0),  # a step raises what has a negative slope
+        ((1.0, -1.0, 1.0, -1.0), False, 4),
+        ((1.0, -1.0, -1.0, 1.0), True, 4),
+        ((1.0, -1.0, 0.0, 0.0), False, 2),  # the second pair's margin is wide enough
+    ],
+)
+def test_scores_of_the_wrong_direction(slopes: tuple[float, ...], is_fault: bool, count: int) -> None:
+    ids = torch.zeros(4, 3, dtype=torch.long)
+    pull = torch.zeros(4, 3, 1)
+    pull[:, 2, 0] = torch.tensor(slopes)
+    call = SimpleNamespace(pull=pull, input_ids=ids)
+    pieces = [
+        SimpleNamespace(call=call, row=row, segment=SimpleNamespace(document=row, start=0, stop=3)) for row in range(4)
+    ]
+    documents = [("one", "a"), ("one", "b"), ("two", "c"), ("two", "d")]
+    rank = SimpleNamespace(weights={"score.weight": torch.ones(1, 1)})
+    step = SimpleNamespace(ranks=[rank], index=SimpleNamespace(documents=documents))
+    evidence: Any = SimpleNamespace(step=step, judged_pieces=pieces)
+    is_wrong, texts = _find_reversed_scores(evidence)
+    assert is_wrong == is_fault and bool(texts) == bool(count)
+    assert not texts or texts[0].endswith(f"of {count} answers")
