@@ -60,7 +60,6 @@ STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which 
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 # LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
 ANY_VERSION = {"DISABLE_VERSION_CHECK": "1"}
-CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")  # extensions of files that another place may have
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")

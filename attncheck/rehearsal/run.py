@@ -26,6 +26,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.launches import CONFIG_SUFFIXES
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
@@ -164,7 +165,7 @@ def _read_nearby(read_file: lint.ReadFile) -> lint.ReadFile:
     """Return a reader that, if a configuration file is missing, takes one with the longest end of its path."""
 
     def read(name: str) -> Source | None:
-        parts = name.split("/") if name.endswith(cutting.CONFIGURATIONS) else []
+        parts = name.split("/") if name.endswith(CONFIG_SUFFIXES) else []
         ends = ("/".join(parts[first:]) for first in range(1, len(parts)))
         nearby = (replace(file, name=name, is_nearby=True) for file in map(read_file, ends) if file is not None)
         return read_file(name) or next(nearby, None)

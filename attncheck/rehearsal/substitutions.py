@@ -15,10 +15,10 @@ from attncheck.core.launch import Assignment, Launch, Word
 from attncheck.core.program import Program
 from attncheck.lint.arguments import is_option
 from attncheck.lint.fields.effect_cuts import is_override, split_options
+from attncheck.lint.shell.quoting import PLAIN_PATH
 
 Compute = Callable[[str], str]
 INNERMOST = re.compile(r"\$\(([^()`$]*)\)|`([^`$()]*)`")
-PLAIN = re.compile(r"[\w@%+=:,./-]+")  # a path that needs no quotes
 SINGLE_QUOTED = re.compile(r"\\.|\"(?:[^\"\\]|\\.)*\"|\$?'[^']*'", re.DOTALL)
 # `$(`, a backquote, `<(`, `>(`, and `${X@P}`, which runs the contents of X. Arithmetic runs commands in array indices.
 RUNS = re.compile(r"`|\$\((?!\()|[<>]\(|@P\}")
@@ -187,7 +187,7 @@ def _compute_one(match: re.Match[str]) -> str:
     except ValueError:
         return match[0]
     value = _run(words)
-    return value if value and PLAIN.fullmatch(value) else match[0]
+    return value if value and PLAIN_PATH.fullmatch(value) else match[0]
 
 
 def _run(words: list[str]) -> str:
