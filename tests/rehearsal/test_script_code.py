@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from attncheck.rehearsal.watcher import script_code
+from attncheck.rehearsal.watcher.modules import is_foreign
 
 
 class Trainer:
@@ -17,7 +18,7 @@ class Trainer:
     _signature_columns = ("input_ids", "labels")
 
     def __init__(self, columns: list[str], removes: bool) -> None:
-        self.train_dataset = SimpleNamespace(column_names=columns)
+        self.train_dataset: Any = SimpleNamespace(column_names=columns)
         self.args = SimpleNamespace(remove_unused_columns=removes)
         self.data_collator, self.callback_handler = Collator(), SimpleNamespace(callbacks=[Averages()])
 
@@ -94,4 +95,4 @@ def test_objects_with_every_attribute_are_no_functions() -> None:
         def __call__(self) -> None:
             pass
 
-    assert not script_code.is_foreign(Idle())
+    assert not is_foreign(Idle())

@@ -25,7 +25,7 @@ def imitate_liger() -> None:
     """
     import torch
 
-    torch.compile = lambda function=None, **_: function or (lambda own: own)  # type: ignore[assignment,misc]
+    torch.compile = lambda function=None, **_: function or (lambda own: own)  # type: ignore[assignment]
     function = importlib.import_module(
         "liger_kernel.ops.fused_linear_cross_entropy"
     ).LigerFusedLinearCrossEntropyFunction
