@@ -76,6 +76,15 @@ def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pyt
         ) -> str:
             return "loaded"
 
+        def __init__(self) -> None:
+            self.peft_config: dict[str, Any] = {}
+
+        def load_adapter(self, model_id: Any, adapter_name: str, **_: Any) -> str:
+            return "loaded"
+
+        def add_adapter(self, adapter_name: str, config: Any) -> None:
+            self.peft_config[adapter_name] = config
+
     module = SimpleNamespace(PeftModel=type("PeftModel", (Loaded,), {}), PeftConfig=type("PeftConfig", (Loaded,), {}))
     towers.make_adapters(module)
     model, config, name = module.PeftModel.from_pretrained("model", "me/adapter")
@@ -92,3 +101,7 @@ def test_an_adapter_that_is_not_here_is_a_new_one(folder: Path, monkeypatch: pyt
     assert module.PeftModel.from_pretrained("model", str(folder)) == "loaded"
     assert module.PeftConfig.from_pretrained(str(folder)) == "loaded"
     assert (folder / "absent-adapter-adapter").exists()
+    loaded: Any = module.PeftModel()
+    loaded.load_adapter("me/adapter", "reference")
+    assert loaded.peft_config["reference"].inference_mode
+    assert loaded.load_adapter(str(folder), "other") == "loaded" and "other" not in loaded.peft_config

@@ -1,7 +1,7 @@
 """Makes small models for the other models that a script names: towers of images or sound, and adapters.
 
 Sources: transformers 5.17.0 models/auto/configuration_auto.py (`CONFIG_MAPPING_NAMES`), modeling_auto.py; peft 0.21.2
-peft_model.py (`PeftModel.from_pretrained`), config.py (`PeftConfigMixin.from_pretrained`).
+peft_model.py (`PeftModel.from_pretrained`, `load_adapter`), auto.py, config.py (`PeftConfigMixin.from_pretrained`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SIZES = {
 PARTS = ("vision_config", "text_config", "audio_config")
 OF_A_TOWER = ("patch_size", "num_mel_bins", "vision_config")
 LANGUAGE_MODELS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
+AUTO_MAPPING = {"parent_library": "transformers", "base_model_class": "AutoModelForCausalLM"}  # of a model to adapt
 SHORT = 4  # letters: a type with fewer may be part of any word
 
 
@@ -91,10 +92,11 @@ def make_adapters(peft_model: Any) -> None:
         note(os.environ["ATTNCHECK_WATCH"], "adapter", os.path.basename(str(name).rstrip("/")))
         model = os.environ["ATTNCHECK_MODEL"]  # which scripts load by the adapter's configuration
         return importlib.import_module("peft").LoraConfig(
-            r=4, target_modules="all-linear", base_model_name_or_path=model
+            r=4, target_modules="all-linear", base_model_name_or_path=model, auto_mapping=AUTO_MAPPING
         )
 
     load, read = peft_model.PeftModel.from_pretrained.__func__, peft_model.PeftConfig.from_pretrained.__func__
+    load_more = peft_model.PeftModel.load_adapter
 
     @functools.wraps(load)
     def from_pretrained(cls: Any, model: Any, model_id: Any, *arguments: Any, **options: Any) -> Any:
@@ -111,5 +113,16 @@ def make_adapters(peft_model: Any) -> None:
     def read_configuration(cls: Any, name: Any, *arguments: Any, **options: Any) -> Any:
         return read(cls, name, *arguments, **options) if os.path.isdir(name) else make_configuration(name)
 
+    @functools.wraps(load_more)
+    def load_adapter(self: Any, model_id: Any, adapter_name: str, *arguments: Any, **options: Any) -> Any:
+        if os.path.isdir(model_id):
+            return load_more(self, model_id, adapter_name, *arguments, **options)
+        config = make_configuration(model_id)
+        config.inference_mode = not (arguments[0] if arguments else options.get("is_trainable"))
+        if adapter_name not in self.peft_config:
+            self.add_adapter(adapter_name, config)
+        return None
+
+    peft_model.PeftModel.load_adapter = load_adapter
     peft_model.PeftModel.from_pretrained = classmethod(from_pretrained)
     peft_model.PeftConfig.from_pretrained = classmethod(read_configuration)
