@@ -6,6 +6,7 @@ peft_model.py (`PeftModel.from_pretrained`, `load_adapter`), auto.py, config.py 
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
@@ -117,7 +118,8 @@ def make_adapters(peft_model: Any) -> None:
     def load_adapter(self: Any, model_id: Any, adapter_name: str, *arguments: Any, **options: Any) -> Any:
         if os.path.isdir(model_id):
             return load_more(self, model_id, adapter_name, *arguments, **options)
-        config = make_configuration(model_id)
+        made = make_configuration(model_id)  # if it is the first; peft 0.12.0 finds "all-linear" inside adapters too
+        config = copy.deepcopy(next(iter(self.peft_config.values()), made))
         config.inference_mode = not (arguments[0] if arguments else options.get("is_trainable"))
         if adapter_name not in self.peft_config:
             self.add_adapter(adapter_name, config)
