@@ -152,6 +152,7 @@ def test_text_that_belongs_to_no_known_turn_is_not_judged(tmp_path: Path) -> Non
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}, {"role": "assistant", "content": "b"}]}, []),
         ({"text": "a"}, []),
         ("a line", []),
+        ({"messages": [{"role": "user", "content": "a"}, None]}, []),
     ],
 )
 def test_the_turns_of_a_row(row: Any, roles: list[str]) -> None:

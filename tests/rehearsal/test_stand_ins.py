@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
+import attncheck.rehearsal.watcher.modules as modules
 from attncheck.rehearsal.columns import list_columns, list_shapes
 from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced, list_watched_differences
 from attncheck.rehearsal.watcher.stand_ins import (
@@ -369,6 +370,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "attncheck_drivers", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "attncheck_drivers.rollouts", rollouts)
+    monkeypatch.setitem(sys.modules, "attncheck_watcher.modules", modules)
     monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.trl", raising=False)
     return importlib.import_module("attncheck.rehearsal.drivers.trl")
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
+from attncheck_watcher.modules import is_foreign  # type: ignore[import-not-found]
 
 LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 TENSORS = {"advantages", "prompt_ids", "prompt_mask", "completion_ids", "completion_mask"}  # of a batch
@@ -94,19 +94,14 @@ def take_over_copies(module: Any) -> None:
 
     def initialize(kind: Any, /, **options: Any) -> None:
         super(base, kind).__init_subclass__(**options)
-        own = vars(kind)
-        if "__init__" in own and "reward_funcs" in inspect.signature(own["__init__"]).parameters and is_own(kind):
+        make = vars(kind).get("__init__")
+        is_policy = make is not None and "reward_funcs" in inspect.signature(make).parameters
+        if is_policy and is_foreign(make, "trl"):  # not TRL's own, wherever its source is
             _replace_rewards(kind)
-            if "compute_loss" in own:
+            if "compute_loss" in vars(kind):
                 _record_losses(kind)
 
     base.__init_subclass__ = classmethod(initialize)
-
-
-def is_own(kind: Any) -> bool:
-    """Return whether a class belongs to no installed package, and not to TRL, wherever its source is."""
-    path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return not (kind.__module__.startswith("trl.") or "site-packages" in path or "dist-packages" in path)
 
 
 def reward_ms_swift(module: Any) -> None:

@@ -21,7 +21,8 @@ def read_conversation(row: Any) -> Conversation:
     """Return the turns of a row, () if their texts or roles are not plain."""
     if not isinstance(row, Mapping):
         return ()
-    listed = [value for value in row.values() if isinstance(value, list) and value and isinstance(value[0], Mapping)]
+    listed = [value for value in row.values() if isinstance(value, list) and value]
+    listed = [value for value in listed if all(isinstance(message, Mapping) for message in value)]
     if listed and not all(isinstance(row.get(name), list) for name in PAIR):
         listed = listed[:1]
     turns = [turn for value in listed for message in value for turn in _read_message(message)]

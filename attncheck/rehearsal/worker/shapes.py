@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attncheck.core.rehearsal import TEXT_COLUMNS
+from attncheck.rehearsal.worker.turns import SHAREGPT
 
 ROLES = ("role", "from", "speaker", "author")
 TEXTS = ("content", "value", "text", "utterance", "message")
 MESSAGE = frozenset(("role", "content"))
-SHAREGPT = {"user": "human", "assistant": "gpt"}
 
 
 def list_turns(shapes: Mapping[str, Any]) -> list[str]:
