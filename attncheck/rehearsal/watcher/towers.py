@@ -41,12 +41,9 @@ def find_tower(name: str) -> str:
         made = tempfile.mkdtemp(dir=folder)
         try:
             _save_tower(kind, made)
-        except Exception:  # a type that needs another package, or other sizes
-            return ""
-        try:
             os.rename(made, path)
-        except OSError:  # another rank was first
-            return path
+        except Exception:  # another rank was first, or the type needs another package or other sizes
+            return path if os.path.isdir(path) else ""
         note(os.environ["ATTNCHECK_WATCH"], "tower", f"{os.path.basename(name)} {kind}")
     return path
 
