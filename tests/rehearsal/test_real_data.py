@@ -327,6 +327,7 @@ def test_what_nothing_tells_is_not_judged() -> None:
         step=SimpleNamespace(index=INDEX, ranks=(rank,), pieces=pieces, calls=(call,)),
         describe=lambda piece: SimpleNamespace(hidden=truths[piece.tokens]),
     )
+    evidence._torn = vars(Evidence)["_torn"].func(evidence)
     evidence.hidden_errors = vars(Evidence)["hidden_errors"].func(evidence)
     result = documents.run(evidence)
     assert (result.outcome, result.reason) == ("skipped", UNTOLD)
