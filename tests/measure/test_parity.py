@@ -127,19 +127,19 @@ def test_a_feature_that_is_lost_is_skipped_and_said_to_be_missing(attncheck: Run
     """
     environment = write_backend(tmp_path / "site", "partial", "import signal\n" + textwrap.dedent(source))
     arguments = ("parity", "--device", "cpu", "--backend", "partial", "--dtype", "bf16")
-    cases = [option for size in (80, 160, 192, 256) for option in ("--case", f"d{size}")]
+    cases = [option for size in (64, 192, 256) for option in ("--case", f"d{size}")]
     report = run_json(attncheck, *arguments, *cases, code=1, env=environment)
     runs = [run for run in report["parity"]["runs"] if run["outcome"] != "refused"]  # soft-caps and the like
     outcomes = {run["case"]["name"]: (run["case"]["head_dim"], run["outcome"]) for run in runs}
     assert {outcome for size, outcome in outcomes.values() if size > 128} == {"died", "skipped"}
     assert {outcome for size, outcome in outcomes.values() if size < 128} == {"ok"}
-    # A third one dies if the first two have another feature in common.
-    assert sum(outcome == "died" for _, outcome in outcomes.values()) == 3
+    # A third one would die if the first two had another feature in common.
+    assert sum(outcome == "died" for _, outcome in outcomes.values()) == 2
     skipped = {run["reason"] for run in report["parity"]["runs"] if run["outcome"] == "skipped"}
-    assert skipped == {"skipped: head_dim over 128 died 3 times before, and no case with it survived"}
+    assert skipped == {"skipped: head_dim over 128 died twice before, and no case with it survived"}
     (finding,) = report["findings"]
     number = sum(outcome == "skipped" for _, outcome in outcomes.values())
-    shared = f"died at head_dim over 128 in all 3 cases of it that ran; {number} more were skipped; the rest passes"
+    shared = f"died at head_dim over 128 in both cases of it that ran; {number} more were skipped; the rest passes"
     assert finding["code"] == "ATN604" and finding["evidence"][0] == shared
     titles = " ".join(fix["title"] for fix in finding["fixes"])
     assert "rebuild fault with head_dim over 128, in case this build omits it" in titles

@@ -70,9 +70,6 @@ FAULTS: dict[str, Fault] = {
     ),
     "no_reference": Fault("ATN433", r"the reference's log-probabilities are not subtracted from the policy's"),
     "rejected_detached": Fault("ATN433", r"no gradient comes from the rejected answers", also=frozenset({"ATN436"})),
-    "scores_interleaved": Fault(
-        "ATN433", r"lowers the scores of chosen answers .* in \d+ of 8 answers", "--loss scores"
-    ),
     # The gradients, and learning.
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters"),
     "gradients_zeroed_between_batches": Fault(
@@ -90,7 +87,7 @@ FAULTS: dict[str, Fault] = {
     "chosen_left_out": Fault("ATN433", r"the chosen answers' own loss is not added", "--loss simpo"),
     "learning_rate_zero": Fault("ATN436", r"the margin between chosen and rejected answers does not grow"),
 }
-EVERY_TIME = ("swapped", "scores_interleaved")
+EVERY_TIME = ("swapped",)
 CLEAN: dict[str, tuple[str, int]] = {
     "padded": ("", 1),
     "padded, labels seen": ("--labels", 1),
@@ -170,14 +167,15 @@ def test_a_script_that_is_right_gives_no_finding(
     assert {answer for answer, _ in answers.values()} == {"pass"}, answers
 
 
-@pytest.mark.parametrize(("fault", "answer"), [("", "skipped"), ("costs", "warn")])
-def test_scores_that_rise_for_chosen_answers_are_no_fault(
-    fault: str, answer: str, server: ForkServer, stages: Stages, tmp_path_factory: pytest.TempPathFactory
+@pytest.mark.parametrize(("fault", "count"), [("", 0), ("costs", 8), ("scores_interleaved", 4)])
+def test_scores_that_rise_for_rejected_answers_are_a_warning(
+    fault: str, count: int, server: ForkServer, stages: Stages, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The loss of a reward model is not known; one that lowers all chosen answers' scores may train costs."""
+    """The loss of a reward model is not known: it may train costs, or scores near a number."""
     results = rehearse_pairs(server, stages, tmp_path_factory, 0, "--loss scores", fault)
     assert list_failures(results) == {}
-    assert judge_result(results["loss"]) == answer
+    assert judge_result(results["loss"]) == ("warn" if count else "skipped")
+    assert not count or f"{count} of 8 answers" in results["loss"].warnings[0]
 
 
 @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""Scores that rise for rejected answers: a fault if only some do, and a warning if all do, as in a model of costs."""
+"""Scores that rise for rejected answers or fall for chosen ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from attncheck.rehearsal.worker.checks.loss import _find_reversed_scores
 
 
 @pytest.mark.parametrize(
-    ("slopes", "is_fault", "count"),
+    ("slopes", "wrong", "count"),
     [
-        ((-1.0, 1.0, -1.0, 1.0), False, 0),  # a step raises what has a negative slope
-        ((1.0, -1.0, 1.0, -1.0), False, 4),
-        ((1.0, -1.0, -1.0, 1.0), True, 4),
-        ((1.0, -1.0, 0.0, 0.0), False, 2),  # the second pair's margin is wide enough
+        ((-1.0, 1.0, -1.0, 1.0), 0, 4),  # a step raises what has a negative slope
+        ((1.0, -1.0, 1.0, -1.0), 4, 4),
+        ((1.0, -1.0, -1.0, 1.0), 2, 4),
+        ((1.0, -1.0, 0.0, 0.0), 2, 2),  # the second pair's margin is wide enough
     ],
 )
-def test_scores_of_the_wrong_direction(slopes: tuple[float, ...], is_fault: bool, count: int) -> None:
+def test_scores_of_the_wrong_direction(slopes: tuple[float, ...], wrong: int, count: int) -> None:
     ids = torch.zeros(4, 3, dtype=torch.long)
     pull = torch.zeros(4, 3, 1)
     pull[:, 2, 0] = torch.tensor(slopes)
@@ -32,6 +32,5 @@ def test_scores_of_the_wrong_direction(slopes: tuple[float, ...], is_fault: bool
     rank = SimpleNamespace(weights={"score.weight": torch.ones(1, 1)})
     step = SimpleNamespace(ranks=[rank], index=SimpleNamespace(documents=documents))
     evidence: Any = SimpleNamespace(step=step, judged_pieces=pieces)
-    is_wrong, texts = _find_reversed_scores(evidence)
-    assert is_wrong == is_fault and bool(texts) == bool(count)
-    assert not texts or texts[0].endswith(f"of {count} answers")
+    text = _find_reversed_scores(evidence)
+    assert text.endswith(f"in {wrong} of {count} answers") if wrong else not text

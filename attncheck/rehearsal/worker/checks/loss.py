@@ -80,9 +80,9 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
-    wrong_way, texts = _find_reversed_scores(evidence) if explanation is None else (False, ())
-    if texts:
-        return CheckResult("loss", violations=texts if wrong_way else (), warnings=() if wrong_way else texts)
+    reversed_scores = _find_reversed_scores(evidence) if explanation is None else ""
+    if reversed_scores:
+        return CheckResult("loss", warnings=(reversed_scores,))
     if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
         return _tell_own_loss(observed, explanation)
     if explanation is not None and evidence.replaces_rewards and is_negated(explanation):
@@ -126,11 +126,11 @@ def _find_trained_padding(evidence: Evidence) -> str:
     )
 
 
-def _find_reversed_scores(evidence: Evidence) -> tuple[bool, tuple[str, ...]]:
-    """Return the fault of a model of scores that rise for rejected answers or fall for chosen ones, and if it is one.
+def _find_reversed_scores(evidence: Evidence) -> str:
+    """Return a line about scores that rise for rejected answers or fall for chosen ones, "" without any.
 
-    If all do, the script may train a model of costs. transformers 5.17.0 modeling_layers.py
-    (`GenericForSequenceClassification`: the head is `score`).
+    It may be meant: the script may train a model of costs, or scores near a number. transformers 5.17.0
+    modeling_layers.py (`GenericForSequenceClassification`: the head is `score`).
     """
     head, documents = evidence.step.ranks[0].weights.get("score.weight"), evidence.step.index.documents
     slopes: list[tuple[bool, float]] = []
@@ -143,10 +143,8 @@ def _find_reversed_scores(evidence: Evidence) -> tuple[bool, tuple[str, ...]]:
             slopes.append((is_chosen(number), float(own @ head[0].float())))
     slopes = [(chosen, slope) for chosen, slope in slopes if slope]  # a margin may be wide enough
     wrong = [slope for chosen, slope in slopes if chosen == (slope > 0)]
-    if not wrong:
-        return False, ()
-    text = f"the loss lowers the scores of chosen answers and raises those of rejected ones in {len(wrong)} of "
-    return len(wrong) < len(slopes), (f"{text}{len(slopes)} answers",)
+    text = "the loss lowers the scores of chosen answers and raises those of rejected ones in"
+    return f"{text} {len(wrong)} of {len(slopes)} answers" if wrong else ""
 
 
 def _has_its_targets(definition: Definition) -> bool:
