@@ -16,6 +16,7 @@ from attncheck.doctor.knowledge.clashes import Clash, load_clashes
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.fields.written import TRUE_WORDS
+from attncheck.lint.programs.trainers import OWN_LOSS
 
 # Before, use_liger_kernel patches the model alone, and use_liger_loss is the loss: trl 0.24.0, 0.25.0 grpo_trainer.py.
 KERNEL_IS_LOSS = Constraint("trl 0.25.0 trainer/grpo_trainer.py:397", since="0.25")
@@ -35,7 +36,7 @@ def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, read_others: Calla
 def _find_problems(candidates: Sequence[Clash], job: Job, launch: Launch, snapshot: Snapshot) -> list[SettingProblem]:
     """Return the problems of the table's rows that apply to a job."""
     written = _collect_written(job, launch)
-    facts = _collect_facts(job, written)
+    facts = _collect_facts(job, launch, written)
     problems = (_make_problem(clash, job, snapshot, written, facts) for clash in candidates)
     return [problem for problem in problems if problem is not None]
 
@@ -106,12 +107,12 @@ def _read_value(setting: Setting | None) -> str:
     return "true" if text in TRUE_WORDS - {"1"} or (not text and setting.name.startswith("--")) else text
 
 
-def _collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
+def _collect_facts(job: Job, launch: Launch, written: Mapping[str, Setting]) -> dict[str, str]:
     """Return the facts of the job, besides its settings, that a row may use."""
     is_no_loss = job.framework == "trl" and job.trainer in ("grpo", "dpo", "kto")
     return {
         **({"use_liger_kernel": ""} if is_no_loss and not KERNEL_IS_LOSS.holds_in(job.version) else {}),
-        "trainer": job.trainer,
+        "trainer": "" if OWN_LOSS in (launch.trainers or ()) else job.trainer,  # which is then the program's own
         "precision": job.plan.precision,
         "accumulation": str(job.plan.accumulation),
         "tensor_parallel": str(job.tensor_parallel),

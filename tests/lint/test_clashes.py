@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 from packaging.version import Version
@@ -15,6 +16,7 @@ from attncheck.core.launch import Kind, Source
 from attncheck.core.report import Report
 from attncheck.doctor.knowledge import clashes
 from attncheck.lint import frameworks, run
+from attncheck.lint.sources import read_source
 from attncheck.report.sections.lint import launch_rows
 from tests import snapshots as s
 from tests.lint import launches
@@ -227,3 +229,20 @@ def test_a_preset_has_the_precision_of_the_job(preset: str, precision: str, is_f
     report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
     row = find_row(case)
     assert any(row.source in line for finding in report.findings for line in finding.evidence) == is_faulty
+
+
+@pytest.mark.parametrize(("base", "count"), [("GKDTrainer", 1), ("SFTTrainer", 0)])
+def test_a_trainer_with_its_own_loss_has_no_faults_of_anothers(tmp_path: Path, base: str, count: int) -> None:
+    """A script may take GKD's settings for a trainer of its own."""
+    own = "class Own(SFTTrainer):\n    def compute_loss(self, model, inputs, num_items_in_batch=None): ...\n"
+    text = (
+        "from trl import SFTTrainer, TrlParser\nfrom trl.experimental.gkd import GKDConfig, GKDTrainer\n"
+        f"{own if base == 'SFTTrainer' else ''}(config,) = TrlParser((GKDConfig,)).parse_args_and_config()\n"
+        f"{'Own' if base == 'SFTTrainer' else base}(model='m', args=config).train()\n"
+    )
+    (tmp_path / "train.py").write_text(text)
+    script = tmp_path / "run.sh"
+    script.write_text("python train.py --output_dir o --gradient_accumulation_steps 4\n")
+    snapshot = s.with_package(s.with_package(s.laptop(), "trl", "1.5.0"), "transformers", "5.5.4")
+    report = run.run(snapshot, run.Request((read_source(str(script)),)), launches.read_model, launches.read_no_file)
+    assert sum("PR #6006" in str(finding.evidence) for finding in report.findings) == count
