@@ -277,9 +277,10 @@ def test_a_pin_of_a_release_without_an_imported_class_proves_nothing(
     assert (launch.job.version == "0.9.6") is is_certain
 
 
-def test_the_pins_above_the_program_come_before_those_of_both(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["${HERE}/sub", "/home/another/machine/sub"])
+def test_the_pins_above_the_program_come_before_those_of_both(tmp_path: Path, folder: str) -> None:
     pin = "setup(install_requires=['trl==0.18.0', 'transformers==4.52.4'])\n"
-    script = 'HERE="$(dirname "$0")/.."\ncd ${HERE}/sub\n' + TRL.replace("train.py", "src/train.py")
+    script = f'HERE="$(dirname "$0")/.."\ncd {folder}\n' + TRL.replace("train.py", "src/train.py")
     tree = {
         "run/run.sh": script,
         "sub/src/train.py": TRAIN.replace("{load}", "1"),

@@ -132,10 +132,15 @@ def list_start_folders(launch: Launch) -> tuple[Path, ...]:
 
 
 def _start_folders(launch: Launch) -> Iterator[Path]:
-    """Yield the folders that a launch may start in; one that it changes into comes first."""
+    """Yield the folders that a launch may start in; one that it changes into comes first.
+
+    An absolute one of another machine is the folder of this tree that has its end.
+    """
     for base in _script_folders(launch):
-        if launch.folder:
-            yield Path(os.path.normpath(base / launch.folder))
+        for path in list_paths(launch.folder) if launch.folder else ():
+            folder = Path(os.path.normpath(base / path))
+            if path == launch.folder or folder.is_dir():
+                yield folder
         yield base
 
 
