@@ -34,7 +34,7 @@ MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
 TRAINERS = re.compile(
     r"(trl|unsloth)\..*(Trainer|Config|TrlParser)|transformers\..*Trainer|(openrlhf|verl)\..*([tT]rainer.*|get_strategy)"
     r"|swift\..*(_main|Trainer|Sft|SFT|RLHF|Arguments)|(llamafactory|llmtuner)\..*(run_exp|get_train_args|launch)"
-    r"|megatron\..*\.(pretrain|train)|mcore_adapter\..*Trainer"
+    r"|megatron\.(?!bridge\.).*\.(pretrain|train)|mcore_adapter\..*Trainer"
     r"|(slime|miles|nemo_rl|areal|torchtitan|prime_rl|roll|skyrl_train|axolotl|veomni)\..*"
 )
 # Functions of frameworks that are copied under other names, each with what it makes: openrlhf 0.11.2 utils/utils.py.

@@ -115,6 +115,11 @@ OTHER = "def get_strategy(args):\n    return Strategy(args)\n"
             "torchrun train.py --tensor-model-parallel-size 2 --num-layers 28",
             "megatron pretrain",
         ),
+        (  # Megatron-Bridge takes its settings from recipes
+            {"train.py": "from megatron.bridge.training.pretrain import pretrain\npretrain()"},
+            "torchrun train.py",
+            "",
+        ),
         (
             {"train.py": TRAINER + HF_PARSER + OWN_LOOP},
             f"torchrun train.py {OPTIONS}",
