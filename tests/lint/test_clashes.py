@@ -232,7 +232,7 @@ def test_a_preset_has_the_precision_of_the_job(preset: str, precision: str, is_f
 
 
 @pytest.mark.parametrize(("base", "count"), [("GKDTrainer", 1), ("SFTTrainer", 0)])
-def test_a_trainer_with_its_own_loss_has_no_faults_of_anothers(tmp_path: Path, base: str, count: int) -> None:
+def test_a_trainer_with_its_own_loss_lacks_the_faults_of_trls(tmp_path: Path, base: str, count: int) -> None:
     """A script may take GKD's settings for a trainer of its own."""
     own = "class Own(SFTTrainer):\n    def compute_loss(self, model, inputs, num_items_in_batch=None): ...\n"
     text = (
