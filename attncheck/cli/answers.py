@@ -24,7 +24,7 @@ from typing import Any
 
 from attncheck import __version__
 from attncheck.core.io.files import replace_file
-from attncheck.core.io.private_folder import cache_folder
+from attncheck.core.io.private_folder import cache_folder, forget_oldest
 from attncheck.core.io.streams import print_message, printed_messages
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -202,7 +202,7 @@ def answer(run: Callable[[], int]) -> int:
             replace_file(
                 path, zlib.compress(json.dumps({**document, **states}).encode("utf-8", "surrogatepass"), 1), 0o600
             )
-            _forget_oldest(folder)
+            forget_oldest(folder, "lint-*.zlib", MAX_KEPT)
     return code
 
 
@@ -242,9 +242,3 @@ def _read_kept(path: Path) -> dict[str, Any] | None:
         if is_unchanged(document["queried"], document["listed"]):
             return {key: document[key] for key in ("messages", "text", "code")}
     return None
-
-
-def _forget_oldest(folder: Path) -> None:
-    files = sorted(folder.glob("lint-*.zlib"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in files[MAX_KEPT:]:
-        path.unlink(missing_ok=True)

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from attncheck.core.launch import Launch
 from attncheck.lint.fields.names import build_parser_options, read_lifetimes
 from attncheck.lint.programs.modules import External, SourceModule, SourceTree
-from attncheck.lint.programs.places import find_program
-from attncheck.lint.programs.program import Entry, find_entry
+from attncheck.lint.programs.places import find_main
 from attncheck.lint.stated_versions import StatedVersions
 
 LIBRARIES = ("trl", "transformers")
@@ -21,12 +20,12 @@ MAX_MODULES = 40
 def leave_contradicted_open(stated: StatedVersions, launch: Launch) -> StatedVersions:
     """Return the stated versions without pins of TRL and transformers that the launch's program contradicts."""
     pinned = {name: version for name, version in stated.versions.items() if name in LIBRARIES}
-    place = find_program(launch, Entry(launch.words[0].text), ()) if pinned and launch.words else None
-    main = find_entry(*place) if place is not None else None
-    if place is None or main is None:
+    program = find_main(launch) if pinned else None
+    if program is None:
         return stated
-    modules = [main, *place[1].list_imported(main, MAX_MODULES)]
-    for package, reason in _find_contradictions(modules, place[1], pinned):
+    main, tree = program
+    modules = [main, *tree.list_imported(main, MAX_MODULES)]
+    for package, reason in _find_contradictions(modules, tree, pinned):
         if package in stated.versions:
             stated = stated.leave_open(package, reason)
     return stated

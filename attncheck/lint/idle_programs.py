@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from attncheck.core.job import SettingProblem
 from attncheck.core.launch import Launch
 from attncheck.lint.programs.modules import External, SourceModule, SourceTree
-from attncheck.lint.programs.places import find_program
-from attncheck.lint.programs.program import Entry, find_entry
+from attncheck.lint.programs.places import find_main
 
+ENDS_AT_ONCE = "calls nothing: it ends at once and trains nothing"
 MAX_MODULES = 40  # that it imports
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
 HARMLESS = frozenset({"TypeVar", "NewType", "namedtuple", "getLogger", "get_logger", "TypedDict", "ParamSpec"})
@@ -24,13 +24,11 @@ def find_idle_program(launch: Launch) -> Iterator[SettingProblem]:
     is_module = bool(launch.launcher_words) and launch.launcher_words[-1].text in ("-m", "--module")
     if word is None or not (is_module or word.text.endswith(".py")):
         return
-    place = find_program(launch, Entry(word.text), ())
-    main = find_entry(*place) if place is not None else None
-    if place is None or main is None or not any(isinstance(node, ast.FunctionDef) for node in main.body.body):
+    main, tree = find_main(launch) or (None, None)
+    if main is None or tree is None or not any(isinstance(node, ast.FunctionDef) for node in main.body.body):
         return
-    tree = place[1]
     if _is_idle(main, tree) and all(_imports_only(module, tree) for module in tree.list_imported(main, MAX_MODULES)):
-        text = f"{main.shown_path} calls nothing: it ends at once and trains nothing"
+        text = f"{main.shown_path} {ENDS_AT_ONCE}"
         evidence = f"{main.shown_path} has neither a call outside its functions nor `if __name__ == '__main__'`"
         advice = "start the script that calls it"
         yield SettingProblem("no_step", text, (evidence,), word.location, advice=advice, universal=True)

@@ -18,12 +18,12 @@ from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.called_scripts import resolve_path
 from attncheck.lint.programs.modules import locate_module
+from attncheck.lint.programs.paths import find_files
 from attncheck.lint.programs.places import find_tree, list_start_folders
 from attncheck.lint.sources import read_source
 
 SUFFIXES = (".yaml", ".yml", ".json")
 OTHER_FOLDERS = frozenset({"container", "ray"})  # launchers whose command runs in a folder of theirs
-MAX_WALKED = 4000  # folders
 ACCELERATE = "accelerate 1.11.0 to 1.15.0 commands/config/config_args.py, load_config_from_file: FileNotFoundError"
 DEEPSPEED = "accelerate 1.15.0 utils/deepspeed.py:139-156, HfDeepSpeedConfig: json.load of an existing file"
 CURRENT = "."
@@ -69,7 +69,7 @@ def _find_missing_modules(launch: Launch, bases: list[Path]) -> Iterator[Setting
         if match is None or not bases or Path(UNKNOWN_FOLDER) in folders:
             continue
         is_found = any(locate_module(folder, match[1]) for folder in (*bases, *folders))
-        place = "" if is_found or "." in match[1] else next(_find_same_name(launch, f"{match[1]}.py"), "")
+        place = "" if is_found or "." in match[1] else _find_same_name(launch, f"{match[1]}.py")
         if place:
             text = f"{option} {word.text}: no folder of PYTHONPATH has {match[1]}: ModuleNotFoundError"
             advice = f"add {os.path.dirname(place)} to PYTHONPATH"
@@ -141,16 +141,12 @@ def _make_problem(
 ) -> SettingProblem:
     folder = os.path.relpath(bases[0])
     where = f"{'the current folder' if folder == CURRENT else folder} has the program {launch.words[0].text}"
-    same = next(_find_same_name(launch, PurePosixPath(word.text).name), "") if "exist" in text else ""
+    same = _find_same_name(launch, PurePosixPath(word.text).name) if "exist" in text else ""
     advice = f"the tree has {same}" if same else f"name {'a file that exists' if 'exist' in text else 'a JSON file'}"
     return SettingProblem("refuses", text, (where, evidence), word.location, advice=advice, mild=mild, universal=True)
 
 
-def _find_same_name(launch: Launch, name: str) -> Iterator[str]:
-    """Yield the files of the tree that have a name."""
-    for number, (folder, folders, files) in enumerate(os.walk(find_tree(launch))):
-        folders[:] = sorted(inner for inner in folders if not inner.startswith("."))
-        if number > MAX_WALKED:
-            return
-        if name in files:
-            yield os.path.relpath(os.path.join(folder, name))
+def _find_same_name(launch: Launch, name: str) -> str:
+    """Return a file of the tree that has a name, "" if none is found."""
+    path = next(find_files(find_tree(launch), name), None)
+    return os.path.relpath(path) if path is not None else ""

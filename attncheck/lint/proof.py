@@ -23,7 +23,7 @@ from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 from attncheck.lint.programs.hydra_overrides import find_refused_overrides
 from attncheck.lint.programs.known_classes import ANY_RELEASE
-from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.places import find_own_program, find_program
 from attncheck.lint.programs.program import Entry
 from attncheck.lint.programs.records import Origin
 from attncheck.lint.release import ChosenRelease
@@ -190,7 +190,7 @@ def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
 
 def _imports_own_copy(launch: Launch, module: str) -> bool:
     """Return whether the program's tree has a package of the library's name, which Python imports instead of it."""
-    place = find_program(launch, Entry(launch.words[0].text), ()) if launch.words else None
+    place = find_own_program(launch)
     return place is not None and place[1].find_module(module) is not None
 
 

@@ -43,8 +43,7 @@ from attncheck.lint.missing_files import find_missing_files
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
-from attncheck.lint.programs.places import find_program
-from attncheck.lint.programs.program import Entry
+from attncheck.lint.programs.places import find_own_program
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
@@ -154,7 +153,7 @@ class Linter:
 def _find_versions(source: Source, launch: Launch | None) -> StatedVersions:
     if launch is None or not launch.words:
         return find_stated_versions(source)
-    place = find_program(launch, Entry(launch.words[0].text), ())
+    place = find_own_program(launch)
     program = place[1].folders[0] / "program" if place is not None else None
     return leave_contradicted_open(find_stated_versions(source, program), launch)
 

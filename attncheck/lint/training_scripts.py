@@ -9,8 +9,7 @@ from attncheck.core.launch import NOWHERE, Launch, Setting, Source
 from attncheck.lint.arguments import parse_options
 from attncheck.lint.files import configuration, python
 from attncheck.lint.open_ends import find_open_ends
-from attncheck.lint.programs.places import find_program, find_working_folder
-from attncheck.lint.programs.program import Entry
+from attncheck.lint.programs.places import find_own_program, find_working_folder
 
 ARGUMENT = re.compile(r"(?:\w*args|\w*opts?|options|flags)\.(\w+)")  # names that scripts give to argparse's result
 ReadFile = Callable[[str], "Source | None"]
@@ -72,7 +71,7 @@ def _add_settings(launch: Launch, script: Source) -> Launch:
 def find_missing_script(launch: Launch, read_file: ReadFile) -> str:
     """Return the path of the script that a launch starts, if no such file exists; otherwise ""."""
     paths = _list_paths(launch)
-    is_found = not paths or _read_scripts(launch, read_file) or find_program(launch, Entry(launch.words[0].text), ())
+    is_found = not paths or _read_scripts(launch, read_file) or find_own_program(launch)
     return "" if is_found else paths[-1]
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import attncheck
 from attncheck.core import codec
-from attncheck.core.io.private_folder import cache_folder, replace_private_file
+from attncheck.core.io.private_folder import cache_folder, forget_oldest, replace_private_file
 from attncheck.core.results.labels import LabelledLaunch
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.payload.model import files
@@ -97,6 +97,4 @@ def keep(path: Path | None, launch: LabelledLaunch) -> None:
         return
     with contextlib.suppress(OSError):
         replace_private_file(path, codec.dumps(launch))
-        files = sorted(path.parent.glob("labels-*.json"), key=lambda file: file.stat().st_mtime_ns)
-        for file in files[:-MAX_KEPT]:
-            file.unlink(missing_ok=True)
+        forget_oldest(path.parent, "labels-*.json", MAX_KEPT)

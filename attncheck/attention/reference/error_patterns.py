@@ -298,11 +298,7 @@ def _iter_places(rows: _Rows, unit: str, case: Case) -> Iterator[tuple[str, Tens
         period = math.gcd(*(wrong - first).tolist())
         if period > 1:
             yield f"in every {period}th {unit}{whole}, from {first} on", (x >= first) & ((x - first) % period == 0)
-        if case.values in (
-            "ramp",
-            "rising",
-            "first_key",
-        ):  # only the first keys have weight, so the end of the errors says nothing
+        if case.values in ("ramp", "rising", "first_key"):  # few keys have weight, so the end of errors says nothing
             continue
         tails = [tile for tile in TILES if bool(torch.eq(length // tile * tile, first).all())]
         tail = f" (after the last whole tile of {tails[0]})" if tails else ""

@@ -15,6 +15,13 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
     return make_private(path) if path is not None else None
 
 
+def forget_oldest(folder: Path, pattern: str, kept: int) -> None:
+    """Remove files of a folder that fit a pattern, but for the `kept` newest ones. Raises `OSError`."""
+    paths = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in paths[kept:]:
+        path.unlink(missing_ok=True)
+
+
 def cache_path(environ: Mapping[str, str]) -> Path | None:
     """Return the path of our cache folder, whether or not it exists; None if there can be none."""
     return _user_path(environ, "XDG_CACHE_HOME", ".cache")

@@ -6,6 +6,7 @@ optional group: option`. A file's keys are under its package, by default the gro
 file's own keys override the others. Keys of structured configurations that Python registers are not read, which is a
 gap."""
 
+import itertools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.files.configuration import parse_configuration
 from attncheck.lint.programs.modules import SourceModule, SourceTree
-from attncheck.lint.programs.paths import resolve_path
+from attncheck.lint.programs.paths import find_files, resolve_path
 from attncheck.lint.sources import read_source
 
 CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
@@ -29,7 +30,6 @@ CONFIG_OPTIONS = {  # hydra-core 1.3.2 _internal/utils.py `get_args_parser`
     **dict.fromkeys(("--config-dir", "-cd"), "dir"),
 }
 MAX_FILES, MAX_DEPTH = 200, 12
-MAX_WALKED = 4000  # folders of a tree
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 REFERENCE = re.compile(r"\$\{([\w./@]+)\}")
 
@@ -123,16 +123,12 @@ def read_named_configuration(base: Path, config: Sequence[str]) -> Program | Non
     That it is the one is a guess, which is a gap: its program decides in which folder Hydra looks.
     """
     name = f"{config[1].removesuffix('.yaml')}.yaml"
-    paths: list[Path] = []
-    for number, (folder, folders, files) in enumerate(os.walk(base)):
-        folders[:] = sorted(inner for inner in folders if not inner.startswith("."))
-        paths += [Path(folder, name)] if name in files else []
-        if len(paths) > 1 or number > MAX_WALKED:
-            return None
-    if not paths or not config[1]:
+    paths = list(itertools.islice(find_files(base, name), 2)) if config[1] else []
+    path = paths[0] if len(paths) == 1 else None
+    if path is None:
         return None
     tree = SourceTree((base,), base)
-    program = _compose_program(tree.show_path(paths[0]), paths[0], tree, config)
+    program = _compose_program(tree.show_path(path), path, tree, config)
     return replace(program, gaps=("it was found by its name only", *program.gaps))
 
 

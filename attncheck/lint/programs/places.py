@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import COMMAND, Launch
-from attncheck.lint.programs.modules import SourceTree, locate_module
-from attncheck.lint.programs.program import Entry
+from attncheck.lint.programs.modules import SourceModule, SourceTree, locate_module
+from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.sources import read_source
 
 MAX_PARENTS = 6
@@ -61,11 +61,23 @@ def find_program(
     return None
 
 
+def find_own_program(launch: Launch) -> tuple[Entry, SourceTree] | None:
+    """Return the entry and the tree of the program that a launch starts, if it is not only installed."""
+    return find_program(launch, Entry(launch.words[0].text), ()) if launch.words else None
+
+
+def find_main(launch: Launch) -> tuple[SourceModule, SourceTree] | None:
+    """Return the module that a launch starts, and the tree that it imports from; None if it is not found."""
+    place = find_own_program(launch)
+    main = find_entry(*place) if place is not None else None
+    return (main, place[1]) if place is not None and main is not None else None
+
+
 def find_working_folder(launch: Launch) -> str:
     """Return the folder in which a launch finds its program by a relative path; otherwise the one it changes into."""
     word = launch.words[0] if launch.words else None
     is_relative = word is not None and word.known and not word.text.startswith("/")
-    place = find_program(launch, Entry(word.text), ()) if word is not None and is_relative else None
+    place = find_own_program(launch) if is_relative else None
     return os.path.relpath(place[1].base) if place is not None else launch.folder
 
 
@@ -76,7 +88,7 @@ def list_config_folders(launch: Launch) -> tuple[Path, ...]:
     compute_search_path_dir).
     """
     is_named = any(word.text.split("=")[0] in ("--config-name", "-cn") for word in launch.words)
-    place = find_program(launch, Entry(launch.words[0].text), ()) if is_named else None
+    place = find_own_program(launch) if is_named else None
     if place is None:
         return ()
     entry, tree = place

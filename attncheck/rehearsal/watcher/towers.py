@@ -84,7 +84,7 @@ def _save_tower(kind: str, folder: str) -> None:
 
 
 def make_adapters(peft_model: Any) -> None:
-    """Let a script load adapters that are not here: new ones replace them, which change nothing at first."""
+    """Let a script load adapters that are not here: it gets new ones, which change nothing at first."""
 
     def make_configuration(name: str) -> Any:
         note(os.environ["ATTNCHECK_WATCH"], "adapter", os.path.basename(str(name).rstrip("/")))

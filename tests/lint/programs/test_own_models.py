@@ -1,4 +1,4 @@
-"""The model of a program that has an option of its own for it."""
+"""The model of a program that names its own option for it."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.nemo_rl.plan import format_plan
 from attncheck.lint.frameworks.nemo_rl.problems import find_problems
 from attncheck.lint.frameworks.nemo_rl.settings import NemoReading, parse_launch_settings
-from attncheck.lint.programs.places import find_program
-from attncheck.lint.programs.program import Entry
+from attncheck.lint.idle_programs import ENDS_AT_ONCE
+from attncheck.lint.programs.places import find_own_program
 
 TRAINERS = ("grpo", "sft", "dpo", "rm", "ppo", "distillation")
 BACKENDS = ("policy.dtensor_cfg.", "policy.megatron_cfg.", "cluster.gpus_per_node")
@@ -79,8 +79,8 @@ def _check_module(launch: Launch) -> Iterator[SettingProblem]:
     """Yield the problem of `python -m nemo_rl.algorithms.grpo`: the module defines what examples/run_grpo.py calls."""
     word = launch.words[0] if launch.words else None
     module = MODULE.fullmatch(word.text) if word is not None else None
-    if word is not None and module and find_program(launch, Entry(word.text), ()) is None:
-        text = f"{word.text} calls nothing: it ends at once and trains nothing"
+    if word is not None and module and find_own_program(launch) is None:
+        text = f"{word.text} {ENDS_AT_ONCE}"
         evidence = f"nemo-rl 0.5.0rc0 and 0.7.0: nemo_rl/algorithms/{module[1]}.py has no `if __name__ == '__main__'`"
         advice = f"start examples/run_{module[1]}.py"
         yield SettingProblem("no_step", text, (evidence,), word.location, advice=advice, mild=True)

@@ -188,7 +188,7 @@ def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_lost_state(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield a line if an optimiser's state of one step is gone at the next one."""
+    """Yield a line if an optimiser no longer has the state of the step before."""
     for number, (own, later) in enumerate(itertools.pairwise(taken), 2):
         stateful = {parameter for update in own.updates for parameter in update.get("stateful", ())}
         states = {parameter: state for update in later.updates for parameter, state in update["state"].items()}
