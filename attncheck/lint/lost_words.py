@@ -29,12 +29,7 @@ EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line 
 
 def add_lost_words(job: Job, launch: Launch) -> Job:
     """Return the job with the problem that words after a broken continuation, or of an array, are not passed to it."""
-    own = (
-        *_find_unused_arrays(launch),
-        *_find_unset_values(launch),
-        *_find_syntax_error(launch),
-        *_find_carriage_returns(launch),
-    )
+    own = (*_find_unused_arrays(launch), *_find_unset_values(launch), *find_script_faults(launch))
     job = replace(job, problems=(*job.problems, *own))
     if not launch.lost:
         return job
@@ -77,6 +72,12 @@ def _find_unused_arrays(launch: Launch) -> Iterator[SettingProblem]:
                 advice=f"use the same name for {near[0]} and {match[1]}",
                 universal=True,
             )
+
+
+def find_script_faults(launch: Launch) -> Iterator[SettingProblem]:
+    """Yield the problems of a command that bash does not start as written, whatever program it starts."""
+    yield from _find_syntax_error(launch)
+    yield from _find_carriage_returns(launch)
 
 
 def _find_syntax_error(launch: Launch) -> Iterator[SettingProblem]:

@@ -5,6 +5,7 @@ machine, the versions and the model. The settings of fixes are written back. The
 again: a fix counts as proven if its finding no longer exists.
 """
 
+import itertools
 import os
 import re
 from collections import Counter
@@ -38,7 +39,7 @@ from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.idle_programs import find_idle_program
-from attncheck.lint.lost_words import add_lost_words, leave_out_missing_values
+from attncheck.lint.lost_words import add_lost_words, find_script_faults, leave_out_missing_values
 from attncheck.lint.missing_files import find_missing_files
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
@@ -57,6 +58,7 @@ MAX_LAUNCHES = 200  # per file: each is corrected, and the whole file is read ag
 MAX_WORDS = 10_000  # per command
 FILE_SECONDS = 10.0  # for one file in a folder
 PROGRESS_STEP = 50  # files between two progress messages
+MIN_FOREIGN_KEYS, MAX_FOREIGN_SHARE = 2, 4  # two of a file's keys, and a quarter of them
 MAX_ROUNDS = 4  # a corrected launch may need correction again, such as a renamed flag with an invalid value
 NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # would end or change a string that holds a script
 OTHER_DEVICES = re.compile(r"^ASCEND_|(?:^|_)NPU_")  # of machines without GPUs: PYTORCH_NPU_ALLOC_CONF
@@ -100,6 +102,7 @@ class Linter:
     read_model: ReadModel
     memory: RuleMemory[engine.RuleAnswer] = field(default_factory=RuleMemory)
     stated: StatedVersions = StatedVersions()
+    foreign: dict[str, str] = field(default_factory=dict)  # why a source that has a framework's keys is not linted
 
     @cached_property
     def programs(self) -> ProgramReader:
@@ -134,6 +137,11 @@ class Linter:
     def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
         """Return a report for each launch of a source."""
         found_launches = list(find_framework_launches(source, self.request, frameworks.load(), read_file))
+        for found in [] if self.request.framework else found_launches:
+            foreign = _describe_foreign_keys(found, self.snapshot)
+            if foreign:
+                self.foreign[source.name] = foreign
+                return []
         linters = [(self.at_tree(source, launch.launch), launch) for launch in found_launches]
         return [
             _lint_launch(
@@ -212,7 +220,12 @@ def run(
     )
     section = folder_section.merge(section)  # merged immediately, because there may be thousands
     report = replace(report, sections={**report.sections, "lint": section})
-    findings = [_make_unknown_finding(source, names, read_file) for source in unrecognised]
+    lacks = f"it has no command or key of {', '.join(names)}"
+    findings = [
+        item
+        for source in unrecognised
+        for item in _make_unknown_findings(source, linter.foreign.get(source.name, lacks), read_file)
+    ]
     findings += [engine.make_finding_by_code("ATN576", problem) for problem in own_programs]
     return engine.add_findings(report, findings, request.select, request.ignore)
 
@@ -291,6 +304,19 @@ def find_framework_launches(
                 _check_size(source, launch, found_count)
                 yield FoundLaunch(launch, framework, number, source)
                 break
+
+
+def _describe_foreign_keys(found: FoundLaunch, snapshot: Snapshot) -> str:
+    """Return why a file that no command names is not its framework's: it has many unknown keys; "" if it may be."""
+    launch = found.launch
+    if launch.words or launch.file is None or launch.file.kind == "python":
+        return ""
+    unknown = found.framework.read(launch, found.framework.newest, snapshot).unknown_settings
+    names = {entry.name.partition(".")[0] for entry in launch.entries}
+    foreign = {item.name.partition(".")[0] for item in unknown if not item.now and not item.since} & names
+    is_foreign = len(foreign) >= MIN_FOREIGN_KEYS and len(foreign) * MAX_FOREIGN_SHARE >= len(names)
+    keys = f"{len(foreign)} of its {len(names)} keys are not {found.framework.name}'s: {', '.join(sorted(foreign))}"
+    return f"{keys} (--framework {found.framework.name} lints it)" if is_foreign else ""
 
 
 def _refuse_module(launch: Launch, package: Path) -> SettingProblem:
@@ -662,18 +688,26 @@ def _format_unwritten(launch: Launch, key: str, value: str) -> str:
     return f"{words}: {value}, as the job sets it" if words else f"{key}={value}"
 
 
-def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile) -> Finding:
-    """Return the note that a source was not linted; an unreadable file that it names may be the reason."""
+def _make_unknown_findings(source: Source, evidence: str, read_file: ReadFile) -> Iterator[Finding]:
+    """Yield the note that a source was not linted, and what bash refuses of it if it is a launcher's command.
+
+    An unreadable file that it names may be the reason.
+    """
     started = launches.find_launches(source, read_file, _starts_training)
     notes = (note for launch in started for note in launch.notes)
     unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
     missing = next(filter(None, (find_missing_script(launch, read_file) for launch in started)), "")
     reason = f"{missing}: no such file" if missing else "no known trainer is started"
-    return engine.make_finding_by_code(
+    faults = (fault for launch in started if launch.launchers for fault in find_script_faults(launch))
+    for fault in itertools.islice((fault for fault in faults if fault.consequence == "refuses"), 1):
+        fix = Fix("what to do", "manual", fault.advice)
+        problem = Problem(fault.message, fault.evidence, (fix,), source.name, locations=(fault.location,))
+        yield engine.make_finding_by_code("ATN441", problem)
+    yield engine.make_finding_by_code(
         "ATN454",
         Problem(
             message=f"{source.name} is not linted: {reason}",
-            evidence=(f"it has no command or key of {', '.join(names)}", *unreadable),
+            evidence=(evidence, *unreadable),
             subject=source.name,
         ),
     )

@@ -182,6 +182,46 @@ def test_files_that_start_nothing_are_a_note_or_passed_over(attncheck: Run, scri
     assert quiet.returncode == 0 and "other.yaml" not in quiet.stdout
 
 
+SWIFT = "model: m\nrlhf_type: grpo\ntrain_type: lora\noutput_dir: o\nbeta: 0.1\ndataset: d\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_linted"),
+    [
+        (SWIFT + "framework: ms-swift\nadapter: a\n", False),
+        (SWIFT + "adapter: a\n", True),  # one wrong key is a fault of the user's
+        (SWIFT, True),
+    ],
+)
+def test_a_file_with_many_keys_that_no_release_knows_is_another_programs(
+    attncheck: Run, tmp_path: Path, text: str, is_linted: bool
+) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    report = parse_report(attncheck("lint", "c.yaml", *TARGET_OPTIONS, "--format", "json"))
+    assert bool(report["lint"]["launches"]) == is_linted
+    notes = [finding for finding in report["findings"] if finding["code"] == "ATN454"]
+    assert [("adapter, framework" in note["evidence"][0]) for note in notes] == [True] * (not is_linted)
+    asked = parse_report(attncheck("lint", "c.yaml", "--framework", "ms-swift", *TARGET_OPTIONS, "--format", "json"))
+    assert asked["lint"]["launches"]
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("DATA=<your path>\ntorchrun mine.py --data $DATA\n", ["ATN441", "ATN454"]),
+        ("DATA=path\ntorchrun mine.py --data $DATA\n", ["ATN454"]),
+        ("DATA=<your path>\necho $DATA\n", ["ATN454"]),  # no launch
+    ],
+)
+def test_what_bash_refuses_is_an_error_of_a_launch_of_any_program(
+    attncheck: Run, tmp_path: Path, text: str, codes: list[str]
+) -> None:
+    (tmp_path / "run.sh").write_text(text)
+    report = parse_report(attncheck("lint", "run.sh", *TARGET_OPTIONS, "--format", "json"))
+    assert [finding["code"] for finding in report["findings"]] == codes
+    assert report["exit_code"] == (1 if "ATN441" in codes else 0)
+
+
 @pytest.mark.parametrize("argv", [("other.yaml",), ("other.yaml", "--select", "ATN1"), ("--", "echo", "hello")])
 def test_what_starts_no_known_trainer_is_not_linted_and_no_failure(
     attncheck: Run, tmp_path: Path, argv: tuple[str, ...]

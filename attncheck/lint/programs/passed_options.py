@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from attncheck.core.launch import Setting, Word
+from attncheck.lint.programs.literals import evaluate
 
 ARGUMENTS = re.compile(r"\w*(?:args|arguments|cfg|config)")  # names that programs give to what they parse
 AnySetting = TypeVar("AnySetting", bound=Setting)
@@ -25,6 +26,7 @@ class PassedOptions:
     parses_itself: bool = False  # by argparse, for which the text "False" is true unless its type says otherwise
     by_name: bool = False  # as parameters of a function: Fire(train)
     defaults: Mapping[str, str] = field(default_factory=dict)  # of fields that the command does not set
+    aliases: Mapping[str, ast.expr] = field(default_factory=dict)  # names that the program binds once
 
     def decide(self, setting: AnySetting) -> AnySetting:
         """Return a setting of the program's text with the value that the options decide, if they do."""
@@ -35,21 +37,42 @@ class PassedOptions:
         except (SyntaxError, ValueError):
             return setting
         while isinstance(expression, ast.IfExp):
-            is_true = self._test(expression.test)
+            is_true = self.test(expression.test)
             if is_true is None:
                 return setting
             expression = expression.body if is_true else expression.orelse
         value = self._read(expression)
         return setting if value is None else replace(setting, value=value, known=True)
 
-    def _test(self, test: ast.expr) -> bool | None:
+    def test(self, test: ast.expr) -> bool | None:
+        """Return whether a condition is true; None if the options do not decide it."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            is_true = self._test(test.operand)
+            is_true = self.test(test.operand)
             return None if is_true is None else not is_true
+        if isinstance(test, ast.BoolOp):
+            answers = [self.test(item) for item in test.values]
+            deciding = isinstance(test.op, ast.Or)  # one such answer is enough
+            return deciding if deciding in answers else None if None in answers else not deciding
+        if isinstance(test, ast.Compare):
+            return self._compare(test)
         text = self._find(test)
-        if text is None or (self.parses_itself and text.lower() in FALSE_TEXTS):
+        if text is None or (self.parses_itself and text.lower() in FALSE_TEXTS and not self._is_default(test)):
             return None
-        return True if text.lower() in TRUE_TEXTS else False if text.lower() in FALSE_TEXTS else None
+        return True if text.lower() in TRUE_TEXTS else False if text.lower() in (*FALSE_TEXTS, "null") else None
+
+    def _compare(self, test: ast.Compare) -> bool | None:
+        """Return whether an option has one of the texts in `args.stage == "sft"`, `args.stage in ("sft", "pt")`."""
+        text, other = self._find(test.left), evaluate(test.comparators[0], {})
+        others = other if isinstance(other, list) else [other]
+        operator = test.ops[0]
+        if text is None or len(test.ops) > 1 or not all(isinstance(item, str) for item in others):
+            return None
+        if isinstance(operator, (ast.Eq, ast.In)):
+            return text in others
+        return text not in others if isinstance(operator, (ast.NotEq, ast.NotIn)) else None
+
+    def _is_default(self, expression: ast.expr) -> bool:
+        return replace(self, texts={})._find(expression) is not None
 
     def _read(self, expression: ast.expr) -> str | None:
         if isinstance(expression, ast.Constant):
@@ -61,6 +84,12 @@ class PassedOptions:
 
     def _find(self, expression: ast.expr) -> str | None:
         """Return the text of the option that an expression such as `args.bf16` reads; None if it reads none."""
+        if isinstance(expression, ast.Name) and expression.id in self.aliases:
+            return replace(self, aliases={})._find(self.aliases[expression.id])
+        if isinstance(expression, ast.Call) and ast.unparse(expression.func) == "getattr" and len(expression.args) > 1:
+            name = evaluate(expression.args[1], {})
+            owner = expression.args[0]
+            return self._find(ast.Attribute(owner, name)) if isinstance(name, str) else None
         if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
             default = self.defaults.get(expression.attr) if ARGUMENTS.fullmatch(expression.value.id) else None
             return self.texts.get(expression.attr, default)

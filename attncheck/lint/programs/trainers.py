@@ -28,11 +28,13 @@ from attncheck.lint.programs.passed_options import PassedOptions, list_names, re
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.programs.reached import Follower
+from attncheck.lint.programs.used_parts import TooMany, UsedParts
 from attncheck.lint.sources import read_source
 
 MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
 TRAINERS = re.compile(
-    r"(trl|unsloth)\..*(Trainer|Config|TrlParser)|transformers\..*Trainer|(openrlhf|verl)\..*([tT]rainer.*|get_strategy)"
+    r"(trl|unsloth)\..*(Trainer|Config|TrlParser)|transformers\..*Trainer"
+    r"|(openrlhf|openllama2|verl)\..*([tT]rainer.*|get_strategy)"
     r"|swift\..*(_main|Trainer|Sft|SFT|RLHF|Arguments)|(llamafactory|llmtuner)\..*(run_exp|get_train_args|launch)"
     r"|megatron\.(?!bridge\.).*\.(pretrain|train)|mcore_adapter\..*Trainer"
     r"|(slime|miles|nemo_rl|areal|torchtitan|prime_rl|roll|skyrl_train|axolotl|veomni)\..*"
@@ -40,6 +42,7 @@ TRAINERS = re.compile(
 # Functions of frameworks that are copied under other names, each with what it makes: openrlhf 0.11.2 utils/utils.py.
 COPIES = {"get_strategy": ("DeepspeedStrategy", "openrlhf.utils.get_strategy")}
 ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
+OTHER_TRAINERS = re.compile(r"mmengine\..*Runner|(?:pytorch_)?lightning\..*Trainer")  # they take no such arguments
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
 MEGATRON_TRAINERS = "mcore_adapter."  # these are subclasses of transformers' Trainer, but Megatron computes attention
 LIBRARIES = ("trl.", "transformers.", "unsloth.")
@@ -60,6 +63,7 @@ OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the progr
 # if it calls a function such as replace_llama_attn_with_flash_attn, or gives Megatron's loop a model of any kind
 OWN_ATTENTION = "its own attention"
 REPLACES_ATTENTION = re.compile(r"(?:replace|patch|monkey_?patch|apply)_\w*(?:attn|attention)\w*")
+FOUND = ("names", "settings", "created", "fixed", "source", "choices", "arguments", "made")  # with the trainers
 OWN_ROWS = "its own rows"  # if the program tells TRL's SFTTrainer not to prepare the dataset, which also packs it
 
 
@@ -75,6 +79,7 @@ class TrainerReading:
     places_itself: bool = False  # the program's text names its devices
     choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
     arguments: tuple[Setting, ...] = ()  # keywords of the constructors that it certainly calls
+    is_imported: bool = False  # the program's own module uses none of them itself
     made: MadeTrainer = MadeTrainer()  # the trainer that it certainly makes
     assigned: frozenset[str] = frozenset()  # attributes that the program sets: `args.bf16 = True`
     parses_itself: bool = False  # it defines options for argparse
@@ -101,14 +106,12 @@ def attach_trainers(launch: Launch) -> Launch:
     chosen = reading.choices.intersection(map(str.casefold, (*words, *launch.environ.values())))
     if chosen and reading.names is not None and len(reading.names) > 1:
         reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
+    if any(map(TRAINERS.fullmatch, reading.names or ())):
+        reading = _narrow(place[0], place[1], chosen, reading, launch) or reading
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     launch = replace(launch, file_options=reading.file_options)
-    texts = {name: text for name, text in read_options(launch.words).items() if name not in reading.assigned}
-    options = list_names(launch.words)
-    left = {} if launch.open_ends else {name: text for name, text in reading.defaults if name not in options}
-    defaults = {name: text for name, text in left.items() if name not in reading.assigned}
-    passed = PassedOptions(texts, reading.parses_itself, reading.is_fired, defaults)
+    options, passed = list_names(launch.words), _read_passed(launch, reading)
     if launch.starts_written_script:
         return replace(launch, entries=tuple(map(passed.decide, launch.entries)))
     if reading.settings and launch.file is None:
@@ -123,16 +126,41 @@ def attach_trainers(launch: Launch) -> Launch:
     return replace(launch, fixed=tuple(map(passed.decide, kept)))
 
 
+def _read_passed(launch: Launch, reading: TrainerReading) -> PassedOptions:
+    """Return what the command and the defaults of its program's dataclasses set, unless the program sets it itself."""
+    texts = {name: text for name, text in read_options(launch.words).items() if name not in reading.assigned}
+    left = {} if launch.open_ends else dict(reading.defaults)
+    kept = left.keys() - list_names(launch.words) - reading.assigned
+    return PassedOptions(texts, reading.parses_itself, reading.is_fired, {name: left[name] for name in kept})
+
+
+def _narrow(
+    entry: Entry, tree: SourceTree, chosen: frozenset[str], reading: TrainerReading, launch: Launch
+) -> TrainerReading | None:
+    """Return the trainers of the parts of a program that its options reach; None if that shows nothing else."""
+    main = find_entry(entry, tree)
+    if main is None:
+        return None
+    given = None if launch.open_ends else frozenset(list_names(launch.words)) | reading.assigned
+    parts = UsedParts(tree, main, _read_passed(launch, reading), given)
+    try:
+        narrowed = _find_trainers(entry, tree, chosen, parts) if reading.is_imported or parts.is_decided else reading
+    except TooMany:
+        return None
+    if narrowed.names != OWN_LOOP and not any(map(TRAINERS.fullmatch, narrowed.names or ())):
+        return None
+    narrowed = _add_model_arguments(narrowed, entry, tree)
+    found = {name: getattr(narrowed, name) for name in FOUND}
+    return reading if narrowed.names == reading.names else replace(reading, **found)
+
+
 @lru_cache(maxsize=512)
 def _read_trainers(
     entry: Entry, folders: tuple[Path, ...], base: Path, chosen: frozenset[str] = frozenset()
 ) -> TrainerReading:
     tree = SourceTree(folders, base)
-    reading = _find_trainers(entry, tree, chosen)
+    reading = _add_model_arguments(_find_trainers(entry, tree, chosen), entry, tree)
     main = find_entry(entry, tree)
-    if main is not None and any(name.startswith((*LIBRARIES, "torchtitan.")) for name in reading.names or ()):
-        model = find_model_arguments(tree, main, MODEL_ARGUMENTS)
-        reading = replace(reading, fixed=(*reading.fixed, *model))
     read = [module for module in tree.modules.values() if module]
     stored = (node for module in read for node in ast.walk(module.body) if isinstance(node, ast.Attribute))
     return replace(
@@ -144,6 +172,13 @@ def _read_trainers(
         file_options=frozenset(name for module in read for name in _iter_file_options(module)),
         defaults=tuple(_list_defaults(tree, main)) if main is not None and not _calls(main, SET_DEFAULTS) else (),
     )
+
+
+def _add_model_arguments(reading: TrainerReading, entry: Entry, tree: SourceTree) -> TrainerReading:
+    main = find_entry(entry, tree)
+    if main is None or not any(name.startswith((*LIBRARIES, "torchtitan.")) for name in reading.names or ()):
+        return reading
+    return replace(reading, fixed=(*reading.fixed, *find_model_arguments(tree, main, MODEL_ARGUMENTS)))
 
 
 def _iter_file_options(module: SourceModule) -> Iterator[str]:
@@ -218,23 +253,31 @@ def _names_devices(module: SourceModule) -> bool:
         return True
 
 
-def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> TrainerReading:
+def _find_trainers(
+    entry: Entry, tree: SourceTree, chosen: frozenset[str], parts: UsedParts | None = None
+) -> TrainerReading:
     main = find_entry(entry, tree)
     level = [main] if main is not None else []
     seen = {module.path for module in level}
     modules = list(level)
     arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, but its trainer is not found yet
     trains = generates = replaces = False
-    for _ in range(MAX_LEVELS):
+    for number in range(MAX_LEVELS):
+        level = level if parts is None else list(map(parts.reduce, level))
         names = tuple(dict.fromkeys(name for module in level for name in _iter_names(tree, module, chosen)))
         trainers = tuple(name for name in names if TRAINERS.fullmatch(name))
         trains = trains or (not arguments and any(_calls(module, STARTS_TRAINING) for module in level))
         replaces = replaces or any(_calls(module, REPLACES_ATTENTION) for module in level)
         generates = generates or any(_calls(module, GENERATE) for module in level)
         arguments = arguments or tuple(name for name in names if ARGUMENTS.fullmatch(name))
+        if arguments and not trainers and any(map(OTHER_TRAINERS.fullmatch, names)):
+            return TrainerReading(OWN_LOOP)
         trainers = tuple(name for name in trainers if name.startswith(MEGATRON_TRAINERS)) or trainers
         imported = {module.path: module for parent in level for module in tree.iter_imports(parent)}
         is_fitted = not all(map(FITTED.fullmatch, trainers)) or any(_calls(module, FIT) for module in level)
+        is_own = parts is not None and any(_calls(module, BACKWARD) for module in level)
+        if is_own and not any(map(TRAINERS.fullmatch, _iter_called(tree, level))):
+            return TrainerReading(OWN_LOOP)
         if trainers and (not is_fitted or _only_evaluates([*modules, *imported.values()])):
             return TrainerReading(())
         if trainers:
@@ -246,7 +289,7 @@ def _find_trainers(entry: Entry, tree: SourceTree, chosen: frozenset[str]) -> Tr
             settings, source = _read_settings(tree, level)
             created, passed = _find_fixed(tree, level, chosen)
             names = (*trainers, *own_loss, *own_attention, *own_rows)
-            reading = TrainerReading(names, settings, created, passed, source, choices=choices)
+            reading = TrainerReading(names, settings, created, passed, source, choices=choices, is_imported=number > 0)
             keywords, made = find_made(tree, modules)
             return replace(reading, arguments=keywords, made=replace(made, unfused=find_unfused(modules)))
         if any(_calls(module, BACKWARD) for module in level):
@@ -394,6 +437,14 @@ def _iter_bases(tree: SourceTree, module: SourceModule, expression: ast.expr, de
                 yield from _iter_imported_names(resolved.module, resolved.node.name)
             else:
                 yield from _iter_bases(tree, resolved.module, base, depth + 1)
+
+
+def _iter_called(tree: SourceTree, modules: Sequence[SourceModule]) -> Iterator[str]:
+    """Yield what the modules call, with the bases of classes."""
+    for module in modules:
+        for node in ast.walk(module.body):
+            if isinstance(node, ast.Call):
+                yield from _iter_bases(tree, module, node.func, 0)
 
 
 def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:

@@ -31,6 +31,13 @@ def parse_command(more: str = "", before: str = "") -> Launch:
     return parse_launch(before + COMMAND + more + "\n", "shell")
 
 
+def test_options_with_underscores_are_a_forks() -> None:
+    text = "torchrun pretrain_gpt.py --num_layers 2 --seq_length 8 --micro_batch_size 3 --bf16 --use_flash_attn x\n"
+    job = megatron.FRAMEWORK.read(parse_launch(text, "shell"), "0.15.0", snapshots.h200())
+    assert (job.trainer, job.plan.attn_implementation, job.plan.batch) == ("pretrain", "megatron_local", 3)
+    assert (job.plan.precision, job.plan.max_length) == ("bf16", 8)
+
+
 def read_command(more: str = "", before: str = "", version: str = "0.15.0") -> Job:
     return megatron.FRAMEWORK.read(parse_command(more, before), version, snapshots.h200())
 

@@ -26,6 +26,22 @@ TRL_MAIN = (
     "TrlParser(({0}Config, ModelConfig)).parse_args_and_config()\n"
     "{0}Trainer()\n"
 )
+FLAGS = (
+    "import argparse\nfrom trl import DPOTrainer, SFTTrainer\n"
+    "def main():\n"
+    "    args = argparse.ArgumentParser()\n"
+    "    args.add_argument('--sft-only', action='store_true')\n"
+    "    args.add_argument('--stage', default='dpo')\n"
+    "    args = args.parse_args()\n"
+    "    only = getattr(args, 'sft_only', False)\n"
+    "    if {}:\n        SFTTrainer().train()\n        return\n"
+    "    DPOTrainer().train()\n"
+    "main()\n"
+)
+HELPERS = (
+    "def loop(loss):\n    loss.backward()\ndef read():\n    pass\n"
+    "def other():\n    from trl import PPOTrainer\n    PPOTrainer()\n"
+)
 STARTS = "def run(trainer):\n    trainer.train()\n"
 OWN_LOOP = "def train(loss):\n    loss.backward()\n"
 TRAINER = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
@@ -192,6 +208,55 @@ OTHER = "def get_strategy(args):\n    return Strategy(args)\n"
             },
             "torchrun ./train.py --job.config_file missing.toml",
             "torchtitan pretrain",
+        ),
+        ({"train.py": FLAGS.format("only")}, "python train.py --sft-only", "trl sft"),
+        ({"train.py": FLAGS.format("only")}, "python train.py", "trl dpo"),
+        ({"train.py": FLAGS.format("not only")}, "python train.py --sft-only", "trl dpo"),
+        ({"train.py": FLAGS.format("args.stage == 'sft' or only")}, "python train.py --stage sft", "trl sft"),
+        ({"train.py": FLAGS.format("args.stage == 'sft' or only")}, "python train.py", "trl dpo"),
+        ({"train.py": FLAGS.format("only")}, 'python train.py "$@"', ""),
+        (
+            {"train.py": FLAGS.format("only").replace("    only =", "    vars(args).update(other())\n    only =")},
+            "python train.py",
+            "",
+        ),
+        (  # what is imported decides, not what else is in its module
+            {"train.py": "from helpers import loop, read\nread()\nloop()\n", "helpers.py": HELPERS},
+            f"python train.py {OPTIONS}",
+            "",
+        ),
+        (
+            {"train.py": "from helpers import read, other\nread()\nother()\n", "helpers.py": HELPERS},
+            f"python train.py {OPTIONS}",
+            "trl ppo",
+        ),
+        (
+            {"train.py": "import helpers\ngetattr(helpers, 'oth' + 'er')()\n", "helpers.py": HELPERS},
+            f"python train.py {OPTIONS}",
+            "trl ppo",
+        ),
+        (
+            {
+                "train.py": "from helpers import make\nmake('a').train()\n",
+                "helpers.py": "from trl import SFTTrainer\nclass Mine(SFTTrainer):\n    pass\nclass Other:\n    pass\n"
+                "TABLE = {'a': Mine}\ndef make(name):\n    return TABLE[name]()\n",
+            },
+            f"python train.py {OPTIONS}",
+            "trl sft",
+        ),
+        (
+            {
+                "train.py": "from transformers import TrainingArguments\nfrom mmengine.runner import Runner\n"
+                "def build(config):\n    config.arguments = dict(type=TrainingArguments)\n"
+                "Runner.from_cfg(build({})).train()\n"
+            },
+            "torchrun train.py c.py --launcher pytorch",
+            "",  # mmengine's loop
+        ),
+        (
+            {"examples/train_rm.py": "from openllama2.trainer import RewardModelTrainer\nRewardModelTrainer()"},
+            "deepspeed examples/train_rm.py --pretrain m --bf16",
+            "openrlhf rm",
         ),
     ],
 )

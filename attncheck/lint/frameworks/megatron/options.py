@@ -1,6 +1,7 @@
-"""The options of one Megatron-LM launch; argparse accepts only full names with hyphens (`allow_abbrev=False`).
+"""The options of one Megatron-LM launch; argparse accepts only full names (`allow_abbrev=False`).
 
-megatron/training/arguments.py of core_v0.15.0: the parser at line 44, the options in functions below line 1300.
+megatron/training/arguments.py of core_v0.15.0: the parser at line 44, the options in functions below line 1300. A
+fork's may have underscores (epfLLM's Megatron-LLM, megatron/arguments.py).
 """
 
 from collections.abc import Mapping
@@ -75,7 +76,8 @@ class MegatronReading(Reading):
         """
         options = self.launch.program.options if self.launch.program is not None else {}
         option = options.get("transformer-impl")
-        is_without = option is None and "num-attention-heads" in options
+        is_fork = any("_" in setting.name for setting in self.by_field.values())
+        is_without = option is None and ("num-attention-heads" in options or is_fork)
         default = str(option.default) if option is not None and option.is_default_known else ""
         return is_without or "local" in (self.get_text("transformer-impl") or default, self.get_text("spec"))
 
@@ -98,7 +100,7 @@ def is_own_launch(launch: Launch) -> bool:
         return False
     if launch.trainers is not None:
         return any(name.startswith("megatron.") for name in launch.trainers)
-    written = {word.text.partition("=")[0] for word in launch.words[1:]}
+    written = {word.text.partition("=")[0].replace("_", "-") for word in launch.words[1:]}
     if written & FOREIGN_OPTIONS:
         return False
     written &= TELLTALE_OPTIONS
@@ -108,7 +110,8 @@ def is_own_launch(launch: Launch) -> bool:
 def parse_launch_options(launch: Launch) -> MegatronReading:
     """Return the options of a launch; if one is set twice, the last takes effect."""
     settings = parse_options(launch.words[1:], _count_values, launch.source)
-    by_field = {setting.name.removeprefix("--"): setting for setting in settings if setting.name.startswith("--")}
+    options = (setting for setting in settings if setting.name.startswith("--"))
+    by_field = {setting.name.removeprefix("--").replace("_", "-"): setting for setting in options}
     return MegatronReading(launch, settings, by_field)
 
 
@@ -117,6 +120,7 @@ def _takes_value(text: str) -> bool:
 
 
 def _is_switch(name: str) -> bool:
+    name = name.replace("_", "-")
     return name.removeprefix("--") in SWITCHES or name.startswith(SWITCH_PREFIXES)
 
 

@@ -15,6 +15,7 @@ from attncheck.lint.frameworks.openrlhf import names
 TRAINER_MODULE = re.compile(r"(?:.*/)?openrlhf[./]cli[./]train_(\w+?)(?:\.py)?|(?:.*/)?train_(ppo_ray)\.py")
 # examples/train_dpo.py before 0.3 or train.train_sft, if it imports OpenRLHF; src.cli.train_sft, if src is a copy of it
 TRAINER_SCRIPT = re.compile(r"(?:.*[/.])?train_(\w+?)(?:\.py)?")
+PACKAGES = ("openrlhf.", "openllama2.")  # OpenRLHF was OpenLLaMA2 until 2023
 MODEL_OPTIONS = ("pretrain", "model.model_name_or_path", "actor.model_name_or_path")
 IMPLEMENTATION_OPTIONS = ("attn_implementation", "ds.attn_implementation")
 
@@ -22,7 +23,7 @@ IMPLEMENTATION_OPTIONS = ("attn_implementation", "ds.attn_implementation")
 def read_module_name(launch: Launch) -> str:
     """Return the name after "train_" of the module that a launch starts ("sft_dev"); "" if there is none."""
     text = launch.words[0].text if launch.words else ""
-    is_user = any(name.startswith("openrlhf.") for name in launch.trainers or ())
+    is_user = any(name.startswith(PACKAGES) for name in launch.trainers or ())
     match = TRAINER_MODULE.fullmatch(text) or (TRAINER_SCRIPT.fullmatch(text) if is_user else None)
     return next(filter(None, match.groups())) if match else ""
 
