@@ -50,6 +50,7 @@ class UnknownSetting:
     near: str = ""  # the closest known name, if the name was never known
     dropped: str = ""  # source code which shows that the framework silently continues without the setting
     proof: str = ""  # evidence that the job's parser refuses it; "": not known, so no error may be reported
+    reader: str | None = None  # the place in the program that reads it; "": nothing does that it imports; None: unknown
 
 
 @dataclass(frozen=True)

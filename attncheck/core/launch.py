@@ -104,6 +104,7 @@ class MadeTrainer:
     takes_count: bool = True  # whether the method takes num_items_in_batch
     is_mean: bool = False  # whether it returns a mean that nothing divides by the accumulation steps
     spread: SourceLocation | None = None  # where its model is loaded with device_map="auto"
+    forwards: tuple[SourceLocation, ...] = ()  # of the program's own models that it loads, if they take no **kwargs
     unfused: SourceLocation | None = None  # where the program switches off SDPA's flash and memory-efficient kernels
 
 

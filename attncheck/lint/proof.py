@@ -22,6 +22,7 @@ from attncheck.lint.fields.values import NO_VALUE
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 from attncheck.lint.programs.hydra_overrides import find_refused_overrides
+from attncheck.lint.programs.key_readers import find_readers
 from attncheck.lint.programs.known_classes import ANY_RELEASE
 from attncheck.lint.programs.places import find_own_program, find_program
 from attncheck.lint.programs.program import Entry
@@ -126,26 +127,20 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     )
 
 
-def leave_out_unproven(
-    job: Job, release: ChosenRelease, knows_transformers: bool, starts_own: bool, program: Program | None
-) -> Job:
+def leave_out_unproven(job: Job, release: ChosenRelease, starts_own: bool, program: Program | None) -> Job:
     """Return the job without the names that are unknown only by a guess; a remark lists them.
 
-    A name that no release ever had belongs to the script or to a modified tree. A similar name is a misspelling only of
-    a program's or a release's names that are known; a part of Hydra's configuration that was not found may have any.
-    A parser drops a name if the release and the program are known: the program was read, or is the framework's own. A
-    name that transformers removed is kept if its version is known.
+    The script or a modified tree may define them, even a name that a release removed: most trees state other versions
+    than those that run. A similar name is a misspelling only of a program's or a release's names that are known; a part
+    of Hydra's configuration that was not found may have any. A parser drops a name if the release and the program are
+    known: the program was read, or is the framework's own.
     """
     is_readable = release.is_known if program is None else program.is_complete or program.style != "hydra"
 
     def is_kept(unknown: UnknownSetting) -> bool:
         if unknown.dropped:
             return release.is_known and (starts_own or program is not None)
-        if unknown.proof or (unknown.near and is_readable):
-            return True
-        is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
-        is_dated = bool(unknown.now or unknown.since) and not _came_later(unknown, job.version)
-        return is_sure and is_readable and is_dated
+        return bool(unknown.proof) or (bool(unknown.near) and is_readable)
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
@@ -162,16 +157,6 @@ def leave_out_set_names(job: Job, launch: Launch) -> Job:
         for unknown in job.unknown_settings
     )
     return replace(job, unknown_settings=tuple(unknown_settings))
-
-
-def _came_later(unknown: UnknownSetting, version: str) -> bool:
-    """Return whether a name changed after the release that a development version is counted as, so that it may be in
-    the tree already: verl's "0.2.0.dev" lasted until after 0.3.0."""
-    try:
-        parsed, since = Version(version), Version(unknown.since.rpartition(" ")[2])
-    except InvalidVersion:
-        return False
-    return parsed.is_devrelease and since > parsed
 
 
 def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
@@ -324,14 +309,18 @@ def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[Un
     proof = f"{program.path}: Hydra refuses it for the configuration of this program" if program.is_complete else ""
     overrides = {word.location for word in launch.words[1:]}
     yield from (unknown for unknown in job.unknown_settings if unknown.location not in overrides)
-    for refused in find_refused_overrides(program, launch.words[1:]):
+    all_refused = list(find_refused_overrides(program, launch.words[1:]))
+    readers = find_readers(launch, [item.name for item in all_refused if item.name[:1] not in "+~"]) if proof else {}
+    for refused in all_refused:
         unknown = tabled.get(refused.word.location, UnknownSetting(refused.name, refused.word.location))
         if refused.word.location not in tabled and not program.is_complete:
             continue
         names = (refused.now,) if refused.now else unknown.now
         now = tuple(name for name in names if name[:1] == "+" or takes_name(program, name.partition("=")[0]))
         near = "" if now else find_near_name(program, refused.name)
-        yield replace(unknown, name=refused.name, now=now, near=near, proof=proof)
+        reader = readers.get(refused.name)
+        near = "" if reader else near  # a name that the program reads is no misspelling
+        yield replace(unknown, name=refused.name, now=now, near=near, proof=proof, reader=reader)
 
 
 def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:

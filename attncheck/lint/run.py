@@ -39,6 +39,7 @@ from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.idle_programs import find_idle_program
+from attncheck.lint.installs import settle_installs
 from attncheck.lint.lost_words import add_lost_words, find_script_faults, leave_out_missing_values
 from attncheck.lint.missing_files import find_missing_files
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
@@ -396,8 +397,7 @@ def _lint_launch(
         """Return the job with the names and problems that are proven, as severe as their evidence allows."""
         job = proof.settle_names(add_lost_words(job, launch), launch, found_launch.framework.own_programs, release)
         job = leave_out_missing_values(job)
-        knows_transformers = isinstance(snapshot.version("transformers"), Known)
-        job = proof.leave_out_unproven(job, release, knows_transformers, starts_own, program)
+        job = proof.leave_out_unproven(job, release, starts_own, program)
         job = proof.leave_out_set_names(job, launch)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
@@ -481,7 +481,7 @@ def _lint_launch(
             _complete_fixes(
                 vet_fixes(finding) if vets else finding, found_launch, job, corrected_report if edits else None
             )
-            for finding in report.findings
+            for finding in (settle_installs(finding, found_launch.launch, job) for finding in report.findings)
         ),
         found_launch.launch,
         job,

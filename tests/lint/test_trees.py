@@ -843,4 +843,20 @@ def test_a_name_that_the_launch_sets_itself_is_not_the_one_it_meant(tmp_path: Pa
     is_set = near == "data.own_key"
     assert finding.severity == "error" and (f"mean {near}?" in finding.message) is not is_set
     (fix,) = finding.fixes
-    assert fix.text == near or (is_set and fix.kind == "advice" and "write +" in fix.text)
+    assert fix.text == near or (is_set and fix.kind == "advice" and fix.title == "leave it out")
+
+
+@pytest.mark.parametrize(
+    ("body", "title"),
+    [
+        ("config.data.get('own_keys')", "the program reads it (verl/trainer/main_ppo.py:6)"),
+        ("print(config.data.own_keys)", "the program reads it (verl/trainer/main_ppo.py:6)"),
+        ("print(config.own_keys)", "if the program's own code reads it"),  # perhaps of another table
+        ("pass", "leave it out"),
+    ],
+)
+def test_plus_is_a_fix_of_a_key_that_the_program_reads(tmp_path: Path, body: str, title: str) -> None:
+    program = HYDRA["verl/trainer/main_ppo.py"].replace("pass", body)
+    tree = {**HYDRA, "verl/trainer/main_ppo.py": program}
+    [finding], _ = lint(write_tree(tmp_path, tree, "data.own_keys=5"), "0.5.0")
+    assert finding.severity == "error" and [fix.title for fix in finding.fixes] == [title]

@@ -21,22 +21,45 @@ def find_model_option(tree: SourceTree, main: SourceModule) -> str:
 
     "" if the calls that load a model for a trainer differ.
     """
-    calls = [call for _, call in _list_loads(tree, main)]
+    calls = [call for _, call in _list_loads(tree, main)[0]]
     values = [call.args[0] if call.args else None for call in calls]
     names = {value.attr if isinstance(value, ast.Attribute) else "" for value in values}
     return names.pop() if len(names) == 1 else ""
 
 
-def _list_loads(tree: SourceTree, main: SourceModule) -> list[Call]:
-    """Return the calls that load a model for a trainer; if it is unknown which models the trainers get, all."""
+def _list_loads(tree: SourceTree, main: SourceModule) -> tuple[list[Call], list[SourceModule], bool]:
+    """Return the calls that load a model, the modules read, and whether the trainers' models are known.
+
+    If they are, only the calls that load those.
+    """
     modules = list({module.path: module for module in (main, *tree.iter_imports(main))}.values())
     nodes = ((module, node) for module in modules for node in ast.walk(module.body))
     trained = ModelTrace([module.body for module in modules]).find_trained()
-    return [
+    calls = [
         (module, node)
         for module, node in nodes
         if isinstance(node, ast.Call) and loads_model(node) and (trained is None or node in trained)
     ]
+    return calls, modules, trained is not None
+
+
+def find_place_without(tree: SourceTree, main: SourceModule, name: str) -> SourceLocation | None:
+    """Return where a program loads its trainer's model if it certainly passes no argument of this name.
+
+    It then reads no option of this name either, and passes no configuration or table that may contain it.
+    """
+    calls, modules, is_known = _list_loads(tree, main)
+    names = {name, *(("dtype", "torch_dtype") if name.endswith("dtype") else ())}
+    closed = not names.isdisjoint(MODEL_ARGUMENTS) and is_known and not tree.unread
+    passed = {word.arg for _, call in calls for word in call.keywords}
+    if not calls or not closed or not passed.isdisjoint({None, "config", *names}):
+        return None
+    if any(len(call.args) != 1 for _, call in calls) or any(
+        _reads(module, item) for module in modules for item in names
+    ):
+        return None
+    module, call = calls[0]
+    return SourceLocation(module.shown_path, call.lineno, call.col_offset + 1)
 
 
 def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[str]) -> Iterator[FixedSetting]:
@@ -44,7 +67,7 @@ def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[s
 
     Neither the program's own module nor one that loads a model may name the setting.
     """
-    calls = _list_loads(tree, main)
+    calls, _, _ = _list_loads(tree, main)
     if tree.unread:
         return
     for name in names:

@@ -8,6 +8,7 @@ derives from.
 import ast
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, MadeTrainer, Setting, SourceLocation
 from attncheck.doctor.probes.payload.links.source import imported_modules
@@ -45,14 +46,26 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     made = [(call, own) for _, call, own, library in calls if library in BASES]
     if len(made) != 1:
         return tuple(keywords), MadeTrainer()
-    has_places = any(word.arg == "device_map" for _, call, *_ in calls for word in call.keywords)
-    origins = ModelTrace([item.body for item in modules]).find_origins(made[0][0]) if has_places or made[0][1] else []
+    origins = ModelTrace([item.body for item in modules]).find_origins(made[0][0])
     loads = [(module, call) for module, call, *_ in calls if call in origins and loads_model(call)]
     places = [(module, word.value) for module, call in loads for word in call.keywords if word.arg == "device_map"]
     is_spread = all(getattr(value, "value", "") in SPREADING for _, value in places) and len(places) == len(origins)
     spread = _locate(*places[0]) if is_spread and places else None
     is_causal = bool(origins) and all(loads_model(item) and "ForCausalLM" in ast.unparse(item) for item in origins)
-    return tuple(keywords), _read_loss(made[0][1], is_causal, spread)
+    loaded = ((module, node) for module in modules for node in ast.walk(module.body) if node in origins)
+    plain = (_find_plain_forward(tree, module, call) for module, call in loaded if isinstance(call, ast.Call))
+    reading = _read_loss(made[0][1], is_causal, spread)
+    return tuple(keywords), replace(reading, forwards=tuple(dict.fromkeys(filter(None, plain))))
+
+
+def _find_plain_forward(tree: SourceTree, module: SourceModule, load: ast.Call) -> SourceLocation | None:
+    """Return the forward of the program's own model that a call loads, if it takes no **kwargs."""
+    resolved = tree.resolve(module, load.func.value) if isinstance(load.func, ast.Attribute) else None
+    is_own = isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef)
+    for item in resolved.node.body if is_own and isinstance(resolved, Definition) else ():
+        if isinstance(item, ast.FunctionDef) and item.name == "forward" and item.args.kwarg is None:
+            return _locate(resolved.module, item)
+    return None
 
 
 def find_unfused(modules: Sequence[SourceModule]) -> SourceLocation | None:

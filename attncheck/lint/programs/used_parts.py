@@ -144,7 +144,7 @@ class UsedParts:
         return statement
 
     def _decide(self, test: ast.expr, is_main: bool) -> bool | None:
-        if "__main__" in ast.dump(test):
+        if getattr(getattr(test, "left", None), "id", "") == "__name__":
             return is_main
         return self.options.test(test)
 

@@ -180,3 +180,23 @@ def test_settings_are_written_where_they_stand_and_no_other() -> None:
         in apply_edits(launch, megatron.FRAMEWORK.write(launch, job, {"ring_size": "4"}))["run.sh"]
     )
     assert megatron.FRAMEWORK.write(launch, job, {"attn_implementation": "sdpa", "ring_size": "1"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "count"),
+    [
+        ("--use-flash-attn", 1),
+        ("--attention-backend flash", 1),
+        ("--attention-backend unfused", 0),
+        ("--use-flash-attn --fp16", 0),
+        ("--use-flash-attn --transformer-impl local", 0),  # not Transformer Engine
+        ("--use-flash-attn $MORE", 0),  # which may have --bf16
+        ("", 0),
+    ],
+)
+def test_flash_attention_in_float32_is_none_of_transformer_engine(more: str, count: int) -> None:
+    launch = parse_launch((COMMAND + more).replace("--bf16", "") + "\n", "shell")
+    job = megatron.FRAMEWORK.read(launch, "0.15.0", snapshots.h200())
+    found = [problem for problem in job.problems if "float32" in problem.message]
+    assert len(found) == count and all(problem.consequence == "ignores" for problem in found)
+    assert ("precision" in job.unknown) is ("$MORE" in more)

@@ -462,6 +462,43 @@ def test_an_attention_that_the_program_passes_on(tmp_path: Path, main: str, befo
     assert {setting.name: setting.value for setting in launch.fixed}.get("attn_implementation", "") == expected
 
 
+WITHOUT = """
+from transformers import AutoModelForCausalLM
+from trl import ModelConfig, SFTConfig, SFTTrainer, TrlParser
+{0}
+def main(args, model_args):
+    model = AutoModelForCausalLM.from_pretrained({1})
+    SFTTrainer(model=model, args=args).train()
+main(*TrlParser((SFTConfig, ModelConfig)).parse_args_and_config())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "load", "ignored"),
+    [
+        ("", "model_args.model_name_or_path", ["attn_implementation", "dtype"]),
+        ("", "model_args.model_name_or_path, torch_dtype=torch.bfloat16", ["attn_implementation"]),
+        ("", "model_args.model_name_or_path, **own", []),
+        ("", "model_args.model_name_or_path, config=own", []),
+        ("print(own.attn_implementation)", "model_args.model_name_or_path", ["dtype"]),
+        ("own = dict(torch_dtype=1)", "model_args.model_name_or_path", ["attn_implementation", "dtype"]),
+        ("from own import load", "load(model_args)", []),
+    ],
+)
+def test_an_option_that_reaches_no_model_is_ignored(tmp_path: Path, before: str, load: str, ignored: list[str]) -> None:
+    text = WITHOUT.format(before, load)
+    if "load(" in load:
+        text = text.replace("AutoModelForCausalLM.from_pretrained(load(model_args))", "load(model_args)")
+    options = "--model_name_or_path m --output_dir o --attn_implementation flash_attention_2 --dtype bfloat16"
+    [launch] = read_tree(tmp_path, {"train.py": text}, f"torchrun train.py {options}")
+    [trl] = [framework for framework in frameworks.load() if framework.name == "trl"]
+    job = add_fixed_arguments(trl.read(launch, "1.16.0", s.h200()), launch)
+    named = [problem.message.partition("=")[0] for problem in job.problems if "is ignored" in problem.message]
+    assert sorted(named) == ignored
+    expected = "" if "attn_implementation" in ignored else "flash_attention_2"
+    assert job.plan.attn_implementation == expected
+
+
 HELPED = """
 from transformers import AutoModelForCausalLM, Trainer
 from peft import get_peft_model

@@ -15,6 +15,8 @@ Source: the program's own code (argparse, dataclasses, Hydra's and OmegaConf's c
 run; the tables in attncheck/lint/names, read from the released wheels of each framework.
 """
 
+from dataclasses import replace
+
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
@@ -99,9 +101,16 @@ def _table_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Prob
     hint = f"; did you mean {next(iter(near))}.*?" if len(near) == 1 and table not in near else ""
     names = ", ".join(unknown.name for unknown in settings)
     evidence = (names, *dict.fromkeys(unknown.proof for unknown in settings if unknown.proof.find(":") > 0))
+    alike: dict[tuple[str, str], list[UnknownSetting]] = {}
+    for unknown in settings:
+        for fix in () if unknown.near else _fixes(unknown):
+            alike.setdefault((fix.title, fix.text.removesuffix(unknown.name)), []).append(unknown)
     return Problem(
         message=f"{job.framework} {job.version} does not know {len(settings)} names of {table}.*{hint}",
         evidence=evidence,
+        fixes=tuple(
+            replace(_fixes(group[0])[0], title=f"{title}: {_list_names(group)}") for (title, _), group in alike.items()
+        ),
         subject=describe_job(job),
         locations=tuple(unknown.location for unknown in settings),
     )
@@ -148,9 +157,12 @@ def _fixes(unknown: UnknownSetting) -> tuple[Fix, ...]:
         return (Fix("use the name of this version", "setting", " ".join(unknown.now)),)
     if unknown.near:
         return (Fix("use the most similar name", "setting", unknown.near, "unsafe"),)
-    if "Hydra refuses" in unknown.proof and unknown.name[:1] not in "+~":
-        return (Fix("if the program's own code reads it", "advice", "write + before the name: Hydra adds the key"),)
-    return ()
+    if "Hydra refuses" not in unknown.proof or unknown.name[:1] in "+~":
+        return ()
+    if unknown.reader == "":
+        return (Fix("leave it out", "advice", "nothing that the program imports reads it"),)
+    title = f"the program reads it ({unknown.reader})" if unknown.reader else "if the program's own code reads it"
+    return (Fix(title, "advice", "write + before the name: Hydra adds the key"),)
 
 
 RULE = Rule("ATN440", "error", check, needs=frozenset({"job"}))

@@ -80,6 +80,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         scheme="megatron" if (options.get_int("context-parallel-size", 1)) > 1 else "",
         locations={key: options.find_location(*names) for key, names in KEY_NAMES.items() if options.has_any(*names)},
         remarks=_format_remarks(options),
+        unknown=("precision",) if options.is_open and not options.has_any(*KEY_NAMES["precision"]) else (),
     )
 
 

@@ -17,6 +17,9 @@ DETERMINISM_MODULE_SINCE = "0.19.0"  # megatron/training/determinism.py: the var
 FUSION_REFUSED_SINCE = "0.9.0"
 CONNECTIONS_SINCE = "0.12.0"
 BLACKWELL = 10  # from this compute capability, the number of connections does not matter
+TYPE_FILTER = (
+    'Transformer Engine, get_attention_backend, "Filter: Data type": supported are torch.bfloat16 and torch.float16'
+)
 ALGORITHMS = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
 NEWER_ALGORITHMS = ("Ring", "CollnetDirect", "CollnetChain", "^NVLS")
 # The variables that each backend sets.
@@ -38,6 +41,7 @@ def find_problems(
     if is_at_least(version, CONNECTIONS_SINCE):
         yield from _device_connections(options, snapshot)
     yield from _mask_is_not_read(options)
+    yield from _single_precision_is_not_fused(options)
 
 
 def find_size_problems(options: MegatronReading, world_size: Fact[int]) -> Iterator[SettingProblem]:
@@ -233,4 +237,19 @@ def _mask_is_not_read(options: MegatronReading) -> Iterator[SettingProblem]:
         "dot_product_attention.py: attention_mask should be None for causal masks",
         "reset-attention-mask",
         advice="use --transformer-impl local, which reads the mask, or remove the option",
+    )
+
+
+def _single_precision_is_not_fused(options: MegatronReading) -> Iterator[SettingProblem]:
+    """Check for an explicit request of flash attention in float32, which Transformer Engine computes without it."""
+    is_flash = options.is_on("use-flash-attn") or options.get_text("attention-backend") == "flash"
+    if not is_flash or options.is_open or options.is_local or options.has_any("bf16", "fp16", "use-legacy-models"):
+        return
+    message = "neither --bf16 nor --fp16: float32, for which Transformer Engine has neither flash nor fused attention"
+    yield SettingProblem(
+        "ignores",
+        message,
+        (TYPE_FILTER,),
+        options.find_location("use-flash-attn", "attention-backend"),
+        advice="add --bf16",
     )

@@ -21,6 +21,10 @@ SETTINGS = {
     "one table": tuple(
         UnknownSetting(f"own.{name}", LOCATION, near=f"data.{name}", proof=PROOF) for name in ("a", "b", "c")
     ),
+    "Hydra": tuple(
+        UnknownSetting(f"actor.{name}", LOCATION, proof="main.py: Hydra refuses it", reader=reader)
+        for name, reader in (("a", "own.py:3"), ("b", ""), ("c", None))
+    ),
     "nothing proves it": (UnknownSetting("--own_option", LOCATION), UnknownSetting("--other", LOCATION, since="0.9")),
 }
 FIRES = {name: s.with_job(s.h200(), unknown_settings=settings) for name, settings in SETTINGS.items()}
@@ -31,6 +35,9 @@ def says(findings: str) -> bool:
     """Return whether the name and what to do about it are named; nothing is taken out that nothing refuses."""
     if "own.a" in findings:
         return "does not know 3 names of own.*; did you mean data.*?" in findings and findings.count("message=") == 1
+    if "actor.a" in findings:
+        titles = ("the program reads it (own.py:3): actor.a", "leave it out: actor.b", "own code reads it: actor.c")
+        return all(title in findings for title in titles) and findings.count("write + before the name") == 2
     if "--own_option" in findings:
         return "2 names are not options of" in findings and "severity='error'" not in findings
     is_known = "does not know " in findings or "drops hub_private_repos silently" in findings

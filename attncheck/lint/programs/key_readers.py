@@ -1,0 +1,39 @@
+"""Finds where a program reads a key of its configuration: `config.data.truncation`, `config.get("truncation")`."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from attncheck.core.io.errors import AttncheckError
+from attncheck.core.launch import Launch
+from attncheck.lint.programs.places import find_main
+from attncheck.lint.sources import read_source
+
+MAX_MODULES = 150
+READS = r"\b{0}\s*(?:\.|\.get\(\s*[\"']|\[\s*[\"']){1}\b"  # actor.lr, actor.get("lr"), actor["lr"]
+
+
+def find_readers(launch: Launch, keys: Iterable[str]) -> Mapping[str, str]:
+    """Return the place that reads each key; "" if its name occurs nowhere in what the program imports.
+
+    The keys that are left out are not known to be read or not.
+    """
+    found = find_main(launch)
+    if found is None:
+        return {}
+    main, tree = found
+    modules = [main, *tree.list_imported(main, MAX_MODULES)]
+    try:
+        texts = {module.shown_path: read_source(str(module.path), pipes=False).text for module in modules}
+    except AttncheckError:
+        return {}
+    is_whole = len(modules) <= MAX_MODULES and not tree.unread
+    readers: dict[str, str] = {}
+    for key in keys:
+        owner, _, name = key.rpartition(".")
+        reads = re.compile(READS.format(re.escape(owner.rpartition(".")[2]), re.escape(name)))
+        matches = ((path, text, reads.search(text)) for path, text in texts.items())
+        places = (f"{path}:{text.count(chr(10), 0, match.start()) + 1}" for path, text, match in matches if match)
+        place = next(places, "")
+        if place or (is_whole and not any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts.values())):
+            readers[key] = place
+    return readers

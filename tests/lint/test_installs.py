@@ -1,0 +1,61 @@
+"""A fix that installs a release keeps the launch's options, and is given only if it helps the program's own model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.findings import Finding
+from attncheck.doctor.target import forget_packages
+from attncheck.lint import run
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
+from tests import snapshots as s
+from tests.lint.launches import read_model
+from tests.lint.programs.trees import write_tree
+
+PROGRAM = """
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+from own import OwnForCausalLM
+def main():
+    args, = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+    model = {}.from_pretrained("m")
+    Trainer(model=model, args=args).train()
+main()
+"""
+MODEL = "class OwnForCausalLM:\n    def forward(self, input_ids, labels=None{}):\n        pass\n"
+
+
+def lint(folder: Path, model: str, more: str, options: str) -> Finding:
+    files = {
+        "train.py": PROGRAM.format(model),
+        "own.py": MODEL.format(more),
+        "requirements.txt": "transformers==4.37.2\n",
+    }
+    command = f"torchrun train.py --output_dir o --gradient_accumulation_steps 4 {options}\n"
+    write_tree(folder, {**files, "run.sh": command, ".git/HEAD": ""})
+    source = read_source(str(folder / "run.sh"))
+    snapshot = s.with_package(forget_packages(s.h200(), "unknown"), "transformers", "4.37.2")
+    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    [finding] = [finding for finding in report.findings if finding.code == "ATN429"]
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "options", "installs"),
+    [
+        ("AutoModelForCausalLM", "", "--logging_steps 1", ["transformers>=4.46.0,<5"]),
+        ("AutoModelForCausalLM", "", "--evaluation_strategy steps", ["transformers>=4.46.0,<4.51"]),
+        ("AutoModelForCausalLM", "", "--overwrite_output_dir", ["transformers>=4.46.0,<5"]),  # gone in 5.0
+        ("OwnForCausalLM", ", **kwargs", "--evaluation_strategy steps", ["transformers>=4.46.0,<4.51"]),
+        ("OwnForCausalLM", "", "--logging_steps 1", []),
+    ],
+)
+def test_a_fix_installs_what_knows_the_options_and_helps(
+    tmp_path: Path, model: str, more: str, options: str, installs: list[str]
+) -> None:
+    finding = lint(tmp_path, model, more, options)
+    assert [line for fix in finding.fixes for line in fix.installs if line.startswith("transformers")] == installs
+    assert any("own.py:2" in text for text in finding.evidence) is (not installs)
+    assert finding.fixes and (installs or "do not accumulate" in finding.fixes[0].text)
