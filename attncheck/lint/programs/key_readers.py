@@ -1,7 +1,7 @@
 """Finds where a program reads a key of its configuration: `config.data.truncation`, `config.get("truncation")`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import Launch
@@ -12,12 +12,12 @@ MAX_MODULES = 150
 READS = r"\b{0}\s*(?:\.|\.get\(\s*[\"']|\[\s*[\"']){1}\b"  # actor.lr, actor.get("lr"), actor["lr"]
 
 
-def find_readers(launch: Launch, keys: Iterable[str]) -> Mapping[str, str]:
+def find_readers(launch: Launch, keys: Sequence[str]) -> Mapping[str, str]:
     """Return the place that reads each key; "" if its name occurs nowhere in what the program imports.
 
     The keys that are left out are not known to be read or not.
     """
-    found = find_main(launch)
+    found = find_main(launch) if keys else None
     if found is None:
         return {}
     main, tree = found

@@ -79,7 +79,7 @@ class TrainerReading:
     places_itself: bool = False  # the program's text names its devices
     choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
     arguments: tuple[Setting, ...] = ()  # keywords of the constructors that it certainly calls
-    is_imported: bool = False  # the program's own module uses none of them itself
+    is_doubtful: bool = False  # whether modules that the program's own imports have several of them, or a loop
     made: MadeTrainer = MadeTrainer()  # the trainer that it certainly makes
     assigned: frozenset[str] = frozenset()  # attributes that the program sets: `args.bf16 = True`
     parses_itself: bool = False  # it defines options for argparse
@@ -106,8 +106,8 @@ def attach_trainers(launch: Launch) -> Launch:
     chosen = reading.choices.intersection(map(str.casefold, (*words, *launch.environ.values())))
     if chosen and reading.names is not None and len(reading.names) > 1:
         reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
-    if any(map(TRAINERS.fullmatch, reading.names or ())):
-        reading = _narrow(place[0], place[1], chosen, reading, launch) or reading
+    if any(name.startswith(LIBRARIES) for name in reading.names or ()):
+        reading = _narrow(place[0], _open_tree(place[1].folders, place[1].base), chosen, reading, launch) or reading
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     launch = replace(launch, file_options=reading.file_options)
@@ -144,7 +144,7 @@ def _narrow(
     given = None if launch.open_ends else frozenset(list_names(launch.words)) | reading.assigned
     parts = UsedParts(tree, main, _read_passed(launch, reading), given)
     try:
-        narrowed = _find_trainers(entry, tree, chosen, parts) if reading.is_imported or parts.is_decided else reading
+        narrowed = _find_trainers(entry, tree, chosen, parts) if reading.is_doubtful or parts.is_decided else reading
     except TooMany:
         return None
     if narrowed.names != OWN_LOOP and not any(map(TRAINERS.fullmatch, narrowed.names or ())):
@@ -154,11 +154,17 @@ def _narrow(
     return reading if narrowed.names == reading.names else replace(reading, **found)
 
 
+@lru_cache(maxsize=4)
+def _open_tree(folders: tuple[Path, ...], base: Path) -> SourceTree:
+    """Return the tree of a program, whose modules are parsed once."""
+    return SourceTree(folders, base)
+
+
 @lru_cache(maxsize=512)
 def _read_trainers(
     entry: Entry, folders: tuple[Path, ...], base: Path, chosen: frozenset[str] = frozenset()
 ) -> TrainerReading:
-    tree = SourceTree(folders, base)
+    tree = _open_tree(folders, base)
     reading = _add_model_arguments(_find_trainers(entry, tree, chosen), entry, tree)
     main = find_entry(entry, tree)
     read = [module for module in tree.modules.values() if module]
@@ -289,7 +295,8 @@ def _find_trainers(
             settings, source = _read_settings(tree, level)
             created, passed = _find_fixed(tree, level, chosen)
             names = (*trainers, *own_loss, *own_attention, *own_rows)
-            reading = TrainerReading(names, settings, created, passed, source, choices=choices, is_imported=number > 0)
+            reading = TrainerReading(names, settings, created, passed, source, choices=choices)
+            reading = replace(reading, is_doubtful=number > 0 and _may_train_otherwise(trainers, [*modules, *level]))
             keywords, made = find_made(tree, modules)
             return replace(reading, arguments=keywords, made=replace(made, unfused=find_unfused(modules)))
         if any(_calls(module, BACKWARD) for module in level):
@@ -459,6 +466,12 @@ def _prepares_rows(module: SourceModule) -> bool:
         "skip_prepare_dataset" in (getattr(node, "value", ""), getattr(node, "arg", ""))
         for node in ast.walk(module.body)
     )
+
+
+def _may_train_otherwise(trainers: Sequence[str], modules: Sequence[SourceModule]) -> bool:
+    """Return whether modules use several libraries' trainers, or have a loop of their own."""
+    stems = {name.rpartition(".")[2] for name in trainers if name.endswith("Trainer")}
+    return len(stems) > 1 or any(_calls(module, BACKWARD) for module in modules)
 
 
 def _only_evaluates(modules: Sequence[SourceModule]) -> bool:

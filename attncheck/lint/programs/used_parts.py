@@ -37,6 +37,7 @@ class UsedParts:
     modules: dict[Path, SourceModule] = field(default_factory=dict)  # without the branches that are not taken
     used: set[tuple[Path, str]] = field(default_factory=set)  # functions and classes of modules
     executed: set[Path] = field(default_factory=set)
+    followed: set[tuple[Path, str]] = field(default_factory=set)  # names in modules
 
     def __post_init__(self) -> None:
         """Read what the main module itself tells about its options."""
@@ -54,7 +55,8 @@ class UsedParts:
     @property
     def is_decided(self) -> bool:
         """Whether the options decide a branch of the main module."""
-        return self._get(self.main).body.body != self.main.body.body
+        tests = (node.test for node in ast.walk(self.main.body) if isinstance(node, ast.If))
+        return any(self.options.test(test) is not None for test in tests)
 
     def reduce(self, module: SourceModule) -> SourceModule:
         """Return a module without the functions and classes that nothing reached uses. Raises `TooMany`."""
@@ -89,16 +91,18 @@ class UsedParts:
         waiting = [node]
         while waiting:
             node = waiting.pop()
-            if isinstance(node, (ast.Name, ast.Attribute)):
-                if ast.unparse(node) in DYNAMIC:
+            name = _join_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+            if not name or not isinstance(node, (ast.Name, ast.Attribute)):
+                waiting += ast.iter_child_nodes(node)
+            elif (module.path, name) not in self.followed:
+                self.followed.add((module.path, name))
+                if name in DYNAMIC:
                     self._use(module)
                 resolved = self.tree.resolve(module, node)
                 self._use(resolved)
-                is_member = isinstance(node, ast.Attribute) and isinstance(resolved, (Definition, SourceModule))
-                owner = self.tree.resolve(module, node.value) if is_member and isinstance(node, ast.Attribute) else None
-                if isinstance(owner, SourceModule):
-                    continue
-            waiting += ast.iter_child_nodes(node)
+                owner = self.tree.resolve(module, node.value) if isinstance(node, ast.Attribute) else None
+                if resolved is None or not isinstance(owner, SourceModule):
+                    waiting += ast.iter_child_nodes(node)
 
     def _use(self, resolved: Resolved) -> None:
         if isinstance(resolved, SourceModule):
@@ -147,6 +151,15 @@ class UsedParts:
         if getattr(getattr(test, "left", None), "id", "") == "__name__":
             return is_main
         return self.options.test(test)
+
+
+def _join_name(node: ast.expr) -> str:
+    """Return a dotted name, such as "own.module.train"; "" for another expression."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def _list_switches(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
