@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
@@ -60,6 +61,8 @@ STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which 
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 # LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
 ANY_VERSION = {"DISABLE_VERSION_CHECK": "1"}
+SCRIPTS = (".sh", ".slurm", ".sbatch", ".bash")
+MAX_READERS = 100
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
@@ -347,6 +350,7 @@ def cut_launch(
         if not text:
             raise Unanswered(
                 f"{read.job.location}: this is only a configuration file; give the command that reads it after --"
+                f"{_name_readers(launch.source.name)}"
             )
         command = replace(command, text=text)
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
@@ -363,6 +367,14 @@ def cut_launch(
     cut = take_vendored(launch, cut, read.recognised.framework.name)
     cut = _import_project(launch, cut, bool(scripts))
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
+
+
+def _name_readers(path: str) -> str:
+    """Return the shell scripts next to a configuration file that name it, for a message; "" if there are none."""
+    folder, name = os.path.split(path)
+    scripts = sorted(file for file in Path(folder).glob("*") if file.suffix in SCRIPTS and file.is_file())
+    readers = [str(file) for file in scripts[:MAX_READERS] if name in file.read_text(errors="replace")]
+    return f", or rehearse a script that names it: {', '.join(readers)}" if readers else ""
 
 
 def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:
@@ -512,7 +524,7 @@ def _enter_folder(launch: Launch) -> Launch:
     here = os.path.join(os.path.dirname(launch.source.name), program)
     place = here if os.path.isfile(here) else find_below(program)
     folder = os.path.abspath(place.removesuffix(program))
-    if not place or folder == os.getcwd():
+    if not place or folder == os.path.abspath(launch.folder):
         return launch
     return replace(launch, directories=(*launch.directories, shlex.quote(folder)))
 

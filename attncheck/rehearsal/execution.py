@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.rehearsal import JOB_FOLDER, Isolation
-from attncheck.core.results.rehearsal import Difference
+from attncheck.core.results.rehearsal import DIVISOR, Difference
 from attncheck.rehearsal import guards
 from attncheck.rehearsal.extensions import FOLDER
 from attncheck.workers.process import closing_stream
@@ -41,6 +41,7 @@ ABSENT: Mapping[str, str] = {
         "{} is not an argument in the installed release, so the script ends there: rehearsed with its new name or "
         "without it"
     ),
+    "argument": "{} is called with {} by the installed release, so the script ends there: rehearsed without it",
     "twice": "{} is an argument of the installed release too, so the script's parser ends there: rehearsed with one",
     "former": "{} is not in the installed release, so the script ends at its import: rehearsed with attncheck's own",
     "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
@@ -48,6 +49,7 @@ ABSENT: Mapping[str, str] = {
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
+    "picture": "{} was not found: the script opens a small image instead",
     "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",
     "template": "the installed release has no template {}: its default replaces it",
     "chosen": "the model's folder may name another template than {}, the first that fits the small model",
@@ -212,10 +214,19 @@ def list_watched_differences(folder: str) -> tuple[Difference, ...]:
     models = [name for kind, name in notes if kind == "gpu" and name.startswith("load_in_")]
     templates = [(name, "default") for kind, name in notes if kind == "template"]
     templates += [("not known", name) for kind, name in notes if kind == "chosen"]
+    is_averaged = any(kind == "argument" and "num_items_in_batch" in name for kind, name in notes)
+    has_pictures = any(kind == "picture" for kind, _ in notes)
     return (
+        *([Difference(DIVISOR, "another release's", "the number of batches")] if is_averaged else ()),
+        *([Difference("images", "not found", "made up")] if has_pictures else ()),
         *(Difference("quantisation", name, "none") for name in models),
         *(Difference("template", *pair) for pair in templates),
     )
+
+
+def list_loss_settings(folder: str) -> dict[str, str]:
+    """Return the settings of the loss that a script's trainer had, except for defaults."""
+    return dict(name.split("=", 1) for kind, name in _read_notes(folder) if kind == "loss" and "=" in name)
 
 
 def _format_notes(folder: str, lines: Mapping[str, str]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from attncheck.core.facts import Known
 from attncheck.core.job import DROP, Job
 from attncheck.core.rehearsal import JobCut, Materials, Objective
-from attncheck.core.results.rehearsal import CLASS, Difference
+from attncheck.core.results.rehearsal import CLASS, DIVISOR, Difference
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
@@ -47,6 +47,8 @@ DIMENSIONS = {
     "ranks that share a row": _Dimension(("documents", "loss", "gradients"), True),
     "ranks": _Dimension(("loss", "gradients"), True),
     "accumulation": _Dimension(("loss", "gradients"), True),
+    DIVISOR: _Dimension(("loss", "gradients"), keeps_passes=True),
+    "images": _Dimension(("batch", "documents", "loss", "gradients", "learning"), keeps_passes=True),
     "template": _Dimension(("batch",)),
     # a trainer that only the script knows may continue or replace the completions that it gets
     ROLLOUTS: _Dimension(("batch", "documents", "loss", "gradients", "learning"), keeps_passes=True),

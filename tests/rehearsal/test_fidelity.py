@@ -83,6 +83,8 @@ def test_another_class_is_a_difference(tmp_path: Path) -> None:
         ("ranks that share a row", {"documents", "loss", "gradients"}),
         ("ranks", {"loss", "gradients"}),
         ("field that the script reads", set()),
+        ("divisor of the loss", set()),
+        ("images", set()),
         ("source of the rollouts", set()),
     ],
 )

@@ -19,13 +19,24 @@ import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
 import attncheck.rehearsal.watcher.modules as modules
+from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.columns import list_columns, list_shapes
-from attncheck.rehearsal.execution import WATCHER, list_absent, list_replaced, list_watched_differences
+from attncheck.rehearsal.execution import (
+    WATCHER,
+    list_absent,
+    list_loss_settings,
+    list_replaced,
+    list_watched_differences,
+)
+from attncheck.rehearsal.fidelity import leave_unasked
+from attncheck.rehearsal.run import CHECKS
+from attncheck.rehearsal.watcher.script_code import note_loss_settings
 from attncheck.rehearsal.watcher.stand_ins import (
     answer_any_split,
     answer_removed,
     choose_model_type,
     choose_template,
+    find_pictures,
     leave_early_stopping,
     leave_login,
     leave_unknown,
@@ -233,6 +244,92 @@ def test_arguments_of_another_release_are_passed_on_or_left_out(
         "optim=adamw_hf",
     ]
     assert [line.split(" ")[0] for line in lines] == names
+
+
+FORMER = """
+class Own(Trainer):
+    def _get_train_sampler(self):
+        return "mine"
+    def compute_loss(self, model, inputs, return_outputs=False):
+        return model, inputs, return_outputs
+    def log(self, logs, **options):
+        return options
+"""
+
+
+def test_methods_of_another_release_get_the_arguments_that_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Trainer:
+        def _get_train_sampler(self, dataset: Any = None) -> Any:
+            return dataset
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None):
+            return num_items_in_batch
+
+        def _get_num_items_in_batch(self, batches: Any) -> Any:
+            return len(batches)
+
+        def log(self, logs: Any, start_time: float = 0.0) -> Any:
+            return start_time
+
+        def train(self) -> list[Any]:
+            number = self._get_num_items_in_batch([1, 2])
+            loss = self.compute_loss("m", "i", num_items_in_batch=number)
+            return [self._get_train_sampler("rows"), loss, self.log({}, start_time=1.0)]
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    take_known(Trainer)
+    scope: dict[str, Any] = {"Trainer": Trainer, "__file__": str(tmp_path / "train.py"), "__name__": "train"}
+    exec(FORMER, scope)
+    assert Trainer().train() == ["rows", 2, 1.0]
+    own = scope["Own"]()
+    assert own.train() == ["mine", ("m", "i", False), {"start_time": 1.0}] and own._get_num_items_in_batch([1]) is None
+    assert modules.unwrap(own.compute_loss).__code__.co_name == "compute_loss"
+    assert [line.split(" ")[0] for line in list_absent(str(tmp_path))] == ["Own._get_train_sampler", "Own.compute_loss"]
+    (difference,) = list_watched_differences(str(tmp_path))
+    results = leave_unasked([CheckResult(name, violations=("x",)) for name in CHECKS], [difference])
+    assert {result.check for result in results if result.outcome == "skipped"} == {"loss", "gradients"}
+
+
+def test_the_settings_of_a_loss_are_those_that_the_trainer_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclasses.dataclass
+    class Settings:
+        loss_type: list[str] = dataclasses.field(default_factory=lambda: ["sigmoid"])
+        beta: float = 0.1
+        epsilon: float = 0.2
+        label_smoothing_factor: float = 0.0
+        seed: int = 1
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    note_loss_settings(SimpleNamespace(args=Settings(seed=2)))
+    assert list_loss_settings(str(tmp_path)) == {}
+    note_loss_settings(SimpleNamespace(args=Settings(["hinge"], 0.5, label_smoothing_factor=0.1, seed=2)))
+    assert list_loss_settings(str(tmp_path)) == {"loss_type": "hinge", "beta": "0.5", "label_smoothing_factor": "0.1"}
+
+
+def test_a_script_opens_an_image_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("PIL")
+    from PIL import Image
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    module = SimpleNamespace(open=Image.open, new=Image.new)
+    find_pictures(module)
+    with pytest.raises(FileNotFoundError):
+        exec("open('a-packages.png')", {"open": module.open, "__file__": os.__file__})
+    script = tmp_path / "train.py"
+    script.write_text("images = [open(name).convert('RGB') for name in ('/a/0.png', '/a/1.png')]\n")
+    scope: dict[str, Any] = {"open": module.open, "__file__": str(script)}
+    exec(compile(script.read_text(), str(script), "exec"), scope)
+    first, second = scope["images"]
+    assert first.size == second.size and first.tobytes() != second.tobytes()
+    assert {line.split(" ")[0] for line in list_replaced(str(tmp_path))} == {"0.png", "1.png"}
+    (difference,) = list_watched_differences(str(tmp_path))
+    failed = leave_unasked([CheckResult("documents", violations=("x",)), CheckResult("update")], [difference])
+    assert [result.outcome for result in failed] == ["skipped", "ok"]
 
 
 def test_a_parser_leaves_out_what_no_dataclass_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("openai/clip-vit-large-patch14-336", "clip"),
         ("google/siglip-so400m-patch14-384", "siglip"),
         ("facebook/dinov2-large", "dinov2"),
+        ("openai/whisper-small", "whisper"),
         ("Qwen/Qwen2.5-0.5B", ""),  # a language model: the small one itself
         ("Qwen/Qwen2-VL-2B-Instruct", ""),
         ("llava-hf/llava-1.5-7b-hf", ""),

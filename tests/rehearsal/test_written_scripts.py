@@ -14,6 +14,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
+from attncheck.rehearsal.run import _take_loss_settings
 from attncheck.rehearsal.watcher.stand_ins import cut_settings
 from tests.snapshots import laptop
 
@@ -28,6 +29,15 @@ options = parser.parse_args()
 rows = load_dataset("a/b", split="train"){rows}
 args = SFTConfig(output_dir="/data/out", packing=True, max_steps=1000, hub_model_id="me/x")
 SFTTrainer(options.model_name_or_path, args=args, train_dataset=rows).train()
+"""
+GRPO = """
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer
+
+options = dict(output_dir="/data/out", max_steps=1000)
+options.update({sets})
+rows = load_dataset("a/b", split="train")
+GRPOTrainer("Qwen/Qwen2.5-0.5B", reward_funcs=len, args=GRPOConfig(**options), train_dataset=rows).train()
 """
 FORMATTED = '.map(lambda row: {"text": row["question"] + row["answer"]})'
 
@@ -105,3 +115,52 @@ def test_a_script_in_another_folder_is_run_where_it_is(tmp_path: Path) -> None:
     source = Source(str(tmp_path / "sft" / "train.py"), script, "python")
     (launch,) = read_launches(laptop(), source, lambda name: Absent("not cached"), lambda path: None)
     assert cut(launch).command == f"python {source.name}"
+
+
+@pytest.mark.parametrize(("sets", "normalisation"), [("loss_type=kind", "document_sums"), ("entropy_coef=1", "")])
+def test_the_objective_is_that_of_the_settings_that_the_trainer_has(
+    sets: str, normalisation: str, tmp_path: Path
+) -> None:
+    """The script computes them: TRL's default would be judged."""
+    script = GRPO.format(sets=sets)
+    launch = read("train.py", script, "python", script)
+    materials = cutting.make_materials(launch, str(tmp_path), 30, False, 2)
+    scaled = cutting.cut_job(launch, materials)
+    assert scaled.objective.normalisations == ("step_tokens",)
+    (tmp_path / "watch").mkdir()
+    stage: Any = SimpleNamespace(read=launch, materials=materials, folder=str(tmp_path))
+    assert _take_loss_settings(stage, scaled) == (scaled, ())
+    (tmp_path / "watch" / f"absent-loss-{sets.replace('kind', 'dr_grpo')}").touch()
+    changed, (remark,) = _take_loss_settings(stage, scaled)
+    assert remark.endswith(sets.replace("kind", "dr_grpo").replace("=", " "))
+    if normalisation:
+        assert changed.objective.normalisations == (normalisation,) and changed.objective.policy.divisor == 64
+    else:
+        assert not changed.objective.is_documented
+
+
+def test_an_option_is_left_out_with_its_unknown_value(tmp_path: Path) -> None:
+    options = "".join(
+        f'parser.add_argument("--{name}", {kind})\n'
+        for name, kind in {"weight": "type=float", "count": "type=int", "is_on": "type=bool", "data_path": ""}.items()
+    )
+    script = SCRIPT.format(rows="").replace("options = ", f"{options}options = ")
+    command = 'python train.py --model_name_or_path a/b --weight "$W" --count 3 --is_on "${B}" --data_path d.json\n'
+    text = cut(read("run.sh", command, "shell", script)).command
+    assert "--count 3" in text and not {"--weight", "--is_on"} & {*text.split()} and "$" not in text
+
+
+def test_a_launch_that_leaves_its_folder_is_run_where_its_program_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT.format(rows=""))
+    command = "cd ../\npython train.py --model_name_or_path a/b\n"
+    assert str(tmp_path) in cut(read("scripts/run.sh", command, "shell", SCRIPT.format(rows=""))).command
+
+
+def test_the_scripts_that_read_a_configuration_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.sh").write_text("python train.py --config train.yaml\n")
+    (tmp_path / "other.sh").write_text("python train.py\n")
+    monkeypatch.chdir(tmp_path)
+    assert cutting._name_readers("train.yaml").endswith("names it: run.sh") and not cutting._name_readers("x.yaml")

@@ -13,6 +13,7 @@ from attncheck.core.results.smoke import CheckResult
 # Checks of whether packed documents attend to each other; a fix is tried on them.
 CACHE_IS_ON = "the cache is on, and transformers then does not separate packed documents"
 
+DIVISOR = "divisor of the loss"  # the dimension of a script's loss that does not take the number of items
 CLASS = "class of the model"  # the dimension of a launch whose model is not known, and that a stand-in replaces
 
 

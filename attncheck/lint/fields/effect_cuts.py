@@ -20,7 +20,7 @@ from attncheck.core.launch import Edit, Launch, Setting, Source, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.rehearsal import Materials
 from attncheck.lint.arguments import OVERRIDE, is_option, iter_option_values
-from attncheck.lint.fields.effects import SWITCH_KINDS, Effect, find_effect
+from attncheck.lint.fields.effects import Effect, find_effect
 from attncheck.lint.fields.rehearsing import OFF_VALUES, ON_VALUES
 from attncheck.lint.files import editing
 from attncheck.lint.files.configuration import parse_entries
@@ -28,6 +28,7 @@ from attncheck.lint.files.configuration import parse_entries
 # Values that write and send nothing.
 HARMLESS = (*OFF_VALUES, "disable", "disabled", "never", "console", "-1", "{}")
 TRUTH = tuple(value for value in (*ON_VALUES, *OFF_VALUES) if value)
+SWITCHES = ("bool", "bool?")  # types of options
 SWITCH_EFFECTS = ("overwrite", "remote_code")  # these take no value except a boolean
 LAUNCHER_EFFECTS = ("place", "secret")
 ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # extension of a file name
@@ -258,8 +259,8 @@ def _is_value(text: str, place: int, written: str, program: Program | None) -> b
     if option is not None and option.nargs == 0:
         return False
     effect = find_effect(name, option.kind if option is not None else "")
-    if effect in SWITCH_EFFECTS or (option is not None and option.kind in SWITCH_KINDS):
-        return place == 1 and text.lower() in TRUTH
+    if effect in SWITCH_EFFECTS or (option is not None and option.kind in SWITCHES):
+        return place == 1 and (text.lower() in TRUTH or text.startswith("$"))
     many = option is None or option.nargs in ("*", "+") or option.kind == "list"
     return place == 1 or (many and effect not in ("", "place") and not is_override(text))
 

@@ -151,7 +151,7 @@ def _complete(folder: str, module: ModuleType, missing: list[str]) -> Any:
             note(folder, "former", f"{module.__name__}.{name}")
         else:
             text = f"cannot import name {name!r} from {module.__name__!r} ({module.__file__})"
-            values[name] = _Unused(ImportError(text, name=module.__name__))
+            values[name] = "" if name.endswith("_DOCSTRING") else _Unused(ImportError(text, name=module.__name__))
             note(folder, "removed", f"{module.__name__}.{name}")
     return _Completed(module, values)
 

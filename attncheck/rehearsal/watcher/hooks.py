@@ -35,13 +35,14 @@ from .devices import (
 from .emulation import allow_hub_kernels, allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
-from .script_code import note_trainer
+from .script_code import note_loss_settings, note_trainer
 from .stand_ins import (
     answer_removed,
     choose_model_type,
     choose_template,
     cut_settings,
     find_frames,
+    find_pictures,
     find_required_files,
     find_rows,
     find_small_model,
@@ -120,6 +121,7 @@ def install(folder: str) -> None:
         callbacks["datasets.load"] = find_rows
         callbacks["datasets.arrow_dataset"] = take_known_columns
         callbacks["pandas"] = find_frames
+        callbacks["PIL.Image"] = find_pictures
         callbacks["huggingface_hub._login"] = leave_login
         callbacks["trl.trainer.model_config"] = lambda module: answer_removed(module.ModelConfig)
         callbacks["trl.scripts.utils"] = _patch_trl_scripts
@@ -336,6 +338,8 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     """Record what a trainer logs, and the end of its prompts if labels are read."""
     watch_logs(recorder, trainer)
     watch_training(trainer, note_trainer)
+    if os.environ.get("ATTNCHECK_ROWS"):
+        watch_training(trainer, note_loss_settings)
     if os.environ.get("ATTNCHECK_LABELS"):
         watch_training(trainer, functools.partial(note_prompt, recorder.folder))
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():

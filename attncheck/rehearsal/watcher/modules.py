@@ -116,9 +116,12 @@ def describe_code(function: Any) -> str:
 def unwrap(function: Any) -> Any:
     """Return the function behind a method or a functools.partial."""
     for _ in range(MAX_WRAPPERS):
-        if hasattr(function, "__code__") or not (hasattr(function, "__func__") or hasattr(function, "func")):
+        if hasattr(function, "takes_known"):  # the watcher's, around a script's own
+            function = function.__wrapped__
+        elif hasattr(function, "__code__") or not (hasattr(function, "__func__") or hasattr(function, "func")):
             break
-        function = getattr(function, "__func__", None) or function.func
+        else:
+            function = getattr(function, "__func__", None) or function.func
     return function
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any
 
-from .absent import is_script
+from .absent import is_script, note
 from .modules import describe_code, is_foreign, unwrap
 
 # Words in the names of methods of transformers' Trainer (5.17.0 trainer.py); all other methods are part of the loss.
 WORDS = {"data": ("collat", "dataloader", "sampler", "dataset"), "steps": ("optimizer", "scheduler")}
 OF_BATCHES = ("compute_loss", "training_step")  # methods that read a batch; others may read the data themselves
 CODE: dict[str, list[str]] = {}
+LOSS_SETTINGS = (
+    *("loss_type", "beta", "label_smoothing", "label_smoothing_factor", "alpha", "simpo_gamma", "cpo_alpha"),
+    *("desirable_weight", "undesirable_weight", "ld_alpha", "use_weighting", "rpo_alpha", "reference_free"),
+    *("loss_weights", "temperature", "epsilon", "epsilon_high", "top_entropy_quantile", "entropy_coef"),
+    *("use_adaptive_entropy", "off_policy_mask_threshold"),
+)
 DROPPED = "dropped"  # in CODE: columns of the data that the trainer drops, and that the script's loss or collator names
 TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it
 
@@ -50,6 +57,16 @@ def note_trainer(trainer: Any) -> None:
             if name.startswith("on_"):
                 note_code("steps", value)
     CODE[DROPPED] = sorted(texts.intersection(_list_dropped(trainer)))
+
+
+def note_loss_settings(trainer: Any) -> None:
+    """Note the settings of a trainer's loss that are not its defaults: a script may compute them."""
+    for field in dataclasses.fields(trainer.args):
+        make, value = field.default_factory, getattr(trainer.args, field.name, None)
+        default = field.default if make is dataclasses.MISSING else make()
+        text = str(value[0] if isinstance(value, list) and len(value) == 1 else value)
+        if field.name in LOSS_SETTINGS and value not in (None, default) and os.sep not in text:
+            note(os.environ["ATTNCHECK_WATCH"], "loss", f"{field.name}={text}")
 
 
 def _list_dropped(trainer: Any) -> set[str]:

@@ -45,6 +45,7 @@ TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|validation|eval|dev)
 LOOPS_OVER_SPLITS = re.compile(r"\bfor \w*split\w*(?:, \w+)? in ")  # of a dictionary of data sets
 UNEXPECTED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
 ROW_FILES = (".jsonl", ".json", ".csv")
+PICTURE_SIDE = 56  # pixels: two patches of common image processors
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
@@ -300,15 +301,43 @@ def cut_settings(training_args: Any) -> None:
 
 def take_known(base: Any) -> None:
     """Let settings and trainers accept arguments of other releases: rename them, move them into settings, or drop
-    them."""
+    them. A script's own methods get the arguments that they have."""
 
     def make(kind: Any, *arguments: Any, **options: Any) -> Any:
         for owner in kind.__mro__[: kind.__mro__.index(base) + 1]:
             if "__init__" in vars(owner) and not hasattr(vars(owner)["__init__"], "takes_known"):
                 owner.__init__ = _pass_known(owner.__init__, owner.__name__)
+            for name, method in [*vars(owner).items()] if owner is not base else ():
+                if inspect.isfunction(method) and inspect.isfunction(getattr(base, name, None)) and name != "__init__":
+                    _pass_former(owner, method, getattr(base, name))
         return object.__new__(kind)
 
     base.__new__ = make
+
+
+def _pass_former(owner: Any, method: Any, base: Any) -> None:
+    """Let a script's method be called without the arguments that its base class has had since another release.
+
+    Without the number of items, a loss is divided by the accumulation, as in those releases: transformers 5.17.0
+    trainer.py:2035 (`training_step`).
+    """
+    known = inspect.signature(method).parameters
+    added = inspect.signature(base).parameters.keys() - known.keys()
+    takes_all = any(own.kind in (own.VAR_KEYWORD, own.VAR_POSITIONAL) for own in known.values())
+    if takes_all or not added or hasattr(method, "takes_known") or not is_script(method.__globals__):
+        return
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        kept = {name: value for name, value in options.items() if name in known}
+        if len(arguments) > len(known) or len(kept) < len(options):
+            note(os.environ["ATTNCHECK_WATCH"], "argument", f"{method.__qualname__} {','.join(sorted(added))}")
+        return method(*arguments[: len(known)], **kept)
+
+    call.takes_known = True  # type: ignore[attr-defined]
+    setattr(owner, method.__name__, call)
+    if "num_items_in_batch" in added:
+        owner._get_num_items_in_batch = lambda *arguments, **options: None
 
 
 def number_markers(module: Any) -> None:
@@ -574,6 +603,23 @@ def _find_default(settings: Any, name: str, value: Any) -> Any:
     if field is None or field.default is dataclasses.MISSING:
         return value if field is None or field.default_factory is dataclasses.MISSING else field.default_factory()
     return field.default
+
+
+def find_pictures(module: Any) -> None:
+    """Let the script open a small image for a path that does not exist, one colour for each path."""
+    original = module.open
+
+    @functools.wraps(original)
+    def open_picture(file: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return original(file, *arguments, **options)
+        except (FileNotFoundError, IsADirectoryError):
+            if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
+                raise
+            note(os.environ["ATTNCHECK_WATCH"], "picture", os.path.basename(str(file)))
+            return module.new("RGB", (PICTURE_SIDE, PICTURE_SIDE), f"#{zlib.crc32(str(file).encode()) % 0x1000000:06x}")
+
+    module.open = open_picture
 
 
 def use_gloo_without_gpu(distributed_c10d: Any) -> None:

@@ -25,6 +25,7 @@ SIZES = {
 PARTS = ("vision_config", "text_config", "audio_config")
 OF_A_TOWER = ("patch_size", "num_mel_bins", "vision_config")
 LANGUAGE_MODELS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
+HEARING_MODELS = "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"  # of which whisper's decoder is a language model too
 AUTO_MAPPING = {"parent_library": "transformers", "base_model_class": "AutoModelForCausalLM"}  # of a model to adapt
 SHORT = 4  # letters: a type with fewer may be part of any word
 
@@ -56,6 +57,7 @@ def _find_kind(base: str) -> str:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
 
     spoken = {kind for mapping in LANGUAGE_MODELS for kind in getattr(modeling_auto, mapping, {})}
+    spoken -= getattr(modeling_auto, HEARING_MODELS, {}).keys()
     kinds = [kind for kind in CONFIG_MAPPING_NAMES if len(kind) >= SHORT]
     named = [kind for kind in kinds if re.search(rf"(?<![a-z]){'[-_.]?'.join(re.split('[_-]', kind))}(?![a-z])", base)]
     kind = max(named, key=len, default="") if spoken.isdisjoint(named) else ""
@@ -69,6 +71,7 @@ def _find_kind(base: str) -> str:
 def _save_tower(kind: str, folder: str) -> None:
     """Save a small model of a type, and its image processor if there is one."""
     import transformers
+    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
 
     config = transformers.CONFIG_MAPPING[kind]()
@@ -77,7 +80,7 @@ def _save_tower(kind: str, folder: str) -> None:
             if isinstance(getattr(part, name, None), int):
                 setattr(part, name, size)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
-    classes: Any = IMAGE_PROCESSOR_MAPPING.get(type(config), ()) or ()
+    classes: Any = IMAGE_PROCESSOR_MAPPING.get(type(config), ()) or FEATURE_EXTRACTOR_MAPPING.get(type(config), ())
     classes = tuple(classes.values()) if isinstance(classes, dict) else classes
     for processor in [made for made in (classes if isinstance(classes, tuple) else (classes,)) if made is not None][:1]:
         processor().save_pretrained(folder)

@@ -61,6 +61,7 @@ NO_COLUMN = re.compile(
 )
 # TRL 1.16.0 data_utils.py decides by these, besides the prompt, whether and as what a row is a conversation.
 TRL_COLUMNS = ("chosen", "rejected", "completion", "messages", "label")
+PICTURE_NAME = re.compile(r"(^|_)(image|img|picture|photo)(s|_|$)")
 NUMBER_NAME = re.compile(r"(^|_)(id|idx|index)$")
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
@@ -111,6 +112,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     else:
         rows = add_columns(rows, columns)
     needed = message.get("shapes", {})
+    for name in filter(PICTURE_NAME.search, message.get("added", ())):  # the watcher opens any image for a script
+        is_list = isinstance(needed.get(name), list)
+        rows = [{**row, name: [f"{number}.png"] if is_list else f"{number}.png"} for number, row in enumerate(rows)]
     turns = shapes.list_turns(needed) if message["form"] != "prompt_texts" else []
     rows = shapes.fit_rows(add_message_columns(rows, turns), needed)
     if not {"messages", "conversations", *turns} & {*columns}:
