@@ -36,6 +36,7 @@ class Fit:
     distance: int  # between the stated and the installed releases: 100 for a major, 1 for a minor release
     refused: int  # names and values that the installed releases refuse
     age: tuple[int, ...] = ()  # of the frameworks, negated: the newest comes first
+    strain: int = 0  # major releases of transformers since the one that the frameworks name
 
     @property
     def text(self) -> str:
@@ -71,12 +72,14 @@ def select(pythons: list[str], request: Request, seconds: float) -> Interpreter:
 def measure(snapshot: Snapshot, request: Request) -> Fit:
     """Return how an environment's releases fit the launches of a request; a fork next to a launch is its framework."""
     absent, missing, differing, newest, foreign, refused = set(), set(), set(), [], 0, 0
+    frameworks = set()
     for source in request.sources:
         stated = find_stated_versions(source)
         own = {name for name, file in stated.files.items() if is_own_source(name, file)}
         differing |= {row for row in list_differing(snapshot, source) if row.name not in own}
         for read in read_launches_of(snapshot, request, source):
             framework = read.recognised.framework.distribution
+            frameworks.add(framework)
             absent |= {name for name in {framework} - {"", *own} if not snapshot.lists(name)}
             needed = (TRAINERS & stated.files.keys()) - own - absent
             missing |= {name for name in needed if not snapshot.lists(name)}
@@ -87,7 +90,19 @@ def measure(snapshot: Snapshot, request: Request) -> Fit:
             refused += sum(problem.consequence == "refuses" for problem in read.job.problems)
     distances = [_measure_distance(row.wanted, row.installed) for row in differing]
     majors, distance = (sum(numbers) for numbers in zip(*distances)) if distances else (0, 0)
-    return Fit(len(absent), majors, foreign, len(missing), distance, refused, tuple(newest))
+    strain = sum(_measure_strain(snapshot, framework) for framework in frameworks)
+    return Fit(len(absent), majors, foreign, len(missing), distance, refused, tuple(newest), strain)
+
+
+def _measure_strain(snapshot: Snapshot, framework: str) -> int:
+    """Return the major releases between the installed transformers and the nearest one that a framework names.
+
+    trl 0.24.0 requires transformers>=4.56.1, and with 5.x its import_utils.py takes every package as installed.
+    """
+    installed = snapshot.version("transformers")
+    lines = (line for own in snapshot.distributions if own.name == framework for line in own.requires)
+    wanted = (line.partition(";")[0] for line in lines if re.match(r"transformers\b(?!-)", line))
+    return sum(_measure_distance(line, str(installed.value))[0] for line in wanted if isinstance(installed, Known))
 
 
 def _measure_distance(wanted: str, installed: str) -> tuple[int, int]:

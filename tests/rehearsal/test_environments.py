@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,20 @@ def test_a_framework_is_worth_more_than_minor_releases(
     having = with_package(make("0.24.0", "5.17.0"), "ms-swift", "4.6.0")
     (tmp_path / "requirements.txt").write_text(f"{stated}trl<0.25\n")
     assert (measure(having, request) < measure(make("0.24.0", other), request)) == is_better
+
+
+def test_of_two_equal_environments_the_one_with_the_frameworks_transformers_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").write_text(LAUNCH.format("--max_length 8"))
+    request = make_rehearsal_request(("run.sh",), None, False, 0)
+    fits = []
+    for version in ("4.57.3", "5.5.4"):
+        snapshot = make("0.24.0", version)
+        own = (replace(d, requires=("transformers>=4.56.1",)) if d.name == "trl" else d for d in snapshot.distributions)
+        fits.append(measure(replace(snapshot, distributions=tuple(own)), request))
+    assert fits[0] < fits[1] and [fit.strain for fit in fits] == [0, 1]
 
 
 def test_programs_of_a_copied_environment_start_its_own_python(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 import pytest
+import torch
 
-from attncheck.rehearsal.worker.norms import ClippedStep, find_wrong_norm
+from attncheck.rehearsal.worker.norms import ClippedStep, _is_split, find_wrong_norm
 
 Norm = Callable[[dict[str, tuple[float, ...]]], float]
 LIMIT = 0.5
@@ -52,3 +53,17 @@ def test_the_norm_of_all_gradients_is_right(limit: float) -> None:
 
 def test_a_clipping_by_no_norm_is_left_alone() -> None:
     assert not list(find_wrong_norm(clip(lambda squares: 3.0)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_split"),
+    [
+        ([(80, 8), (80, 8)], True),
+        ([(160, 8), (160, 8)], False),
+        ([(192, 8), (192, 8)], False),  # a vocabulary that a script made larger, or smaller
+        ([(110, 8), (110, 8)], False),
+        ([(80, 8), (80, 8), (80, 8), (80, 8)], True),  # two copies of two parts
+    ],
+)
+def test_a_weight_with_other_rows_is_not_split(parts: list[tuple[int, int]], is_split: bool) -> None:
+    assert _is_split([torch.empty(part) for part in parts], torch.empty(160, 8)) == is_split

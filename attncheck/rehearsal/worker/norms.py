@@ -38,7 +38,7 @@ def read_clipped_step(ranks: Sequence[RankRecord], model: Mapping[str, Tensor]) 
         return None
     gradients = [read_before(record) for record in ranks]
     names = [name for name in gradients[0] if name in model and all(name in own for own in gradients)]
-    parts = {name for name in names if gradients[0][name].shape != model[name].shape}
+    parts = {name for name in names if _is_split([own[name] for own in gradients], model[name])}
     at_step = {name: value for update in ranks[0].updates for name, value in update["gradients"].items()}
     change = compare(gradients[0], at_step, names)
     factors = list(change.factors.values())
@@ -49,6 +49,11 @@ def read_clipped_step(ranks: Sequence[RankRecord], model: Mapping[str, Tensor]) 
         for name in names
     }
     return ClippedStep(change.usual, squares)
+
+
+def _is_split(parts: Sequence[Tensor], whole: Tensor) -> bool:
+    """Return whether ranks hold parts of a weight; a script may have given it another number of rows."""
+    return parts[0].numel() < whole.numel() and sum(part.numel() for part in parts) % whole.numel() == 0
 
 
 def find_wrong_norm(steps: Sequence[ClippedStep]) -> Iterator[str]:
