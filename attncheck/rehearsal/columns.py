@@ -26,6 +26,7 @@ ROW = re.compile(r"ex|example|row|sample|item|record|instance|entry|data")
 DATA_NAME = re.compile(r"\w[\w-]*")  # no path, and no repository of the Hub
 OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
 TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
+MODEL_CLASS = re.compile(r"AutoModelFor(CausalLM|Vision2Seq|ImageTextToText)|\w+For(CausalLM|ConditionalGeneration)")
 LITERALS = ("true", "false", "none")
 MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
 MAX_MODULES = 200  # in addition to the script
@@ -36,7 +37,7 @@ MAX_FOLDERS = 5000  # that are searched for a launch's script
 def read_columns(read: ReadLaunch) -> list[str]:
     """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
     script = find_script(read.recognised.launch)
-    return list_columns(script, (Path(), Path("src"))) if script is not None else []
+    return list_columns(script, _list_places(read, script)) if script is not None else []
 
 
 def reads_pairs(read: ReadLaunch) -> bool:
@@ -48,7 +49,7 @@ def reads_pairs(read: ReadLaunch) -> bool:
 def read_field_shapes(read: ReadLaunch) -> dict[str, Any]:
     """Return the shapes of the fields that the script of a launch reads, as far as its use of them decides it."""
     script = find_script(read.recognised.launch)
-    return list_shapes(script, (Path(), Path("src"))) if script is not None else {}
+    return list_shapes(script, _list_places(read, script)) if script is not None else {}
 
 
 def list_shapes(program: Path, places: Sequence[Path]) -> dict[str, Any]:
@@ -174,9 +175,24 @@ def names_flash_attn(read: ReadLaunch) -> bool:
 def _iter_texts(read: ReadLaunch) -> Iterator[str]:
     """Yield the strings in the script of a launch and in the modules that it imports."""
     script = find_script(read.recognised.launch)
-    for module in _list_modules(script, (Path(), Path("src"))) if script is not None else ():
+    for module in _list_modules(script, _list_places(read, script)) if script is not None else ():
         nodes = (node for node in ast.walk(module.body) if isinstance(node, ast.Constant))
         yield from (node.value for node in nodes if isinstance(node.value, str))
+
+
+def read_model_classes(read: ReadLaunch) -> list[str]:
+    """Return transformers' classes of models that the script of a launch imports, none if it may use others."""
+    script = find_script(read.recognised.launch)
+    return list_model_classes(script, _list_places(read, script)) if script is not None else []
+
+
+def list_model_classes(program: Path, places: Sequence[Path]) -> list[str]:
+    """Return these classes for a script and the modules that it imports; an `Auto` class may be any of them."""
+    nodes = (node for module in _list_modules(program, tuple(places)) for node in ast.walk(module.body))
+    imports = (node for node in nodes if isinstance(node, ast.ImportFrom))
+    aliases = (alias for node in imports if (node.module or "").startswith("transformers") for alias in node.names)
+    names = {alias.name for alias in aliases if MODEL_CLASS.fullmatch(alias.name)}
+    return [] if any(name.startswith("Auto") for name in names) else sorted(names)
 
 
 def chooses_targets(read: ReadLaunch) -> bool:
@@ -185,6 +201,13 @@ def chooses_targets(read: ReadLaunch) -> bool:
     text = script.read_text(errors="replace") if script is not None else ""
     values = ((get_setting(read.job, name) or "").lower() for name in TARGET_SETTINGS if name in text)
     return any(value not in LITERALS for value in values) or OWN_COLLATOR.search(text) is not None
+
+
+def _list_places(read: ReadLaunch, script: Path) -> tuple[Path, ...]:
+    """Return the folders from which the script of a launch imports, the one where the launch starts it first."""
+    words = read.recognised.launch.words
+    root = str(script).removesuffix(os.path.normpath(words[0].text)) if words else ""
+    return (Path(root), Path(), Path("src"))
 
 
 def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:

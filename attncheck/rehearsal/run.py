@@ -31,7 +31,7 @@ from attncheck.lint.launches import CONFIG_SUFFIXES
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
-from attncheck.rehearsal.columns import find_marker, read_columns, read_field_shapes
+from attncheck.rehearsal.columns import find_marker, read_columns, read_field_shapes, read_model_classes
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
@@ -305,6 +305,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "threads": stage.target.threads_per_worker(1),
         "model": stage.model,
         "stand_in_for": missing_model,
+        "classes": read_model_classes(stage.read) if missing_model else [],
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,

@@ -20,7 +20,7 @@ import torch
 import attncheck.rehearsal.drivers.rollouts as rollouts
 import attncheck.rehearsal.watcher.modules as modules
 from attncheck.core.results.smoke import CheckResult
-from attncheck.rehearsal.columns import list_columns, list_shapes
+from attncheck.rehearsal.columns import list_columns, list_model_classes, list_shapes
 from attncheck.rehearsal.execution import (
     WATCHER,
     list_absent,
@@ -455,6 +455,23 @@ def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) 
     made = "def f(row):\n    row['made'] = row['kept'] = (\n        row['kept'] + row['d'])\n    return row['made']"
     (tmp_path / "scripts" / "train.py").write_text(made)
     assert list_columns(tmp_path / "scripts" / "train.py", (tmp_path,)) == ["kept", "d"]  # `made` is the script's own
+
+
+@pytest.mark.parametrize(
+    ("imports", "classes", "kind"),
+    [
+        ("Qwen3VLForConditionalGeneration", ["Qwen3VLForConditionalGeneration"], "qwen3_vl"),
+        ("LlamaForCausalLM, Trainer", ["LlamaForCausalLM"], "llama"),
+        ("LlamaForCausalLM, Qwen2ForCausalLM", ["LlamaForCausalLM", "Qwen2ForCausalLM"], ""),
+        ("AutoModelForCausalLM, LlamaForCausalLM", [], ""),
+    ],
+)
+def test_a_scripts_model_class_decides_the_type(imports: str, classes: list[str], kind: str, tmp_path: Path) -> None:
+    towers = pytest.importorskip("attncheck.smoke.worker.models.towers")
+    (tmp_path / "train.py").write_text(f"from transformers import {imports}\n")
+    assert list_model_classes(tmp_path / "train.py", ()) == classes
+    assert towers.find_type("/models/sft-v2", classes) == kind
+    assert towers.find_type("Qwen/Qwen2.5-7B", classes) == "qwen2"
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"unanswered": str(error)})
         return
     made = _choose_architecture(message).name if message.get("stand_in_for") else message["model"]
-    is_known = bool(towers.find_type(message.get("stand_in_for", "")))
+    is_known = bool(towers.find_type(message.get("stand_in_for", ""), message.get("classes", ())))
     answer = {"parameters": parameters, "remarks": remarks, "made_up": [], "model": made, "is_known": is_known}
     if real_data:
         send({"item": item, "answer": {**answer, **known_turns}})
@@ -174,10 +174,11 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 
 
 def _choose_architecture(message: Mapping[str, Any]) -> Any:
-    """Return the architecture to build: for a model that is missing, the type that its name decides, if any."""
+    """Return the architecture to build: for a missing model, the type that its name or the script's class decides."""
     from attncheck.smoke.worker.models import build, towers
 
-    if kind := towers.find_type(message.get("stand_in_for", "")):
+    name = message.get("stand_in_for", "")
+    if name and (kind := towers.find_type(name, message.get("classes", ()))):
         return towers.load_type(kind)
     return build.load_architecture(message["model"])
 

@@ -6,7 +6,7 @@ does not run with the small tower's width, the tower keeps the width of its conf
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,8 @@ def is_multimodal(source: Architecture) -> bool:
     return type(config) in mapping and getattr(config, "vision_config", None) is not None
 
 
-def find_type(name: str) -> str:
-    """Return the installed type of a language model that a model's name decides, "" if it decides none."""
+def find_type(name: str, classes: Collection[str] = ()) -> str:
+    """Return the installed type of a language model that a model's name decides, or else its class; "" if none does."""
     import transformers
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
@@ -56,7 +56,9 @@ def find_type(name: str) -> str:
 
     kind = names.find_type(name, CONFIG_MAPPING_NAMES, has_experts) if name else ""
     mappings = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
-    return kind if any(kind in getattr(modeling_auto, mapping, {}) for mapping in mappings) else ""
+    known = {own: made for mapping in mappings for own, made in getattr(modeling_auto, mapping, {}).items()}
+    kinds = {kind} if kind in known else {own for own, made in known.items() if made in classes}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def load_type(name: str) -> Architecture:
