@@ -83,8 +83,14 @@ LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
 CPU_PROCESSES = 2
 MAX_LINES = 6  # in a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder's name in the report
-# Python's and datasets' (5.2.0 formatting/formatting.py) errors for a field that a row does not have.
-MISSING_FIELD = re.compile(r"^KeyError: (?:'([a-z]\w*)'|[\"']Column '?([a-z]\w*)'? not in the dataset)", re.MULTILINE)
+# Python's, datasets' (5.2.0 formatting/formatting.py) and transformers' (5.17.0 trainer.py: tokens) errors for a field
+# that a row does not have.
+MISSING_FIELD = re.compile(
+    r"^KeyError: (?:'([a-z]\w*)'|[\"']Column '?([a-z]\w*)'? not in the dataset)"
+    r"|^ValueError: No columns in the dataset match",
+    re.MULTILINE,
+)
+TOKENS = "input_ids"
 MAX_FIELDS = 3  # that are added one by one, each with a new run
 LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")  # in transformers 5 and 4
@@ -276,7 +282,7 @@ def _find_missing_field(stage: _Stage, cut: JobCut, launch: RehearsedLaunch) -> 
     end = launch.results[0]
     text = "\n".join((*end.violations, *end.notes))
     missing = MISSING_FIELD.search(text) if end.violations and not launch.steps and _reads_fields(cut) else None
-    name = next(filter(None, missing.groups()), "") if missing is not None else ""
+    name = next(filter(None, missing.groups()), TOKENS) if missing is not None else ""
     return "" if name in stage.added or "environ[" in text else name
 
 

@@ -37,6 +37,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     choose_model_type,
     choose_template,
     find_pictures,
+    find_tokens,
     leave_early_stopping,
     leave_login,
     leave_unknown,
@@ -48,7 +49,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     take_known_columns,
     take_known_template,
 )
-from attncheck.rehearsal.worker.materials import add_columns, add_message_columns
+from attncheck.rehearsal.worker.materials import add_columns, add_message_columns, tokenize
 from attncheck.rehearsal.worker.shapes import list_turns
 from tests.rehearsal.staging import make_materials
 
@@ -308,6 +309,29 @@ def test_the_settings_of_a_loss_are_those_that_the_trainer_has(tmp_path: Path, m
     assert list_loss_settings(str(tmp_path)) == {}
     note_loss_settings(SimpleNamespace(args=Settings(["hinge"], 0.5, label_smoothing_factor=0.1, seed=2)))
     assert list_loss_settings(str(tmp_path)) == {"loss_type": "hinge", "beta": "0.5", "label_smoothing_factor": "0.1"}
+
+
+def test_a_script_loads_an_array_of_tokens_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numpy = pytest.importorskip("numpy")
+    for name in ("watch", "array", "model", "data"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"eos_token_id": 99}')
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    monkeypatch.setenv("ATTNCHECK_ROWS", str(tmp_path / "data" / "train.jsonl"))
+    turns = ([["user", [1, 2]], ["assistant", [3]]], [["user", [4]], ["assistant", [5, 6, 7]]])
+    tokens = tokenize([{"turns": own} for own in turns], tmp_path)
+    (tmp_path / "array" / "tokens.json").write_text(json.dumps(tokens))
+    module = SimpleNamespace(load=numpy.load, array=numpy.array)
+    find_tokens(module)
+    script = "found = [load(f'gone/{name}_sort.npy') for name in ('inputs', 'labels', 'weights')]"
+    scope: dict[str, Any] = {"load": module.load, "__file__": str(tmp_path / "train.py")}
+    exec(script, scope)
+    inputs, labels, weights = scope["found"]
+    assert inputs.tolist() == [[1, 2, 3, 99, 0], [4, 5, 6, 7, 99]]
+    assert labels.tolist() == [[-100, -100, 3, 99, -100], [-100, 5, 6, 7, 99]]
+    assert weights.dtype == numpy.float32 and weights.tolist() == [[1, 1, 1, 1, 0], [1] * 5]
+    with pytest.raises(FileNotFoundError):
+        exec(script, {"load": module.load, "__file__": os.__file__})
 
 
 def test_a_script_opens_an_image_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ from .stand_ins import (
     find_required_files,
     find_rows,
     find_small_model,
+    find_tokens,
     leave_early_stopping,
     leave_login,
     leave_unknown,
@@ -122,6 +123,7 @@ def install(folder: str) -> None:
         callbacks["datasets.arrow_dataset"] = take_known_columns
         callbacks["pandas"] = find_frames
         callbacks["PIL.Image"] = find_pictures
+        callbacks["numpy"] = find_tokens
         callbacks["huggingface_hub._login"] = leave_login
         callbacks["trl.trainer.model_config"] = lambda module: answer_removed(module.ModelConfig)
         callbacks["trl.scripts.utils"] = _patch_trl_scripts

@@ -28,7 +28,9 @@ from .script_code import note_code
 from .towers import find_tower
 
 # Files that are not data: a script that cannot read them ends as the launch would.
-NO_ROWS = re.compile(r"config|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE)
+NO_ROWS = re.compile(
+    r"config(?!s_)|_args|template|index|tokenizer|vocab|dataset_info|deepspeed|^ds_|zero\d", re.IGNORECASE
+)
 # Arguments that transformers 5 and TRL 0.20 to 0.27 renamed.
 NEW_NAMES = {
     "tokenizer": "processing_class",
@@ -45,6 +47,14 @@ TAKEN_SPLIT = re.compile(r"""\[["']((?:train|test|val|valid|validation|eval|dev)
 LOOPS_OVER_SPLITS = re.compile(r"\bfor \w*split\w*(?:, \w+)? in ")  # of a dictionary of data sets
 UNEXPECTED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
 ROW_FILES = (".jsonl", ".json", ".csv")
+# Words in an array's name -> the column of a document's tokens, and its padding.
+ARRAYS = {
+    "label": ("labels", -100),
+    "target": ("labels", -100),
+    "mask": ("attention_mask", 0),
+    "weight": ("attention_mask", 0),
+    "input": ("input_ids", 0),
+}
 PICTURE_SIDE = 56  # pixels: two patches of common image processors
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
@@ -603,6 +613,30 @@ def _find_default(settings: Any, name: str, value: Any) -> Any:
     if field is None or field.default is dataclasses.MISSING:
         return value if field is None or field.default_factory is dataclasses.MISSING else field.default_factory()
     return field.default
+
+
+def find_tokens(numpy: Any) -> None:
+    """Let the script load the synthetic documents as rows of tokens, their labels or weights, for a missing array."""
+    original = numpy.load
+
+    @functools.wraps(original)
+    def load(file: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return original(file, *arguments, **options)
+        except (FileNotFoundError, NotADirectoryError):
+            stage = os.path.dirname(os.path.dirname(os.environ["ATTNCHECK_ROWS"]))
+            path, name = os.path.join(stage, "array", "tokens.json"), os.path.basename(str(file)).lower()
+            if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING) or not os.path.exists(path):
+                raise
+        _note_rows(file)
+        with open(path) as stream:
+            rows = json.load(stream)
+        column, padding = next((value for word, value in ARRAYS.items() if word in name), ARRAYS["input"])
+        length = max(len(row[column]) for row in rows)
+        array = numpy.array([row[column] + [padding] * (length - len(row[column])) for row in rows])
+        return array.astype("float32") if column == "attention_mask" and "weight" in name else array
+
+    numpy.load = load
 
 
 def find_pictures(module: Any) -> None:

@@ -62,6 +62,8 @@ NO_COLUMN = re.compile(
 # TRL 1.16.0 data_utils.py decides by these, besides the prompt, whether and as what a row is a conversation.
 TRL_COLUMNS = ("chosen", "rejected", "completion", "messages", "label")
 PICTURE_NAME = re.compile(r"(^|_)(image|img|picture|photo)(s|_|$)")
+TOKEN_COLUMNS = frozenset(("input_ids", "labels", "attention_mask"))
+IGNORED = -100  # as a label
 NUMBER_NAME = re.compile(r"(^|_)(id|idx|index)$")
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
@@ -130,8 +132,26 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         rows = multimodal.add_pictures(rows, documents, folder, message["pictures"])
     elif message.get("pictures") == "tagged":  # the framework knows the column
         rows = [{**row, "images": []} for row in rows]
+    if vocabulary is MADE and len(rows) == len(documents):
+        tokens = tokenize(documents, folder)
+        (folder / "array").mkdir(exist_ok=True)
+        (folder / "array" / "tokens.json").write_text(json.dumps(tokens))
+        if TOKEN_COLUMNS & {*message.get("added", ())}:
+            rows = [row | own for row, own in zip(rows, tokens)]
     save_rows(rows, folder, not has_pictures)
     send({"item": item, "answer": answer})
+
+
+def tokenize(documents: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[str, list[int]]]:
+    """Return documents as tokens with their end, of which the answers' are labelled: a word's number is its token."""
+    end = json.loads((folder / "model" / "config.json").read_text())["eos_token_id"]
+    rows = []
+    for document in documents:
+        tokens = [(role, word) for role, words in document["turns"] for word in words] + [("assistant", end)]
+        labels = [word if role == "assistant" else IGNORED for role, word in tokens]
+        ones = [1] * len(tokens)
+        rows.append({"input_ids": [word for _, word in tokens], "labels": labels, "attention_mask": ones})
+    return rows
 
 
 def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True) -> None:
