@@ -194,20 +194,18 @@ def find_frames(pandas: Any) -> None:
     folder = os.path.dirname(rows)
     stage = os.path.dirname(folder)
 
+    def read_rows(path: Any) -> Any:
+        _note_rows(path)
+        return read_json(rows, lines=True)
+
     def follow(original: Any) -> Any:
         @functools.wraps(original)
         def read(path: Any, *arguments: Any, **options: Any) -> Any:
-            try:
-                has_lines = original is read_json and str(path).startswith(stage)
-                if path != folder and not has_lines:  # a data option whose value is not known is the folder
-                    return original(path, *arguments, **options)
-            except FileNotFoundError:
-                if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
-                    raise
-            _note_rows(path)
-            return read_json(rows, lines=True)
+            if path == folder or (original is read_json and str(path).startswith(stage)):
+                return read_rows(path)  # a data option whose value is not known is the folder
+            return original(path, *arguments, **options)
 
-        return read
+        return _answer_missing(read, read_rows)
 
     for name in FRAMES:
         setattr(pandas, name, follow(getattr(pandas, name)))
@@ -615,45 +613,45 @@ def _find_default(settings: Any, name: str, value: Any) -> Any:
     return field.default
 
 
-def find_tokens(numpy: Any) -> None:
-    """Let the script load the synthetic documents as rows of tokens, their labels or weights, for a missing array."""
-    original = numpy.load
+def _answer_missing(original: Any, answer: Any) -> Any:
+    """Return a function that reads a file, and calls `answer` with the path if the script's file does not exist."""
 
     @functools.wraps(original)
-    def load(file: Any, *arguments: Any, **options: Any) -> Any:
+    def read(file: Any, *arguments: Any, **options: Any) -> Any:
         try:
             return original(file, *arguments, **options)
-        except (FileNotFoundError, NotADirectoryError):
-            stage = os.path.dirname(os.path.dirname(os.environ["ATTNCHECK_ROWS"]))
-            path, name = os.path.join(stage, "array", "tokens.json"), os.path.basename(str(file)).lower()
-            if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING) or not os.path.exists(path):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
                 raise
-        _note_rows(file)
-        with open(path) as stream:
+        return answer(file)
+
+    return read
+
+
+def find_tokens(numpy: Any) -> None:
+    """Let the script load the synthetic documents as rows of tokens, their labels or weights, for a missing array."""
+
+    def load(file: Any) -> Any:
+        folder, name = os.path.dirname(os.environ["ATTNCHECK_ROWS"]), os.path.basename(str(file)).lower()
+        with open(os.path.join(folder, os.pardir, "array", "tokens.json")) as stream:
             rows = json.load(stream)
+        _note_rows(file)
         column, padding = next((value for word, value in ARRAYS.items() if word in name), ARRAYS["input"])
         length = max(len(row[column]) for row in rows)
         array = numpy.array([row[column] + [padding] * (length - len(row[column])) for row in rows])
-        return array.astype("float32") if column == "attention_mask" and "weight" in name else array
+        return array.astype("float32") if "weight" in name else array
 
-    numpy.load = load
+    numpy.load = _answer_missing(numpy.load, load)
 
 
 def find_pictures(module: Any) -> None:
     """Let the script open a small image for a path that does not exist, one colour for each path."""
-    original = module.open
 
-    @functools.wraps(original)
-    def open_picture(file: Any, *arguments: Any, **options: Any) -> Any:
-        try:
-            return original(file, *arguments, **options)
-        except (FileNotFoundError, IsADirectoryError):
-            if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
-                raise
-            note(os.environ["ATTNCHECK_WATCH"], "picture", os.path.basename(str(file)))
-            return module.new("RGB", (PICTURE_SIDE, PICTURE_SIDE), f"#{zlib.crc32(str(file).encode()) % 0x1000000:06x}")
+    def make(file: Any) -> Any:
+        note(os.environ["ATTNCHECK_WATCH"], "picture", os.path.basename(str(file)))
+        return module.new("RGB", (PICTURE_SIDE, PICTURE_SIDE), f"#{zlib.crc32(str(file).encode()) % 0x1000000:06x}")
 
-    module.open = open_picture
+    module.open = _answer_missing(module.open, make)
 
 
 def use_gloo_without_gpu(distributed_c10d: Any) -> None:
