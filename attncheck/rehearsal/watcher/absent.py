@@ -43,6 +43,7 @@ IDLE = (
     ),
     *("IPython", "ipdb", "debugpy", "loguru", "coloredlogs", "icecream", "dotenv", "matplotlib", "seaborn", "plotly"),
     *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil", "tensorboard"),
+    *("tabulate", "prettytable", "termcolor", "colorama", "rich"),
 )
 RENAMED = {
     "AutoModelForVision2Seq": "AutoModelForImageTextToText",  # transformers 5

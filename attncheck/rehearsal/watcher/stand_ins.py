@@ -317,14 +317,14 @@ def take_known(base: Any) -> None:
                 owner.__init__ = _pass_known(owner.__init__, owner.__name__)
             for name, method in [*vars(owner).items()] if owner is not base else ():
                 if inspect.isfunction(method) and inspect.isfunction(getattr(base, name, None)) and name != "__init__":
-                    _pass_former(owner, method, getattr(base, name))
+                    setattr(owner, name, _pass_former(owner, method, getattr(base, name)))
         return object.__new__(kind)
 
     base.__new__ = make
 
 
-def _pass_former(owner: Any, method: Any, base: Any) -> None:
-    """Let a script's method be called without the arguments that its base class has had since another release.
+def _pass_former(owner: Any, method: Any, base: Any) -> Any:
+    """Return a script's method that can be called with the arguments which its base class has had since.
 
     Without the number of items, a loss is divided by the accumulation, as in those releases: transformers 5.17.0
     trainer.py:2035 (`training_step`).
@@ -333,7 +333,7 @@ def _pass_former(owner: Any, method: Any, base: Any) -> None:
     added = inspect.signature(base).parameters.keys() - known.keys()
     takes_all = any(own.kind in (own.VAR_KEYWORD, own.VAR_POSITIONAL) for own in known.values())
     if takes_all or not added or hasattr(method, "takes_known") or not is_script(method.__globals__):
-        return
+        return method
 
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -343,9 +343,9 @@ def _pass_former(owner: Any, method: Any, base: Any) -> None:
         return method(*arguments[: len(known)], **kept)
 
     call.takes_known = True  # type: ignore[attr-defined]
-    setattr(owner, method.__name__, call)
     if "num_items_in_batch" in added:
         owner._get_num_items_in_batch = lambda *arguments, **options: None
+    return call
 
 
 def number_markers(module: Any) -> None:
