@@ -189,9 +189,10 @@ def read_model_classes(read: ReadLaunch) -> list[str]:
 def list_model_classes(program: Path, places: Sequence[Path]) -> list[str]:
     """Return these classes for a script and the modules that it imports; an `Auto` class may be any of them."""
     nodes = (node for module in _list_modules(program, tuple(places)) for node in ast.walk(module.body))
-    imports = (node for node in nodes if isinstance(node, ast.ImportFrom))
-    aliases = (alias for node in imports if (node.module or "").startswith("transformers") for alias in node.names)
-    names = {alias.name for alias in aliases if MODEL_CLASS.fullmatch(alias.name)}
+    imports = (
+        node for node in nodes if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transformers")
+    )
+    names = {alias.name for node in imports for alias in node.names if MODEL_CLASS.fullmatch(alias.name)}
     return [] if any(name.startswith("Auto") for name in names) else sorted(names)
 
 

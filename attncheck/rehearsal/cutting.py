@@ -61,8 +61,6 @@ STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which 
 ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 # LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
 ANY_VERSION = {"DISABLE_VERSION_CHECK": "1"}
-SCRIPTS = (".sh", ".slurm", ".sbatch", ".bash")
-MAX_READERS = 100
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
@@ -372,8 +370,8 @@ def cut_launch(
 def _name_readers(path: str) -> str:
     """Return the shell scripts next to a configuration file that name it, for a message; "" if there are none."""
     folder, name = os.path.split(path)
-    scripts = sorted(file for file in Path(folder).glob("*") if file.suffix in SCRIPTS and file.is_file())
-    readers = [str(file) for file in scripts[:MAX_READERS] if name in file.read_text(errors="replace")]
+    scripts = (file for file in sorted(Path(folder).glob("*.s[hlb]*")) if file.is_file())  # shell's and Slurm's
+    readers = [str(file) for file in scripts if name in file.read_text(errors="replace")]
     return f", or rehearse a script that names it: {', '.join(readers)}" if readers else ""
 
 

@@ -49,7 +49,7 @@ ABSENT: Mapping[str, str] = {
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
-    "picture": "{} was not found: the script opens a small image instead",
+    "picture": "{} were not found: the script opens small ones instead",
     "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",
     "template": "the installed release has no template {}: its default replaces it",
     "chosen": "the model's folder may name another template than {}, the first that fits the small model",
@@ -214,11 +214,10 @@ def list_watched_differences(folder: str) -> tuple[Difference, ...]:
     models = [name for kind, name in notes if kind == "gpu" and name.startswith("load_in_")]
     templates = [(name, "default") for kind, name in notes if kind == "template"]
     templates += [("not known", name) for kind, name in notes if kind == "chosen"]
-    is_averaged = any(kind == "argument" and "num_items_in_batch" in name for kind, name in notes)
-    has_pictures = any(kind == "picture" for kind, _ in notes)
+    averaged = [name for kind, name in notes if kind == "argument" and "num_items_in_batch" in name]
     return (
-        *([Difference(DIVISOR, "another release's", "the number of batches")] if is_averaged else ()),
-        *([Difference("images", "not found", "made up")] if has_pictures else ()),
+        *(Difference(DIVISOR, "another release's", "the number of batches") for _ in averaged[:1]),
+        *(Difference(name, "not found", "made up") for kind, name in notes if kind == "picture"),
         *(Difference("quantisation", name, "none") for name in models),
         *(Difference("template", *pair) for pair in templates),
     )

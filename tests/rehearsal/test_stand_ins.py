@@ -350,7 +350,7 @@ def test_a_script_opens_an_image_that_is_not_there(tmp_path: Path, monkeypatch: 
     exec(compile(script.read_text(), str(script), "exec"), scope)
     first, second = scope["images"]
     assert first.size == second.size and first.tobytes() != second.tobytes()
-    assert {line.split(" ")[0] for line in list_replaced(str(tmp_path))} == {"0.png", "1.png"}
+    assert len(list_replaced(str(tmp_path))) == 1
     (difference,) = list_watched_differences(str(tmp_path))
     failed = leave_unasked([CheckResult("documents", violations=("x",)), CheckResult("update")], [difference])
     assert [result.outcome for result in failed] == ["skipped", "ok"]

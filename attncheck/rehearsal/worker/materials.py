@@ -62,8 +62,6 @@ NO_COLUMN = re.compile(
 # TRL 1.16.0 data_utils.py decides by these, besides the prompt, whether and as what a row is a conversation.
 TRL_COLUMNS = ("chosen", "rejected", "completion", "messages", "label")
 PICTURE_NAME = re.compile(r"(^|_)(image|img|picture|photo)(s|_|$)")
-TOKEN_COLUMNS = frozenset(("input_ids", "labels", "attention_mask"))
-IGNORED = -100  # as a label
 NUMBER_NAME = re.compile(r"(^|_)(id|idx|index)$")
 REJECTED_WORDS = 8  # words of the language for rejected answers
 
@@ -136,7 +134,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         tokens = tokenize(documents, folder)
         (folder / "array").mkdir(exist_ok=True)
         (folder / "array" / "tokens.json").write_text(json.dumps(tokens))
-        if TOKEN_COLUMNS & {*message.get("added", ())}:
+        if {*tokens[0]} & {*message.get("added", ())}:
             rows = [row | own for row, own in zip(rows, tokens)]
     save_rows(rows, folder, not has_pictures)
     send({"item": item, "answer": answer})
@@ -148,9 +146,9 @@ def tokenize(documents: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[
     rows = []
     for document in documents:
         tokens = [(role, word) for role, words in document["turns"] for word in words] + [("assistant", end)]
-        labels = [word if role == "assistant" else IGNORED for role, word in tokens]
-        ones = [1] * len(tokens)
-        rows.append({"input_ids": [word for _, word in tokens], "labels": labels, "attention_mask": ones})
+        labels = [word if role == "assistant" else -100 for role, word in tokens]
+        words = [word for _, word in tokens]
+        rows.append({"input_ids": words, "labels": labels, "attention_mask": [1] * len(words)})
     return rows
 
 
