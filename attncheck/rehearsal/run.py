@@ -169,12 +169,15 @@ def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> li
 
 
 def _read_nearby(read_file: lint.ReadFile) -> lint.ReadFile:
-    """Return a reader that, if a configuration file is missing, takes one with the longest end of its path."""
+    """Return a reader that, if a configuration file is missing, takes one with the longest end of its path.
+
+    With a folder the end is that of the same file in another checkout.
+    """
 
     def read(name: str) -> Source | None:
         parts = name.split("/") if name.endswith(CONFIG_SUFFIXES) else []
         ends = ("/".join(parts[first:]) for first in range(1, len(parts)))
-        nearby = (replace(file, name=name, is_nearby=True) for file in map(read_file, ends) if file is not None)
+        nearby = (replace(file, name=name, is_nearby="/" not in end) for end in ends if (file := read_file(end)))
         return read_file(name) or next(nearby, None)
 
     return read

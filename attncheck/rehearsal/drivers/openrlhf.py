@@ -4,14 +4,20 @@ Sources, openrlhf 0.11.2: cli/train_ppo_ray.py (`train`), trainer/ray/ppo_actor.
 `append`, `fit`), trainer/ppo_utils/samples_generator.py:253 (a rollout: its tokens and, for each token after the first,
 whether it is an action), trainer/ppo_utils/experience_maker.py:68 (batches are padded on the right),
 trainer/ppo_trainer.py (advantages are those of actions). ray 2.x: a remote class keeps its original class.
+
+The actor is `ActorModelRayActor` up to 0.8.0. Up to 0.7.0 its `fit` makes the trainer, whose `fit` has the loop; up to
+0.7.5 prompts are padded on the left and responses on the right, and `action_mask` covers responses only; up to 0.6.4
+the model takes numbers of actions, and packed rows are lists (0.6.4 trainer/ppo_utils/experience_maker.py:904).
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,11 +27,15 @@ from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     count_steps,
     iter_steps,
 )
-from openrlhf.trainer.ppo_utils.experience import Experience
-from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
-from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
+from openrlhf.models import Actor
+from openrlhf.trainer.ppo_utils import replay_buffer
+from openrlhf.trainer.ray import ppo_actor
 from openrlhf.utils import get_strategy
 from transformers import AutoTokenizer
+
+TAKES_COUNTS = "num_actions" in inspect.signature(Actor.forward).parameters
+PADS_LEFT = "left_pad" in inspect.getsource(replay_buffer)
+pad = functools.partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
 
 
 def main(configuration: str) -> None:
@@ -35,45 +45,107 @@ def main(configuration: str) -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if not torch.cuda.is_available():
         make_replay_buffers_without_cuda()
-    steps, model = count_steps(), args.actor.model_name_or_path
-    actor_class = PolicyModelActor.__ray_metadata__.modified_class
-    actor = actor_class(world_size, rank, os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
-    actor.init_model_from_pretrained(get_strategy(args), model, steps)
-    tokenizer, record = AutoTokenizer.from_pretrained(model), RolloutRecord(rank)
-    share = args.rollout.batch_size * args.rollout.n_samples_per_prompt // world_size
-    for rollouts in iter_steps(share, rank, world_size, tokenizer):
-        size = args.rollout.micro_batch_size
-        batches = [make_experience(rollouts[place : place + size]) for place in range(0, share, size)]
-        values = []
-        for batch in batches:
-            batch.action_log_probs = actor.forward(batch.sequences, batch.action_mask, batch.attention_mask)
-            values += [row[mask].tolist() for row, mask in zip(batch.action_log_probs, batch.action_mask.bool())]
-            actor.append(batch)
-        record.add_step(rollouts, values)
-        actor.fit()
-
-
-def make_experience(rollouts: Sequence[Rollout]) -> Any:
-    """Return rollouts as one batch, padded on the right with the token 0: an Experience."""
-    rows = [torch.tensor((*rollout.prompt, *rollout.response)) for rollout in rollouts]
-    masks = [torch.arange(1, len(row)) >= len(rollout.prompt) for row, rollout in zip(rows, rollouts)]
-    pad = torch.nn.utils.rnn.pad_sequence
-    actions = pad([mask.long() for mask in masks], batch_first=True)
-    advantages = torch.tensor([rollout.advantage for rollout in rollouts])[:, None] * actions
-    lengths = torch.tensor([float(len(row)) for row in rows])
-    return Experience(
-        sequences=pad(rows, batch_first=True),
-        attention_mask=pad([torch.ones_like(row) for row in rows], batch_first=True),
-        action_mask=actions,
-        advantages=advantages,
-        total_length=lengths,
-        response_length=actions.sum(-1).float(),
+    steps, model = count_steps(), read_option(args, "actor.model_name_or_path", "pretrain")
+    remote_class = getattr(ppo_actor, "PolicyModelActor", None) or ppo_actor.ActorModelRayActor
+    actor = remote_class.__ray_metadata__.modified_class(
+        world_size, rank, os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     )
+    rows = read_option(args, "rollout.batch_size", "rollout_batch_size")
+    rows *= read_option(args, "rollout.n_samples_per_prompt", "n_samples_per_prompt")
+    size = read_option(args, "rollout.micro_batch_size", "micro_rollout_batch_size")
+    are_lists = TAKES_COUNTS and args.packing_samples
+
+    def train(append: Callable[[Any], None], update: Callable[[int], object]) -> None:
+        tokenizer, record = AutoTokenizer.from_pretrained(model), RolloutRecord(rank)
+        for step, rollouts in enumerate(iter_steps(rows // world_size, rank, world_size, tokenizer)):
+            values = []
+            for place in range(0, len(rollouts), size):
+                batch = make_experience(rollouts[place : place + size], are_lists)
+                batch.action_log_probs = compute_log_probabilities(actor, batch)
+                masks = [slice(None)] * size if are_lists else batch.action_mask.bool()
+                values += [row[mask].tolist() for row, mask in zip(batch.action_log_probs, masks)]
+                append(batch)
+            record.add_step(rollouts, values)
+            update(step)
+
+    if "max_steps" in inspect.signature(actor.init_model_from_pretrained).parameters:
+        actor.init_model_from_pretrained(get_strategy(args), model, steps, None)
+        train(actor.append, lambda step: actor.fit())
+        return
+    actor.prepare_datasets = lambda: vars(actor).update(
+        prompts_dataset=range(steps * args.rollout_batch_size),
+        **dict.fromkeys(("prompts_dataloader", "pretrain_dataloader", "eval_dataloader")),
+    )
+    actor.init_model_from_pretrained(get_strategy(args), model)
+
+    def fit(trainer: Any, *arguments: Any) -> None:
+        def update(step: int) -> None:
+            trainer.ppo_train(step + 1)
+            trainer.replay_buffer.clear()
+
+        train(trainer.replay_buffer.append, update)
+
+    ppo_actor.ActorPPOTrainer.fit = fit
+    actor.fit(None, None, None)
+
+
+def read_option(args: Any, dotted: str, flat: str) -> Any:
+    """Return an option under its name since 0.10.2, or before."""
+    return functools.reduce(getattr, dotted.split("."), args) if hasattr(args, "actor") else getattr(args, flat)
+
+
+def make_experience(rollouts: Sequence[Rollout], are_lists: bool) -> Any:
+    """Return rollouts as one batch, padded with the token 0 or as lists: an Experience of this release."""
+    rows = [torch.tensor((*rollout.prompt, *rollout.response)) for rollout in rollouts]
+    if are_lists:
+        tensors: dict[str, Any] = {"sequences": rows, "attention_mask": None, "action_mask": None}
+        tensors["advantages"] = [torch.full((len(own.response),), own.advantage) for own in rollouts]
+    elif PADS_LEFT:
+        width = max(len(rollout.prompt) for rollout in rollouts)
+        places = [(width - len(own.prompt), 0) for own in rollouts]
+        moved = [torch.nn.functional.pad(torch.stack([row, row * 0 + 1]), place) for row, place in zip(rows, places)]
+        both = pad([row.T for row in moved])
+        tensors = {"sequences": both[..., 0], "attention_mask": both[..., 1]}
+        tensors["action_mask"] = pad([torch.ones(len(own.response), dtype=torch.long) for own in rollouts])
+    else:
+        masks = [torch.arange(1, len(row)) >= len(rollout.prompt) for row, rollout in zip(rows, rollouts)]
+        tensors = {"sequences": pad(rows), "attention_mask": pad([torch.ones_like(row) for row in rows])}
+        tensors["action_mask"] = pad([mask.long() for mask in masks])
+    if not are_lists:
+        advantages = torch.tensor([rollout.advantage for rollout in rollouts])
+        tensors["advantages"] = advantages[:, None] * tensors["action_mask"]
+    tensors["returns"] = tensors["advantages"]
+    lengths = torch.tensor([[float(len(row)), float(len(own.response))] for row, own in zip(rows, rollouts)])
+    sizes = {"total_length": lengths[:, 0], "response_length": lengths[:, 1]}
+    zeros = torch.zeros(len(rollouts))
+    known = inspect.signature(ppo_actor.Experience).parameters
+    needed = {name: None for name, parameter in known.items() if parameter.default is parameter.empty}
+    tensors |= {**sizes, "info": {**sizes, **dict.fromkeys(("kl", "reward", "return"), zeros)}}
+    return ppo_actor.Experience(**needed | {name: value for name, value in tensors.items() if name in known})
+
+
+def compute_log_probabilities(actor: Any, batch: Any) -> Any:
+    """Return the actor's log-probabilities of a batch's actions, as the trainer computes them before the update."""
+    if hasattr(actor, "forward"):
+        return actor.forward(batch.sequences, batch.action_mask, batch.attention_mask)
+    device = torch.cuda.current_device()
+    actor.actor.eval()
+    with torch.no_grad():
+        if isinstance(batch.sequences, list):
+            counts, lengths = ([len(row) for row in rows] for rows in (batch.advantages, batch.sequences))
+            numbers = torch.cat([torch.full_like(row, number + 1) for number, row in enumerate(batch.sequences)])
+            inputs = torch.cat(batch.sequences)[None].to(device), counts, numbers[None].to(device)
+            values = actor.actor(*inputs, packed_seq_lens=lengths)[0].split(counts)
+        else:
+            actions = batch.action_mask.size(1) if TAKES_COUNTS else batch.action_mask.to(device)
+            values = actor.actor(batch.sequences.to(device), actions, batch.attention_mask.to(device)).cpu()
+    actor.actor.train()
+    return [row.cpu() for row in values] if isinstance(values, tuple) else values
 
 
 def make_replay_buffers_without_cuda() -> None:
     """Set a replay buffer's device attribute, which sampling would set and training does not."""
-    original = NaiveReplayBuffer.__init__
+    original = replay_buffer.NaiveReplayBuffer.__init__
 
     def make(*arguments: Any, **options: Any) -> None:
         current_device = torch.cuda.current_device
@@ -83,7 +155,7 @@ def make_replay_buffers_without_cuda() -> None:
         finally:
             torch.cuda.current_device = current_device
 
-    NaiveReplayBuffer.__init__ = make
+    replay_buffer.NaiveReplayBuffer.__init__ = make
 
 
 if __name__ == "__main__":

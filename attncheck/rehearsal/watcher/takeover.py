@@ -17,8 +17,8 @@ import socket
 import subprocess
 import sys
 import time
-import types
-import uuid
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 POLL_SECONDS = 0.2
@@ -92,14 +92,16 @@ def take_over_openrlhf(utils: Any) -> None:
     """Continue with the driver once OpenRLHF requests its strategy.
 
     openrlhf 0.11.2 cli/train_ppo_ray.py: options are parsed and validated, then `train` starts Ray unless it runs, and
-    calls `get_strategy` of utils/utils.py.
+    calls `get_strategy` of utils/utils.py. Options are dotted since 0.10.2.
     """
 
     def save_and_run(args: Any) -> None:
         path = os.path.join(os.environ["ATTNCHECK_WATCH"], "options.pickle")
         with open(path, "wb") as stream:
             pickle.dump(args, stream)
-        world_size = args.actor.num_nodes * args.actor.num_gpus_per_node
+        own = vars(args.actor) if hasattr(args, "actor") else vars(args)
+        prefix = "" if hasattr(args, "actor") else "actor_"
+        world_size = own[f"{prefix}num_nodes"] * own[f"{prefix}num_gpus_per_node"]
         sys.exit(run_ranks("attncheck_drivers.openrlhf", path, world_size, isolates=True))
 
     utils.get_strategy = save_and_run
@@ -130,18 +132,32 @@ def do_not_start_ray(ray: Any) -> None:
 def stand_in_for_vllm(openrlhf: Any) -> None:
     """Make OpenRLHF importable without its generation package, because nothing is generated.
 
-    openrlhf 0.11.2 trainer/ray/vllm_engine.py:7.
+    openrlhf 0.11.2 trainer/ray/vllm_engine.py:7; releases and forks import other modules and classes of it.
     """
-    if importlib.util.find_spec("vllm") is not None:
-        return
-    attributes: dict[str, dict[str, Any]] = {
-        "vllm": {"__version__": "0.16.0"},
-        "vllm.inputs": {"TokensPrompt": dict},
-        "vllm.utils": {"random_uuid": uuid.uuid4},
-    }
-    for name, values in attributes.items():
-        sys.modules[name] = types.ModuleType(name)
-        vars(sys.modules[name]).update(values)
+    if importlib.util.find_spec("vllm") is None:
+        sys.meta_path.append(_AnyOf("vllm"))
+
+
+class _AnyOf(MetaPathFinder, Loader):
+    """Finds every module of a package that is not installed; each of their names is an empty class."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of a module of the package."""
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] == self._package else None
+
+    def exec_module(self, module: Any) -> None:
+        """Define the module's names when they are read."""
+        module.__version__ = "0.16.0"
+        module.__getattr__ = functools.partial(_make_class, module.__name__)
+
+
+def _make_class(module: str, name: str) -> type:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return type(name, (), {"__module__": module})
 
 
 def run_in_process(launch: Any) -> None:

@@ -428,8 +428,8 @@ def test_a_framework_next_to_the_launch_runs(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     package = tmp_path / "src" / "llamafactory" / "hparams"
     package.mkdir(parents=True)
-    for folder in (package, package.parent):
-        (folder / "__init__.py").touch()
+    for name in ("__init__.py", "../__init__.py", "parser.py"):
+        (package / name).touch()
     launch = Launch(Source("x.yaml", "", "yaml"), program=Program("src/llamafactory/hparams/parser.py", "dataclasses"))
     cut = cutting.take_vendored(launch, JobCut({}, "messages", UNDOCUMENTED), "llamafactory")
     assert cut.environ["PYTHONPATH"] == str(tmp_path / "src")

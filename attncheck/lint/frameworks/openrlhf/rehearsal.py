@@ -3,12 +3,14 @@
 Sources for SFT, openrlhf 0.11.2: cli/train_sft.py (options; there is no number of steps, so `data.max_samples` limits
 them), datasets/sft_dataset.py:8 (`input_key` and `output_key` of a row, with and without a chat template; `multiturn`:
 only messages), datasets/utils.py:50 (a .jsonl file), models/loss.py:10 and utils/loss_utils.py:56 (the loss is the mean
-over the tokens of the whole step, across ranks too; in 0.10 and before, over those of a batch).
+over the tokens of the whole step, across ranks too; before 0.10.4 over those of a batch, in 0.10.3 of all ranks).
 
 Sources for DPO: cli/train_dpo.py (without `ref.model_name_or_path` the model is its own reference),
 datasets/reward_dataset.py (`prompt_key`, texts, or messages with `apply_chat_template`), models/loss.py `DPOLoss` (the
 mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
 """
+
+from dataclasses import replace
 
 from attncheck.lint.fields import (
     DROP,
@@ -29,18 +31,23 @@ from attncheck.lint.fields import (
     make_objective,
     read_preference,
 )
-from attncheck.lint.frameworks.openrlhf.policy_rehearsal import GPU_SETTINGS, cut_policy
+from attncheck.lint.frameworks.openrlhf import names
+from attncheck.lint.frameworks.openrlhf.policy_rehearsal import GPU_SETTINGS, STEP_MEAN_SINCE, cut_policy
+from attncheck.lint.frameworks.openrlhf.values import parse_trainer_options
 
 LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
     *("eval.dataset", "ckpt.save_hf", "ckpt.load_enable", "data.dataset_probs", "data.dataset_split"),
 )
 CORRECTIONS = ({"packing": "off"},)
-STEP_MEAN_SINCE = "0.11.0"
+ACROSS_RANKS = "0.10.3"
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `openrlhf.cli.train_sft`, `train_dpo` or `train_ppo_ray`; or why none."""
+    job = name_newest(launch, job)
+    if job.version == ACROSS_RANKS and job.trainer != "dpo":
+        return f"openrlhf {job.version} averages a batch over the tokens of all ranks, which is not rehearsed"
     if job.trainer not in ("sft", "dpo"):
         return cut_policy(launch, job, materials)
     reading = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
@@ -87,6 +94,20 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     )
 
 
+def name_newest(launch: Launch, job: Job) -> Job:
+    """Return a job that also has its settings under the names and with the values of the newest release."""
+    if job.trainer not in names.list_trainers():
+        return job
+    options = [option for option in parse_trainer_options(launch, job.trainer, job.version) if option.name]
+    all_options = {option.name: option.values for option in options}
+    settings = [
+        replace(option.setting, name=name, value=" ".join(values) if values != option.values else option.setting.value)
+        for option in options
+        for name, values in names.to_newest_names(job.trainer, (option.name, option.values), all_options)
+    ]
+    return replace(job, settings=(*job.settings, *settings))
+
+
 def _count_ranks(job: Job, materials: Materials) -> int:
     """Return the number of ranks of the scaled-down launch."""
     value = getattr(job.world_size, "value", 1)
@@ -127,7 +148,7 @@ def _read_pairs(job: Job) -> tuple[DataForm, dict[str, str], Objective] | str:
 
 def _cut_data(job: Job) -> tuple[DataForm, dict[str, str], Targets]:
     """Return the data's form, the settings that read it, and the targets of the loss."""
-    if is_on(job, "model.pretrain_mode_enable") or is_on(job, "pretrain_mode"):
+    if is_on(job, "model.pretrain_mode_enable"):
         return "text", {"data.input_key": "text", "data.output_key": DROP}, "all"
     if is_on(job, "data.multiturn"):
         return "messages", {"data.input_key": "messages", "data.output_key": DROP}, "assistant"

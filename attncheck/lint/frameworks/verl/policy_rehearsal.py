@@ -15,10 +15,12 @@ the mini-batch of all ranks, for any micro-batches; workers/engine/fsdp/transfor
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from attncheck.lint.fields import (
     DROP,
     LEARNING_RATE,
+    NOWHERE,
     WITHOUT_CUDA,
     Job,
     JobCut,
@@ -27,6 +29,7 @@ from attncheck.lint.fields import (
     Normalisation,
     Objective,
     PolicyGradient,
+    Setting,
     cut_attention,
     get_setting,
     is_at_least,
@@ -79,6 +82,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     is_old = not is_at_least(job.version, OLD_UNTIL) if tree is None or (has_old and has_new) else has_old
     if tree is not None and not (has_old or has_new):
         return f"the verl next to the launch has neither {WORKERS} nor {OLD_ACTOR}, which a rehearsal drives"
+    given, job = {setting.name for setting in job.settings}, _complete(launch, job)
     refusal = _refuse(job, is_old or tree is not None)
     if refusal:
         return refusal
@@ -102,7 +106,6 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and this machine has none: switched off" for name in off]
     environ = {} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_PLATFORM}
     if is_old:
-        given = {setting.name for setting in job.settings}
         values = {name: value for name, value in sets.items() if value != DROP and not name.startswith("hydra.")}
         sets = {name: value for name, value in sets.items() if name in given or name.startswith("hydra.")}
         environ = {} if materials.uses_gpu else {**WITHOUT_CUDA, **OLD_DEVICE}
@@ -145,6 +148,14 @@ def find_tree(launch: Launch) -> str | None:
             if os.path.isfile(os.path.join(place, "verl", "__init__.py")) and "site-packages" not in place:
                 return place
     return None
+
+
+def _complete(launch: Launch, job: Job) -> Job:
+    """Return a job that also has the values of its tree's own configuration, which its settings replace."""
+    options = launch.program.options if launch.program is not None and launch.program.style == "hydra" else {}
+    values = {name: str(option.default) for name, option in options.items() if option.default is not None}
+    own = (Setting(name, value, job.location, NOWHERE) for name, value in values.items() if "${" not in value)
+    return replace(job, settings=(*own, *job.settings))
 
 
 def _refuse(job: Job, is_known: bool) -> str:
@@ -191,6 +202,8 @@ def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
         f"{ACTOR}.optim.lr_scheduler_type": "constant",
         f"{ACTOR}.optim.lr_warmup_steps": "0",
         f"{ROLLOUT}.n": str(responses),
+        f"{ROLLOUT}.temperature": read_value(job, f"{ROLLOUT}.temperature", "1.0"),
+        f"{ACTOR}.loss_agg_mode": read_value(job, f"{ACTOR}.loss_agg_mode", "token-mean"),
         f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": batch,
         f"{ROLLOUT}.log_prob_max_token_len_per_gpu": str(TOKENS),
         "critic.enable": "False",
