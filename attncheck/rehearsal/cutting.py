@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, find_vendored, format_with_files, rewrite
 from attncheck.lint.run import ReadFile
+from attncheck.lint.stated_versions import OWN_FILES
 from attncheck.rehearsal.columns import (
     PROJECT,
     VARIABLE_FOLDER,
@@ -65,6 +66,9 @@ PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of 
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
 PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
+MODULE = re.compile(r"(?!.*\.py$)[A-Za-z_]\w*(\.\w+)+")
+ADDED_KEY = re.compile(r"\+\w+(\.\w+)+")  # not of a group, which Hydra adds by "+" alone
+INSTALLED_PACKAGES = {file.partition("/")[0] for files in OWN_FILES.values() for file in files}
 MODEL_NAME = re.compile(r"\w[\w.-]*")
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 RANK_OPTIONS = ("node_rank", "machine_rank")  # the first node's, because only that one starts
@@ -296,12 +300,12 @@ def cut_launch(
     launch, processes = read.recognised.launch, materials.processes
     if launch.starts_written_script or _composes_settings(launch, cut):
         cut, sets = _cut_in_process(cut, sets), {}
+    corrections = list_corrections(read, cut)
     try:
         edits = (*edit_options(launch, cut.options), *_edit_launcher(launch, processes))
-        edits += (*_edit_program(launch, cut), *_remove_foreign(launch, cut))
+        edits += (*_edit_program(launch, cut, {name.name for name in corrections}), *_remove_foreign(launch, cut))
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
-    corrections = list_corrections(read, cut)
     given = _rename_sets({**cut.sets, **sets}, corrections)
     rewritten = rewrite(read, {**list_refused(read), **given}, edits, corrections)
     if launch.starts_written_script:  # literal settings in a script are changed in its process
@@ -460,11 +464,21 @@ def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
     return f"{refuses}; rehearsed with these corrections: {'; '.join(dict.fromkeys(names))}"
 
 
-def _edit_program(launch: Launch, cut: JobCut) -> Iterator[Edit]:
-    """Yield the edit that replaces the launch's program by the framework's own."""
-    if cut.program and launch.words:
-        module = launch.words[0]
-        yield edit_word(launch, module, f"-m {cut.program}" if module.text.endswith(".py") else cut.program)
+def _edit_program(launch: Launch, cut: JobCut, corrected: Collection[str]) -> Iterator[Edit]:
+    """Yield the edits that replace the launch's program by the framework's own, whose configuration has other keys.
+
+    hydra-core 1.3.2 _internal/config_loader_impl.py:376: "+" refuses a key that exists, "++" does not.
+    """
+    if not cut.program or not launch.words:
+        return
+    module = launch.words[0]
+    yield edit_word(launch, module, f"-m {cut.program}" if module.text.endswith(".py") else cut.program)
+    for word in launch.words[1:]:
+        key, text = word.text.partition("=")[0], launch.source.text[slice(*word.span)]
+        start = word.span[0] + len(text) - len(text.lstrip("\"'"))
+        is_here = launch.source.text.startswith(key, start)  # not in an array
+        if ADDED_KEY.fullmatch(key) and is_here and key not in corrected and key[1:] not in cut.sets:
+            yield Edit(launch.source.name, (start, start), "+")
 
 
 def _remove_foreign(launch: Launch, cut: JobCut) -> Iterator[Edit]:
@@ -515,13 +529,19 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
 
 
 def _enter_folder(launch: Launch) -> Launch:
-    """Return a launch that starts where its program is: in its file's folder, or the only one that has it."""
+    """Return a launch that starts where its program is: in its file's folder, or the only one that has it.
+
+    A user's module may also be in a folder above its file; a framework's is installed.
+    """
     program = launch.words[0].text if launch.words else ""
-    if not program.endswith(".py") or os.path.isabs(program) or os.path.isfile(os.path.join(launch.folder, program)):
+    is_module = MODULE.fullmatch(program) is not None and program.partition(".")[0] not in INSTALLED_PACKAGES
+    path = f"{program.replace('.', '/')}.py" if is_module else program
+    if not path.endswith(".py") or os.path.isabs(path) or os.path.isfile(os.path.join(launch.folder, path)):
         return launch
-    here = os.path.join(os.path.dirname(launch.source.name), program)
-    place = here if os.path.isfile(here) else find_below(program)
-    folder = os.path.abspath(place.removesuffix(program))
+    above = list_folders_above(launch, launch.source.name) if is_module else [os.path.dirname(launch.source.name)]
+    places = (os.path.join(folder, path) for folder in above)
+    place = next(filter(os.path.isfile, places), "") or find_below(path)
+    folder = os.path.abspath(place.removesuffix(path))
     if not place or folder == os.path.abspath(launch.folder):
         return launch
     return replace(launch, directories=(*launch.directories, shlex.quote(folder)))

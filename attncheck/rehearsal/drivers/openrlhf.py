@@ -72,10 +72,8 @@ def main(configuration: str) -> None:
         actor.init_model_from_pretrained(get_strategy(args), model, steps, None)
         train(actor.append, lambda step: actor.fit())
         return
-    actor.prepare_datasets = lambda: vars(actor).update(
-        prompts_dataset=range(steps * args.rollout_batch_size),
-        **dict.fromkeys(("prompts_dataloader", "pretrain_dataloader", "eval_dataloader")),
-    )
+    loaders = dict.fromkeys(("prompts_dataloader", "pretrain_dataloader", "eval_dataloader"))
+    actor.prepare_datasets = lambda: vars(actor).update(prompts_dataset=range(rows * steps), **loaders)
     actor.init_model_from_pretrained(get_strategy(args), model)
 
     def fit(trainer: Any, *arguments: Any) -> None:
@@ -83,6 +81,7 @@ def main(configuration: str) -> None:
             trainer.ppo_train(step + 1)
             trainer.replay_buffer.clear()
 
+        vars(trainer).update(loaders)
         train(trainer.replay_buffer.append, update)
 
     ppo_actor.ActorPPOTrainer.fit = fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Kind, Source
 from attncheck.core.preferences import Preference
-from attncheck.core.rehearsal import JobCut, PolicyGradient
+from attncheck.core.rehearsal import JobCut, Normalisation, PolicyGradient
 from attncheck.lint.fields.preferring import read_preference
 from attncheck.lint.files.configuration import parse_entries
 from attncheck.lint.rewriting import read_launches
@@ -117,6 +118,15 @@ OPENRLHF_PPO = """ray job submit --address="http://127.0.0.1:8265" --runtime-env
    --ds.param_dtype bf16 --actor.adam.lr 5e-7 --algo.kl.init_coef 1e-3 --algo.kl.use_loss --algo.kl.estimator k2 \\
    --data.prompt_dataset OpenRLHF/prompt-collection-v0.1 --ds.packing_samples --vllm.enable_sleep \\
    --ds.attn_implementation flash_attention_2 --actor.gradient_checkpointing_enable
+"""
+# In the names of the releases up to 0.10.1.
+OLD_OPENRLHF_PPO = """ray job submit --address="http://127.0.0.1:8265" -- python3 -m openrlhf.cli.train_ppo_ray \\
+   --actor_num_nodes 1 --actor_num_gpus_per_node 8 --vllm_num_engines 8 --pretrain Qwen/Qwen2.5-7B \\
+   --reward_pretrain OpenRLHF/Llama-3-8b-rm-mixture --micro_train_batch_size 8 --train_batch_size 128 \\
+   --micro_rollout_batch_size 16 --rollout_batch_size 1024 --n_samples_per_prompt 4 --advantage_estimator group_norm \\
+   --zero_stage 2 --bf16 --actor_learning_rate 5e-7 --init_kl_coef 0.01 --use_kl_loss --save_path out \\
+   --prompt_data OpenRLHF/prompt-collection-v0.1 --apply_chat_template --packing_samples --flash_attn \\
+   --gradient_checkpointing --use_wandb key --temperature 0.6
 """
 # Its batches are laid out by tokens, and its trainer is the one that pads.
 VERL_DAPO = VERL_GRPO.replace("ppo_micro_batch_size_per_gpu=32", "use_dynamic_bsz=True").replace(
@@ -480,6 +490,51 @@ def test_openrlhfs_actor_runs_without_ray() -> None:
     assert cut.objective.policy == PolicyGradient(temperature=0.6)
     with pytest.raises(cutting.NothingToRehearse, match="loss_agg_mode seq-mean is not one of OpenRLHF's: token-mean"):
         cut_text(f"{OPENRLHF_PPO[:-1]} --actor.loss_agg_mode seq-mean")
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "mean", "temperature"),
+    [
+        ("0.10.1", "", "batch_tokens", 0.6),
+        ("0.8.9", "--policy_loss_type gspo", "document_tokens", 0.6),
+        ("0.9.3", "--use_dynamic_batch", "batch_rows", 0.6),
+        ("0.8.9", "", "batch_tokens", 0.6),
+        ("0.6.4", "", "batch_tokens", 1.0),
+    ],
+)
+def test_the_actors_of_older_openrlhfs_have_their_own_means(
+    version: str, settings: str, mean: Normalisation, temperature: float
+) -> None:
+    """The actor's ranks are a multiple of the critic's and of the engines, which 0.6.4 requires."""
+    cut, launch = cut_text(f"{OLD_OPENRLHF_PPO[:-1]} {settings}\n", openrlhf=version)
+    assert cut.driver == "openrlhf" and cut.objective.normalisations == (mean,)
+    assert cut.objective.policy == PolicyGradient(temperature=temperature)
+    assert f"--pretrain {STAGE}/model" in launch.command and "--vllm_num_engines 2 " in launch.command
+    assert "--train_batch_size 12 " in launch.command and "--critic_num_gpus_per_node 1" in launch.command
+    assert not {"wandb", "use_kl_loss", "prompt_data"} & set(re.findall(r"--(\w+)", launch.command))
+    assert any("its KL term" in remark for remark in cut.remarks)
+
+
+def test_older_openrlhfs_without_packing_average_responses() -> None:
+    text = OLD_OPENRLHF_PPO.replace("--packing_samples ", "")
+    assert cut_text(text, openrlhf="0.6.4")[0].objective.normalisations == ("document_tokens",)
+    assert cut_text(text, openrlhf="0.7.5")[0].objective.normalisations == ("batch_tokens",)
+    own = text.replace("train_ppo_ray", "train_ppo_ray_mine")
+    assert cut_text(own, openrlhf="0.6.4")[1].command.startswith("python3 -m openrlhf.cli.train_ppo_ray_mine ")
+
+
+@pytest.mark.parametrize("text", [OPENRLHF, OPENRLHF_PPO])
+def test_a_batch_of_all_ranks_has_no_name(text: str) -> None:
+    """openrlhf 0.10.3 models/loss.py:10; 0.10.4 averages over the step, in its SFT too."""
+    assert cut_text(text, openrlhf="0.10.4")[0].objective.normalisations == ("step_tokens",)
+    with pytest.raises(cutting.NothingToRehearse, match=r"openrlhf 0\.10\.3 averages a batch over the tokens of all"):
+        cut_text(text, openrlhf="0.10.3")
+
+
+def test_options_of_older_openrlhfs_decide_the_form_of_their_data() -> None:
+    text = OPENRLHF_DPO.replace("--data.", "--").replace("--ds.", "--").replace("--model.", "--")
+    cut, launch = cut_text(text.replace("--model_name_or_path", "--pretrain"), openrlhf="0.5.1")
+    assert cut.form == "preference" and "--apply_chat_template" in launch.command
 
 
 @pytest.mark.parametrize(

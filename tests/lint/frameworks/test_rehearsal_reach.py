@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from attncheck.cli.commands.smoke import make_rehearsal_request
 from attncheck.core.facts import Absent
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.launch import Launch, Setting, Source, SourceLocation
+from attncheck.core.launch import NOWHERE, Launch, Setting, Source, SourceLocation, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.rehearsal import UNDOCUMENTED, JobCut, PolicyGradient
 from attncheck.core.results.rehearsal import Difference
@@ -655,6 +656,56 @@ def test_the_actor_of_an_old_verl_next_to_the_launch_is_driven(
     (tmp_path / folder / "recipe" / "mine").mkdir(parents=True)
     (tmp_path / folder / "recipe" / "mine" / "main.py").touch()
     assert not cut_text(VERL_GRPO.replace("verl.trainer.main_ppo", "recipe.mine.main"), verl="0.9.1")[0].program
+
+
+def test_values_of_an_old_verls_own_configuration_are_those_of_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in WangHanLinHenry/EVU: temperature 0.8, which no launch sets."""
+    monkeypatch.chdir(tmp_path)
+    config = "actor_rollout_ref: {actor: {loss_agg_mode: seq-mean-token-mean}, rollout: {temperature: 0.8}}\n"
+    main = (
+        "import hydra\n@hydra.main(config_path='config', config_name='ppo_trainer')\ndef main(config): pass\nmain()\n"
+    )
+    files = {"__init__.py": "", "workers/actor/dp_actor.py": "", "trainer/config/ppo_trainer.yaml": config}
+    for name, text in {**files, "trainer/main_ppo.py": main}.items():
+        (tmp_path / "verl" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "verl" / name).write_text(text)
+    objective = cut_text(VERL_GRPO, verl="0.4.0")[0].objective
+    assert objective.policy == PolicyGradient(temperature=0.8) and objective.normalisations == ("document_tokens",)
+    objective = cut_text(VERL_GRPO.replace("$@", "actor_rollout_ref.rollout.temperature=0.5"), verl="0.4.0")[
+        0
+    ].objective
+    assert objective.policy == PolicyGradient(temperature=0.5)
+
+
+def test_a_users_module_starts_in_the_folder_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra's relative searchpath, and files of the job, are found from there; a framework's module is installed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub" / "recipe" / "mine").mkdir(parents=True)
+    (tmp_path / "sub" / "recipe" / "mine" / "main.py").touch()
+    text = "python3 -m recipe.mine.main --model_name_or_path a/b"
+    launch = Launch(Source("x.sh", text, "shell"), words=(Word("recipe.mine.main", NOWHERE, SourceLocation("x.sh")),))
+    assert cutting._enter_folder(launch).directories == (str(tmp_path / "sub"),)
+    (tmp_path / "sub" / "verl").mkdir()
+    (tmp_path / "sub" / "verl" / "main.py").touch()
+    assert not cutting._enter_folder(
+        replace(launch, words=(Word("verl.main", NOWHERE, SourceLocation("x.sh")),))
+    ).directories
+
+
+def test_keys_that_another_main_adds_may_exist_in_verls_own() -> None:
+    added = "+actor_rollout_ref.actor.fsdp_config.model_dtype=bfloat16 +data.mine=1"
+    text = VERL_GRPO.replace("$@", added).replace("verl.trainer.main_ppo", "recipe.mine.main")
+    command = cut_text(text, verl="0.9.1")[1].command
+    assert "++actor_rollout_ref.actor.fsdp_config.model_dtype=bfloat16 ++data.mine=1" in command
+
+
+def test_a_key_that_is_written_twice_is_set_twice() -> None:
+    """The last one counts, and a correction may have made it."""
+    twice = "data.max_response_length=4096 data.max_response_length=8192"
+    command = cut_text(VERL_GRPO.replace("$@", twice), verl="0.9.1")[1].command
+    assert set(re.findall(r"data\.max_response_length=(\w+)", command)) == {"64"}
 
 
 OLD_TREE = {

@@ -45,7 +45,8 @@ def _iter_edits(launch: Launch, job: Job, sets: Sets) -> Iterator[Edit]:
         unknown_setting = writer.unknown_settings.get((word.location, word.text))
         if unknown_setting is not None and not unknown_setting.near:
             yield from writer.remove_word(word)
-    yield from writer.add_settings({key: value for key, value in new_values.items() if value != DROP}, config)
+    new = {key: value for key, value in new_values.items() if value != DROP and key not in writer.edited}
+    yield from writer.add_settings(new, config)
 
 
 def _without_overlaps(edits: Iterable[Edit]) -> Iterator[Edit]:
@@ -101,12 +102,13 @@ def _response_length(config: LaunchConfig, value: str) -> Iterator[tuple[str, st
 
 
 class _Writer:
-    """Makes the edits of one launch; settings that were edited are removed from `new_values`."""
+    """Makes the edits of one launch. A setting that is written twice is edited twice, because the last one counts."""
 
     def __init__(self, launch: Launch, unknown_settings: Mapping[tuple[object, str], UnknownSetting]) -> None:
         self.launch = launch
         self.unknown_settings = unknown_settings
         self.source = launch.source
+        self.edited: set[str] = set()
         self.moved_entries: dict[str, str] = {}  # new key -> value, for renamed keys of the file
 
     def edit_module(self, word: Word) -> Iterator[Edit]:
@@ -115,13 +117,14 @@ class _Writer:
         if unknown_setting is not None and unknown_setting.now:
             yield from self.replace_in_word(word, word.text, unknown_setting.now[0])
 
-    def edit_override(self, override: Override, new_values: dict[str, str]) -> Iterator[Edit]:
+    def edit_override(self, override: Override, new_values: Sets) -> Iterator[Edit]:
         """Yield the edits of one override: a new name, a new value, its removal."""
         unknown_setting = self.unknown_settings.get((override.word.location, override.prefix + override.key))
         new_text = unknown_setting.now[0] if unknown_setting is not None and unknown_setting.now else override.text
         key = new_text.partition("=")[0].lstrip("+~")
         if key in new_values and override.prefix != "~":
-            value = new_values.pop(key)
+            value = new_values[key]
+            self.edited.add(key)
             yield from self.remove_word(override.word) if value == DROP else self.set_value(override, new_text, value)
         elif unknown_setting is not None and unknown_setting.now:
             name, equals, _ = new_text.partition("=")
@@ -164,7 +167,7 @@ class _Writer:
             emptied = yaml_tables.remove_emptied_tables(self.config_file, self.launch.entries, removed_keys)
             yield from (edit for _, edit in emptied)
 
-    def edit_entry(self, entry: Setting, new_values: dict[str, str]) -> Iterator[Edit]:
+    def edit_entry(self, entry: Setting, new_values: Sets) -> Iterator[Edit]:
         """Yield the edits of one key of a file: its removal or a new value."""
         source = self.config_file
         unknown_setting = self.unknown_settings.get((entry.location, entry.name))
@@ -176,7 +179,8 @@ class _Writer:
                 self.moved_entries[key] = entry.value
             return
         if key in new_values and not is_overridden and not self.launch.words:
-            value = new_values.pop(key)
+            value = new_values[key]
+            self.edited.add(key)
             yield editing.remove_setting(source, entry.span) if value == DROP else editing.replace_value(entry, value)
 
     @property
