@@ -3,8 +3,8 @@
 ATTNCHECK_REHEARSAL_PYTHONS is a folder of virtual environments, one for each framework by its name here, each with that
 framework's release and what it requires; what is not there is skipped. LLaMA-Factory 0.9.5 wants transformers 5.5 or
 older (5.6.0 has no flash attention: `s_aux`), ms-swift 4.6.0 trl 0.29, axolotl 0.19.0 transformers 5.16.1 and
-bitsandbytes, OpenRLHF 0.11.2 transformers 5.15.0 and deepspeed 0.19.6, verl 0.9.1
-transformers 5.9, verl_old 0.5.0 and verl_061 0.6.1 transformers 4.56. No GPU is needed.
+bitsandbytes, OpenRLHF 0.11.2 transformers 5.15.0 and deepspeed 0.19.6, verl 0.9.1 transformers 5.9. verl_old 0.5.0,
+verl_061 0.6.1, openrlhf_08 0.8.9 and openrlhf_06 0.6.4 want transformers 4.56. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ FLOAT32 = (
 )
 OPENRLHF_PADDED = launches.OPENRLHF_PPO.replace("--ds.packing_samples", "--actor.loss_agg_mode seq-mean-token-mean")
 OPENRLHF_PADDED = OPENRLHF_PADDED.replace("--ds.zero_stage 2", "--ds.zero_stage 3")
+OLD_OPENRLHF_PADDED = launches.OLD_OPENRLHF_PPO.replace("--packing_samples ", "")
 RING = f"{launches.OPENRLHF.rstrip()} --ds.ring_attn_size 2\n"
 VERL = launches.VERL.replace("ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1")
 OLD_VERL = launches.OLD_VERL.replace(" ulysses_sequence_parallel_size=2 use_remove_padding=true", "")
@@ -111,6 +112,10 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "ms-swift-ulysses": ("ms_swift", ULYSSES),
     "openrlhf-ppo": ("openrlhf", launches.OPENRLHF_PPO),
     "openrlhf-ppo-padded": ("openrlhf", OPENRLHF_PADDED),
+    "openrlhf-08-ppo": ("openrlhf_08", launches.OLD_OPENRLHF_PPO),
+    "openrlhf-08-ppo-padded": ("openrlhf_08", OLD_OPENRLHF_PADDED),
+    "openrlhf-06-ppo": ("openrlhf_06", launches.OLD_OPENRLHF_PPO),
+    "openrlhf-06-ppo-padded": ("openrlhf_06", OLD_OPENRLHF_PADDED),
     "verl-grpo": ("verl", launches.VERL_GRPO),
     "verl-grpo-padded": ("verl", launches.VERL_GRPO.replace("use_remove_padding=True", "use_remove_padding=False")),
     "verl-dapo": ("verl", launches.VERL_DAPO),
@@ -350,6 +355,32 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "position_ids = torch.arange(attention_mask.numel()).reshape(attention_mask.shape)",
         "ATN432",
         "attend to earlier documents in the row",
+    ),
+    "openrlhf-08-ppo-sign": (
+        "openrlhf-08-ppo",
+        "openrlhf.trainer.ray.ppo_actor\n        advantages = experience.advantages\n"
+        "        advantages = -experience.advantages",
+        "ATN433",
+        "the advantages have the wrong sign",
+    ),
+    "openrlhf-08-ppo-mask": (
+        "openrlhf-08-ppo-padded",
+        "openrlhf.models.loss\n        log_ratio = log_probs - old_log_probs\n"
+        "        log_ratio = log_probs - old_log_probs; action_mask = action_mask * action_mask.roll(1, -1)",
+        "ATN433",
+        "the first token of each response is not a target",
+    ),
+    "openrlhf-06-ppo-sign": (
+        "openrlhf-06-ppo",
+        "openrlhf.models.loss\nsurr1 = ratio * advantages\nadvantages = -advantages; surr1 = ratio * advantages",
+        "ATN433",
+        "the advantages have the wrong sign",
+    ),
+    "openrlhf-06-ppo-mask": (
+        "openrlhf-06-ppo-padded",
+        "openrlhf.models.loss\nloss = masked_mean(loss, action_mask, dim=-1).mean()\nloss = loss.mean()",
+        "ATN433",
+        "",
     ),
     "verl-grpo-prompts": (
         "verl-grpo",

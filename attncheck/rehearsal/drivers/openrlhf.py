@@ -85,7 +85,8 @@ def main(configuration: str) -> None:
         train(trainer.replay_buffer.append, update)
 
     ppo_actor.ActorPPOTrainer.fit = fit
-    actor.fit(None, None, None)
+    needed = [own for own in inspect.signature(actor.fit).parameters.values() if own.default is own.empty]
+    actor.fit(*[None] * len(needed))  # the other models
 
 
 def read_option(args: Any, dotted: str, flat: str) -> Any:
@@ -113,7 +114,7 @@ def make_experience(rollouts: Sequence[Rollout], are_lists: bool) -> Any:
     if not are_lists:
         advantages = torch.tensor([rollout.advantage for rollout in rollouts])
         tensors["advantages"] = advantages[:, None] * tensors["action_mask"]
-    tensors["returns"] = tensors["advantages"]
+    tensors["returns"] = tensors["values"] = tensors["advantages"]  # only the critic uses them
     lengths = torch.tensor([[float(len(row)), float(len(own.response))] for row, own in zip(rows, rollouts)])
     sizes = {"total_length": lengths[:, 0], "response_length": lengths[:, 1]}
     zeros = torch.zeros(len(rollouts))

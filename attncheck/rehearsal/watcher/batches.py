@@ -24,6 +24,13 @@ MAX_SECONDS = 5.0  # for reading a data set
 MIN_TOKENS = 4  # a list with at least so many whole numbers is a row of tokens
 
 
+def list_seen(tokens: Any, mask: Any) -> list[list[int]]:
+    """Return rows of tokens without those that an attention mask hides, because padding may be a word's token."""
+    if tokens.dim() != 2 or getattr(mask, "shape", None) != tokens.shape:
+        return tokens.tolist()  # type: ignore[no-any-return]
+    return [row[own != 0].tolist() for row, own in zip(tokens, mask)]
+
+
 def list_rows(inputs: Mapping[str, Any]) -> dict[str, list[list[int]]]:
     """Return the inputs with a number for each token of a row, by name, as lists: to read them takes no torch."""
     import torch

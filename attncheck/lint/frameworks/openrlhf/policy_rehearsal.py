@@ -30,7 +30,7 @@ from attncheck.lint.fields import (
     is_on,
 )
 
-SINCE = "0.5.0"  # the first release whose actor was read
+SINCE = "0.4.0"  # forks of it are read as 0.5.0, whose actor was read
 STEP_MEAN_SINCE = "0.10.4"
 TOKEN_MEAN_SINCE = "0.7.0"  # before, in padded rows, a response's mean; 0.6.0 does not divide by the temperature
 PROGRAM = "openrlhf.cli.train_ppo_ray"  # also the beginning of forks' own
