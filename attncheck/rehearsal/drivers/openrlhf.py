@@ -26,6 +26,7 @@ from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     RolloutRecord,
     count_steps,
     iter_steps,
+    lay_padded,
 )
 from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils import replay_buffer
@@ -53,11 +54,13 @@ def main(configuration: str) -> None:
     rows = read_option(args, "rollout.batch_size", "rollout_batch_size")
     rows *= read_option(args, "rollout.n_samples_per_prompt", "n_samples_per_prompt")
     size = read_option(args, "rollout.micro_batch_size", "micro_rollout_batch_size")
-    are_lists = TAKES_COUNTS and args.packing_samples
+    ring = read_option(args, "ds.ring_attn_size", "ring_attn_size")  # ranks that share rows
+    ranks = world_size // ring
+    are_lists = TAKES_COUNTS and getattr(args, "packing_samples", False)
 
-    def train(append: Callable[[Any], None], update: Callable[[int], object]) -> None:
+    def train(append: Callable[[Any], None], update: Callable[[], object]) -> None:
         tokenizer, record = AutoTokenizer.from_pretrained(model), RolloutRecord(rank)
-        for step, rollouts in enumerate(iter_steps(rows // world_size, rank, world_size, tokenizer)):
+        for rollouts in iter_steps(rows // ranks, rank // ring, ranks, tokenizer):
             values = []
             for place in range(0, len(rollouts), size):
                 batch = make_experience(rollouts[place : place + size], are_lists)
@@ -66,19 +69,19 @@ def main(configuration: str) -> None:
                 values += [row[mask].tolist() for row, mask in zip(batch.action_log_probs, masks)]
                 append(batch)
             record.add_step(rollouts, values)
-            update(step)
+            update()
 
     if "max_steps" in inspect.signature(actor.init_model_from_pretrained).parameters:
         actor.init_model_from_pretrained(get_strategy(args), model, steps, None)
-        train(actor.append, lambda step: actor.fit())
+        train(actor.append, actor.fit)
         return
     loaders = dict.fromkeys(("prompts_dataloader", "pretrain_dataloader", "eval_dataloader"))
     actor.prepare_datasets = lambda: vars(actor).update(prompts_dataset=range(rows * steps), **loaders)
     actor.init_model_from_pretrained(get_strategy(args), model)
 
     def fit(trainer: Any, *arguments: Any) -> None:
-        def update(step: int) -> None:
-            trainer.ppo_train(step + 1)
+        def update() -> None:
+            trainer.ppo_train(1)
             trainer.replay_buffer.clear()
 
         vars(trainer).update(loaders)
@@ -90,8 +93,8 @@ def main(configuration: str) -> None:
 
 
 def read_option(args: Any, dotted: str, flat: str) -> Any:
-    """Return an option under its name since 0.10.2, or before."""
-    return functools.reduce(getattr, dotted.split("."), args) if hasattr(args, "actor") else getattr(args, flat)
+    """Return an option under its name since 0.10.2, or before; 1 if the release does not have it."""
+    return functools.reduce(getattr, dotted.split("."), args) if hasattr(args, "actor") else getattr(args, flat, 1)
 
 
 def make_experience(rollouts: Sequence[Rollout], are_lists: bool) -> Any:
@@ -101,12 +104,7 @@ def make_experience(rollouts: Sequence[Rollout], are_lists: bool) -> Any:
         tensors: dict[str, Any] = {"sequences": rows, "attention_mask": None, "action_mask": None}
         tensors["advantages"] = [torch.full((len(own.response),), own.advantage) for own in rollouts]
     elif PADS_LEFT:
-        width = max(len(rollout.prompt) for rollout in rollouts)
-        places = [(width - len(own.prompt), 0) for own in rollouts]
-        moved = [torch.nn.functional.pad(torch.stack([row, row * 0 + 1]), place) for row, place in zip(rows, places)]
-        both = pad([row.T for row in moved])
-        tensors = {"sequences": both[..., 0], "attention_mask": both[..., 1]}
-        tensors["action_mask"] = pad([torch.ones(len(own.response), dtype=torch.long) for own in rollouts])
+        tensors = dict(zip(("sequences", "attention_mask", "action_mask"), lay_padded(rollouts)))
     else:
         masks = [torch.arange(1, len(row)) >= len(rollout.prompt) for row, rollout in zip(rows, rollouts)]
         tensors = {"sequences": pad(rows), "attention_mask": pad([torch.ones_like(row) for row in rows])}

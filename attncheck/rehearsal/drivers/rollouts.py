@@ -61,6 +61,21 @@ def iter_steps(rows: int, rank: int, ranks: int, tokenizer: Any) -> Iterator[lis
         yield [make_rollout(number, documents[number], tokenizer) for number in numbers]
 
 
+def lay_padded(rollouts: Sequence[Rollout], width: int = 0, length: int = 0) -> tuple[Any, Any, Any]:
+    """Return rollouts with prompts padded on the left to `width` tokens, and responses on the right to `length`.
+
+    They are tokens and an attention mask (rows, tokens), and a mask of the responses (rows, length).
+    """
+    import torch
+
+    sizes = torch.tensor([[len(own.prompt), len(own.response)] for own in rollouts])
+    width, length = width or int(sizes[:, 0].max()), length or int(sizes[:, 1].max())
+    rows = [(width - len(own.prompt), (*own.prompt, *own.response)) for own in rollouts]
+    tokens = torch.tensor([[0] * left + [*row] + [0] * (width + length - left - len(row)) for left, row in rows])
+    seen, mask = torch.arange(width) >= width - sizes[:, :1], torch.arange(length) < sizes[:, 1:]
+    return tokens, torch.cat([seen, mask], dim=1).long(), mask.long()
+
+
 @contextmanager
 def name_absent_value() -> Iterator[None]:
     """End the process with the name of a value that an actor reads from a batch, and synthetic rollouts lack."""

@@ -19,6 +19,7 @@ from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     Rollout,
     RolloutRecord,
     iter_steps,
+    lay_padded,
 )
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -113,10 +114,8 @@ def make_batch(config: Any, rollouts: Sequence[Rollout]) -> Any:
         }
     else:
         width = config.actor_rollout_ref.rollout.prompt_length
-        tensors["prompts"] = torch.stack([pad(prompt, width, on_the_left=True) for prompt in prompts])
-        seen = torch.stack([pad(torch.ones_like(prompt), width, on_the_left=True) for prompt in prompts])
-        tensors["attention_mask"] = torch.cat([seen, tensors["response_mask"]], dim=1)
-        tensors["input_ids"] = torch.cat([tensors["prompts"], tensors["responses"]], dim=1)
+        tokens, seen, _ = lay_padded(rollouts, width, config.actor_rollout_ref.rollout.response_length)
+        tensors |= {"prompts": tokens[:, :width], "input_ids": tokens, "attention_mask": seen}
         tensors["position_ids"] = compute_position_id_with_mask(tensors["attention_mask"])
     batch = tensordict_utils.get_tensordict(tensors, {"temperature": config.actor_rollout_ref.rollout.temperature})
     return batch if config.trainer.get("use_v1") else padding.left_right_2_no_padding(batch)
@@ -127,13 +126,8 @@ def lay_responses(config: Any, rows: Sequence[Tensor]) -> Tensor:
     if config.trainer.get("use_v1"):
         nested: Tensor = tensordict_utils.nested_tensor_from_tensor_list(list(rows))
         return nested
-    return torch.stack([pad(row, config.actor_rollout_ref.rollout.response_length) for row in rows])
-
-
-def pad(row: Tensor, width: int, on_the_left: bool = False) -> Tensor:
-    """Return a row (tokens,) padded with zeros to a width; the padding's value does not matter, since it is removed."""
-    missing = width - len(row)
-    return torch.nn.functional.pad(row, (missing, 0) if on_the_left else (0, missing))
+    length = config.actor_rollout_ref.rollout.response_length
+    return torch.stack([torch.nn.functional.pad(row, (0, length - len(row))) for row in rows])
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
     Rollout,
     RolloutRecord,
     iter_steps,
+    lay_padded,
     name_absent_value,
 )
 from attncheck_drivers.trainer_values import make_values  # type: ignore[import-not-found]
@@ -128,17 +129,12 @@ def make_batch(
     rollouts: Sequence[Rollout], width: int, length: int, meta: Mapping[str, Any], old: Tensor | None
 ) -> Any:
     """Return rollouts as the trainer does: a DataProto, with what the update needs if `old` is given."""
-    prompts = torch.tensor([[0] * (width - len(own.prompt)) + [*own.prompt] for own in rollouts])
-    responses = torch.tensor([[*own.response] + [0] * (length - len(own.response)) for own in rollouts])
-    sizes = torch.tensor([[len(own.prompt), len(own.response)] for own in rollouts])
-    seen = torch.arange(width) >= width - sizes[:, :1]
-    mask = torch.arange(length) < sizes[:, 1:]
-    attention_mask = torch.cat([seen, mask], dim=1).long()
+    tokens, attention_mask, mask = lay_padded(rollouts, width, length)
     tensors = {
-        "responses": responses,
-        "input_ids": torch.cat([prompts, responses], dim=1),
+        "responses": tokens[:, width:],
+        "input_ids": tokens,
         "position_ids": (attention_mask.cumsum(-1) - 1).clamp(min=0),
-        **dict.fromkeys(MASK.findall(inspect.getsource(DataParallelPPOActor)), mask.long()),
+        **dict.fromkeys(MASK.findall(inspect.getsource(DataParallelPPOActor)), mask),
         "attention_mask": attention_mask,
     }
     if old is not None:
