@@ -92,6 +92,7 @@ CLEAN: Mapping[str, tuple[str, str]] = {
         f"{MS_SWIFT_PACKED_QWEN.replace('--packing', '--padding_free')} --tuner_type full",
     ),
     "ms-swift-pretraining": ("ms_swift", launches.MS_SWIFT.replace("swift sft", "swift pt")),
+    "ms-swift-dpo": ("ms_swift", launches.MS_SWIFT_DPO),
     "axolotl-packed": ("axolotl", FULL_AXOLOTL),
     "axolotl-pictures": ("axolotl", AXOLOTL_PICTURES),
     "axolotl-lora": ("axolotl", AXOLOTL),

@@ -44,6 +44,10 @@ MS_SWIFT = """NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B-Instruct --tune
     --per_device_train_batch_size 4 --gradient_accumulation_steps 16 --packing true --attn_impl flash_attn \\
     --max_length 2048 --use_liger_kernel true --output_dir output --model_author swift
 """
+MS_SWIFT_DPO = """NPROC_PER_NODE=8 swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B-Instruct --tuner_type full \\
+    --dataset hjh0119/shareAI-Llama3-DPO-zh-en-emoji --torch_dtype bfloat16 --per_device_train_batch_size 2 \\
+    --gradient_accumulation_steps 8 --max_length 2048 --output_dir output --beta 0.2
+"""
 AXOLOTL = """base_model: NousResearch/Llama-3.2-1B
 datasets:
   - path: teknium/GPT4-LLM-Cleaned
@@ -249,6 +253,22 @@ def test_a_batch_that_padding_free_joins_has_several_rows(text: str, rows: str) 
     """Otherwise no document would share a row, and none could influence another."""
     _, launch = cut_text(MS_SWIFT.replace("--packing true", text))
     assert f"--per_device_train_batch_size {rows} " in launch.command
+
+
+@pytest.mark.parametrize(
+    ("settings", "version", "is_known"),
+    [
+        ("", "4.6.0", True),
+        ("--rpo_alpha 0.1", "4.6.0", False),
+        ("--packing true", "4.6.0", False),
+        ("", "3.7.3", False),
+    ],
+)
+def test_ms_swifts_dpo_is_judged_without_a_second_loss(settings: str, version: str, is_known: bool) -> None:
+    cut, _ = cut_text(f"{MS_SWIFT_DPO.rstrip()} {settings}\n", **{"ms-swift": version})
+    assert cut.objective.is_documented == is_known
+    assert cut.objective.preference == (Preference("sigmoid", 0.2) if is_known else None)
+    assert is_known != any("loss of ms-swift's dpo is unknown" in remark for remark in cut.remarks)
 
 
 def test_ms_swift_pretraining_learns_everything() -> None:

@@ -6,8 +6,10 @@ arguments/sft_args.py:184 (packing and padding_free require a flash implementati
 trainers/seq2seq_trainer.py:31 (`model_accepts_loss_kwargs`: the loss is the mean over transformers'
 num_items_in_batch), template/base.py (a row's `images` are paths, to which "<image>" in the text points).
 
-For `swift rlhf`, whose losses are not known here: arguments/rlhf_args.py (the data of preference pairs) and
-rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`); its completions and rewards are replaced by made-up ones.
+For `swift rlhf`: arguments/rlhf_args.py (the data of preference pairs), rlhf_trainers/dpo_trainer.py (its loss without
+packing: `losses.mean()` over a batch's pairs, divided by the accumulation; `rpo_alpha` is 1 by default before 3.8.0)
+and rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`), whose completions and rewards are replaced by made-up
+ones. Other losses are not known here.
 """
 
 import os
@@ -29,7 +31,10 @@ from attncheck.lint.fields import (
     cut_attention,
     cut_training_arguments,
     get_setting,
+    is_on,
     list_left_out,
+    make_objective,
+    read_preference,
 )
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.frameworks.ms_swift import tables
@@ -47,6 +52,8 @@ LEFT_OUT = (
     *("dynamic_sample", "max_resample_times", "generation_batch_size", "steps_per_generation", "log_completions"),
     *("teacher_model_server", "offload_teacher_model", "move_model_batches"),
 )
+RPO_OFF_SINCE = "3.8.0"
+CHANGED_PAIRS = ("rpo_alpha", "ld_alpha", "loss_weights", "f_divergence_type", "reference_free")
 CORRECTIONS = ({"packing": "off"},)
 
 
@@ -93,6 +100,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     lacks_system = system.endswith(".txt") and os.path.isabs(system) and not os.path.isfile(system)
     if lacks_system:  # ms-swift 4.6.0 arguments/base_args/template_args.py: such a value must be a file
         sets["system"] = DROP
+    pairs = _read_pairs(job) if is_rlhf else None
     option = () if is_at_least(job.version, tables.CONFIG_OPTION_RANGE[1]) else ("--config",)
     source = f"ms-swift {job.version} trainers/seq2seq_trainer.py: transformers' mean over num_items_in_batch"
     objective = Objective(targets, TRAINER_NORMALISATIONS, source)
@@ -100,7 +108,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         sets,
         RLHF_FORMS.get(job.trainer, "messages"),
-        UNDOCUMENTED if is_rlhf else objective,
+        pairs or (UNDOCUMENTED if is_rlhf else objective),
         environ={"NPROC_PER_NODE": str(materials.processes)} if materials.ring_size > 1 and not launch.words else {},
         command=("swift", "rlhf" if is_rlhf else job.trainer, *option, "{file}"),
         driver="trl" if job.trainer in ("grpo", "gkd") else "",
@@ -110,13 +118,25 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         remarks=(
             *(["the adapter's checkpoint is not loaded: a new adapter is trained"] if has_adapter else []),
             *([f"{system} was not found: the system prompt is left out"] if lacks_system else []),
-            *([f"the loss of ms-swift's {job.trainer} is unknown"] if is_rlhf else []),
+            *([f"the loss of ms-swift's {job.trainer} is unknown"] if is_rlhf and pairs is None else []),
             *attention.remarks,
             *list_left_out(job, materials),
         ),
         corrections=CORRECTIONS,
         rank_corrections=TRAINER_RANK_CORRECTIONS,
     )
+
+
+def _read_pairs(job: Job) -> Objective | None:
+    """Return the loss of a pair in DPO, None if it is not known."""
+    is_changed = any(get_setting(job, name) is not None for name in CHANGED_PAIRS) or is_on(job, "packing")
+    if job.trainer != "dpo" or is_changed or not is_at_least(job.version, RPO_OFF_SINCE):
+        return None
+    loss, smoothing = get_setting(job, "loss_type") or "sigmoid", get_setting(job, "label_smoothing")
+    preference = read_preference(loss, (get_setting(job, "beta"), 0.1), (smoothing, 0.0))
+    if isinstance(preference, str) or preference.loss != "sigmoid":
+        return None
+    return make_objective(preference, f"ms-swift {job.version} rlhf_trainers/dpo_trainer.py: the mean over its pairs")
 
 
 def _cut_rlhf(job: Job, materials: Materials, alias: str) -> dict[str, str]:

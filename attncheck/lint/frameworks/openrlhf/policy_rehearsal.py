@@ -116,7 +116,7 @@ def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
         "rollout.batch_size": str(rows // responses),
         "rollout.n_samples_per_prompt": str(responses),
         "rollout.micro_batch_size": str(materials.batch),
-        "rollout.temperature": _read_temperature(job),
+        **({} if is_at_least(job.version, TOKEN_MEAN_SINCE) else {"rollout.temperature": DROP}),
         "critic.num_nodes": "1",  # up to 0.6.4 the actor's ranks must be a multiple of these, and of the engines
         "critic.num_gpus_per_node": "1",
         **({} if engines == "0" else {"vllm.num_engines": str(ranks)}),
