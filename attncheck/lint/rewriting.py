@@ -82,10 +82,9 @@ def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
         return None
     above = (folder for folder in Path(launch.source.name).absolute().parents if folder.is_relative_to(Path.cwd()))
     paths = [str(place.absolute() / launch.program.path) for place in (Path(launch.folder), *above)]
-    found = next(filter(os.path.isfile, paths), None)
-    if found is None:
+    path = os.path.normpath(next(filter(os.path.isfile, paths), ""))
+    if path == os.curdir:
         return None
-    path = os.path.normpath(found)
     module = launch.words[0].text if launch.words else ""
     root = path.removesuffix(f"/{module.replace('.', '/')}.py")
     if root != path:  # `python -m` needs no __init__.py
