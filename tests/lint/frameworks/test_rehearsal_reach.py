@@ -363,7 +363,8 @@ SWIFT = "swift rlhf --model Qwen/Qwen2.5-0.5B-Instruct --dataset a/b --output_di
 )
 def test_trainers_of_ms_swift_are_cut(options: str, form: str, driver: str) -> None:
     cut, launch = cut_text(f"{SWIFT} {options}\n", **MS_SWIFT)
-    assert (cut.form, cut.driver, cut.objective.is_documented) == (form, driver, False)
+    assert (cut.form, cut.driver, cut.objective.is_documented) == (form, driver, options.startswith("dpo"))
+    assert any("reference c/d" in remark for remark in cut.remarks) == options.startswith("dpo")
     assert "c/d" not in launch.command and "use_vllm" not in launch.command
 
 

@@ -33,6 +33,7 @@ from attncheck.lint.fields import (
     get_setting,
     is_on,
     list_left_out,
+    list_other_references,
     make_objective,
     read_preference,
 )
@@ -121,6 +122,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *([f"the loss of ms-swift's {job.trainer} is unknown"] if is_rlhf and pairs is None else []),
             *attention.remarks,
             *list_left_out(job, materials),
+            *list_other_references(job, "ref_model"),
         ),
         corrections=CORRECTIONS,
         rank_corrections=TRAINER_RANK_CORRECTIONS,
