@@ -37,7 +37,8 @@ Normalisation = Literal[
     "rank_tokens",  # over a rank's targets, then across ranks
     "rank_labels",  # the same sums over every label of the rank
     "batch_tokens",  # over a batch's targets, then across batches and ranks
-    "batch_rows",  # the same, each batch weighted by its documents
+    "group_tokens",  # over the targets of all ranks' batches at once, then across batches
+    "batch_rows",  # as batch_tokens, each batch weighted by its documents
     "row_tokens",  # over a row's targets, then over rows
     "document_tokens",  # over a document's targets, then over documents
     "document_sums",  # over documents, each the sum over its targets
@@ -53,6 +54,7 @@ NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "rank_tokens": "the mean over each rank's target tokens, averaged across ranks",
     "rank_labels": ("each rank's sum over target tokens divided by its number of labels, averaged across ranks"),
     "batch_tokens": "the mean over each batch's target tokens, averaged over batches",
+    "group_tokens": "the mean over the target tokens that all ranks have in a batch, averaged over batches",
     "batch_rows": "the mean over each batch's target tokens, averaged over batches by their documents",
     "row_tokens": "the mean over each row's target tokens, averaged over rows",
     "document_tokens": "the mean over each document's target tokens, averaged over documents",

@@ -28,7 +28,7 @@ OWN_COLLATOR = re.compile(r"\bdata_collator\s*=\s*(?!None\b)\w")
 TARGET_SETTINGS = ("assistant_only_loss", "completion_only_loss")
 MODEL_CLASS = re.compile(r"AutoModelFor(CausalLM|Vision2Seq|ImageTextToText)|\w+For(CausalLM|ConditionalGeneration)")
 LITERALS = ("true", "false", "none")
-MARKER = re.compile(r"<\|(im_start|start_header_id)\|>")
+MARKER = re.compile(r"<\|(im_start|im_end|start_header_id|eot_id)\|>")
 MAX_MODULES = 200  # in addition to the script
 MAX_COLUMNS = 200
 MAX_FOLDERS = 5000  # that are searched for a launch's script
@@ -147,7 +147,7 @@ def find_marker(read: ReadLaunch) -> str:
     A script may name those of several models, of which Llama's have headers.
     """
     markers = [match[0] for text in _iter_texts(read) if (match := MARKER.search(text))]
-    fitting = (marker for marker in markers if ("header" in marker) == ("llama" in read.job.model.lower()))
+    fitting = (marker for marker in markers if ("im_" not in marker) == ("llama" in read.job.model.lower()))
     return next(fitting, next(iter(markers), ""))
 
 

@@ -594,17 +594,19 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "freezes": _freezes(stage.read),
         "shares_rows": shares_rows(stage.read.job),
         "replaces_rewards": cut.driver == "trl",
-        "rate": _read_rate(stage.read),
+        "rates": _read_rates(stage.read, cut),
     }
     checks = (*CHECKS, "labels") if stage.targets else CHECKS
     events = _run_worker(stage, message, checks)
     return [_read_result(events.get(name), name) for name in checks]
 
 
-def _read_rate(read: ReadLaunch) -> float:
-    """Return the launch's own learning rate, which the rehearsal replaces; 0.0 if it is not known."""
-    values = (get_setting(read.job, name) or "" for name in cutting.RATES)
-    return next((float(value) for value in values if NUMBER.fullmatch(value)), 0.0)
+def _read_rates(read: ReadLaunch, cut: JobCut) -> list[float]:
+    """Return the launch's own learning rate, 0.0 if it is not known, and the one that replaces it in the rehearsal."""
+    own = [get_setting(read.job, name) or "" for name in cutting.RATES]
+    given = {**cut.sets, **cut.options}
+    replacing = [given.get(name) or "" for name in cutting.RATES]
+    return [next((float(v) for v in values if NUMBER.fullmatch(v)), 0.0) for values in (own, [*replacing, *own])]
 
 
 def _freezes(read: ReadLaunch) -> bool:

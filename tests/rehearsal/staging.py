@@ -151,6 +151,7 @@ def judge(
     full_model: bool = False,
     real_data: bool = False,
     checks: Sequence[str] = judging.CHECKS,
+    rates: tuple[float, float] = (0.0, 0.0),
 ) -> dict[str, CheckResult]:
     """Return the result of each check of the records in a folder."""
     stage = watch.parent / f"{watch.name}-stage"
@@ -166,6 +167,7 @@ def judge(
         "items": checks,
         "full_model": full_model,
         "real_data": real_data,
+        "rates": rates,
     }
     judging.judge(message, answers.append)
     return {answer["item"]: codec.read(CheckResult, answer["answer"]) for answer in answers if "item" in answer}

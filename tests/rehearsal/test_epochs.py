@@ -75,3 +75,25 @@ def test_an_epoch_is_judged_after_a_few_steps(name: str, server: ForkServer, fol
         assert judge_result(result) in ("pass", "warn"), violations
         assert not any("sampler" in text for text in result.warnings), result.warnings
         assert any(re.search(LEGAL[name], note) for note in notes), notes
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "pattern"),
+    [
+        ("", "pass", ""),
+        ("scheduled_for_steps", "fail", r"made for 112 steps, those of the optimiser in 1 epoch$"),
+        ("scheduled_for_batches", "warn", r"2 times too early, unless it counts batches$"),
+        ("another_rate", "warn", r"a learning rate of 2e-05 \(in this run 0.005\), but the optimiser has 0.001"),
+        ("rate_of_a_rate", "warn", r"a learning rate of 2e-05 .* but a scheduler makes it 2.5e-05"),
+    ],
+)
+def test_the_rate_and_its_schedule_are_those_of_the_launch(
+    name: str, answer: str, pattern: str, server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    watch = tmp_path / "watch"
+    watch.mkdir()
+    ended = server.run(make_argv(folder, "", STEPS, SCRIPTS / "epochs.py"), {"EPOCH": name}, watch, 1)
+    assert ended["statuses"] == [0], ended
+    result = judge(folder, watch, LABELLED, checks=["update"], rates=(2e-5, 5e-3))["update"]
+    texts = [*result.violations, *result.warnings]
+    assert judge_result(result) == answer and all(re.search(pattern, text) for text in texts), texts

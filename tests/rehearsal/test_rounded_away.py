@@ -29,8 +29,8 @@ from tests.snapshots import laptop
 )
 def test_updates_that_round_to_nothing(rate: float, dtype: Any, kind: str, is_lost: bool) -> None:
     weight = (torch.randn(100, 100, generator=torch.Generator().manual_seed(0)) * 0.02).to(dtype)
-    record = SimpleNamespace(updates=[{"classes": [kind], "weights": {"head": weight}}])
-    evidence: Any = SimpleNamespace(rate=rate, taken=(record,))
+    record = SimpleNamespace(updates=[{"classes": [kind], "weights": {"head": weight}, "groups": []}])
+    evidence: Any = SimpleNamespace(rates=(rate, rate), taken=(record,))
     texts = list(_find_rounded_away(evidence))
     assert len(texts) == is_lost and all("round to nothing" in text for text in texts)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Edit, Launch, Setting, Word
 from attncheck.core.rehearsal import Materials, Normalisation
+from attncheck.lint.files.entry import Entry
 
 # The divisor in transformers' Trainer: `num_items_in_batch`. Up to 5.3.0 it counted every label (trainer.py
 # `_get_num_items_in_batch`), in 5.17.0 only predicted ones.
@@ -127,10 +128,14 @@ def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
 
 
 def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
-    """Yield the edits that give these values to the matching options of a launch's command.
+    """Yield the edits that give these values to the matching options of a launch's command, and keys of its file.
 
     Raises `ValueError` for a word that is assembled from several places.
     """
+    for entry in launch.entries if launch.words else ():
+        value = values.get(entry.name.rpartition(".")[2].replace("-", "_"))
+        if value is not None and isinstance(entry, Entry):
+            yield entry.replace_value(value)
     for index, word in enumerate(launch.words):
         name, equals, _ = word.text.partition("=")
         value = values.get(name.lstrip("-").replace("-", "_")) if name.startswith("-") else None

@@ -5,13 +5,16 @@ rate or a number of epochs or steps. Its loss is not documented. A loss that is 
 be intended, and any other loss is not judged. The number of steps cannot be set, so the script is ended after its
 steps. Its output folder must be an option, so that none of the user's files is overwritten."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from attncheck.lint.fields import (
     DROP,
     LEARNING_RATE,
     LENGTH_OPTIONS,
     MODEL_OPTIONS,
+    NOWHERE,
     PACKING_SWITCHES,
     UNDOCUMENTED,
     Edit,
@@ -21,9 +24,11 @@ from attncheck.lint.fields import (
     Launch,
     Materials,
     Plan,
+    Setting,
     Snapshot,
     SourceLocation,
     VersionCheck,
+    Word,
     cut_attention,
     drop_switches,
     edit_options,
@@ -63,8 +68,16 @@ WARM_UP_OPTIONS = ("num_warmup_steps", "warmup_steps", "warmup_iters", "warmup_r
 ATTENTION_OPTIONS = ("attn_implementation", "attn_impl", "attention_implementation")
 
 
+def _join_file(launch: Launch) -> Launch:
+    """Return a launch with the keys of the configuration file that it names as options, each by its last name."""
+    pairs = ((f"--{entry.name.rpartition('.')[2]}", entry.value) for entry in launch.entries if launch.words)
+    words = (Word(text, NOWHERE, launch.words[0].location) for text in itertools.chain.from_iterable(pairs))
+    return replace(launch, words=(*launch.words, *words))
+
+
 def detect_trainer(launch: Launch) -> str:
-    """Return "loop" if a Python script has the options of a training; otherwise ""."""
+    """Return "loop" if a Python script has the options of a training, or its file has; otherwise ""."""
+    launch = _join_file(launch)
     program = launch.words[0].text if launch.words else ""
     is_module = any(word.text == "-m" for word in launch.launcher_words)
     is_script = program.endswith(".py") or (is_module and (program.isidentifier() or "." in program))
@@ -75,12 +88,13 @@ def detect_trainer(launch: Launch) -> str:
 
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names; "" if it names none."""
-    return get_first_option(launch, MODEL_OPTIONS)
+    return get_first_option(_join_file(launch), MODEL_OPTIONS)
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return the known facts of the job: its sizes, if they are options."""
     world_size = shared.read_world_size(launch)
+    launch = _join_file(launch)
     plan = Plan(
         attn_implementation=get_first_option(launch, ATTENTION_OPTIONS),
         packing="padding",
@@ -96,10 +110,16 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         plan=plan,
         model=read_model_name(launch),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
+        settings=tuple(_read_rates(launch)),
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
     )
+
+
+def _read_rates(launch: Launch) -> Iterator[Setting]:
+    for name in find_options(launch, RATE_OPTIONS):
+        yield Setting(name, get_option(launch, name), SourceLocation(launch.source.name), NOWHERE)
 
 
 def _get_size(launch: Launch, names: tuple[str, ...], default: int) -> int:
@@ -111,7 +131,7 @@ def _get_size(launch: Launch, names: tuple[str, ...], default: int) -> int:
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
     """Return the edits of common options: the attention implementation, and the packing switch."""
     attention = sets.get("attn_implementation")
-    values = dict.fromkeys(find_options(launch, ATTENTION_OPTIONS), attention) if attention else {}
+    values = dict.fromkeys(find_options(_join_file(launch), ATTENTION_OPTIONS), attention) if attention else {}
     dropped = [name for name, value in sets.items() if name in PACKING_SWITCHES and value == DROP]
     return (*edit_options(launch, values), *drop_switches(launch, dropped))
 
@@ -123,6 +143,7 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of such a script, or why it is not rehearsed."""
+    launch = _join_file(launch)
     script = launch.words[0].text
     options = point_to_materials(launch, materials)
     outputs = [name for name in find_options(launch, OUTPUT_OPTIONS) if is_folder(get_option(launch, name))]

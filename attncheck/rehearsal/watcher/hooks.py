@@ -230,6 +230,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
                 setattr(module, name, _call_before(getattr(module, name), recorder.take_gradients))
         for name, limit in LIMITS.items():
             setattr(module, name, _note_clipping(recorder, getattr(module, name), name, limit))
+    for kind in (torch.optim.Optimizer, torch.nn.Module):
+        kind.zero_grad = _call_before(kind.zero_grad, recorder.note_zeroing)
     scheduler = torch.optim.lr_scheduler.LRScheduler
     scheduler.step = _watch_schedule(recorder, scheduler.step)
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))

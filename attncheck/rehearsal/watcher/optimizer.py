@@ -63,6 +63,17 @@ def list_stateful(optimizer: Any, names: dict[int, str]) -> list[str]:
     return [name for name, state in states if name and any(hasattr(value, "numel") for value in state.values())]
 
 
+def count_planned(scheduler: Any) -> int:
+    """Return the number of steps for which a learning-rate scheduler is made, 0 if it is not known.
+
+    torch 2.13 optim/lr_scheduler.py; transformers 5.17.0 optimization.py binds `num_training_steps` to a LambdaLR's
+    functions.
+    """
+    values = [getattr(own, "keywords", {}).get("num_training_steps") for own in getattr(scheduler, "lr_lambdas", ())]
+    values += [getattr(scheduler, name, None) for name in ("T_max", "total_steps", "total_iters")]
+    return next((int(value) for value in values if isinstance(value, (int, float)) and value), 0)
+
+
 def _read_plain(value: Any) -> Any:
     """Return an option of a group as plain data: a one-number tensor as a number, None for anything else."""
     if hasattr(value, "numel"):

@@ -23,7 +23,7 @@ from .batches import list_rows, list_seen
 from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
 from .modules import ModuleWatch, list_gradient_hooks, list_patches
-from .optimizer import describe_optimizer, list_stateful, read_held
+from .optimizer import count_planned, describe_optimizer, list_stateful, read_held
 from .parameters import list_sizes, list_tied, read_gradients, read_weights
 from .randomness import Randomness, make_listener
 from .script_code import CODE, find_script_frame, name_line, note_loss
@@ -64,6 +64,7 @@ class Recorder:
         self.trained: Any = None  # the model that is called in training
         self.losses: list[float] = []  # losses as differentiated, since the last step
         self.rates: list[float] = []  # learning rates of the optimisers that stepped since then
+        self.planned = 0  # steps for which a learning-rate scheduler is made
         self.schedules: dict[int, list[str]] = {}  # lines that stepped each learning-rate scheduler since then
         self.rows: list[Any] = []  # input tokens since the last step, each with whether it was in training
         self.steps: list[dict[str, Any]] = []
@@ -338,6 +339,13 @@ class Recorder:
             updates.append(describe_optimizer(optimizer, self._name_parameters(), self._keep_own))
 
     @_guarded
+    def note_zeroing(self) -> None:
+        """Record the script's line that zeroes gradients between the batches of a step."""
+        frame = find_script_frame(sys._getframe(2)) if self.losses and self.is_recording else None
+        if frame is not None:
+            CODE["zeroed"] = [name_line(frame)]
+
+    @_guarded
     def note_schedule(self, scheduler: Any) -> None:
         """Record the script's line that steps a learning-rate scheduler.
 
@@ -347,6 +355,7 @@ class Recorder:
             return
         caller: Any = sys._getframe(3)  # of the step, around this method and its guard
         line = name_line(find_script_frame(caller) or caller)
+        self.planned = count_planned(scheduler) or self.planned
         lines = self.schedules.setdefault(id(scheduler), [])
         if is_script(caller.f_globals) or line not in lines:
             lines.append(line)
@@ -421,7 +430,8 @@ class Recorder:
         has_training = any(is_training for is_training, _ in self.rows)
         rows = [row for is_training, row in self.rows if is_training or not has_training]
         schedule = max(self.schedules.values(), key=len, default=[])
-        self.steps.append({"losses": self.losses, "rows": rows, "rates": self.rates, "schedule": schedule})
+        step = {"losses": self.losses, "rows": rows, "rates": self.rates, "schedule": schedule}
+        self.steps.append({**step, "planned": self.planned})
         self.losses, self.rows, self.rates, self.schedules = [], [], [], {}
         self._begin_step()
         if not self.is_recording:

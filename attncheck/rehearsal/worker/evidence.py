@@ -45,7 +45,7 @@ class Evidence:
     clipped: tuple[ClippedStep, ...] = ()  # the recorded steps of ranks that hold parts of weights
     data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
     replaces_rewards: bool = False  # whether synthetic rewards replace the launch's own, which may be costs
-    rate: float = 0.0  # the launch's own learning rate, which the rehearsal replaces; 0.0: unknown
+    rates: tuple[float, float] = (0.0, 0.0)  # the launch's own learning rate, and the one set here; 0.0: unknown
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:
@@ -210,6 +210,7 @@ def _group(piece: Piece, normalisation: Normalisation) -> object:
         "rank_tokens": (call.rank,),
         "rank_labels": (call.rank,),
         "batch_tokens": (call.rank, call.batch),
+        "group_tokens": (call.batch,),
         "batch_positions": (call.rank, call.batch),
         "batch_rows": (call.rank, call.batch),
         "row_tokens": (call.rank, call.batch, id(call), piece.row),

@@ -264,7 +264,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         tuple(clipped),
         records.count_data_sets(folder / "watch"),
         replaces_rewards=bool(message.get("replaces_rewards")),
-        rate=float(message.get("rate", 0.0)),
+        rates=tuple(message.get("rates", (0.0, 0.0))),
     )
     return explanations.settle_targets(evidence)
 

@@ -27,11 +27,10 @@ CHAT_TEMPLATE = (
     "{% else %}{{ '<|' + message['role'] + '|> ' + message['content'] + ' <|end|>\\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|> ' }}{% endif %}"
 )
-# The beginning of a turn in templates whose text a script searches.
-HEADERS = {
-    "<|im_start|>": "<|im_start|>{}\n",
-    "<|start_header_id|>": "<|start_header_id|>{}<|end_header_id|>\n\n",
-}
+# The beginning of a turn and the end of a user's, in templates whose text a script searches, by markers that it names.
+CHATML = ("<|im_start|>{}\n", "<|im_end|>")
+LLAMA = ("<|start_header_id|>{}<|end_header_id|>\n\n", "<|eot_id|>")
+HEADERS = {"<|im_start|>": CHATML, "<|im_end|>": CHATML, "<|start_header_id|>": LLAMA, "<|eot_id|>": LLAMA}
 MARKUP = (
     "<unk>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
     "<|start_header_id|>", "<|end_header_id|>", "user", "assistant", "system", "Human:", "Assistant:", "User:",
@@ -328,21 +327,28 @@ def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) ->
 
 def write_template(marker: str) -> str:
     """Return the chat template whose turns begin with a marker, if it is known."""
-    header = HEADERS.get(marker, "").replace("\n", "\\n")
-    if not header:
+    if marker not in HEADERS:
         return CHAT_TEMPLATE
+    header, end = (text.replace("\n", "\\n") for text in HEADERS[marker])
     any_turn = f"'{header}'".replace("{}", "' + message['role'] + '")
     template = CHAT_TEMPLATE.replace("'<|' + message['role'] + '|> '", any_turn)
-    return template.replace("<|assistant|> ", header.format("assistant"))
+    return template.replace("<|assistant|> ", header.format("assistant")).replace("<|end|>", end)
 
 
 def write_turns(rows: list[dict[str, Any]], marker: str) -> list[dict[str, Any]]:
     """Return rows whose text is their conversation as this template writes it, for a script that searches its text."""
-    header = HEADERS.get(marker, "")
-    if not header or "messages" not in rows[0]:
+    if marker not in HEADERS or "messages" not in rows[0]:
         return rows
+    header, end = HEADERS[marker]
+    ends = {"assistant": END}
     return [
-        {**row, "text": "".join(f"{header.format(turn['role'])}{turn['content']} {END}\n" for turn in row["messages"])}
+        {
+            **row,
+            "text": "".join(
+                f"{header.format(turn['role'])}{turn['content']} {ends.get(turn['role'], end)}\n"
+                for turn in row["messages"]
+            ),
+        }
         for row in rows
     ]
 

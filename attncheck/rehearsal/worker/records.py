@@ -83,6 +83,7 @@ class StepRecord:
     losses: tuple[tuple[float, ...], ...]
     rows: tuple[Sequence[int], ...]
     schedule: tuple[str, ...] = ()  # the lines of the first rank that stepped its scheduler since the step before
+    planned: int = 0  # steps for which the first rank's learning-rate scheduler is made; 0: unknown
     rate: float | None = None  # the largest learning rate of the first rank's optimisers; None: none was recorded
 
 
@@ -171,6 +172,7 @@ def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
             tuple(tuple(step["losses"]) for step in ranks),
             tuple(join_rows([step["rows"] for step in ranks])),
             tuple(ranks[0]["schedule"]),
+            ranks[0]["planned"],
             max(ranks[0]["rates"], default=None),
         )
         for ranks in zip(*documents)

@@ -285,17 +285,17 @@ class TruthModel:
     def load(self, weights: Mapping[str, Tensor], tolerance: float = SAME_WEIGHTS) -> list[str]:
         """Load a job's initial weights if they differ from the folder's; return the names of those that differ.
 
-        Embeddings get the rows of tokens that a launch adds.
+        Embeddings get the rows of tokens that a launch adds, and lose those that it cuts off; whole parts are a rank's.
         """
         changed = []
         embeddings = (self.model.get_input_embeddings(), self.model.get_output_embeddings())
         resizable = {id(parameter) for module in embeddings if module is not None for parameter in module.parameters()}
         for name, parameter in self.model.named_parameters():
             own = weights.get(name)
-            is_longer = own is not None and own.shape[1:] == parameter.shape[1:] and len(own) > len(parameter)
-            if own is not None and is_longer and id(parameter) in resizable:
+            is_resized = own is not None and own.shape[1:] == parameter.shape[1:] and len(parameter) % len(own)
+            if own is not None and is_resized and id(parameter) in resizable:
                 self.model.config.get_text_config().vocab_size = len(own)
-                parameter.data = torch.cat((parameter.data, own[len(parameter) :].to(parameter)))
+                parameter.data = torch.cat((parameter.data[: len(own)], own[len(parameter) :].to(parameter)))
             if own is None or own.shape != parameter.shape:
                 continue
             difference = float((own.float() - parameter.detach().float()).norm())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, RandomSampler
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, get_scheduler
 
 EPOCH = os.environ.get("EPOCH", "")
 ROW = 128  # tokens
@@ -86,15 +86,25 @@ def main() -> None:
         drop_last=EPOCH == "drop_last",
         num_workers=2 if EPOCH == "workers" else 0,
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
+    rates = {"another_rate": 1e-3, "rate_of_a_rate": 5e-3}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rates.get(EPOCH, options.learning_rate))
+    accumulation = 2 if EPOCH.startswith("scheduled") else 1
+    planned = len(loader) // 2 if EPOCH == "scheduled_for_steps" else len(loader)
+    schedule = get_scheduler("cosine", optimizer, 0, planned)
+    if EPOCH == "rate_of_a_rate":
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: options.learning_rate * (1 - step / planned)
+        )
     model.train()
     if EPOCH == "another_order":  # the plan that is drawn first is not the one that trains
         next(iter(loader))
         loader = DataLoader(rows, batch_size=4, shuffle=True, collate_fn=collate)
-    for _, batch in zip(range(options.max_steps), loader):
-        model(**batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    for number, batch in zip(range(options.max_steps * accumulation), loader):
+        (model(**batch).loss / accumulation).backward()
+        if number % accumulation == accumulation - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+        schedule.step()
 
 
 if __name__ == "__main__":

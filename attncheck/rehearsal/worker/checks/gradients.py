@@ -18,7 +18,9 @@ from attncheck.rehearsal.worker.definitions import (
     Fit,
     compute_gradients,
     fit_gradients,
+    fit_weights,
     gradient_limit,
+    list_shares,
 )
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import (
@@ -38,6 +40,8 @@ BEGUN = 10  # multiple of the limit above which a gradient is wrong
 LAYER = re.compile(r"\.(\d+)\.")
 # Share of the whole gradient: parameters with a gradient that rounds to zero, such as a bias of keys, are not named.
 NEGLIGIBLE = 1e-4
+LEAST_WEIGHT = 0.05  # of a document, as a share of the largest one
+OWN_WEIGHTS = "the gradients are those of a mean in which each document has its own weight, as its author may intend"
 NO_GRADIENTS = "the gradients were not recorded, because they are sharded across ranks"
 
 Gradients = Mapping[str, Tensor]
@@ -76,6 +80,13 @@ def run(evidence: Evidence) -> CheckResult:
             Measure("gradients of the first step, factor minus 1", abs(fit.scale - 1.0), max(SCALE_LIMIT, limit))
         )
     violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
+    if (
+        not violations
+        and not objective.is_documented
+        and measures[0].beyond
+        and _has_weights(evidence, definition, limit)
+    ):
+        return CheckResult("gradients", "skipped", OWN_WEIGHTS)
     if not violations and any(measure.beyond for measure in measures):
         violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
     elif not violations:
@@ -90,6 +101,13 @@ def run(evidence: Evidence) -> CheckResult:
     left_out = f"; {unkept} others are too large to record" if unkept else ""
     notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared{left_out}",)
     return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
+
+
+def _has_weights(evidence: Evidence, definition: Definition, limit: float) -> bool:
+    """Return whether the gradients are those of a sum that gives each document its own positive weight."""
+    fit, shares = fit_weights(evidence, definition), list_shares(evidence, definition)
+    weights = [weight for weight, share in zip(fit.weights, shares) if share] if fit is not None else []
+    return fit is not None and fit.error <= limit and min(weights) > LEAST_WEIGHT * max(weights)
 
 
 def _list_missing(evidence: Evidence, expected: Gradients) -> list[str]:
@@ -123,9 +141,10 @@ def _explain(
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
         fit = fit_gradients(evidence, replace(definition, batch=batch))
         if fit is not None and fit.error <= limit:
+            lines = evidence.taken[0].code.get("zeroed", ())
             yield (
                 f"the gradients come only from batch {batch + 1} of {evidence.batches}: the gradients of the others "
-                f"are lost"
+                f"are lost{f', because {lines[0]} zeroes them' if lines else ''}"
             )
             return
     if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:

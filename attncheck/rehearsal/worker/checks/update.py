@@ -21,6 +21,7 @@ from attncheck.rehearsal.worker.records import RankRecord
 UPDATE_LIMIT = 0.01  # relative error of an update
 SAME = 1e-5  # relative, of gradients that are equal on all ranks
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
+SMALL_RATE = 0.05  # share of the launch's learning rate
 MIN_STEPS = 4  # later steps with equal numbers of batches
 ROUNDED_AWAY = 0.95  # share of the weights
 PLAINLY_ROUNDED = ("torch.optim.", "bitsandbytes.", "apex.")  # by these Adams: neither stochastically, nor corrected
@@ -49,7 +50,8 @@ def run(evidence: Evidence) -> CheckResult:
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
     warnings += [*deliberate, *unclear_schedule, *find_outside_changes(taken), *_find_wrong_logs(evidence)]
-    warnings += [*_tell_zero_rate(taken), *_tell_drawn(evidence), *_find_rounded_away(evidence)]
+    warnings += [*_tell_zero_rate(taken), *_tell_other_rate(evidence)]
+    warnings += [*_tell_drawn(evidence), *_find_rounded_away(evidence)]
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
@@ -108,7 +110,7 @@ def _find_early_step(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return a fault if two lines step a scheduler for each step, and a warning if one does so several times."""
+    """Return a fault if a scheduler steps several times for each step that it is made for, a warning if it may."""
     steps = [step.schedule for step in evidence.steps[1 : len(evidence.taken)]]  # before, it may step only once
     count = min(map(len, steps), default=0)
     if count < 2:
@@ -118,6 +120,11 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
         f"the learning-rate scheduler steps {count} times for each optimiser step ({', '.join(lines)}), so its "
         f"schedule ends {count} times too early"
     )
+    batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else 0, evidence.steps[0].planned
+    epochs = [planned // steps for steps in (batches // count, -(-batches // count)) if steps and not planned % steps]
+    if planned and epochs and planned % batches:  # otherwise it may be made for batches
+        count = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
+        return [f"{text}: it is made for {planned} steps, those of the optimiser in {count}"], []
     return ([text], []) if len(lines) > 1 else ([], [f"{text}, unless it counts batches"])
 
 
@@ -289,6 +296,27 @@ def _tell_zero_rate(taken: Sequence[RankRecord]) -> Iterator[str]:
         yield f"the learning rate is 0 in the first {len(taken)} steps"
 
 
+def _tell_other_rate(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if no optimiser has the learning rate that the launch sets, or its scheduler makes little of it."""
+    own, here = evidence.rates
+    groups = [group["options"] for record in evidence.taken for update in record.updates for group in update["groups"]]
+    held = {float(options[name]) for options in groups for name in ("lr", "initial_lr") if options.get(name)}
+    rates = [step.rate for step in evidence.steps if step.rate]
+    if not here or not held or not rates:
+        return
+    place = f"{own:.2g}" if own == here else f"{own:.2g} (in this run {here:.2g})"
+    if not any(math.isclose(rate, here, rel_tol=SAME) for rate in (*held, *rates)):
+        yield (
+            f"the launch sets a learning rate of {place}, but the optimiser has {max(held):.2g}: it reads another "
+            "setting, unless the script scales the rate"
+        )
+    elif max(rates) < SMALL_RATE * here and rates[-1] <= rates[0]:  # a warm-up's grow
+        yield (
+            f"the launch sets a learning rate of {place}, but a scheduler makes it {rates[0]:.2g}: a scheduler's "
+            "function must return a factor of the rate, not a rate"
+        )
+
+
 def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
     """Yield the parameters that keep their weights in all recorded steps, although they get gradients."""
     first, last = taken[0], taken[-1]
@@ -319,16 +347,17 @@ def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
 def _find_rounded_away(evidence: Evidence) -> Iterator[str]:
     """Yield a line if most of Adam's updates would round to nothing at the launch's own rate, which they reach."""
     kept = lost = 0
-    for update in evidence.taken[0].updates if evidence.rate else ():
+    rate = evidence.rates[0] or max(_list_rates(evidence.taken[0]), default=0.0)
+    for update in evidence.taken[0].updates if rate else ():
         kind = update["classes"][0]
         for weight in update["weights"].values() if "Adam" in kind and kind.startswith(PLAINLY_ROUNDED) else ():
             if isinstance(weight, Tensor) and weight.dtype in (torch.bfloat16, torch.float16):
                 spacing = torch.finfo(weight.dtype).eps * 2.0 ** weight.float().abs().log2().floor()
-                lost += int((evidence.rate < spacing / 2).sum())
+                lost += int((rate < spacing / 2).sum())
                 kept += weight.numel()
     if lost > ROUNDED_AWAY * max(kept, 1):
         yield (
-            f"at the launch's learning rate of {evidence.rate:.2g}, Adam's updates of {lost / kept:.1%} of the weights "
+            f"at the launch's learning rate of {rate:.2g}, Adam's updates of {lost / kept:.1%} of the weights "
             "round to nothing, because the optimiser holds them in half precision: hold them in float32"
         )
 
