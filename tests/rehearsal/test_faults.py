@@ -109,6 +109,7 @@ FAULTS: dict[str, Fault] = {
     "mean_of_rows": Fault("ATN433", r"loss is [\d.]+: the mean over each row's target tokens"),
     "mean_of_documents": Fault("ATN433", r"loss is [\d.]+: the mean over each document's target tokens", PACKED),
     "mean_of_ranks": Fault("ATN433", r"loss is [\d.]+: the mean over each rank's target tokens", ranks=2),
+    "mean_of_groups": Fault("ATN433", r"the target tokens that all ranks have in a batch, averaged over", ranks=2),
     "mean_of_positions": Fault("ATN433", r"loss is [\d.]+: each batch's sum .* divided by all its positions"),
     "not_divided_by_accumulation": Fault("ATN433", r"too large by the number of accumulation steps"),
     "divided_by_accumulation_twice": Fault("ATN433", r"divided twice by the number of accumulation steps"),
@@ -119,7 +120,7 @@ FAULTS: dict[str, Fault] = {
     "ranks_apart": Fault("ATN434", r"rank 1 steps with different gradients from rank 0.* not averaged", ranks=2),
     "summed_over_ranks": Fault("ATN434", r"2 times those of the loss: .*the number of ranks", ranks=2),
     "gradients_zeroed_between_batches": Fault(
-        "ATN434", r"only from batch 2 of 2: the gradients of the others are lost"
+        "ATN434", r"only from batch 2 of 2: the gradients of the others are lost, because train.py:\d+ zeroes them"
     ),
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters: model.embed_tokens"),
     "mlp_detached": Fault("ATN434", r"no gradient reaches .* code in the model: .*Detached.forward, \S*train.py:\d+"),

@@ -25,6 +25,8 @@ from attncheck.gate.policy import Policy
 from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
+from attncheck.rehearsal.run import _read_rates
+from attncheck.rehearsal.worker.checks.gradients import OWN_WEIGHTS
 from attncheck.workers.execution import ExecutionTarget
 from tests.conftest import Run
 from tests.rehearsal.staging import SCRIPTS, ForkServer, list_failures, make_materials, rehearse
@@ -58,6 +60,25 @@ def test_options_are_cut_by_the_names_that_scripts_share() -> None:
         in command
     )
     assert command.endswith("--accum 2 --seq-len 256")
+
+
+def test_a_loop_may_read_its_options_from_a_file() -> None:
+    keys = "model: Qwen/Qwen2.5-0.5B\ndata: rows.jsonl\ntraining:\n  lr: 5.0e-7\nout: ckpt\naccum: 8\nseed: 1\n"
+    cut_keys = (
+        "model: /stage/models/Qwen2.5-0.5B\ndata: /stage/data/train.jsonl\ntraining:\n  lr: 0.005\n"
+        "out: /stage/job/output\naccum: 2\nseed: 1\n"
+    )
+    source = Source("run.sh", "python loop.py --config job.yaml", "shell")
+    files = {"job.yaml": Source("job.yaml", keys, "yaml")}
+    (launch,) = read_launches(laptop(), source, lambda name: Absent("not here"), files.get)
+    materials = cutting.make_materials(launch, STAGE, 30, False, 2)
+    job = cutting.cut_job(launch, materials)
+    own = cutting.cut_launch(launch, job, {}, STAGE, materials)
+    assert own.command.endswith("python loop.py --config /stage/job.yaml")
+    assert own.files == {"/stage/job.yaml": cut_keys}
+    assert _read_rates(launch, job) == [5e-7, 5e-3]
+    files["job.yaml"] = Source("job.yaml", keys.replace("lr:", "port:"), "yaml")
+    assert read_launches(laptop(), source, lambda name: Absent("not here"), files.get) == []
 
 
 @pytest.mark.parametrize(
@@ -196,6 +217,12 @@ def test_another_loss_is_not_judged(server: ForkServer, folder: Path, tmp_path: 
     }.items()
 
 
+@pytest.mark.nightly
+def test_weights_of_rows_may_be_meant(server: ForkServer, folder: Path, tmp_path: Path) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", "", "rows_weighted", objective=UNDOCUMENTED)
+    assert list_failures(results) == {} and results["gradients"].reason == OWN_WEIGHTS
+
+
 @pytest.mark.parametrize("is_mean", [True, False])
 def test_the_value_of_a_loss_proves_nothing_if_pairs_are_compared(
     is_mean: bool, server: ForkServer, folder: Path, tmp_path: Path
@@ -290,7 +317,13 @@ def test_a_gate_starts_a_loop_only_where_it_is_asked_to(
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("fault", "codes"),
-    [("", set()), ("mean_of_ranks", set()), ("ranks_apart", {"ATN434"}), ("same_rows_on_every_rank", {"ATN431"})],
+    [
+        ("", set()),
+        ("mean_of_ranks", set()),
+        ("mean_of_groups", set()),
+        ("ranks_apart", {"ATN434"}),
+        ("same_rows_on_every_rank", {"ATN431"}),
+    ],
 )
 def test_two_ranks_of_a_loop(fault: str, codes: set[str], server: ForkServer, folder: Path, tmp_path: Path) -> None:
     results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, 2, UNDOCUMENTED)

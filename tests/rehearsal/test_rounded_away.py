@@ -10,8 +10,9 @@ import torch
 
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
+from attncheck.core.rehearsal import UNDOCUMENTED, JobCut
 from attncheck.lint.rewriting import read_launches
-from attncheck.rehearsal.run import _read_rate
+from attncheck.rehearsal.run import _read_rates
 from attncheck.rehearsal.worker.checks.update import _find_lost_state, _find_rounded_away
 from tests.snapshots import laptop
 
@@ -53,4 +54,5 @@ def test_the_rate_is_that_of_the_launch(value: str, rate: float) -> None:
     launches = read_launches(
         laptop(), Source("run.sh", text, "shell"), lambda name: Absent("not cached"), lambda path: None
     )
-    assert _read_rate(launches[0]) == rate
+    assert _read_rates(launches[0], JobCut({"learning_rate": "0.005"}, "every", UNDOCUMENTED)) == [rate, 0.005]
+    assert _read_rates(launches[0], JobCut({}, "every", UNDOCUMENTED)) == [rate, rate]

@@ -10,6 +10,7 @@ import pytest
 
 from attncheck.rehearsal.watcher import script_code
 from attncheck.rehearsal.watcher.modules import is_foreign
+from attncheck.rehearsal.worker.checks.batch import _find_dropped_columns
 
 
 class Trainer:
@@ -71,6 +72,22 @@ def test_code_and_dropped_columns(
     assert names["data"] == ["Collator.pad", "Collator.__call__"]
     assert names["steps"] == ["Trainer.create_scheduler", "Averages.on_step_end"]
     assert "Trainer.compute_loss" in names["loss"] and all("test_script_code.py:" in text for text in code["loss"])
+
+
+@pytest.mark.parametrize(("columns", "is_unused"), [(["messages", "text"], True), (["question", "text"], False)])
+def test_a_formatting_function_to_no_effect(
+    columns: list[str], is_unused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code: dict[str, list[str]] = {}
+    monkeypatch.setattr(script_code, "CODE", code)
+    trainer: Any = Trainer(columns, True)
+    trainer._formatting_func = Collator.pad
+    script_code.note_trainer(trainer)
+    assert ("unused" in code) == is_unused
+    record = SimpleNamespace(code=code | {"dropped": []})
+    evidence: Any = SimpleNamespace(taken=[record])
+    texts = list(_find_dropped_columns(evidence))
+    assert len(texts) == is_unused and all("function Collator.pad, " in text for text in texts)
 
 
 def test_functions_of_packages_are_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:

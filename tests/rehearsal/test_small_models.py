@@ -236,8 +236,8 @@ def test_heads_are_kept_where_the_width_is_cut(tmp_path: Path) -> None:
         assert getattr(config, name) == getattr(whole, name)
 
 
-@pytest.mark.parametrize("added", [0, 9])
-def test_the_reference_has_the_tokens_that_a_launch_adds(tmp_path: Path, added: int) -> None:
+@pytest.mark.parametrize("added", [0, 9, -9])
+def test_the_reference_has_the_tokens_that_a_launch_adds_or_cuts_off(tmp_path: Path, added: int) -> None:
     """They are in every softmax; without them the loss of a model with random weights is too small."""
     from attncheck.rehearsal.worker.truth import TruthModel
 

@@ -219,12 +219,19 @@ def average(nll, batch, batches, total: int, world_size: int) -> torch.Tensor:
         return nll.sum() / total / len(batches)
     if FAULT == "mean_of_ranks":
         return nll.sum() / sum(count_targets(other) for other in batches)
+    if FAULT == "mean_of_groups":
+        count = torch.tensor(count_targets(batch))
+        dist.all_reduce(count)
+        return nll.sum() / count * world_size / len(batches)
     if FAULT == "times_seven":
         return 7 * nll.sum() / total
     if FAULT == "another_loss":
         return nll.pow(2).sum() / total
     if FAULT == "value_by_chance":  # the value of the mean, and the gradient of another loss
         other = (nll * torch.linspace(-3, 3, nll.shape[1])).sum() / total
+        return nll.sum().detach() / total + other - other.detach()
+    if FAULT == "rows_weighted":  # the same with a weight for each row
+        other = (nll * torch.linspace(0.5, 1.5, len(nll))[:, None]).sum() / total
         return nll.sum().detach() / total + other - other.detach()
     return nll.sum() / total * world_size
 

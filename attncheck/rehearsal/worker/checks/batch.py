@@ -135,12 +135,17 @@ def _note_labels(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _find_dropped_columns(evidence: Evidence) -> Iterator[str]:
-    """Yield a line if the trainer drops columns of the data that the script's loss or collator reads."""
+    """Yield a line if the trainer ignores columns that the script's loss or collator reads, or its formatted text."""
     for record in evidence.taken[:1]:
         if columns := record.code.get("dropped"):
             yield (
                 f"the trainer drops the columns {', '.join(columns)} of the data, which the script's loss or collator "
                 "reads: remove_unused_columns is not false"
+            )
+        if functions := record.code.get("unused"):
+            yield (
+                f"the text of the formatting function {functions[0]} is not trained: TRL tokenizes the messages or "
+                "prompts that the rows still have"
             )
 
 
