@@ -130,6 +130,7 @@ class _Stage:
     device: Mapping[str, Any]
     remarks: tuple[str, ...] = ()
     model: str = ""
+    is_guessed: bool = False  # whether the configuration of the launch's model is not known
     unknown: str = ""  # the name of the launch's model, if its class is not known and a stand-in is trained
     targets: Targets | None = None  # what to learn of the user's rows; None: they are made by attncheck, or unknown
     made_up: tuple[str, ...] = ()  # the fields of rows that the script reads and whose contents are not known
@@ -340,7 +341,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
     remarks = list(event.answer["remarks"])
     if missing_model:
-        stage.model = event.answer["model"]
+        stage.model, stage.is_guessed = event.answer["model"], True
         stage.unknown = "" if event.answer["is_known"] or missing_model == NO_NAME else missing_model
         remarks.insert(0, f"{missing_model} is not available locally: using a small {stage.model} instead")
     stage.remarks = (*cut.remarks, *remarks)
@@ -595,6 +596,7 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "shares_rows": shares_rows(stage.read.job),
         "replaces_rewards": cut.driver == "trl",
         "rates": _read_rates(stage.read, cut),
+        "is_guessed": stage.is_guessed,
     }
     checks = (*CHECKS, "labels") if stage.targets else CHECKS
     events = _run_worker(stage, message, checks)

@@ -90,6 +90,7 @@ def ask_for_materials(
     real_data: str = "",
     documents: int = DOCUMENTS,
     pictures: str = "",
+    stand_in_for: str = "",
 ) -> dict[str, Any]:
     """Fill a folder as `make_materials` does, and return what the worker answers last."""
     (folder / "data").mkdir(parents=True)
@@ -105,6 +106,7 @@ def ask_for_materials(
         "real_data": real_data,
         "is_float32": True,
         "pictures": pictures,
+        "stand_in_for": stand_in_for,
         "items": ("materials",),
     }
     answers: list[dict[str, Any]] = []

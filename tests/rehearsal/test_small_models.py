@@ -20,7 +20,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from attncheck.core.results.smoke import deciding_reason, judge_result
 from attncheck.rehearsal.watcher.recorder import Recorder
-from attncheck.smoke.worker.models import build, shrink
+from attncheck.smoke.worker.models import build, shrink, towers
 from tests.rehearsal.staging import LABELLED, ForkServer, ask_for_materials, make_materials, rehearse
 
 MAX_SMALL = 30_000_000  # parameters
@@ -234,6 +234,24 @@ def test_heads_are_kept_where_the_width_is_cut(tmp_path: Path) -> None:
     assert config.hidden_size % config.num_attention_heads == 0
     for name in ("num_attention_heads", "num_key_value_heads", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
         assert getattr(config, name) == getattr(whole, name)
+
+
+def test_a_rotary_base_of_the_script_is_taken_if_the_configuration_is_guessed(tmp_path: Path) -> None:
+    """A base that a script fixes is the model's own or a mistake; no stand-in has it."""
+    from attncheck.rehearsal.worker.truth import TruthModel
+
+    ask_for_materials(tmp_path / "made", stand_in_for="mine/Qwen2.5-0.5B")
+    names = ("model.rotary_emb.inv_freq",)
+    reference = TruthModel(tmp_path / "made" / "model")
+    own = {name: dict(reference.model.named_buffers())[name].clone() for name in names}
+    steps = torch.arange(0, 2 * own[names[0]].numel(), 2) / (2 * own[names[0]].numel())
+    other = {names[0]: 1.0 / 10000.0**steps}
+    assert torch.allclose(own[names[0]], 1.0 / towers.OWN_BASE**steps)
+    assert reference.compare_frequencies(own, True) == reference.compare_frequencies(other, False) == []
+    [text] = reference.compare_frequencies(other, True)
+    assert "its rotary base is 10000: " in text and reference.compare_frequencies(other, True) == []
+    [text] = reference.compare_frequencies({names[0]: other[names[0]].bfloat16()}, False)
+    assert "is rounded to bfloat16" in text
 
 
 @pytest.mark.parametrize("added", [0, 9, -9])

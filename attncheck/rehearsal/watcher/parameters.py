@@ -30,6 +30,11 @@ def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
         yield name, _gather(parameter.detach())
 
 
+def read_frequencies(model: Any) -> dict[str, Any]:
+    """Return a model's rotary frequencies by name: buffers, which are not saved with its weights."""
+    return {name: value.detach().cpu() for name, value in model.named_buffers() if name.endswith("inv_freq")}
+
+
 def list_tied(model: Any) -> dict[str, str]:
     """Return the names of parameters that are another name's too, each with the name by which they are recorded."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}

@@ -24,7 +24,7 @@ from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
 from .modules import ModuleWatch, list_gradient_hooks, list_patches
 from .optimizer import count_planned, describe_optimizer, list_stateful, read_held
-from .parameters import list_sizes, list_tied, read_gradients, read_weights
+from .parameters import list_sizes, list_tied, read_frequencies, read_gradients, read_weights
 from .randomness import Randomness, make_listener
 from .script_code import CODE, find_script_frame, name_line, note_loss
 
@@ -87,6 +87,7 @@ class Recorder:
         self.version: int | None = None  # of the weights at the step's first call
         self.calls: list[dict[str, Any]] = []  # calls of the model
         self.weights: dict[str, Any] = {}  # weights at the start of the step
+        self.frequencies: dict[str, Any] = {}  # rotary ones
         self.gradients: dict[str, Any] | None = None
         self.backward: dict[str, Any] = {}  # the gradients after the last loss was differentiated
         self.trainable: list[str] = []
@@ -150,6 +151,7 @@ class Recorder:
         if not self.calls:
             self.weights = {name: self._keep_own(name, value) for name, value in read_weights(model)}
             self.modules = ModuleWatch(model)
+            self.frequencies = read_frequencies(model)
         self.trained = model
         self.calls.append(
             {
@@ -403,6 +405,7 @@ class Recorder:
             "updates": self.updates,
             "code": CODE,
             "tied": list_tied(self.trained),
+            "frequencies": self.frequencies,
             **describe_process(),
         }
         self.written = {**document, "number": len(self.steps) + 1}

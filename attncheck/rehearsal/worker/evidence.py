@@ -46,6 +46,8 @@ class Evidence:
     data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
     replaces_rewards: bool = False  # whether synthetic rewards replace the launch's own, which may be costs
     rates: tuple[float, float] = (0.0, 0.0)  # the launch's own learning rate, and the one set here; 0.0: unknown
+    is_guessed: bool = False  # whether the configuration of the launch's model is not known
+    frequencies: tuple[str, ...] = ()  # how the job's rotary frequencies differ from the configuration's
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

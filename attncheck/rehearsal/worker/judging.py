@@ -153,11 +153,13 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
         if own is None or not model.can_load(weights) or not _are_known(own, model):
             break
         model.load(weights, 0.0)
+        model.compare_frequencies(own.frequencies, evidence.is_guessed)
         ranks = joining.join_ranks(own_ranks, step.layout, fill, step.index.vocabulary)
         rounded = _load_rounded(folder, *_read_precision(ranks), temperature, False, token_loss)
         if rounded is not None:
             rounded.tie(own.tied, weights)
             rounded.load(weights, 0.0)
+            rounded.compare_frequencies(own.frequencies, evidence.is_guessed)
         own_step = replace(step, ranks=ranks)
         steps.append(replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=()))
     return steps
@@ -225,6 +227,8 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     dtype, autocast = _read_precision(ranks)
     model.tie(ranks[0].tied, ranks[0].weights)
     changed = model.load(ranks[0].weights)
+    is_guessed = bool(message.get("is_guessed"))
+    frequencies = model.compare_frequencies(ranks[0].frequencies, is_guessed)
     ranks = joining.join_parts(ranks, parameters)
     first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
     compared = _list_compared(ranks)
@@ -234,6 +238,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     if rounded is not None:
         rounded.tie(ranks[0].tied, ranks[0].weights)
         rounded.load(ranks[0].weights)
+        rounded.compare_frequencies(ranks[0].frequencies, is_guessed)
         if is_own:
             rounded.watch_gradients(compared)
     steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill, words)))
@@ -265,6 +270,8 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         records.count_data_sets(folder / "watch"),
         replaces_rewards=bool(message.get("replaces_rewards")),
         rates=tuple(message.get("rates", (0.0, 0.0))),
+        is_guessed=is_guessed,
+        frequencies=tuple(frequencies),
     )
     return explanations.settle_targets(evidence)
 

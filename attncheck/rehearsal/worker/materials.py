@@ -194,10 +194,10 @@ def _choose_architecture(message: Mapping[str, Any]) -> Any:
     """Return the architecture to build: for a missing model, the type that its name or the script's class decides."""
     from attncheck.smoke.worker.models import build, towers
 
-    name = message.get("stand_in_for", "")
-    if name and (kind := towers.find_type(name, message.get("classes", ()))):
-        return towers.load_type(kind)
-    return build.load_architecture(message["model"])
+    if not message.get("stand_in_for"):
+        return build.load_architecture(message["model"])
+    kind = towers.find_type(message["stand_in_for"], message.get("classes", ()))
+    return towers.change_base(towers.load_type(kind) if kind else build.load_architecture(message["model"]))
 
 
 def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> tuple[int, str]:

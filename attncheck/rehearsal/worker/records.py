@@ -73,6 +73,7 @@ class RankRecord:
     gradient_hooks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # part of the training -> functions and lines of the script that compute it: the watcher's `script_code.py`
     code: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    frequencies: Mapping[str, Tensor] = field(default_factory=dict)  # rotary ones, by buffer
     tied: Mapping[str, str] = field(default_factory=dict)  # other names of parameters -> the name used in this record
 
 
@@ -142,6 +143,7 @@ def _read_rank(path: Path) -> RankRecord:
         tuple(document["updates"]),
         document["gradient_hooks"],
         document["code"],
+        document["frequencies"],
         document["tied"],
     )
 

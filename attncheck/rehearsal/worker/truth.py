@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SOFTCAP = "attn_logit_softcapping"  # gemma2's, vaultgemma's (transformers 5.17.0 models/gemma2/modeling_gemma2.py:245)
 PLAIN = TokenLoss()
+HALVES = (torch.bfloat16, torch.float16)
+SAME_FREQUENCIES = 1e-5  # relative
+UNKNOWN_BASE = "compare it with the model's configuration, which is not available here"
 SAME_WEIGHTS = 0.01  # relative difference of a parameter that a cast to bfloat16 explains
 
 
@@ -303,6 +306,28 @@ class TruthModel:
                 parameter.data.copy_(own)
                 changed.append(name)
         return changed
+
+    def compare_frequencies(self, frequencies: Mapping[str, Tensor], is_guessed: bool) -> list[str]:
+        """Return how a job's rotary frequencies differ from the configuration's; take them if that is only guessed."""
+        texts = []
+        buffers = dict(self.model.named_buffers())
+        for name, own in frequencies.items():
+            right = buffers.get(name)
+            if (
+                right is None
+                or own.shape != right.shape
+                or torch.allclose(own.float(), right.float(), SAME_FREQUENCIES)
+            ):
+                continue
+            kind = next((kind for kind in HALVES if torch.equal(own.float(), right.to(kind).float())), None)
+            if kind is not None:
+                short = str(kind).removeprefix("torch.")
+                texts.append(f"{name} is rounded to {short}, as by model.to(torch.{short}), so positions are inexact")
+            elif is_guessed:
+                right.copy_(own)
+                base = float(own[-1].double()) ** (-len(own) / max(len(own) - 1, 1))
+                texts.append(f"{name} is not the configuration's; its rotary base is {base:.6g}: {UNKNOWN_BASE}")
+        return texts
 
     def _context(self) -> Any:
         return torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext()

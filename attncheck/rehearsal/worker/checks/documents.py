@@ -44,7 +44,7 @@ def run(evidence: Evidence) -> CheckResult:
     measure = Measure("hidden state of a token compared with its document in isolation", error, limit, where)
     beyond = [piece for piece, value, _ in errors if not value <= limit]
     notes = [f"{len(errors)} documents compared, {len(beyond)} of them differ"]
-    violations = tuple(_explain(evidence, beyond)) if beyond else ()
+    violations = (*_explain(evidence, beyond), *evidence.frequencies[:1]) if beyond else ()
     inferred = tuple(_tell_inferred(evidence))
     if beyond and all(piece.segment.inferred for piece in beyond) and not violations[0].startswith(SEES):
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
@@ -54,7 +54,7 @@ def run(evidence: Evidence) -> CheckResult:
     notes = [*_tell_whole_rows(evidence), *(() if beyond else (*notes, *inferred))]  # a violation has the number
     expected, random = _list_random(evidence)
     notes += expected
-    warnings = (*_tell_weights(evidence), *random)
+    warnings = (*_tell_weights(evidence), *evidence.frequencies[:1], *random)
     return CheckResult("documents", "ok", "", (measure,), violations, warnings, tuple(notes))
 
 

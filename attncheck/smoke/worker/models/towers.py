@@ -7,6 +7,7 @@ does not run with the small tower's width, the tower keeps the width of its conf
 import copy
 import inspect
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from attncheck.smoke.worker.models.shrink import (
 
 TOWER_LAYERS = 2  # `vision_feature_layer` -2 is the one before the last
 TOWER_WIDTH, TOWER_HEADS = 64, 2
+OWN_BASE = 23456.0
 PATCHES = 8  # per side of the largest image; 4 if it has fewer
 EXTRA_TOKENS = 48  # tokens of the vocabulary for image markers, before the three special ones
 OUTPUT_WIDTH_FIELDS = ("out_hidden_size", "projection_dim")  # as wide as the decoder
@@ -79,6 +81,20 @@ def load_type(name: str) -> Architecture:
     space = pairs * 3 // 8  # Qwen2-VL's parts: 16 pairs for time, 24 each for height and width
     rope = {"rope_type": "default", "mrope_section": [pairs - 2 * space, space, space]}
     return Architecture(name, {"model_type": name, "text_config": {"rope_scaling": rope}})
+
+
+def change_base(source: Architecture) -> Architecture:
+    """Return an architecture with a rotary base that no release has, so that one that is fixed in a script differs."""
+    config = read_full_config(source)
+    rope = getattr(config, "rope_parameters", None)  # transformers 5
+    has_base = getattr(config, "rope_theta", None) if rope is None else rope.get("rope_theta")
+    if (
+        not has_base
+        or (rope or {}).get("rope_type", "default") != "default"
+        or getattr(config, "rope_scaling", rope) != rope
+    ):
+        return source
+    return replace(source, document={**source.document, "rope_theta": OWN_BASE})
 
 
 def has_text_class(source: Architecture) -> bool:
