@@ -77,6 +77,7 @@ FAULTS: dict[str, Fault] = {
     "kernel_not_causal": Fault("ATN432", r"the whole row, later tokens included: attention is not causal"),
     "kernel_ignores_the_mask": Fault("ATN432", r"attend to earlier documents in the row", PACKED),
     "kernel_of_another_scale": Fault("ATN432", r"scores are 0.5 times .* softmax_scale"),
+    "kernel_without_scale": Fault("ATN432", r"its scores are not scaled; computing it that way explains 100%"),
     "kernel_sees_a_window": Fault("ATN432", r"only to the last 5 tokens: a window"),
     # Modules of the model.
     "mask_of_an_earlier_batch": Fault(

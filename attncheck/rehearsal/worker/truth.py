@@ -240,6 +240,12 @@ class TruthModel:
         return "linear_attention" in kinds or any(isinstance(m, torch.nn.Conv1d) for m in self.model.modules())
 
     @property
+    def scaling(self) -> float:
+        """The factor on the scores of its first attention layer, 1.0 if no layer has one."""
+        scales = (getattr(module, "scaling", None) for module in self.model.modules())
+        return next((scale for scale in scales if isinstance(scale, float)), 1.0)
+
+    @property
     def has_softcap(self) -> bool:
         """Whether its layers cap their scores."""
         return any(isinstance(getattr(module, SOFTCAP, None), float) for module in self.model.modules())

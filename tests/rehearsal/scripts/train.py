@@ -402,6 +402,8 @@ def call_wrong_kernel(kernel, query, key, value, attn_mask=None, is_causal=False
         attn_mask, is_causal = None, True
     if FAULT == "kernel_of_another_scale":
         scale = (scale or query.shape[-1] ** -0.5) * 0.5
+    if FAULT == "kernel_without_scale":
+        scale = 1.0
     if FAULT == "kernel_sees_a_window":
         length = query.shape[-2]
         window = torch.ones(length, length, dtype=torch.bool).triu(-4).tril()

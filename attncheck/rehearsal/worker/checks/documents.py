@@ -259,11 +259,11 @@ def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, 
         tokens, positions = list(piece.tokens), list(range(length))
         return _place(piece, evidence.truth.hidden_of_row(tokens, positions, visible, scale, without_softcap))
 
-    for scale in SCALES:
-        yield (
-            f"its scores are {scale:.3g} times what they should be: attention uses a different softmax_scale",
-            compute(causal(length), scale),
-        )
+    own = evidence.truth.scaling
+    kinds = {1.0 / own: "its scores are not scaled", own: "its scores are scaled twice"} if own != 1.0 else {}
+    for scale in (*kinds, *SCALES):
+        text = f"its scores are {scale:.3g} times what they should be: attention uses a different softmax_scale"
+        yield kinds.get(scale, text), compute(causal(length), scale)
     if evidence.truth.has_softcap:
         uncapped = compute(causal(length), without_softcap=True)
         yield "its scores are not capped: attention ignores the model's softcap", uncapped
