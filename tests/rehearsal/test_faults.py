@@ -87,7 +87,7 @@ FAULTS: dict[str, Fault] = {
     "positions_interpolated": Fault(
         "ATN432", r"is model.rotary_emb \(Interpolated: Interpolated.forward, \S*train.py:\d+\)"
     ),
-    "frequencies_rounded": Fault("ATN432", r"\nmodel.rotary_emb.inv_freq is rounded to bfloat16, as by model.to"),
+    "frequencies_rounded": Fault("ATN432", r"\nmodel.rotary_emb.inv_freq is rounded to torch.bfloat16, as by model.to"),
     "norm_of_another_epsilon": Fault("ATN432", r"module .* differs is model.layers.1.input_layernorm \(LlamaRMSNorm"),
     "output_scaled_by_a_hook": Fault("ATN432", r"is model.layers.1.mlp \(.* with the hook .*, \S*train.py:\d+"),
     "noise_in_embeddings": Fault("ATN432", r"is model.embed_tokens \(.* with the hook add_noise, \S*train.py:\d+"),

@@ -251,7 +251,7 @@ def test_a_rotary_base_of_the_script_is_taken_if_the_configuration_is_guessed(tm
     [text] = reference.compare_frequencies(other, True)
     assert "its rotary base is 10000: " in text and reference.compare_frequencies(other, True) == []
     [text] = reference.compare_frequencies({names[0]: other[names[0]].bfloat16()}, False)
-    assert "is rounded to bfloat16" in text
+    assert "is rounded to torch.bfloat16" in text
 
 
 @pytest.mark.parametrize("added", [0, 9, -9])

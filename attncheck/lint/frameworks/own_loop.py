@@ -6,7 +6,7 @@ be intended, and any other loss is not judged. The number of steps cannot be set
 steps. Its output folder must be an option, so that none of the user's files is overwritten."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from attncheck.lint.fields import (
@@ -110,16 +110,14 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         plan=plan,
         model=read_model_name(launch),
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
-        settings=tuple(_read_rates(launch)),
+        settings=tuple(
+            Setting(name, get_option(launch, name), SourceLocation(launch.source.name), NOWHERE)
+            for name in find_options(launch, RATE_OPTIONS)
+        ),
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
     )
-
-
-def _read_rates(launch: Launch) -> Iterator[Setting]:
-    for name in find_options(launch, RATE_OPTIONS):
-        yield Setting(name, get_option(launch, name), SourceLocation(launch.source.name), NOWHERE)
 
 
 def _get_size(launch: Launch, names: tuple[str, ...], default: int) -> int:

@@ -28,9 +28,9 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|> ' }}{% endif %}"
 )
 # The beginning of a turn and the end of a user's, in templates whose text a script searches, by markers that it names.
-CHATML = ("<|im_start|>{}\n", "<|im_end|>")
-LLAMA = ("<|start_header_id|>{}<|end_header_id|>\n\n", "<|eot_id|>")
-HEADERS = {"<|im_start|>": CHATML, "<|im_end|>": CHATML, "<|start_header_id|>": LLAMA, "<|eot_id|>": LLAMA}
+HEADERS = dict.fromkeys(("<|im_start|>", "<|im_end|>"), ("<|im_start|>{}\n", "<|im_end|>")) | dict.fromkeys(
+    ("<|start_header_id|>", "<|eot_id|>"), ("<|start_header_id|>{}<|end_header_id|>\n\n", "<|eot_id|>")
+)
 MARKUP = (
     "<unk>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
     "<|start_header_id|>", "<|end_header_id|>", "user", "assistant", "system", "Human:", "Assistant:", "User:",

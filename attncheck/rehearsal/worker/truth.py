@@ -327,8 +327,7 @@ class TruthModel:
                 continue
             kind = next((kind for kind in HALVES if torch.equal(own.float(), right.to(kind).float())), None)
             if kind is not None:
-                short = str(kind).removeprefix("torch.")
-                texts.append(f"{name} is rounded to {short}, as by model.to(torch.{short}), so positions are inexact")
+                texts.append(f"{name} is rounded to {kind}, as by model.to({kind}), so positions are inexact")
             elif is_guessed:
                 right.copy_(own)
                 base = float(own[-1].double()) ** (-len(own) / max(len(own) - 1, 1))

@@ -50,8 +50,9 @@ def run(evidence: Evidence) -> CheckResult:
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
     warnings += [*deliberate, *unclear_schedule, *find_outside_changes(taken), *_find_wrong_logs(evidence)]
-    warnings += [*_tell_zero_rate(taken), *_tell_other_rate(evidence)]
-    warnings += [*_tell_drawn(evidence), *_find_rounded_away(evidence)]
+    warnings += [
+        *_tell_zero_rate(taken), *_tell_other_rate(evidence), *_tell_drawn(evidence), *_find_rounded_away(evidence),
+    ]  # fmt: skip
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
@@ -302,15 +303,14 @@ def _tell_other_rate(evidence: Evidence) -> Iterator[str]:
     groups = [group["options"] for record in evidence.taken for update in record.updates for group in update["groups"]]
     held = {float(options[name]) for options in groups for name in ("lr", "initial_lr") if options.get(name)}
     rates = [step.rate for step in evidence.steps if step.rate]
-    if not here or not held or not rates:
-        return
-    place = f"{own:.2g}" if own == here else f"{own:.2g} (in this run {here:.2g})"
-    if not any(math.isclose(rate, here, rel_tol=SAME) for rate in (*held, *rates)):
+    is_held = any(math.isclose(rate, here, rel_tol=SAME) for rate in (*held, *rates))
+    place = f"{here:.2g}" if own in (0.0, here) else f"{own:.2g} (in this run {here:.2g})"
+    if here and held and rates and not is_held:
         yield (
             f"the launch sets a learning rate of {place}, but the optimiser has {max(held):.2g}: it reads another "
             "setting, unless the script scales the rate"
         )
-    elif max(rates) < SMALL_RATE * here and rates[-1] <= rates[0]:  # a warm-up's grow
+    elif rates and max(rates) < SMALL_RATE * here and rates[-1] <= rates[0]:  # a warm-up's grow
         yield (
             f"the launch sets a learning rate of {place}, but a scheduler makes it {rates[0]:.2g}: a scheduler's "
             "function must return a factor of the rate, not a rate"
