@@ -132,7 +132,7 @@ def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
 
     Raises `ValueError` for a word that is assembled from several places.
     """
-    for entry in launch.entries if launch.words else ():
+    for entry in launch.entries if launch.words and not launch.starts_written_script else ():
         value = values.get(entry.name.rpartition(".")[2].replace("-", "_"))
         if value is not None and isinstance(entry, Entry):
             yield entry.replace_value(value)
