@@ -11,6 +11,7 @@ from attncheck.core.launch import Launch
 from attncheck.lint.fields.names import build_parser_options, read_lifetimes
 from attncheck.lint.programs.modules import External, SourceModule, SourceTree
 from attncheck.lint.programs.places import find_main
+from attncheck.lint.programs.syntax import list_nodes
 from attncheck.lint.stated_versions import StatedVersions
 
 LIBRARIES = ("trl", "transformers")
@@ -43,7 +44,7 @@ def _find_contradictions(
                 options = build_parser_options((package, pinned[package], (name,)))
                 if options.any_release and not options.current:
                     yield package, f"{module.locate(statement)} imports {name}, which that release lacks"
-        for function in ast.walk(module.body) if {package for _, package in imports} & pinned.keys() else ():
+        for function in list_nodes(module.body) if {package for _, package in imports} & pinned.keys() else ():
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 for package, class_name, node in _iter_reads(function, module, tree):
                     if package in pinned and _is_of_another_release(package, class_name, node.attr, pinned):

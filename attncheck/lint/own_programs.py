@@ -14,6 +14,7 @@ from attncheck.lint.programs import ring_calls
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.places import find_program
 from attncheck.lint.programs.program import Entry
+from attncheck.lint.programs.syntax import parse
 
 MAX_MODULES = 40  # per program
 MAX_PROGRAMS = 20  # per source
@@ -40,7 +41,7 @@ def _judge_launch(launch: Launch, seen: set[Path]) -> Iterator[Problem]:
 
 def _parse(source: Source) -> SourceModule | None:
     try:
-        return SourceModule("", Path(source.name), source.name, ast.parse(source.text), False)
+        return SourceModule("", Path(source.name), source.name, parse(source.text), False)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -18,7 +18,7 @@ from typing import Any
 from attncheck.core.launch import NOWHERE, Edit, Source, Span
 from attncheck.lint.files.edit_text import quote_value
 from attncheck.lint.files.entry import Configuration, Entry
-from attncheck.lint.files.traced_models import ModelTrace
+from attncheck.lint.files.traced_models import trace_models
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 
 MAX_CHARACTERS = 1 << 18
@@ -30,13 +30,14 @@ MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
 ADAPTED = "peft.model"  # set if the script adds an adapter to its model
 DTYPE = "from_pretrained.dtype"  # dtype of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
+DEVICE_WORDS = ("device_map", "CUDA_VISIBLE_DEVICES", "n_gpu", "no_cuda", "use_cpu")  # found faster than the pattern
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
 SWITCHES = {"store_true": "false", "store_false": "true"}  # action -> default
 
 
 def names_devices(text: str) -> bool:
     """Return whether a program names its process's devices, so that the use of nn.DataParallel is unknown."""
-    return DEVICES.search(text) is not None
+    return any(word in text for word in DEVICE_WORDS) and DEVICES.search(text) is not None
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class Script:
     @cached_property
     def model_calls(self) -> list[ast.Call]:
         """Return the calls that load a language model for a trainer; all of them if it is unknown which."""
-        trained = ModelTrace([self.tree]).find_trained()
+        trained = trace_models((self.tree,)).trained
         owners = [(name.removesuffix(".from_pretrained"), call) for name, call in self.calls if "." in name]
         return [
             call

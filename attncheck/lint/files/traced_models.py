@@ -7,9 +7,16 @@ what it returns. Any other call leads to its first argument or `model`, as `get_
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 LOADS = ("from_pretrained", "from_config", "_from_config")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@lru_cache(maxsize=64)
+def trace_models(modules: tuple[ast.Module, ...]) -> "ModelTrace":
+    """Return the trace of some modules."""
+    return ModelTrace(modules)
 
 
 @dataclass
@@ -36,7 +43,8 @@ class ModelTrace:
             inner = node if isinstance(node, FUNCTIONS) else scope
             waiting += [(child, inner) for child in ast.iter_child_nodes(node)]
 
-    def find_trained(self) -> list[ast.expr] | None:
+    @cached_property
+    def trained(self) -> list[ast.expr] | None:
         """Return the origins of the models that the trainers get; None if there is no trainer, or one is unknown."""
         calls = list(filter(_is_trainer, self.calls))
         origins = [origin for call in calls for origin in self.find_origins(call)]

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, FixedSetting, SourceLocation
-from attncheck.lint.files.traced_models import ModelTrace, loads_model
+from attncheck.lint.files.traced_models import loads_model, trace_models
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import SourceModule, SourceTree
+from attncheck.lint.programs.syntax import list_kind
 
 MODEL_ARGUMENTS = ("attn_implementation", "torch_dtype", "dtype")
 Call = tuple[SourceModule, ast.Call]
@@ -33,13 +34,9 @@ def _list_loads(tree: SourceTree, main: SourceModule) -> tuple[list[Call], list[
     If they are, only the calls that load those.
     """
     modules = list({module.path: module for module in (main, *tree.iter_imports(main))}.values())
-    nodes = ((module, node) for module in modules for node in ast.walk(module.body))
-    trained = ModelTrace([module.body for module in modules]).find_trained()
-    calls = [
-        (module, node)
-        for module, node in nodes
-        if isinstance(node, ast.Call) and loads_model(node) and (trained is None or node in trained)
-    ]
+    every = ((module, call) for module in modules for call in list_kind(module.body, ast.Call))
+    trained = trace_models(tuple(module.body for module in modules)).trained
+    calls = [(module, call) for module, call in every if loads_model(call) and (trained is None or call in trained)]
     return calls, modules, trained is not None
 
 
@@ -117,23 +114,22 @@ def _list_values(module: SourceModule, call: ast.Call, name: str) -> list[ast.ex
     unpacked = [word.value for word in call.keywords if word.arg is None]
     if written or not unpacked:
         return written
-    nodes = list(ast.walk(module.body))
-    others = (node for node in nodes if isinstance(node, ast.Call) and not loads_model(node))
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    others = (call for call in list_kind(module.body, ast.Call) if not loads_model(call))
+    bound = {node.id for node in list_kind(module.body, ast.Name) if isinstance(node.ctx, ast.Store)}
     bound = set() if any(word.arg == name for other in others for word in other.keywords) else bound
     return [item for item in unpacked if not isinstance(item, ast.Name) or item.id not in bound]
 
 
 def _follow_parameter(main: SourceModule, module: SourceModule, value: ast.expr) -> list[ast.expr]:
     """Return the value, or what the program's own module passes for it: `train(attn_implementation="sdpa")`."""
-    functions = [node for node in ast.walk(module.body) if isinstance(node, ast.FunctionDef)]
     if not isinstance(value, ast.Name):
         return [value]
+    functions = list_kind(module.body, ast.FunctionDef)
     takers = {item.name for item in functions if value.id in {argument.arg for argument in item.args.args}}
     passed = [
         word.value
-        for call in ast.walk(main.body)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in takers
+        for call in list_kind(main.body, ast.Call)
+        if isinstance(call.func, ast.Name) and call.func.id in takers
         for word in call.keywords
         if word.arg == value.id
     ]
@@ -149,4 +145,5 @@ def _format_literal(argument: ast.expr) -> str:
 
 def _reads(module: SourceModule, name: str) -> bool:
     """Return whether a module reads an attribute or a key of this name: `args.attn_implementation`."""
-    return any(name in (getattr(node, "attr", ""), getattr(node, "value", "")) for node in ast.walk(module.body))
+    attributes = (node.attr for node in list_kind(module.body, ast.Attribute))
+    return name in attributes or any(name == node.value for node in list_kind(module.body, ast.Constant))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from attncheck.lint.programs.literals import evaluate
 from attncheck.lint.programs.modules import SourceModule
+from attncheck.lint.programs.syntax import list_nodes
 
 EXITS = ("error", "exit", "_exit")  # parser.error, sys.exit
 
@@ -31,7 +32,7 @@ def is_lenient_parse(module: SourceModule, call: ast.Call) -> bool:
 def _find_scope(module: SourceModule, call: ast.Call) -> ast.AST:
     """Return the innermost function that contains a call, or the module if there is none."""
     scope: ast.AST = module.body
-    for node in ast.walk(module.body):  # outer functions come first
+    for node in list_nodes(module.body):  # outer functions come first
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _holds(node, call):
             scope = node
     return scope

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, MadeTrainer, Setting, SourceLocation
 from attncheck.doctor.probes.payload.links.source import imported_modules
-from attncheck.lint.files.traced_models import ModelTrace, loads_model
+from attncheck.lint.files.traced_models import loads_model, trace_models
 from attncheck.lint.programs.certain_calls import find_certain_calls
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
+from attncheck.lint.programs.syntax import list_imports, list_kind
 
 MAX_BASES = 8
 BASES = ("transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.SFTTrainer")  # they share `training_step`
@@ -46,14 +47,14 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     made = [(call, own) for _, call, own, library in calls if library in BASES]
     if len(made) != 1:
         return tuple(keywords), MadeTrainer()
-    origins = ModelTrace([item.body for item in modules]).find_origins(made[0][0])
+    origins = trace_models(tuple(item.body for item in modules)).find_origins(made[0][0])
     loads = [(module, call) for module, call, *_ in calls if call in origins and loads_model(call)]
     places = [(module, word.value) for module, call in loads for word in call.keywords if word.arg == "device_map"]
     is_spread = all(getattr(value, "value", "") in SPREADING for _, value in places) and len(places) == len(origins)
     spread = _locate(*places[0]) if is_spread and places else None
     is_causal = bool(origins) and all(loads_model(item) and "ForCausalLM" in ast.unparse(item) for item in origins)
-    loaded = ((module, node) for module in modules for node in ast.walk(module.body) if node in origins)
-    plain = (_find_plain_forward(tree, module, call) for module, call in loaded if isinstance(call, ast.Call))
+    loaded = ((module, node) for module in modules for node in list_kind(module.body, ast.Call) if node in origins)
+    plain = (_find_plain_forward(tree, module, call) for module, call in loaded)
     reading = _read_loss(made[0][1], is_causal, spread)
     return tuple(keywords), replace(reading, forwards=tuple(dict.fromkeys(filter(None, plain))))
 
@@ -75,15 +76,14 @@ def find_unfused(modules: Sequence[SourceModule]) -> SourceLocation | None:
         for module, call in find_certain_calls(modules)
         if (match := SWITCH.fullmatch(ast.unparse(call)))
     ]
-    nodes = (node for module in modules for node in ast.walk(module.body) if isinstance(node, ast.Attribute))
+    nodes = (node for module in modules for node in list_kind(module.body, ast.Attribute))
     all_switches = [node for node in nodes if node.attr in FUSED] if switched else []
     is_final = {name for name, *_ in switched} == FUSED and len(all_switches) == len(switched)
     return _locate(*switched[0][1:]) if is_final else None
 
 
 def _imports_unsloth(module: SourceModule) -> bool:
-    nodes = (node for node in ast.walk(module.body) if isinstance(node, (ast.Import, ast.ImportFrom)))
-    names = (name for node in nodes for name in imported_modules(module.package, node))
+    names = (name for node in list_imports(module.body) for name in imported_modules(module.package, node))
     return any(name.partition(".")[0] == "unsloth" for name in names)
 
 

@@ -2,8 +2,6 @@
 
 import ast
 import os
-import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,13 +9,12 @@ from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.doctor.probes.payload.links.source import import_source, imported_modules
+from attncheck.lint.programs.syntax import list_imports, parse
 
 MAX_MODULE_BYTES = 2 << 20
 MAX_MODULES = 400  # per launch
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 TOO_MANY = f"more than {MAX_MODULES} modules"
-# f"{x["a"]}" (PEP 701), one pair of a string at a time
-NESTED_QUOTES = re.compile(r"""(\bf"(?:[^"{\n]|\{[^"}\n]*\})*\{[^"}\n]*)"([^"'\n]*)"(?=[^"\n]*\})""")
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,9 @@ class SourceModule:
     def local_imports(self) -> dict[str, list[ast.AST]]:
         """Return the imports inside functions, by the name that they bind; programs often import late to start fast."""
         imports: dict[str, list[ast.AST]] = {}
-        for node in ast.walk(self.body):
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                for name in _bound_names(node):
-                    imports.setdefault(name, []).append(node)
+        for node in list_imports(self.body):
+            for name in _bound_names(node):
+                imports.setdefault(name, []).append(node)
         return imports
 
     def locate(self, node: ast.AST) -> str:
@@ -85,6 +81,7 @@ class SourceTree:
     folders: tuple[Path, ...]
     base: Path  # paths are shown relative to it
     modules: dict[Path, SourceModule | None] = field(default_factory=dict)
+    found: dict[str, SourceModule | None] = field(init=False, default_factory=dict)
     visited: dict[tuple[Path, str], "Resolved"] = field(default_factory=dict)  # while a name is resolved
     unread: list[str] = field(default_factory=list)
     closed: frozenset[str] = frozenset()  # installed packages that are not searched
@@ -92,6 +89,11 @@ class SourceTree:
 
     def find_module(self, name: str) -> SourceModule | None:
         """Return the module with a dotted name; None if no folder has it or it does not parse."""
+        if name not in self.found:
+            self.found[name] = self._search_module(name)
+        return self.found[name]
+
+    def _search_module(self, name: str) -> SourceModule | None:
         top = name.partition(".")[0]
         projects = [folder / top for folder in self.folders]  # in a folder of its name, and installed in place
         for folder in (*self.folders, *projects):
@@ -103,9 +105,8 @@ class SourceTree:
 
     def iter_imports(self, module: SourceModule) -> Iterator[SourceModule]:
         """Yield the modules of the tree that a module imports, those inside its functions too."""
-        for node in ast.walk(module.body):
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                yield from filter(None, map(self.find_module, imported_modules(module.package, node)))
+        for node in list_imports(module.body):
+            yield from filter(None, map(self.find_module, imported_modules(module.package, node)))
 
     def list_imported(self, main: SourceModule, limit: int) -> list[SourceModule]:
         """Return the modules of the tree that a module imports, and those that these import, `limit` at most."""
@@ -143,7 +144,7 @@ class SourceTree:
         shown = self.show_path(path)
         try:
             content = text or read_bounded(path, MAX_MODULE_BYTES)
-            body = _parse_text(content)
+            body = parse(content)
         except CannotRead as error:
             self.unread.append(f"{shown}: {error.reason}")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -233,19 +234,6 @@ class SourceTree:
                 if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
                     return Definition(owner.module, statement)
         return None
-
-
-def _parse_text(content: str | bytes) -> ast.Module:
-    """Return the syntax tree of a text; before Python 3.12 a quote inside an f-string's braces must be another one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-        try:
-            return ast.parse(content)
-        except SyntaxError:
-            text = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
-            while (single := NESTED_QUOTES.sub(r"\1'\2'", text)) != text:
-                text = single
-            return ast.parse(text)
 
 
 def locate_module(folder: Path, name: str) -> Path | None:

@@ -13,6 +13,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.launch import SourceLocation
 from attncheck.doctor.probes.payload.links.source import imported_modules
 from attncheck.lint.programs.modules import SourceModule
+from attncheck.lint.programs.syntax import list_nodes
 
 RING, USP, ULYSSES = "ring_flash_attn", "yunchang", "UlyssesSPAttentionHF"
 EVEN_SPLIT = (  # these split the length across the ranks with an assertion, or by slicing
@@ -52,7 +53,7 @@ def collect_calls(modules: Sequence[SourceModule]) -> Calls:
     names: dict[str, SourceLocation] = {}
     attributes, imports, has_modulo = set(), set(), False
     for module in modules:
-        for node in ast.walk(module.body):
+        for node in list_nodes(module.body):
             for name in _names_of(node):
                 names.setdefault(name, SourceLocation(module.shown_path, node.lineno, node.col_offset + 1))  # type: ignore[attr-defined]
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

@@ -28,6 +28,7 @@ from attncheck.lint.programs.passed_options import PassedOptions, list_names, re
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.programs.reached import Follower
+from attncheck.lint.programs.syntax import MAX_KEPT, join_name, list_called, list_kind
 from attncheck.lint.programs.used_parts import TooMany, UsedParts
 from attncheck.lint.sources import read_source
 
@@ -168,11 +169,11 @@ def _read_trainers(
     reading = _add_model_arguments(_find_trainers(entry, tree, chosen), entry, tree)
     main = find_entry(entry, tree)
     read = [module for module in tree.modules.values() if module]
-    stored = (node for module in read for node in ast.walk(module.body) if isinstance(node, ast.Attribute))
+    attributes = (node for module in read for node in list_kind(module.body, ast.Attribute))
     return replace(
         reading,
         places_itself=any(map(_names_devices, read)),
-        assigned=frozenset(node.attr for node in stored if isinstance(node.ctx, ast.Store)),
+        assigned=frozenset(node.attr for node in attributes if isinstance(node.ctx, ast.Store)),
         parses_itself=any(_calls(module, OWN_OPTIONS) for module in read),
         is_fired=any(_calls(module, FIRE) for module in read),
         file_options=frozenset(name for module in read for name in _iter_file_options(module)),
@@ -189,10 +190,10 @@ def _add_model_arguments(reading: TrainerReading, entry: Entry, tree: SourceTree
 
 def _iter_file_options(module: SourceModule) -> Iterator[str]:
     """Yield the options that name the file of transformers' arguments, such as `config` in `args.config`."""
-    nodes = list(ast.walk(module.body))
-    parses = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in FILE_PARSES]
+    parses = [call for call in list_kind(module.body, ast.Call) if getattr(call.func, "attr", "") in FILE_PARSES]
     names = {item.id for parse in parses for item in ast.walk(parse) if isinstance(item, ast.Name)}
-    assigned = [node for node in nodes if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in names]
+    bound = list_kind(module.body, ast.Assign) if names else []
+    assigned = [node for node in bound if getattr(node.targets[0], "id", "") in names]
     arguments = [item for parse in parses for item in (*parse.args, *(word.value for word in parse.keywords))]
     values = (*arguments, *(node.value for node in assigned))
     yield from (part.attr for value in values for part in ast.walk(value) if isinstance(part, ast.Attribute))
@@ -203,7 +204,7 @@ def _list_defaults(tree: SourceTree, module: SourceModule) -> Iterator[tuple[str
 
     A field that several of its classes have is left out.
     """
-    calls = [node for node in ast.walk(module.body) if isinstance(node, ast.Call) and _makes_parser(node)]
+    calls = filter(_makes_parser, list_kind(module.body, ast.Call))
     names = {node.id: node for call in calls for node in ast.walk(call) if isinstance(node, ast.Name)}
     classes = (tree.resolve(module, node) for node in names.values())
     tables = [
@@ -318,8 +319,8 @@ def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[t
     calls = [
         (module, node)
         for module in modules
-        for node in ast.walk(module.body)
-        if isinstance(node, ast.Call) and isinstance(callee := tree.resolve(module, node.func), External)
+        for node in list_kind(module.body, ast.Call)
+        if isinstance(callee := tree.resolve(module, node.func), External)
         if CONFIGURATION.fullmatch(callee.name)
     ]
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0][1].keywords):
@@ -340,7 +341,8 @@ def _find_fixed(
 
     With several classes of either, it is unknown which of them is used.
     """
-    calls = [(module, node) for module in modules for node in _walk(module.body, chosen) if isinstance(node, ast.Call)]
+    nodes = ((module, node) for module in modules for node in _walk(module.body, chosen))
+    calls = [(module, node) for module, node in nodes if isinstance(node, ast.Call)]
     parsed = {ast.unparse(node) for _, call in calls if _makes_parser(call) for node in ast.walk(call)}
     created: dict[str, list[Call]] = {name: [] for name in parsed if TRL_CONFIGURATION.fullmatch(name)}
     passing: dict[str, list[Call]] = {}
@@ -376,23 +378,26 @@ def _make_setting(source: Source, keyword: ast.keyword) -> Setting:
 
 def _iter_names(tree: SourceTree, module: SourceModule, chosen: frozenset[str]) -> Iterator[str]:
     """Yield the dotted names of the classes and functions that a module uses, and of their bases."""
-    nodes = list(_walk(module.body, chosen))
+    nodes = _walk(module.body, chosen)
     names = {node.id: node for node in nodes if isinstance(node, ast.Name)}
-    dotted = {ast.unparse(node): node for node in nodes if isinstance(node, ast.Attribute)}
+    dotted = {join_name(node): node for node in nodes if isinstance(node, ast.Attribute)}
+    dotted.pop("", None)  # of something else than a name
     for expression in (*names.values(), *dotted.values()):
         yield from _iter_bases(tree, module, expression, 0)
 
 
-def _walk(node: ast.AST, chosen: frozenset[str]) -> Iterator[ast.AST]:
-    """Yield a node and those in it, without the alternatives of what a word in `chosen` chooses.
+@lru_cache(maxsize=MAX_KEPT)
+def _walk(tree: ast.Module, chosen: frozenset[str]) -> tuple[ast.AST, ...]:
+    """Return the nodes of a module, without the alternatives of what a word in `chosen` chooses.
 
     Annotations, the bases of classes and a class's name in its own methods are left out: they construct nothing.
     """
-    waiting = [node]
+    waiting: list[ast.AST] = [tree]
+    nodes: list[ast.AST] = []
     unused: set[ast.AST | None] = set()
     while waiting:
         node = waiting.pop()
-        yield node
+        nodes.append(node)
         if isinstance(node, ast.ClassDef):
             unused.update(item for item in ast.walk(node) if isinstance(item, ast.Name) and item.id == node.name)
         if chosen and isinstance(node, ast.If):
@@ -405,6 +410,7 @@ def _walk(node: ast.AST, chosen: frozenset[str]) -> Iterator[ast.AST]:
         else:
             unused |= {*getattr(node, "bases", ()), getattr(node, "annotation", None), getattr(node, "returns", None)}
             waiting += (child for child in ast.iter_child_nodes(node) if child not in unused)
+    return tuple(nodes)
 
 
 def _list_branches(node: ast.If) -> list[tuple[set[str], Sequence[ast.stmt]]]:
@@ -423,8 +429,8 @@ def _list_words(expression: ast.expr) -> set[str]:
 
 def _list_choices(module: SourceModule) -> set[str]:
     """Return the words to which a module compares values, and the keys of its tables."""
-    nodes = [node for node in ast.walk(module.body) if isinstance(node, (ast.If, ast.Dict))]
-    tests = [expression for node in nodes for expression in ([node.test] if isinstance(node, ast.If) else node.keys)]
+    keys = (key for node in list_kind(module.body, ast.Dict) for key in node.keys)
+    tests = [*(node.test for node in list_kind(module.body, ast.If)), *keys]
     return {word for expression in tests if expression is not None for word in _list_words(expression)}
 
 
@@ -449,9 +455,8 @@ def _iter_bases(tree: SourceTree, module: SourceModule, expression: ast.expr, de
 def _iter_called(tree: SourceTree, modules: Sequence[SourceModule]) -> Iterator[str]:
     """Yield what the modules call, with the bases of classes."""
     for module in modules:
-        for node in ast.walk(module.body):
-            if isinstance(node, ast.Call):
-                yield from _iter_bases(tree, module, node.func, 0)
+        for call in list_kind(module.body, ast.Call):
+            yield from _iter_bases(tree, module, call.func, 0)
 
 
 def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:
@@ -462,10 +467,9 @@ def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:
 
 def _prepares_rows(module: SourceModule) -> bool:
     """Return whether a module sets `skip_prepare_dataset`, as a key or an argument."""
-    return any(
-        "skip_prepare_dataset" in (getattr(node, "value", ""), getattr(node, "arg", ""))
-        for node in ast.walk(module.body)
-    )
+    texts = (node.value for node in list_kind(module.body, ast.Constant))
+    names = (node.arg for kind in (ast.keyword, ast.arg) for node in list_kind(module.body, kind))
+    return "skip_prepare_dataset" in texts or "skip_prepare_dataset" in names
 
 
 def _may_train_otherwise(trainers: Sequence[str], modules: Sequence[SourceModule]) -> bool:
@@ -483,5 +487,4 @@ def _only_evaluates(modules: Sequence[SourceModule]) -> bool:
 
 def _calls(module: SourceModule, method: re.Pattern[str]) -> bool:
     """Return whether a module calls a function or method of such a name: `loss.backward()`, `train(args)`."""
-    calls = (node.func for node in ast.walk(module.body) if isinstance(node, ast.Call))
-    return any(method.fullmatch(getattr(callee, "attr", "") or getattr(callee, "id", "")) for callee in calls)
+    return any(map(method.fullmatch, list_called(module.body)))

@@ -13,6 +13,7 @@ from pathlib import Path
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, Resolved, SourceModule, SourceTree
 from attncheck.lint.programs.passed_options import PassedOptions
+from attncheck.lint.programs.syntax import join_name, list_kind, list_nodes
 
 MAX_MODULES = 60
 BLOCKS = ("body", "orelse", "finalbody")
@@ -41,7 +42,7 @@ class UsedParts:
 
     def __post_init__(self) -> None:
         """Read what the main module itself tells about its options."""
-        nodes = list(ast.walk(self.main.body))
+        nodes = list_nodes(self.main.body)
         names = {getattr(node, "id", getattr(node, "attr", "")) for node in nodes}
         stored = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
         bound = ((node.targets[0], node.value) for node in nodes if isinstance(node, ast.Assign))
@@ -55,7 +56,7 @@ class UsedParts:
     @property
     def is_decided(self) -> bool:
         """Whether the options decide a branch of the main module."""
-        tests = (node.test for node in ast.walk(self.main.body) if isinstance(node, ast.If))
+        tests = (node.test for node in list_kind(self.main.body, ast.If))
         return any(self.options.test(test) is not None for test in tests)
 
     def reduce(self, module: SourceModule) -> SourceModule:
@@ -91,7 +92,7 @@ class UsedParts:
         waiting = [node]
         while waiting:
             node = waiting.pop()
-            name = _join_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+            name = join_name(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
             if not name or not isinstance(node, (ast.Name, ast.Attribute)):
                 waiting += ast.iter_child_nodes(node)
             elif (module.path, name) not in self.followed:
@@ -151,15 +152,6 @@ class UsedParts:
         if getattr(getattr(test, "left", None), "id", "") == "__name__":
             return is_main
         return self.options.test(test)
-
-
-def _join_name(node: ast.expr) -> str:
-    """Return a dotted name, such as "own.module.train"; "" for another expression."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def _list_switches(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
