@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from attncheck.core.io.errors import AttncheckError
@@ -134,7 +135,7 @@ def _drop_start(name: str) -> str:
 def find_tree(launch: Launch) -> Path:
     """Return the top of the tree that a launch is in: its repository, or the current folder."""
     folders = list(_script_folders(launch))
-    return folders[-1] if any((folders[-1] / mark).exists() for mark in REPOSITORY_MARKS) else folders[0]
+    return folders[-1] if _is_repository(folders[-1]) else folders[0]
 
 
 def list_start_folders(launch: Launch) -> tuple[Path, ...]:
@@ -164,13 +165,18 @@ def _script_folders(launch: Launch) -> Iterator[Path]:
     yield from folders_above(Path(launch.source.name).absolute().parent)
 
 
-def folders_above(folder: Path) -> Iterator[Path]:
-    """Yield a folder and those above it, up to the top of its repository."""
-    for _ in range(MAX_PARENTS):
-        yield folder
-        if folder.parent == folder or any(os.path.exists(os.path.join(folder, mark)) for mark in REPOSITORY_MARKS):
-            return
+@lru_cache(maxsize=256)
+def folders_above(folder: Path) -> tuple[Path, ...]:
+    """Return a folder and those above it, up to the top of its repository."""
+    folders = [folder]
+    while len(folders) < MAX_PARENTS and folder.parent != folder and not _is_repository(folder):
         folder = folder.parent
+        folders.append(folder)
+    return tuple(folders)
+
+
+def _is_repository(folder: Path) -> bool:
+    return any(os.path.exists(os.path.join(folder, mark)) for mark in REPOSITORY_MARKS)
 
 
 def _python_path(environ: Mapping[str, str], base: Path) -> Iterator[Path]:
