@@ -138,8 +138,8 @@ class Linter:
     def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
         """Return a report for each launch of a source."""
         found_launches = list(find_framework_launches(source, self.request, frameworks.load(), read_file))
-        for found in [] if self.request.framework else found_launches:
-            foreign = _describe_foreign_keys(found, self.snapshot)
+        for candidate in [] if self.request.framework else found_launches:
+            foreign = _describe_foreign_keys(candidate, self.snapshot)
             if foreign:
                 self.foreign[source.name] = foreign
                 return []
@@ -307,17 +307,17 @@ def find_framework_launches(
                 break
 
 
-def _describe_foreign_keys(found: FoundLaunch, snapshot: Snapshot) -> str:
+def _describe_foreign_keys(candidate: FoundLaunch, snapshot: Snapshot) -> str:
     """Return why a file that no command names is not its framework's: it has many unknown keys; "" if it may be."""
-    launch = found.launch
+    launch = candidate.launch
     if launch.words or launch.file is None or launch.file.kind == "python":
         return ""
-    unknown = found.framework.read(launch, found.framework.newest, snapshot).unknown_settings
+    unknown = candidate.framework.read(launch, candidate.framework.newest, snapshot).unknown_settings
     names = {entry.name.partition(".")[0] for entry in launch.entries}
     foreign = {item.name.partition(".")[0] for item in unknown if not item.now and not item.since} & names
     is_foreign = len(foreign) >= MIN_FOREIGN_KEYS and len(foreign) * MAX_FOREIGN_SHARE >= len(names)
-    keys = f"{len(foreign)} of its {len(names)} keys are not {found.framework.name}'s: {', '.join(sorted(foreign))}"
-    return f"{keys} (--framework {found.framework.name} lints it)" if is_foreign else ""
+    keys = f"{len(foreign)} of its {len(names)} keys are not {candidate.framework.name}'s: {', '.join(sorted(foreign))}"
+    return f"{keys} (--framework {candidate.framework.name} lints it)" if is_foreign else ""
 
 
 def _refuse_module(launch: Launch, package: Path) -> SettingProblem:

@@ -40,23 +40,18 @@ def _list_loads(tree: SourceTree, main: SourceModule) -> tuple[list[Call], list[
     return calls, modules, trained is not None
 
 
-def find_place_without(tree: SourceTree, main: SourceModule, name: str) -> SourceLocation | None:
-    """Return where a program loads its trainer's model if it certainly passes no argument of this name.
+def find_unpassed(tree: SourceTree, main: SourceModule, name: str) -> Iterator[FixedSetting]:
+    """Yield an argument of the model, without a value, if a program certainly loads its trainer's model without it.
 
     It then reads no option of this name either, and passes no configuration or table that may contain it.
     """
     calls, modules, is_known = _list_loads(tree, main)
-    names = {name, *(("dtype", "torch_dtype") if name.endswith("dtype") else ())}
-    closed = not names.isdisjoint(MODEL_ARGUMENTS) and is_known and not tree.unread
+    names = {"dtype", "torch_dtype"} if name.endswith("dtype") else {name}
     passed = {word.arg for _, call in calls for word in call.keywords}
-    if not calls or not closed or not passed.isdisjoint({None, "config", *names}):
-        return None
-    if any(len(call.args) != 1 for _, call in calls) or any(
-        _reads(module, item) for module in modules for item in names
-    ):
-        return None
-    module, call = calls[0]
-    return SourceLocation(module.shown_path, call.lineno, call.col_offset + 1)
+    is_read = any(_reads(module, item) for module in modules for item in names)
+    is_plain = all(len(call.args) == 1 for _, call in calls) and passed.isdisjoint({None, "config", *names})
+    if calls and is_known and is_plain and not is_read and not tree.unread:
+        yield _make_setting(name, "", *calls[0], is_read=False)
 
 
 def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[str]) -> Iterator[FixedSetting]:

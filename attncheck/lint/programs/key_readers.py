@@ -3,10 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import Launch
 from attncheck.lint.programs.places import find_main
-from attncheck.lint.sources import read_source
 
 MAX_MODULES = 150
 READS = r"\b{0}\s*(?:\.|\.get\(\s*[\"']|\[\s*[\"']){1}\b"  # actor.lr, actor.get("lr"), actor["lr"]
@@ -17,16 +15,10 @@ def find_readers(launch: Launch, keys: Sequence[str]) -> Mapping[str, str]:
 
     The keys that are left out are not known to be read or not.
     """
-    found = find_main(launch) if keys else None
-    if found is None:
-        return {}
-    main, tree = found
-    modules = [main, *tree.list_imported(main, MAX_MODULES)]
-    try:
-        texts = {module.shown_path: read_source(str(module.path), pipes=False).text for module in modules}
-    except AttncheckError:
-        return {}
-    is_whole = len(modules) <= MAX_MODULES and not tree.unread
+    program = find_main(launch) if keys else None
+    modules = [program[0], *program[1].list_imported(program[0], MAX_MODULES)] if program is not None else []
+    texts = {module.shown_path: module.path.read_text("utf-8", "replace") for module in modules}
+    is_whole = program is not None and len(modules) <= MAX_MODULES and not program[1].unread
     readers: dict[str, str] = {}
     for key in keys:
         owner, _, name = key.rpartition(".")

@@ -29,7 +29,7 @@ from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.programs.reached import Follower
 from attncheck.lint.programs.syntax import MAX_KEPT, join_name, list_called, list_kind
-from attncheck.lint.programs.used_parts import TooMany, UsedParts
+from attncheck.lint.programs.used_parts import UsedParts, read_defaults
 from attncheck.lint.sources import read_source
 
 MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
@@ -64,7 +64,7 @@ OWN_LOSS = "its own compute_loss"  # among the trainers, if a class of the progr
 # if it calls a function such as replace_llama_attn_with_flash_attn, or gives Megatron's loop a model of any kind
 OWN_ATTENTION = "its own attention"
 REPLACES_ATTENTION = re.compile(r"(?:replace|patch|monkey_?patch|apply)_\w*(?:attn|attention)\w*")
-FOUND = ("names", "settings", "created", "fixed", "source", "choices", "arguments", "made")  # with the trainers
+OF_TRAINERS = ("names", "settings", "created", "fixed", "source", "choices", "arguments", "made")  # with the trainers
 OWN_ROWS = "its own rows"  # if the program tells TRL's SFTTrainer not to prepare the dataset, which also packs it
 
 
@@ -80,7 +80,7 @@ class TrainerReading:
     places_itself: bool = False  # the program's text names its devices
     choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
     arguments: tuple[Setting, ...] = ()  # keywords of the constructors that it certainly calls
-    is_doubtful: bool = False  # whether modules that the program's own imports have several of them, or a loop
+    is_doubtful: bool = False  # whether the modules that were read have several of them, or a loop
     made: MadeTrainer = MadeTrainer()  # the trainer that it certainly makes
     assigned: frozenset[str] = frozenset()  # attributes that the program sets: `args.bf16 = True`
     parses_itself: bool = False  # it defines options for argparse
@@ -140,19 +140,16 @@ def _narrow(
 ) -> TrainerReading | None:
     """Return the trainers of the parts of a program that its options reach; None if that shows nothing else."""
     main = find_entry(entry, tree)
-    if main is None:
+    if main is None or not reading.is_doubtful:
         return None
-    given = None if launch.open_ends else frozenset(list_names(launch.words)) | reading.assigned
-    parts = UsedParts(tree, main, _read_passed(launch, reading), given)
-    try:
-        narrowed = _find_trainers(entry, tree, chosen, parts) if reading.is_doubtful or parts.is_decided else reading
-    except TooMany:
-        return None
-    if narrowed.names != OWN_LOOP and not any(map(TRAINERS.fullmatch, narrowed.names or ())):
+    given = None if launch.open_ends else {*list_names(launch.words), *reading.assigned}
+    parts = UsedParts(tree, main, read_defaults(tree, main, _read_passed(launch, reading), given))
+    narrowed = _find_trainers(entry, tree, chosen, parts)
+    is_other = narrowed.names == OWN_LOOP or any(map(TRAINERS.fullmatch, narrowed.names or ()))
+    if narrowed.names == reading.names or not is_other:
         return None
     narrowed = _add_model_arguments(narrowed, entry, tree)
-    found = {name: getattr(narrowed, name) for name in FOUND}
-    return reading if narrowed.names == reading.names else replace(reading, **found)
+    return replace(reading, **{name: getattr(narrowed, name) for name in OF_TRAINERS})
 
 
 @lru_cache(maxsize=4)
@@ -269,7 +266,7 @@ def _find_trainers(
     modules = list(level)
     arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, but its trainer is not found yet
     trains = generates = replaces = False
-    for number in range(MAX_LEVELS):
+    for _ in range(MAX_LEVELS):
         level = level if parts is None else list(map(parts.reduce, level))
         names = tuple(dict.fromkeys(name for module in level for name in _iter_names(tree, module, chosen)))
         trainers = tuple(name for name in names if TRAINERS.fullmatch(name))
@@ -297,7 +294,7 @@ def _find_trainers(
             created, passed = _find_fixed(tree, level, chosen)
             names = (*trainers, *own_loss, *own_attention, *own_rows)
             reading = TrainerReading(names, settings, created, passed, source, choices=choices)
-            reading = replace(reading, is_doubtful=number > 0 and _may_train_otherwise(trainers, [*modules, *level]))
+            reading = replace(reading, is_doubtful=_may_train_otherwise(trainers, modules))
             keywords, made = find_made(tree, modules)
             return replace(reading, arguments=keywords, made=replace(made, unfused=find_unfused(modules)))
         if any(_calls(module, BACKWARD) for module in level):
@@ -473,7 +470,7 @@ def _prepares_rows(module: SourceModule) -> bool:
 
 
 def _may_train_otherwise(trainers: Sequence[str], modules: Sequence[SourceModule]) -> bool:
-    """Return whether modules use several libraries' trainers, or have a loop of their own."""
+    """Return whether modules use several libraries' trainers, or have a loop."""
     stems = {name.rpartition(".")[2] for name in trainers if name.endswith("Trainer")}
     return len(stems) > 1 or any(_calls(module, BACKWARD) for module in modules)
 
