@@ -62,11 +62,10 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
 def _find_plain_forward(tree: SourceTree, module: SourceModule, load: ast.Call) -> SourceLocation | None:
     """Return the forward of the program's own model that a call loads, if it takes no **kwargs."""
     resolved = tree.resolve(module, load.func.value) if isinstance(load.func, ast.Attribute) else None
-    is_own = isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef)
-    for item in resolved.node.body if is_own and isinstance(resolved, Definition) else ():
-        if isinstance(item, ast.FunctionDef) and item.name == "forward" and item.args.kwarg is None:
-            return _locate(resolved.module, item)
-    return None
+    if not isinstance(resolved, Definition) or not isinstance(resolved.node, ast.ClassDef):
+        return None
+    functions = (item for item in resolved.node.body if isinstance(item, ast.FunctionDef) and item.name == "forward")
+    return next((_locate(resolved.module, item) for item in functions if item.args.kwarg is None), None)
 
 
 def find_unfused(modules: Sequence[SourceModule]) -> SourceLocation | None:
