@@ -8,7 +8,7 @@ modified tree.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -127,20 +127,32 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     )
 
 
-def leave_out_unproven(job: Job, release: ChosenRelease, starts_own: bool, program: Program | None) -> Job:
+def leave_out_unproven(
+    job: Job,
+    release: ChosenRelease,
+    stated: Collection[str],
+    knows_transformers: bool,
+    starts_own: bool,
+    program: Program | None,
+) -> Job:
     """Return the job without the names that are unknown only by a guess; a remark lists them.
 
-    The script or a modified tree may define them, even a name that a release removed: most trees state other versions
-    than those that run. A similar name is a misspelling only of a program's or a release's names that are known; a part
-    of Hydra's configuration that was not found may have any. A parser drops a name if the release and the program are
-    known: the program was read, or is the framework's own.
+    A name that no release ever had belongs to the script or to a modified tree. A similar name is a misspelling only of
+    a program's or a release's names that are known; a part of Hydra's configuration that was not found may have any.
+    A parser drops a name if the release and the program are known: the program was read, or is the framework's own. A
+    name that a release removed is kept if the versions are known and not only `stated` by the tree: trees often state
+    other versions than those that run.
     """
     is_readable = release.is_known if program is None else program.is_complete or program.style != "hydra"
 
     def is_kept(unknown: UnknownSetting) -> bool:
         if unknown.dropped:
             return release.is_known and (starts_own or program is not None)
-        return bool(unknown.proof) or (bool(unknown.near) and is_readable)
+        if unknown.proof or (unknown.near and is_readable):
+            return True
+        is_sure = release.is_known and job.framework not in stated and "transformers" not in stated
+        is_sure = is_sure and (knows_transformers or not unknown.since.startswith("transformers "))
+        return is_sure and is_readable and bool(unknown.now or unknown.since)
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)

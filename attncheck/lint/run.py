@@ -397,7 +397,8 @@ def _lint_launch(
         """Return the job with the names and problems that are proven, as severe as their evidence allows."""
         job = proof.settle_names(add_lost_words(job, launch), launch, found_launch.framework.own_programs, release)
         job = leave_out_missing_values(job)
-        job = proof.leave_out_unproven(job, release, starts_own, program)
+        knows_transformers = isinstance(snapshot.version("transformers"), Known)
+        job = proof.leave_out_unproven(job, release, stated.files, knows_transformers, starts_own, program)
         job = proof.leave_out_set_names(job, launch)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
