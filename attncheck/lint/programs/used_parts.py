@@ -5,17 +5,17 @@ too, and so does everything of a module that looks up names at run time.
 """
 
 import ast
-from copy import deepcopy
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from attncheck.lint.programs.modules import Definition, Resolved, SourceModule, SourceTree
 from attncheck.lint.programs.passed_options import PassedOptions
 from attncheck.lint.programs.reached import Follower
 from attncheck.lint.programs.syntax import list_nodes
 
-MAX_MODULES = 60  # of a program with more, everything counts
+MAX_NAMES = 4000  # of a program that uses more, everything counts
 BLOCKS = ("body", "orelse", "finalbody")
 DYNAMIC = frozenset({"globals", "locals", "eval", "exec", "__import__", "importlib.import_module"})
 CHANGES = frozenset({"setattr", "vars", "__dict__", "set_defaults"})  # of an option's value or default
@@ -42,29 +42,9 @@ def read_defaults(
         name.replace("-", "_"): "null" if option.default is None and option.nargs else str(option.default or False)
         for name, option in Follower(tree, main).follow_entry().options.items()
         if option.is_default_known and name.replace("-", "_") not in given
+        if option.place.startswith(f"{main.shown_path}:")  # another module may change the default of its own option
     }
     return replace(options, aliases=once, defaults={**options.defaults, **defaults})
-
-
-class _Pruner(ast.NodeTransformer):
-    """Leaves out branches that are not taken, and statements that are never reached."""
-
-    def __init__(self, options: PassedOptions, is_main: bool) -> None:
-        self.options, self.is_main = options, is_main
-
-    def visit_If(self, node: ast.If) -> Any:
-        is_start = getattr(getattr(node.test, "left", None), "id", "") == "__name__"
-        is_true = self.is_main if is_start else self.options.test(node.test)
-        taken = node.body if is_true else node.orelse
-        return self.generic_visit(node) if is_true is None else [self.visit(item) for item in taken]
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        for block in (name for name in BLOCKS if isinstance(getattr(node, name, None), list)):
-            statements = getattr(node, block)
-            ends = (number for number, item in enumerate(statements, 1) if _ends_block(item))
-            del statements[next(ends, len(statements)) :]
-        return node
 
 
 @dataclass
@@ -76,13 +56,15 @@ class UsedParts:
     options: PassedOptions
     modules: dict[Path, SourceModule] = field(default_factory=dict)  # without the branches that are not taken
     used: set[tuple[Path, str]] = field(default_factory=set)  # the names in each module that are reached
+    waiting: list[tuple[SourceModule, ast.AST]] = field(default_factory=list)  # what is reached and not followed yet
 
     def reduce(self, module: SourceModule) -> SourceModule:
         """Return a module without the functions and classes that nothing reached uses."""
+        self._follow(self.main)
         if not any(self._is_used(self.main, item) for item in self._prune(self.main).body.body):
             self._use(self.main)  # something else calls its functions
-        pruned = self._prune(module)
-        is_whole = (module.path, WHOLE) in self.used or len(self.modules) >= MAX_MODULES
+        pruned = self._follow(module)
+        is_whole = (module.path, WHOLE) in self.used or len(self.used) >= MAX_NAMES
         kept = [item for item in pruned.body.body if is_whole or self._is_run(item) or self._is_used(module, item)]
         return replace(pruned, body=ast.Module(kept, []))
 
@@ -93,37 +75,59 @@ class UsedParts:
         return (module.path, getattr(item, "name", "")) in self.used
 
     def _prune(self, module: SourceModule) -> SourceModule:
-        """Return a module without the branches that are not taken; what its import runs is followed first."""
+        """Return a module without the branches that are not taken; what its import runs is reached."""
         if module.path not in self.modules:
-            body = _Pruner(self.options, module.path == self.main.path).visit(deepcopy(module.body))
-            pruned = self.modules[module.path] = replace(module, body=body)
-            for item in filter(self._is_run, body.body):
-                self._follow(pruned, item)
+            body = self._keep_taken(module.body.body, module.path == self.main.path)
+            pruned = self.modules[module.path] = replace(module, body=ast.Module(body, []))
+            self.waiting += [(pruned, item) for item in body if self._is_run(item)]
         return self.modules[module.path]
 
-    def _follow(self, module: SourceModule, node: ast.AST) -> None:
-        """Follow the names in a node of a module."""
-        if isinstance(node, (ast.Name, ast.Attribute)) and len(self.modules) < MAX_MODULES:
-            name = ast.unparse(node)
-            if (module.path, f"={name}") in self.used:
-                return
-            self.used |= {(module.path, f"={name}"), *([(module.path, WHOLE)] if name in DYNAMIC else [])}
-            self._use(self.tree.resolve(module, node))
-            if isinstance(node, ast.Attribute) and isinstance(self.tree.resolve(module, node.value), SourceModule):
-                return  # it is no use of the whole module
-        for child in ast.iter_child_nodes(node):
-            self._follow(module, child)
+    def _keep_taken(self, statements: Sequence[ast.stmt], is_main: bool) -> list[ast.stmt]:
+        """Return statements without the branches that are not taken, and without those that are never reached."""
+        kept: list[ast.stmt] = []
+        for statement in statements:
+            is_true = self._decide(statement.test, is_main) if isinstance(statement, ast.If) else None
+            if isinstance(statement, ast.If) and is_true is not None:
+                kept += self._keep_taken(statement.body if is_true else statement.orelse, is_main)
+            else:
+                blocks = {name: block for name in BLOCKS if isinstance(block := getattr(statement, name, None), list)}
+                taken = {name: self._keep_taken(block, is_main) for name, block in blocks.items()}
+                kept.append(copy(statement) if taken != blocks else statement)
+                vars(kept[-1]).update(taken)
+            if kept and _ends_block(kept[-1]):
+                break
+        return kept
+
+    def _decide(self, test: ast.expr, is_main: bool) -> bool | None:
+        is_start = getattr(getattr(test, "left", None), "id", "") == "__name__"
+        return is_main if is_start else self.options.test(test)
+
+    def _follow(self, module: SourceModule) -> SourceModule:
+        """Return a module without the branches that are not taken, after all that is reached was followed."""
+        pruned = self._prune(module)
+        while self.waiting and len(self.used) < MAX_NAMES:
+            owner, node = self.waiting.pop()
+            name = ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+            if name and (owner.path, f"={name}") in self.used:
+                continue
+            is_member, first = False, name.partition(".")[0]
+            is_bound = first in owner.bindings or first in owner.local_imports
+            if isinstance(node, (ast.Name, ast.Attribute)) and (is_bound or name in DYNAMIC):
+                self.used |= {(owner.path, f"={name}"), *([(owner.path, WHOLE)] if name in DYNAMIC else [])}
+                self._use(self.tree.resolve(owner, node))
+                place = self.tree.resolve(owner, node.value) if isinstance(node, ast.Attribute) else None
+                is_member = isinstance(place, SourceModule)  # which is no use of the whole module
+            self.waiting += [] if is_member else [(owner, child) for child in ast.iter_child_nodes(node)]
+        return pruned
 
     def _use(self, resolved: Resolved) -> None:
         module = resolved.module if isinstance(resolved, Definition) else resolved
         name = getattr(resolved.node, "name", f"={id(resolved.node)}") if isinstance(resolved, Definition) else WHOLE
-        if not isinstance(module, SourceModule) or (module.path, name) in self.used:
-            return
-        self.used.add((module.path, name))
-        pruned = self._prune(module)
-        nodes = [resolved.node] if isinstance(resolved, Definition) else pruned.body.body
-        for node in pruned.bindings.get(name, nodes):
-            self._follow(pruned, node)
+        if isinstance(module, SourceModule) and (module.path, name) not in self.used:
+            self.used.add((module.path, name))
+            pruned = self._prune(module)
+            nodes = [resolved.node] if isinstance(resolved, Definition) else pruned.body.body
+            self.waiting += [(pruned, node) for node in pruned.bindings.get(name, nodes)]
 
 
 def _ends_block(statement: ast.stmt) -> bool:
