@@ -42,7 +42,7 @@ def read_defaults(
         name.replace("-", "_"): "null" if option.default is None and option.nargs else str(option.default or False)
         for name, option in Follower(tree, main).follow_entry().options.items()
         if option.is_default_known and name.replace("-", "_") not in given
-        if option.place.startswith(f"{main.shown_path}:")  # another module may change the default of its own option
+        if option.place.startswith(f"{main.shown_path}:")  # the code of another module may change its default
     }
     return replace(options, aliases=once, defaults={**options.defaults, **defaults})
 
