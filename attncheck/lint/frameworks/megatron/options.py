@@ -76,7 +76,8 @@ class MegatronReading(Reading):
         """
         options = self.launch.program.options if self.launch.program is not None else {}
         option = options.get("transformer-impl")
-        is_fork = any("_" in item.name and f"--{name}" in TELLTALE_OPTIONS for name, item in self.by_field.items())
+        written = {f"--{name}" == item.name for name, item in self.by_field.items() if f"--{name}" in TELLTALE_OPTIONS}
+        is_fork = written == {False}  # all of them have underscores
         is_without = option is None and ("num-attention-heads" in options or is_fork)
         default = str(option.default) if option is not None and option.is_default_known else ""
         return is_without or "local" in (self.get_text("transformer-impl") or default, self.get_text("spec"))
