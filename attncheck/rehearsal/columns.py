@@ -146,7 +146,7 @@ def find_marker(read: ReadLaunch) -> str:
 
     A script may name those of several models, of which Llama's have headers.
     """
-    markers = [match[0] for text in _iter_texts(read) if (match := MARKER.search(text))]
+    markers = [match[0] for text in iter_texts(read) if (match := MARKER.search(text))]
     fitting = (marker for marker in markers if ("im_" not in marker) == ("llama" in read.job.model.lower()))
     return next(fitting, next(iter(markers), ""))
 
@@ -156,7 +156,7 @@ def names_data(read: ReadLaunch, value: str) -> bool:
     if not DATA_NAME.fullmatch(value):
         return False
     lists = (Path(place, "dataset_info.json") for place in (Path(), Path("data")))
-    return value in _iter_texts(read) or any(f'"{value}"' in file.read_text() for file in lists if file.is_file())
+    return value in iter_texts(read) or any(f'"{value}"' in file.read_text() for file in lists if file.is_file())
 
 
 def names_flash_attn(read: ReadLaunch) -> bool:
@@ -169,10 +169,10 @@ def names_flash_attn(read: ReadLaunch) -> bool:
     package = Path(entry.folder, entry.module.partition(".")[0]) if entry is not None else None
     started = sorted(package.rglob("*.py"))[:MAX_MODULES] if package is not None else []
     texts = (file.read_text(errors="replace") for file in started)
-    return "flash_attention_2" in _iter_texts(read) or any('"flash_attention_2"' in text for text in texts)
+    return "flash_attention_2" in iter_texts(read) or any('"flash_attention_2"' in text for text in texts)
 
 
-def _iter_texts(read: ReadLaunch) -> Iterator[str]:
+def iter_texts(read: ReadLaunch) -> Iterator[str]:
     """Yield the strings in the script of a launch and in the modules that it imports."""
     script = find_script(read.recognised.launch)
     for module in _list_modules(script, _list_places(read, script)) if script is not None else ():

@@ -31,7 +31,7 @@ from attncheck.lint.launches import CONFIG_SUFFIXES
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import corrections, cutting, execution, extensions, known, missing
-from attncheck.rehearsal.columns import find_marker, read_columns, read_field_shapes, read_model_classes
+from attncheck.rehearsal.columns import find_marker, iter_texts, read_columns, read_field_shapes, read_model_classes
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
@@ -90,6 +90,7 @@ MISSING_FIELD = re.compile(
     r"|^ValueError: No columns in the dataset match",
     re.MULTILINE,
 )
+MISSING_IMAGE = re.compile(r"\bimages?\b(?! processor)", re.IGNORECASE)
 TOKENS = "input_ids"
 MAX_FIELDS = 3  # that are added one by one, each with a new run
 LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
@@ -285,8 +286,11 @@ def _find_missing_field(stage: _Stage, cut: JobCut, launch: RehearsedLaunch) -> 
     """Return the field without which a script ended before its first step, "" if it ended otherwise."""
     end = launch.results[0]
     text = "\n".join((*end.violations, *end.notes))
-    missing = MISSING_FIELD.search(text) if end.violations and not launch.steps and _reads_fields(cut) else None
+    has_failed = end.violations and not launch.steps and _reads_fields(cut)
+    missing = MISSING_FIELD.search(text) if has_failed else None
     name = next(filter(None, missing.groups()), TOKENS) if missing is not None else ""
+    if has_failed and missing is None and MISSING_IMAGE.search(text):  # `row.get("image")`
+        name = next(filter({*iter_texts(stage.read)}.__contains__, ("image", "images")), "")
     return "" if name in stage.added or "environ[" in text else name
 
 

@@ -42,7 +42,7 @@ class Shape:
 
         A field that is also used as a text stays one.
         """
-        if self.kinds == {"text"}:
+        if self.kinds == {"text"} or "content" in self.kinds:
             return "text"
         if self.item is not None:
             return [self.item.describe()]
@@ -150,6 +150,9 @@ def _iter_uses(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield from (("turns", argument) for argument in node.args[:1])
         elif name in NUMBER_CALLS and isinstance(node.func, ast.Name):
             yield from (("number", argument) for argument in node.args)
+    elif isinstance(node, ast.Dict):  # a turn
+        keys = (getattr(key, "value", None) for key in node.keys)
+        yield from (("content", value) for key, value in zip(keys, node.values) if key == "content")
     elif isinstance(node, ast.FormattedValue):
         yield "text", node.value
     elif isinstance(node, (ast.BinOp, ast.Compare)):

@@ -98,6 +98,16 @@ def test_a_text_stays_a_text(tmp_path: Path, use: str) -> None:
     assert fit_rows([{"text": "q a"}], shapes) == [{"text": "q a"}]
 
 
+def test_the_content_of_a_turn_is_a_text(tmp_path: Path) -> None:
+    """Another object of the same name may have turns there."""
+    script = """
+def f(row, tokenizer):
+    row = {"chosen": [{"role": "assistant", "content": row["chosen"]}], "number": row["rejected"]}
+    return tokenizer.apply_chat_template(row["chosen"]), tokenizer.apply_chat_template(row["rejected"])
+"""
+    assert read(tmp_path, script)[1] | {"number": ""} == {"chosen": "text", "rejected": "turns", "number": ""}
+
+
 @pytest.mark.parametrize(
     ("lines", "name"),
     [
@@ -106,11 +116,17 @@ def test_a_text_stays_a_text(tmp_path: Path, use: str) -> None:
         (('    rank = os.environ["local"]', "KeyError: 'local'"), ""),
         (("KeyError: 'LOCAL_RANK'",), ""),
         (("ValueError: 'chosen'",), ""),
+        (("ValueError: No columns in the dataset match the model's forward method signature",), "input_ids"),
+        (("raise('No image found')", "TypeError: exceptions must derive from BaseException"), "image"),
+        (("OSError: Can't load image processor for 'a/b'",), ""),
     ],
 )
-def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(lines: tuple[str, ...], name: str) -> None:
+def test_a_field_is_read_from_the_error_of_a_script_that_lacks_it(
+    lines: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "iter_texts", lambda read: ["text", "image"])
     end = CheckResult("run", violations=(lines[-1],), notes=lines)
-    stage: Any = SimpleNamespace(added=("other",))
+    stage: Any = SimpleNamespace(added=("other",), read=None)
     cut: Any = SimpleNamespace(form="every", environ={})
     launch: Any = SimpleNamespace(results=(end,), steps=0)
     assert rehearsal._find_missing_field(stage, cut, launch) == name

@@ -465,6 +465,13 @@ def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[s
     assert add_columns([row], read) == [{**row, **texts}]
 
 
+def test_an_answer_is_found_under_any_of_its_names() -> None:
+    """The rows of TRL's prompts have no completion."""
+    assert add_columns([{"prompt": "q", "answer": "a"}], ["my_output"]) == [
+        {"my_output": "a", "prompt": "q", "answer": "a"}
+    ]
+
+
 def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) -> None:
     texts = {
         "scripts/train.py": "from own.data import Rows\nimport torch\nrow['z'] = row['a'], os.environ['B'], {}['c d']",

@@ -436,7 +436,8 @@ def add_columns(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[s
     texts: dict[str, str] = {}
     if not read & {"messages", "conversations"} and not ("text" in read and not asks):  # a script may make its text
         texts = {name: "prompt" for name in own[:2] if name not in answers[:1] and not (asks or tells)}
-        texts = dict(list(texts.items())[:1]) | dict.fromkeys(answers[:1] if not tells else (), "completion")
+        answer = next((name for name in ("completion", *ANSWER_COLUMNS) if name in rows[0]), "")
+        texts = dict(list(texts.items())[:1]) | dict.fromkeys(answers[:1] if answer and not tells else (), answer)
         if len(own) == len(texts) == 1 and not answers and "text" in rows[0]:  # all that the script reads
             texts = dict.fromkeys(own, "text")
     return [{**{name: row[texts[name]] if name in texts else "" for name in own}, **row} for row in rows]
