@@ -141,3 +141,20 @@ def test_what_replaces_sharding_may_leave_parameters_unused(
     layer = SimpleNamespace(gradient_checkpointing=checkpoints, _gradient_checkpointing_func=checkpoint)
     wrapper: Any = Wrapper(SimpleNamespace(modules=lambda: [layer]))
     assert wrapper.finds == expected
+
+
+def test_a_trainer_that_looks_for_unused_parameters_does_not_stop_what_replaces_sharding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """transformers' does so for a model with adapters, which with DDP and reentrant checkpoints ends in torch."""
+
+    class Wrapper:
+        def __init__(self, model: Any, find_unused_parameters: bool = False) -> None:
+            self.finds = find_unused_parameters
+
+    devices.allow_unused_parameters(SimpleNamespace(DistributedDataParallel=Wrapper))
+    layer = SimpleNamespace(gradient_checkpointing=True, _gradient_checkpointing_func=SimpleNamespace(keywords={}))
+    model = SimpleNamespace(modules=lambda: [layer])
+    for variable, finds in (("1", False), ("", True)):
+        monkeypatch.setenv("ATTNCHECK_WITHOUT_SHARDING", variable)
+        assert Wrapper(model, find_unused_parameters=True).finds == finds

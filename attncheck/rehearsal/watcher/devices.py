@@ -174,14 +174,15 @@ def _change_options(kind: Any, **changes: Any) -> None:
 def allow_unused_parameters(module: Any) -> None:
     """Let DDP have parameters that a step does not use if it replaces DeepSpeed or FSDP, which allow them.
 
-    With reentrant checkpoints it would mark parameters twice: torch 2.13 nn/parallel/distributed.py.
+    With reentrant checkpoints it would mark parameters twice: torch 2.13 nn/parallel/distributed.py. transformers
+    4.57.3 trainer.py:2201 looks for them in a model with adapters anyway.
     """
     original = module.DistributedDataParallel.__init__
 
     @functools.wraps(original)
     def initialize(wrapper: Any, model: Any, *arguments: Any, **options: Any) -> None:
-        if os.environ.get("ATTNCHECK_WITHOUT_SHARDING") and not any(map(_is_reentrant, model.modules())):
-            options["find_unused_parameters"] = True
+        if os.environ.get("ATTNCHECK_WITHOUT_SHARDING"):
+            options["find_unused_parameters"] = not any(map(_is_reentrant, model.modules()))
         original(wrapper, model, *arguments, **options)
 
     module.DistributedDataParallel.__init__ = initialize
