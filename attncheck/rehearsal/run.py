@@ -16,7 +16,16 @@ from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.job import DROP
 from attncheck.core.launch import NOWHERE, Setting, Source
-from attncheck.core.rehearsal import PAIRED_FORMS, TEXT_ONLY, UNDOCUMENTED, Isolation, JobCut, Materials, Targets
+from attncheck.core.rehearsal import (
+    PAIRED_FORMS,
+    TEXT_COLUMNS,
+    TEXT_ONLY,
+    UNDOCUMENTED,
+    Isolation,
+    JobCut,
+    Materials,
+    Targets,
+)
 from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import CLASS, Difference, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
@@ -325,6 +334,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "form": cut.form,
         "columns": [*read_columns(stage.read), *stage.added] if reads_fields else [],
         "added": stage.added,
+        # trl 0.24.0 data_utils.py (`is_conversational`) takes any of several fields, in the order of a set
+        "makes_text": stage.read.job.framework == "trl" and bool(TEXT_COLUMNS.intersection(read_columns(stage.read))),
         "shapes": read_field_shapes(stage.read) if reads_fields else {},
         "marker": find_marker(stage.read) if "ATTNCHECK_ROWS" in cut.environ else "",
         "pictures": cut.pictures,

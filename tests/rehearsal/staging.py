@@ -91,6 +91,7 @@ def ask_for_materials(
     documents: int = DOCUMENTS,
     pictures: str = "",
     stand_in_for: str = "",
+    **options: Any,
 ) -> dict[str, Any]:
     """Fill a folder as `make_materials` does, and return what the worker answers last."""
     (folder / "data").mkdir(parents=True)
@@ -107,6 +108,7 @@ def ask_for_materials(
         "is_float32": True,
         "pictures": pictures,
         "stand_in_for": stand_in_for,
+        **options,
         "items": ("materials",),
     }
     answers: list[dict[str, Any]] = []

@@ -51,7 +51,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
 )
 from attncheck.rehearsal.worker.materials import add_columns, add_message_columns, tokenize
 from attncheck.rehearsal.worker.shapes import list_turns
-from tests.rehearsal.staging import make_materials
+from tests.rehearsal.staging import ask_for_materials, make_materials
 
 DATASETS = """
 class Rows(list):
@@ -463,6 +463,14 @@ def test_rows_have_the_fields_that_a_script_reads(read: list[str], texts: dict[s
     row = {"prompt": "q", "question": "q", "completion": "a", "output": "a", "input": "", "conversations": []}
     row |= {"text": "q a"} if "text" not in read else {}
     assert add_columns([row], read) == [{**row, **texts}]
+
+
+def test_rows_of_a_script_that_makes_its_text_have_one_form(tmp_path: Path) -> None:
+    """TRL takes a row for a conversation by any of these fields, in the order of a set."""
+    answer = ask_for_materials(tmp_path, documents=4, columns=["problem", "solution"], makes_text=True, marker="")
+    row = json.loads((tmp_path / "data" / "train.jsonl").read_text().splitlines()[0])
+    assert "answer" in answer and {"problem", "solution", "text"} <= row.keys()
+    assert row.keys().isdisjoint({"prompt", "completion", "messages", "conversations"})
 
 
 def test_an_answer_is_found_under_any_of_its_names() -> None:

@@ -118,6 +118,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     rows = shapes.fit_rows(add_message_columns(rows, turns), needed)
     if not {"messages", "conversations", *turns} & {*columns}:
         rows = write_turns(rows, message.get("marker", ""))
+    if message["form"] == "every" and message.get("makes_text"):
+        left_out = {"prompt", "completion", "messages", "conversations"}.difference(columns)
+        rows = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
     answer["made_up"] = [
         name for name in columns if name == "label" or (ANSWER_NAME.search(name) and rows[0].get(name) == "")
     ]
