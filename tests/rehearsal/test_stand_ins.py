@@ -265,7 +265,7 @@ def test_methods_of_another_release_get_the_arguments_that_they_have(
         def _get_train_sampler(self, dataset: Any = None) -> Any:
             return dataset
 
-        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None):
+        def compute_loss(self, model: Any, inputs: Any, outputs: bool = False, num_items_in_batch: Any = None) -> Any:
             return num_items_in_batch
 
         def _get_num_items_in_batch(self, batches: Any) -> Any:

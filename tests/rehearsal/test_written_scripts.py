@@ -134,7 +134,8 @@ def test_the_objective_is_that_of_the_settings_that_the_trainer_has(
     changed, (remark,) = _take_loss_settings(stage, scaled)
     assert remark.endswith(sets.replace("kind", "dr_grpo").replace("=", " "))
     if normalisation:
-        assert changed.objective.normalisations == (normalisation,) and changed.objective.policy.divisor == 64
+        policy = changed.objective.policy
+        assert policy is not None and policy.divisor == 64 and changed.objective.normalisations == (normalisation,)
     else:
         assert not changed.objective.is_documented
 
