@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
@@ -352,7 +351,6 @@ def cut_launch(
         if not text:
             raise Unanswered(
                 f"{read.job.location}: this is only a configuration file; give the command that reads it after --"
-                f"{_name_readers(launch.source.name)}"
             )
         command = replace(command, text=text)
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
@@ -369,14 +367,6 @@ def cut_launch(
     cut = take_vendored(launch, cut, read.recognised.framework.name)
     cut = _import_project(launch, cut, bool(scripts))
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
-
-
-def _name_readers(path: str) -> str:
-    """Return the shell scripts next to a configuration file that name it, for a message; "" if there are none."""
-    folder, name = os.path.split(path)
-    scripts = (file for file in sorted(Path(folder).glob("*.s[hlb]*")) if file.is_file())  # shell's and Slurm's
-    readers = [str(file) for file in scripts if name in file.read_text(errors="replace")]
-    return f", or rehearse a script that names it: {', '.join(readers)}" if readers else ""
 
 
 def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:

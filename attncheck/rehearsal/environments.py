@@ -71,8 +71,7 @@ def select(pythons: list[str], request: Request, seconds: float) -> Interpreter:
 
 def measure(snapshot: Snapshot, request: Request) -> Fit:
     """Return how an environment's releases fit the launches of a request; a fork next to a launch is its framework."""
-    absent, missing, differing, newest, foreign, refused = set(), set(), set(), [], 0, 0
-    frameworks = set()
+    absent, missing, frameworks, differing, newest, foreign, refused = set(), set(), set(), set(), [], 0, 0
     for source in request.sources:
         stated = find_stated_versions(source)
         own = {name for name, file in stated.files.items() if is_own_source(name, file)}

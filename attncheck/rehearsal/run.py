@@ -100,7 +100,6 @@ MISSING_FIELD = re.compile(
     re.MULTILINE,
 )
 MISSING_IMAGE = re.compile(r"\bimages?\b(?! processor)", re.IGNORECASE)
-TOKENS = "input_ids"
 MAX_FIELDS = 3  # that are added one by one, each with a new run
 LOGGED_ERROR = re.compile(r"\bERROR\b|^\S*(?:Error|Exception)\b")  # by a script that catches its own
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")  # in transformers 5 and 4
@@ -297,7 +296,7 @@ def _find_missing_field(stage: _Stage, cut: JobCut, launch: RehearsedLaunch) -> 
     text = "\n".join((*end.violations, *end.notes))
     has_failed = end.violations and not launch.steps and _reads_fields(cut)
     missing = MISSING_FIELD.search(text) if has_failed else None
-    name = next(filter(None, missing.groups()), TOKENS) if missing is not None else ""
+    name = next(filter(None, missing.groups()), "input_ids") if missing is not None else ""
     if has_failed and missing is None and MISSING_IMAGE.search(text):  # `row.get("image")`
         name = next(filter({*iter_texts(stage.read)}.__contains__, ("image", "images")), "")
     return "" if name in stage.added or "environ[" in text else name

@@ -49,7 +49,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     take_known_columns,
     take_known_template,
 )
-from attncheck.rehearsal.worker.materials import add_columns, add_message_columns, tokenize
+from attncheck.rehearsal.worker.materials import add_columns, add_message_columns, make_tokenizer, tokenize
 from attncheck.rehearsal.worker.shapes import list_turns
 from tests.rehearsal.staging import ask_for_materials, make_materials
 
@@ -313,13 +313,13 @@ def test_the_settings_of_a_loss_are_those_that_the_trainer_has(tmp_path: Path, m
 
 def test_a_script_loads_an_array_of_tokens_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numpy = pytest.importorskip("numpy")
-    for name in ("watch", "array", "model", "data"):
+    for name in ("watch", "array", "data"):
         (tmp_path / name).mkdir()
-    (tmp_path / "model" / "config.json").write_text('{"eos_token_id": 99}')
     monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
     monkeypatch.setenv("ATTNCHECK_ROWS", str(tmp_path / "data" / "train.jsonl"))
     turns = ([["user", [1, 2]], ["assistant", [3]]], [["user", [4]], ["assistant", [5, 6, 7]]])
-    tokens = tokenize([{"turns": own} for own in turns], tmp_path)
+    tokens = tokenize([{"turns": own} for own in turns])
+    end = make_tokenizer(True).eos_token_id
     (tmp_path / "array" / "tokens.json").write_text(json.dumps(tokens))
     module = SimpleNamespace(load=numpy.load, array=numpy.array)
     find_tokens(module)
@@ -327,8 +327,8 @@ def test_a_script_loads_an_array_of_tokens_that_is_not_there(tmp_path: Path, mon
     scope: dict[str, Any] = {"load": module.load, "__file__": str(tmp_path / "train.py")}
     exec(script, scope)
     inputs, labels, weights = scope["found"]
-    assert inputs.tolist() == [[1, 2, 3, 99, 0], [4, 5, 6, 7, 99]]
-    assert labels.tolist() == [[-100, -100, 3, 99, -100], [-100, 5, 6, 7, 99]]
+    assert inputs.tolist() == [[1, 2, 3, end, 0], [4, 5, 6, 7, end]]
+    assert labels.tolist() == [[-100, -100, 3, end, -100], [-100, 5, 6, 7, end]]
     assert weights.dtype == numpy.float32 and weights.tolist() == [[1, 1, 1, 1, 0], [1] * 5]
     with pytest.raises(FileNotFoundError):
         exec(script, {"load": module.load, "__file__": os.__file__})

@@ -158,10 +158,3 @@ def test_a_launch_that_leaves_its_folder_is_run_where_its_program_is(
     (tmp_path / "train.py").write_text(SCRIPT.format(rows=""))
     command = "cd ../\npython train.py --model_name_or_path a/b\n"
     assert str(tmp_path) in cut(read("scripts/run.sh", command, "shell", SCRIPT.format(rows=""))).command
-
-
-def test_the_scripts_that_read_a_configuration_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "run.sh").write_text("python train.py --config train.yaml\n")
-    (tmp_path / "other.sh").write_text("python train.py\n")
-    monkeypatch.chdir(tmp_path)
-    assert cutting._name_readers("train.yaml").endswith("names it: run.sh") and not cutting._name_readers("x.yaml")

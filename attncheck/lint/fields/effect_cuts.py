@@ -28,7 +28,6 @@ from attncheck.lint.files.configuration import parse_entries
 # Values that write and send nothing.
 HARMLESS = (*OFF_VALUES, "disable", "disabled", "never", "console", "-1", "{}")
 TRUTH = tuple(value for value in (*ON_VALUES, *OFF_VALUES) if value)
-SWITCHES = ("bool", "bool?")  # types of options
 SWITCH_EFFECTS = ("overwrite", "remote_code")  # these take no value except a boolean
 LAUNCHER_EFFECTS = ("place", "secret")
 ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # extension of a file name
@@ -259,7 +258,7 @@ def _is_value(text: str, place: int, written: str, program: Program | None) -> b
     if option is not None and option.nargs == 0:
         return False
     effect = find_effect(name, option.kind if option is not None else "")
-    if effect in SWITCH_EFFECTS or (option is not None and option.kind in SWITCHES):
+    if effect in SWITCH_EFFECTS or (option is not None and option.kind in ("bool", "bool?")):
         return place == 1 and (text.lower() in TRUTH or text.startswith("$"))
     many = option is None or option.nargs in ("*", "+") or option.kind == "list"
     return place == 1 or (many and effect not in ("", "place") and not is_override(text))

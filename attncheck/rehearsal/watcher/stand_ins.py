@@ -55,7 +55,6 @@ ARRAYS = {
     "weight": ("attention_mask", 0),
     "input": ("input_ids", 0),
 }
-PICTURE_SIDE = 56  # pixels: two patches of common image processors
 FRAMES = ("read_csv", "read_json", "read_parquet", "read_excel", "read_table")  # pandas' readers of rows
 
 
@@ -649,7 +648,7 @@ def find_pictures(module: Any) -> None:
 
     def make(file: Any) -> Any:
         note(os.environ["ATTNCHECK_WATCH"], "picture", "images")  # once, for any number of them
-        return module.new("RGB", (PICTURE_SIDE, PICTURE_SIDE), f"#{zlib.crc32(str(file).encode()) % 0x1000000:06x}")
+        return module.new("RGB", (56, 56), f"#{zlib.crc32(str(file).encode()) % 0x1000000:06x}")
 
     module.open = _answer_missing(module.open, make)
 

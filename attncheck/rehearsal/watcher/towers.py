@@ -25,7 +25,6 @@ SIZES = {
 PARTS = ("vision_config", "text_config", "audio_config")
 OF_A_TOWER = ("patch_size", "num_mel_bins", "vision_config")
 LANGUAGE_MODELS = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
-HEARING_MODELS = "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"  # of which whisper's decoder is a language model too
 AUTO_MAPPING = {"parent_library": "transformers", "base_model_class": "AutoModelForCausalLM"}  # of a model to adapt
 SHORT = 4  # letters: a type with fewer may be part of any word
 
@@ -57,7 +56,7 @@ def _find_kind(base: str) -> str:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
 
     spoken = {kind for mapping in LANGUAGE_MODELS for kind in getattr(modeling_auto, mapping, {})}
-    spoken -= getattr(modeling_auto, HEARING_MODELS, {}).keys()
+    spoken -= getattr(modeling_auto, "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", {}).keys()  # whisper is both
     kinds = [kind for kind in CONFIG_MAPPING_NAMES if len(kind) >= SHORT]
     named = [kind for kind in kinds if re.search(rf"(?<![a-z]){'[-_.]?'.join(re.split('[_-]', kind))}(?![a-z])", base)]
     kind = max(named, key=len, default="") if spoken.isdisjoint(named) else ""

@@ -133,7 +133,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     elif message.get("pictures") == "tagged":  # the framework knows the column
         rows = [{**row, "images": []} for row in rows]
     if vocabulary is MADE and len(rows) == len(documents):
-        tokens = tokenize(documents, folder)
+        tokens = tokenize(documents)
         (folder / "array").mkdir(exist_ok=True)
         (folder / "array" / "tokens.json").write_text(json.dumps(tokens))
         if {*tokens[0]} & {*message.get("added", ())}:
@@ -142,10 +142,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     send({"item": item, "answer": answer})
 
 
-def tokenize(documents: Sequence[Mapping[str, Any]], folder: Path) -> list[dict[str, list[int]]]:
+def tokenize(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, list[int]]]:
     """Return documents as tokens with their end, of which the answers' are labelled: a word's number is its token."""
-    end = json.loads((folder / "model" / "config.json").read_text())["eos_token_id"]
-    rows = []
+    end, rows = make_word_tokenizer().token_to_id(END), []
     for document in documents:
         tokens = [(role, word) for role, words in document["turns"] for word in words] + [("assistant", end)]
         labels = [word if role == "assistant" else -100 for role, word in tokens]
