@@ -7,7 +7,7 @@ trainer/ppo_trainer.py (advantages are those of actions). ray 2.x: a remote clas
 
 The actor is `ActorModelRayActor` up to 0.8.0. Up to 0.7.0 its `fit` makes the trainer, whose `fit` has the loop; up to
 0.7.5 prompts are padded on the left and responses on the right, and `action_mask` covers responses only; up to 0.6.4
-the model takes numbers of actions, and packed rows are lists (0.6.4 trainer/ppo_utils/experience_maker.py:904).
+the model takes numbers of actions, and packed rows are lists (0.6.4 trainer/ppo_utils/experience_maker.py:857).
 """
 
 from __future__ import annotations

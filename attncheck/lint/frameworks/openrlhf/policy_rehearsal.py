@@ -6,8 +6,8 @@ replaces Ray, vLLM and the reward: it builds OpenRLHF's own actor and passes it 
 Sources, openrlhf 0.11.2: cli/train_ppo_ray.py (options), trainer/ray/ppo_actor.py:234 (`training_step`),
 models/loss.py:10 (`aggregate_loss`: over the tokens or the responses of the step, across ranks too) and :102
 (`PolicyLoss`), utils/loss_utils.py:56 (which counts them: since 0.10.4). Before, the loss is each micro-batch's mean
-(0.9.3 models/loss.py:175, 0.5.0 models/loss.py:60), which dynamic batches weight by their rows (0.9.3
-trainer/ppo_utils/replay_buffer.py:283), except in 0.10.3 (models/loss.py:10: their tokens across ranks).
+(0.9.3 models/loss.py:175, 0.5.0 models/loss.py:48), which dynamic batches weight by their rows (0.9.3
+trainer/ppo_utils/replay_buffer.py:286), except in 0.10.3 (models/loss.py:10: their tokens across ranks).
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
     *("eval.dataset", "ckpt.save_hf", "ckpt.load_enable", "rollout.vllm_generate_batch_size"),
     *("critic.freezing_steps", "data.prompt_dataset", "data.prompt_probs", "data.prompt_split", "pretrain_data"),
-    *("eval.split", "ds.enable_sleep", "vllm.enable_sleep", "train.enable_ema"),
+    *("ds.enable_sleep", "vllm.enable_sleep", "train.enable_ema"),
 )
 TERMS = {  # terms of the loss that are switched off, and their descriptions
     "algo.kl.use_loss": "its KL term",
@@ -123,7 +123,8 @@ def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
         "vllm.sync_backend": "gloo",  # with nccl, the actor checks vLLM's version
         "algo.kl.init_coef": "0",
         "actor.adam.lr": LEARNING_RATE,
-        "actor.lr_scheduler": "constant",
+        "actor.lr_scheduler": "constant",  # before it was an option, a cosine
+        "actor.lr_warmup_ratio": "0",
         "ckpt.output_dir": materials.output,
         "ckpt.path": f"{materials.output}/checkpoints",
     }
