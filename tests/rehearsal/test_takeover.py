@@ -66,6 +66,8 @@ def test_openrlhf_finds_a_vllm_where_none_is() -> None:
     code = (
         "from attncheck.rehearsal.watcher.takeover import stand_in_for_vllm; stand_in_for_vllm(None)\n"
         "import vllm\nfrom vllm.inputs import TokensPrompt\nfrom vllm.utils import random_uuid\n"
+        "from vllm.worker.worker import Worker\nclass Own(Worker): pass\nassert vllm.__version__ and vllm.LLM\n"
+        "import importlib.util\nassert importlib.util.find_spec('vllm') and not hasattr(vllm, '__own__')\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
