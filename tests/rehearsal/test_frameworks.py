@@ -273,6 +273,12 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "ATN433",
         "chosen and rejected answers are swapped",
     ),
+    "ms-swift-dpo-swapped": (
+        "ms-swift-dpo",
+        "swift.rlhf_trainers.dpo_trainer\nlogits = logratios - ref_logratios\nlogits = ref_logratios - logratios",
+        "ATN433",
+        "chosen and rejected answers are swapped",
+    ),
     "trl-dpo-beta": (
         "trl-dpo",
         "trl.trainer.dpo_trainer\nself.beta = args.beta\nself.beta = 3 * args.beta",
