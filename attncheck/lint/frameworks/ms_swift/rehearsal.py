@@ -54,7 +54,7 @@ LEFT_OUT = (
     *("teacher_model_server", "offload_teacher_model", "move_model_batches"),
 )
 RPO_OFF_SINCE = "3.8.0"
-CHANGED_PAIRS = ("rpo_alpha", "ld_alpha", "loss_weights", "f_divergence_type", "reference_free")
+CHANGED_PAIRS = ("rpo_alpha", "ld_alpha", "loss_weights", "f_divergence_type", "reference_free", "loss_scale")
 CORRECTIONS = ({"packing": "off"},)
 
 
@@ -131,8 +131,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 def _read_pairs(job: Job) -> Objective | None:
     """Return the loss of a pair in DPO, None if it is not known."""
-    is_changed = any(get_setting(job, name) is not None for name in CHANGED_PAIRS) or is_on(job, "packing")
-    if job.trainer != "dpo" or is_changed or not is_at_least(job.version, RPO_OFF_SINCE):
+    is_changed = any(get_setting(job, name) is not None for name in CHANGED_PAIRS)
+    is_split = is_on(job, "packing") or job.plan.ring_size > 1
+    if job.trainer != "dpo" or is_changed or is_split or not is_at_least(job.version, RPO_OFF_SINCE):
         return None
     loss, smoothing = get_setting(job, "loss_type") or "sigmoid", get_setting(job, "label_smoothing")
     preference = read_preference(loss, (get_setting(job, "beta"), 0.1), (smoothing, 0.0))
