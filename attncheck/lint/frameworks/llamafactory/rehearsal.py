@@ -78,7 +78,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if job.trainer not in ("pt", "sft", "dpo"):
         return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; only pt, sft and dpo are"
     is_ranked, is_text = job.trainer == "dpo", job.trainer == "pt"
-    objective = _read_pairs(job) if is_ranked else _read_answers(job, materials.has_tower and not is_text)
+    objective = _read_pairs(job) if is_ranked else _read_answers(job, materials.has_tower)
     unknown, objective = (objective, UNDOCUMENTED) if isinstance(objective, str) else ("", objective)
     requested = get_setting(job, "flash_attn") or ""
     attention = cut_attention(job, materials, REQUESTED_FLASH.get(requested, ""))
@@ -102,8 +102,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     }
     if is_on(job, "use_llama_pro"):
         sets["freeze_trainable_layers"] = "2"  # it must divide the number of layers (model/adapter.py:81)
-    if is_text:
-        sets["template"] = "default"
+    if is_text:  # rows are cut from one stream, as is usual
+        sets["template"], objective = "default", UNDOCUMENTED
     information = RANKING_INFO if is_ranked else TEXT_INFO if is_text else DATASET_INFO
     has_pictures = not (is_ranked or is_text) and materials.has_tower and materials.max_length >= PICTURE_LENGTH
     if has_pictures:
@@ -133,8 +133,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 def _read_answers(job: Job, has_processor: bool) -> Objective:
     """Return the objective over whole documents or over answers."""
-    learns_all = job.trainer == "pt" or is_on(job, "train_on_prompt")
-    targets: Targets = "all" if learns_all else "last" if is_on(job, "mask_history") else "assistant"
+    targets: Targets = "all" if is_on(job, "train_on_prompt") else "last" if is_on(job, "mask_history") else "assistant"
     if has_processor:
         source = f"llamafactory {job.version} train/sft/trainer.py: each batch's mean if there is a processor"
         return Objective(targets, ("batch_tokens", *TRAINER_NORMALISATIONS), source)
