@@ -112,6 +112,22 @@ def test_a_script_that_writes_its_settings_out_is_read_before_its_options() -> N
     assert kept.sets["max_steps"] == "30" and kept.objective.is_documented
 
 
+def test_settings_in_a_script_have_no_place_in_a_file() -> None:
+    text = (
+        "import argparse\nfrom transformers import AutoModelForCausalLM\nfrom trl import SFTConfig, SFTTrainer\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--model_name_or_path')\n"
+        "parser.add_argument('--output_dir')\nargs = parser.parse_args()\n"
+        "model = AutoModelForCausalLM.from_pretrained(args.model_name_or_path)\n"
+        "config = SFTConfig(output_dir=args.output_dir, learning_rate=2e-5)\nSFTTrainer(model=model, args=config).train()\n"
+    )
+    source = Source("run.sh", "python train.py --model_name_or_path Qwen/Qwen2.5-0.5B --output_dir out", "shell")
+    script = Source("train.py", text, "python")
+    [launch] = read_launches(laptop(), source, lambda name: Absent("not here"), {"train.py": script}.get)
+    materials = cutting.make_materials(launch, STAGE, 30, False, 2)
+    own = cutting.cut_launch(launch, cutting.cut_job(launch, materials), {}, STAGE, materials)
+    assert "train.py --model_name_or_path /stage/models/Qwen2.5-0.5B" in own.command
+
+
 def test_where_a_script_writes_must_be_known() -> None:
     words = r"cannot tell which option of loop.py sets its output folder \(--output_dir is recognised\)"
     with pytest.raises(cutting.NothingToRehearse, match=words):
