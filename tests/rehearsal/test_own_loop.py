@@ -118,7 +118,8 @@ def test_settings_in_a_script_have_no_place_in_a_file() -> None:
         "parser = argparse.ArgumentParser()\nparser.add_argument('--model_name_or_path')\n"
         "parser.add_argument('--output_dir')\nargs = parser.parse_args()\n"
         "model = AutoModelForCausalLM.from_pretrained(args.model_name_or_path)\n"
-        "config = SFTConfig(output_dir=args.output_dir, learning_rate=2e-5)\nSFTTrainer(model=model, args=config).train()\n"
+        "config = SFTConfig(output_dir=args.output_dir, learning_rate=2e-5)\n"
+        "SFTTrainer(model=model, args=config).train()\n"
     )
     source = Source("run.sh", "python train.py --model_name_or_path Qwen/Qwen2.5-0.5B --output_dir out", "shell")
     script = Source("train.py", text, "python")
