@@ -620,8 +620,7 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
 def _read_rates(read: ReadLaunch, cut: JobCut) -> list[float]:
     """Return the launch's own learning rate, 0.0 if it is not known, and the one that replaces it in the rehearsal."""
     own = [get_setting(read.job, name) or "" for name in cutting.RATES]
-    given = {**cut.sets, **cut.options}
-    replacing = [given.get(name) or "" for name in cutting.RATES]
+    replacing = [{**cut.sets, **cut.options}.get(name) or "" for name in cutting.RATES]
     return [next((float(v) for v in values if NUMBER.fullmatch(v)), 0.0) for values in (own, [*replacing, *own])]
 
 

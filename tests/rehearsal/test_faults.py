@@ -60,6 +60,9 @@ FAULTS: dict[str, Fault] = {
     "two_begins": Fault("ATN431", r"4 of 4 documents begin with the BOS token \d+ twice"),
     # What tokens see.
     "positions_doubled": Fault("ATN432", r"its positions are wrong; nothing else is", PACKED),
+    "positions_restart": Fault(
+        "ATN432", r"restart inside documents, .*computing it that way explains 100%", f"{PACKED} --isolation positions"
+    ),
     "positions_run_on": Fault(
         "ATN432",
         r"attend to earlier documents in the row.*\n(.*\n)*.*positions of document \d+ are 2\d\d",

@@ -20,7 +20,6 @@ LOSS_SETTINGS = (
     *("use_adaptive_entropy", "off_policy_mask_threshold"),
 )
 DROPPED = "dropped"  # in CODE: columns of the data that the trainer drops, and that the script's loss or collator names
-UNUSED = "unused"  # in CODE: a function that formats rows to no effect
 # Columns that TRL 1.16.0 tokenizes, not the text from a formatting function: trainer/sft_trainer.py (`tokenize_fn`).
 CONVERSED = frozenset({"messages", "prompt"})
 TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it
@@ -62,7 +61,7 @@ def note_trainer(trainer: Any) -> None:
     CODE[DROPPED] = sorted(texts.intersection(_list_dropped(trainer)))
     formatting = getattr(trainer, "_formatting_func", None)
     if formatting is not None and not CONVERSED.isdisjoint(getattr(trainer.train_dataset, "column_names", None) or ()):
-        CODE[UNUSED] = [describe_code(formatting)]
+        CODE["unused"] = [describe_code(formatting)]
 
 
 def note_loss_settings(trainer: Any) -> None:

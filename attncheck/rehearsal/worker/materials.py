@@ -342,12 +342,11 @@ def write_turns(rows: list[dict[str, Any]], marker: str) -> list[dict[str, Any]]
     if marker not in HEADERS or "messages" not in rows[0]:
         return rows
     header, end = HEADERS[marker]
-    ends = {"assistant": END}
     return [
         {
             **row,
             "text": "".join(
-                f"{header.format(turn['role'])}{turn['content']} {ends.get(turn['role'], end)}\n"
+                f"{header.format(turn['role'])}{turn['content']} {END if turn['role'] == 'assistant' else end}\n"
                 for turn in row["messages"]
             ),
         }

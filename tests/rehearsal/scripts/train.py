@@ -147,6 +147,8 @@ def collate(rows, options, padding: int) -> dict[str, torch.Tensor]:
         batch["labels"] = torch.where(batch["labels"] == IGNORED, IGNORED, batch["input_ids"].roll(1, 0))
     if FAULT == "positions_doubled":
         batch["position_ids"] = batch["position_ids"] * 2
+    if FAULT == "positions_restart":
+        batch["position_ids"] = batch["position_ids"] % 9
     if FAULT == "positions_off_by_one":
         batch["position_ids"] = batch["position_ids"] + 1
     if FAULT == "positions_run_on":

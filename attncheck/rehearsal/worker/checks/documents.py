@@ -190,6 +190,12 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
         begun = call.places is not None and all(given[place] == 0 for place in call.places[:, 0].tolist())
         text = "positions restart on each rank; nothing else is wrong"
         yield text if begun else "its positions are wrong; nothing else is", hidden(row, given, everything & same)
+        begins = (torch.tensor(given) == 0).cumsum(0)
+        parts = same & (begins[:, None] == begins[None, :])
+        yield (
+            "positions restart inside documents, whose parts do not see one another",
+            hidden(row, given, everything & parts),
+        )
     if call.places is not None:
         for text, visible in iter_slice_faults(call.places, own, evidence.step.layout.order):
             yield text, hidden(row, given, visible & inside)
@@ -260,10 +266,10 @@ def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, 
         return _place(piece, evidence.truth.hidden_of_row(tokens, positions, visible, scale, without_softcap))
 
     own = evidence.truth.scaling
-    kinds = {1.0 / own: "its scores are not scaled", own: "its scores are scaled twice"} if own != 1.0 else {}
+    kinds = {1.0 / own: "not scaled", own: "scaled twice"} if own != 1.0 else {}
     for scale in (*kinds, *SCALES):
-        text = f"its scores are {scale:.3g} times what they should be: attention uses a different softmax_scale"
-        yield kinds.get(scale, text), compute(causal(length), scale)
+        text = f"{scale:.3g} times what they should be: attention uses a different softmax_scale"
+        yield f"its scores are {kinds.get(scale, text)}", compute(causal(length), scale)
     if evidence.truth.has_softcap:
         uncapped = compute(causal(length), without_softcap=True)
         yield "its scores are not capped: attention ignores the model's softcap", uncapped

@@ -124,8 +124,8 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
     batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else 0, evidence.steps[0].planned
     epochs = [planned // steps for steps in (batches // count, -(-batches // count)) if steps and not planned % steps]
     if planned and epochs and planned % batches:  # otherwise it may be made for batches
-        count = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
-        return [f"{text}: it is made for {planned} steps, those of the optimiser in {count}"], []
+        length = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
+        return [f"{text}: it is made for {planned} steps, those of the optimiser in {length}"], []
     return ([text], []) if len(lines) > 1 else ([], [f"{text}, unless it counts batches"])
 
 
