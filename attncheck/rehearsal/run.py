@@ -208,8 +208,8 @@ def run(
     if not launches:
         names = ", ".join(source.name for source in request.sources)
         raise NothingToRehearse(
-            f"{names}: starts neither a training that attncheck knows nor a script with options for model, data, "
-            f"output and learning rate or steps"
+            f"{names}: starts neither a training that attncheck knows nor a script with options, or a file of "
+            f"them, for model, data, output and learning rate or steps"
         )
     sections = []
     findings: list[Finding] = []
