@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -265,7 +266,8 @@ def test_a_batch_that_padding_free_joins_has_several_rows(text: str, rows: str) 
     ],
 )
 def test_ms_swifts_dpo_is_judged_without_a_second_loss(settings: str, version: str, is_known: bool) -> None:
-    cut, _ = cut_text(f"{MS_SWIFT_DPO.rstrip()} {settings}\n", **{"ms-swift": version})
+    packages: Any = {"ms-swift": version}
+    cut, _ = cut_text(f"{MS_SWIFT_DPO.rstrip()} {settings}\n", **packages)
     assert cut.objective.is_documented == is_known
     assert cut.objective.preference == (Preference("sigmoid", 0.2) if is_known else None)
     assert is_known != any("loss of ms-swift's dpo is unknown" in remark for remark in cut.remarks)
