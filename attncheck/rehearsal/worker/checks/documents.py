@@ -190,8 +190,8 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
         begun = call.places is not None and all(given[place] == 0 for place in call.places[:, 0].tolist())
         text = "positions restart on each rank; nothing else is wrong"
         yield text if begun else "its positions are wrong; nothing else is", hidden(row, given, everything & same)
-        begins = torch.tensor(given).eq(0).cumsum(0)
-        parts = same & (begins[:, None] == begins[None, :])
+        blocks = torch.tensor(given).eq(0).cumsum(0)
+        parts = same & (blocks[:, None] == blocks[None, :])
         yield (
             "positions restart inside documents, whose parts do not see one another",
             hidden(row, given, everything & parts),
