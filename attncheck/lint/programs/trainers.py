@@ -465,8 +465,9 @@ def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:
 def _prepares_rows(module: SourceModule) -> bool:
     """Return whether a module sets `skip_prepare_dataset`, as a key or an argument."""
     texts = (node.value for node in list_kind(module.body, ast.Constant))
-    names = (node.arg for kind in (ast.keyword, ast.arg) for node in list_kind(module.body, kind))
-    return "skip_prepare_dataset" in texts or "skip_prepare_dataset" in names
+    arguments = (node.arg for node in list_kind(module.body, ast.keyword))
+    parameters = (node.arg for node in list_kind(module.body, ast.arg))
+    return any("skip_prepare_dataset" in words for words in (texts, arguments, parameters))
 
 
 def _may_train_otherwise(trainers: Sequence[str], modules: Sequence[SourceModule]) -> bool:
