@@ -96,7 +96,7 @@ def attach_trainers(launch: Launch) -> Launch:
     place = find_program(launch, Entry(name), ()) if name.endswith(".py") or is_module else None
     if place is None:
         return launch
-    reading = _read_trainers(place[0], place[1].folders, place[1].base)
+    reading = _read_trainers(place[0], place[1].folders, place[1].base, frozenset())
     if launch.words and launch.file is None and not any(map(TRAINERS.fullmatch, reading.names or ())):
         composed = _compose(place[0], place[1].folders, place[1].base, read_config_options(launch.words))
         reading = _read_targets(composed, launch) or reading
@@ -107,8 +107,12 @@ def attach_trainers(launch: Launch) -> Launch:
     chosen = reading.choices.intersection(map(str.casefold, (*words, *launch.environ.values())))
     if chosen and reading.names is not None and len(reading.names) > 1:
         reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
+    else:
+        chosen = frozenset()
     if any(name.startswith(LIBRARIES) for name in reading.names or ()):
-        reading = _narrow(place[0], _open_tree(place[1].folders, place[1].base), chosen, reading, launch) or reading
+        given = None if launch.open_ends else reading.assigned.union(list_names(launch.words))
+        texts = tuple((n, text) for n, text in read_options(launch.words).items() if n not in reading.assigned)
+        reading = _narrow(place[0], place[1].folders, place[1].base, chosen, given, texts) or reading
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     launch = replace(launch, file_options=reading.file_options)
@@ -135,16 +139,26 @@ def _read_passed(launch: Launch, reading: TrainerReading) -> PassedOptions:
     return PassedOptions(texts, reading.parses_itself, reading.is_fired, {name: left[name] for name in kept})
 
 
+@lru_cache(maxsize=64)
 def _narrow(
-    entry: Entry, tree: SourceTree, chosen: frozenset[str], reading: TrainerReading, launch: Launch
+    entry: Entry,
+    folders: tuple[Path, ...],
+    base: Path,
+    chosen: frozenset[str],
+    given: frozenset[str] | None,
+    texts: tuple[tuple[str, str], ...],
 ) -> TrainerReading | None:
-    """Return the trainers of the parts of a program that its options reach; None if that shows nothing else."""
+    """Return the trainers of the parts of a program that its options reach; None if that shows nothing else.
+
+    `given` are the fields that the command sets, None if it may set more; `texts` are the known values.
+    """
+    reading, tree = _read_trainers(entry, folders, base, chosen), _open_tree(folders, base)
     main = find_entry(entry, tree)
     if main is None or not reading.is_doubtful:
         return None
-    given = None if launch.open_ends else {*list_names(launch.words), *reading.assigned}
-    parts = UsedParts(tree, main, read_defaults(tree, main, _read_passed(launch, reading), given))
-    narrowed = _find_trainers(entry, tree, chosen, parts)
+    defaults = {name: text for name, text in reading.defaults if given is not None and name not in given}
+    passed = PassedOptions(dict(texts), reading.parses_itself, reading.is_fired, defaults)
+    narrowed = _find_trainers(entry, tree, chosen, UsedParts(tree, main, read_defaults(tree, main, passed, given)))
     is_other = narrowed.names == OWN_LOOP or any(map(TRAINERS.fullmatch, narrowed.names or ()))
     if narrowed.names == reading.names or not is_other:
         return None
@@ -159,9 +173,7 @@ def _open_tree(folders: tuple[Path, ...], base: Path) -> SourceTree:
 
 
 @lru_cache(maxsize=512)
-def _read_trainers(
-    entry: Entry, folders: tuple[Path, ...], base: Path, chosen: frozenset[str] = frozenset()
-) -> TrainerReading:
+def _read_trainers(entry: Entry, folders: tuple[Path, ...], base: Path, chosen: frozenset[str]) -> TrainerReading:
     tree = _open_tree(folders, base)
     reading = _add_model_arguments(_find_trainers(entry, tree, chosen), entry, tree)
     main = find_entry(entry, tree)

@@ -25,7 +25,7 @@ WHOLE = ""  # instead of a name
 
 
 def read_defaults(
-    tree: SourceTree, main: SourceModule, options: PassedOptions, given: set[str] | None
+    tree: SourceTree, main: SourceModule, options: PassedOptions, given: frozenset[str] | None
 ) -> PassedOptions:
     """Return the options with argparse's defaults of those that are not given, and names that the module binds once.
 
