@@ -60,7 +60,7 @@ def _is_telling(feature: str) -> bool:
 
 def _iter_details(case: Case) -> Iterator[str]:
     """Yield features on which kernels branch: window sides, strides, remainders of tiles, large tensors."""
-    q, k = case.seqlen_q, case.seqlen_k
+    q, k, pairs = case.seqlen_q, case.seqlen_k, tuple(zip(case.seqlens_q, case.seqlens_k))
     letters = STRIDE_LETTERS.get(case.strides, case.strides)
     yield from (name for name, has in _list_options(case) if has)
     if set(letters) <= set(STRIDE_WORDS) | {"c"}:
@@ -82,13 +82,16 @@ def _iter_details(case: Case) -> Iterator[str]:
     yield from (f"a window's {side} side" for side, size in (("left", left), ("right", right)) if size > 0)
     if case.mask:
         yield f"{case.mask} mask"
-    if case.seqlens_q != case.seqlens_k:
-        yield "more keys than queries" if k > q else "more queries than keys"
-        yield f"{case.alignment.replace('_', ' ')} alignment"
-    if not all(case.seqlens_k):
-        yield "documents without tokens"
-    if len(set(case.seqlens_k)) > 1:
-        yield "documents of unequal lengths"
+    relations = {
+        "more keys than queries": any(keys > queries for queries, keys in pairs),
+        "more queries than keys": any(keys < queries for queries, keys in pairs),
+        f"{case.alignment.replace('_', ' ')} alignment": case.seqlens_q != case.seqlens_k,
+        "documents without queries": any(keys and not queries for queries, keys in pairs),
+        "documents without keys": any(queries and not keys for queries, keys in pairs),
+        "documents without tokens": (0, 0) in pairs,
+        "documents of unequal lengths": len(set(pairs)) > 1,
+    }
+    yield from (name for name, has in relations.items() if has)
     for name, size in (("head_dim", case.head_dim), ("v_head_dim", case.v_head_dim)):
         yield from (f"a {name} that is not a multiple of {tile}" for tile in TILES if size % tile)
     for name, size in (("queries", q), ("keys", k)):

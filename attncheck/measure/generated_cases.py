@@ -32,7 +32,8 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "backward": (True, False),
     "dropout": (False, True),
     "kv_heads": ("several", "one", "equal"),  # number of kv heads: GQA, MQA, or one for each head
-    "documents": ("equal", "unequal", "some_empty"),
+    # apart: with the keys of the next document, so that some have fewer keys than queries and others more
+    "documents": ("equal", "unequal", "some_empty", "apart"),
     "dtype": ("bfloat16", "float16", "float32"),
     "v_head_dim": ("equal", "narrower", "wider"),
     "alignment": ("bottom_right", "top_left"),
@@ -80,14 +81,15 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
     get = row.get
     layout, keys, values, length = get("layout"), get("keys", "same"), get("values", "normal"), get("length", "odd")
     batch, heads, dtype = get("batch", 1), get("heads", 4), get("dtype", "bfloat16")
-    crossed, dout_exponent, strides = keys != "same", get("dout_exponent", 0), get("strides", "")
     documents, many = get("documents", "equal"), get("tiles") == "many"
+    crossed, dout_exponent = keys != "same" or documents == "apart", get("dout_exponent", 0)
+    strides = get("strides", "")
     unusual = sum(bool(get(name)) for name in REFUSED_BY_SOME)
     unusual += (dtype == "float32") + (get("v_head_dim", "equal") != "equal")
     scores_change = get("softcap") or get("sinks") or get("alibi") or get("scale")
     return not (
         unusual > 2 + bool(get("dropout"))
-        or (documents == "unequal" and layout == "dense")
+        or (documents in ("unequal", "apart") and layout == "dense")
         or (documents == "some_empty" and layout not in ("packed", None))
         or (batch == 1 and "batch" in row and (documents != "equal" or layout not in ("dense", "packed", None)))
         or (many and (length in ("one", "short") or batch > 3 or batch * heads > 12))
@@ -96,7 +98,8 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
         or (length == "one" and crossed)
         # flash-attn 2.8.3 takes documents of one query as decoding, one token each (`seqlenq_ngroups_swapped`).
         or (length == "one" and documents == "some_empty")
-        or (get("alignment") == "top_left" and "keys" in row and not crossed)
+        or (documents == "apart" and keys == "decode")
+        or (get("alignment") == "top_left" and "keys" in row and "documents" in row and not crossed)
         or (get("window") == "right" and get("causal") is True)
         or (scores_change and values not in LARGE)
         or (dout_exponent and (dtype == "float16" or values == "small" or strides == "scalar_dout"))
@@ -222,16 +225,24 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
             for index in rng.sample(range(1, count), (count + 1) // 3):
                 lengths[index] = 0
         rng.shuffle(lengths)
-    if row["keys"] == "same":
-        return tuple(lengths), tuple(lengths)
-    if row["keys"] == "decode":
-        few = rng.choice((1, 1, 3, 8))
-        return tuple(min(few, length) for length in lengths), tuple(lengths)
     more = [min(rng.choice((1, 16, 37, 64, 129, 200)), limit) for _ in lengths]  # each document has its own difference
-    longer = tuple(
+    longer = [
         length and length + (more[0] if row["documents"] == "equal" else extra) for length, extra in zip(lengths, more)
-    )
-    return (tuple(lengths), longer) if row["keys"] == "longer" else (longer, tuple(lengths))
+    ]
+    few = rng.choice((1, 1, 3, 8))
+    q, k = {
+        "same": (lengths, lengths),
+        "decode": ([min(few, length) for length in lengths], lengths),
+        "longer": (lengths, longer),
+        "shorter": (longer, lengths),
+    }[row["keys"]]
+    if row["documents"] == "apart":
+        k = [*k[1:], k[0]]
+    elif row["documents"] == "some_empty" and row["keys"] != "same":  # empty on one side only
+        size = rng.choice((1, 7, 64, 65))
+        pairs = [pair if any(pair) else rng.choice(((0, size), (size, 0))) for pair in zip(q, k)]
+        q, k = map(list, zip(*pairs))
+    return tuple(q), tuple(k)
 
 
 def _choose_length(kind: str, limit: int, least: int, rng: random.Random, longest: bool) -> int:

@@ -90,7 +90,7 @@ def test_suites_are_about_as_long_as_what_was_listed_by_hand() -> None:
     """Which was 344 cases, most of them within one tile."""
     for seed in (0, 1, 7):
         standard, quick = make_suite("standard", seed), make_suite("quick", seed)
-        assert len(standard) <= 360 and len(quick) <= 70
+        assert len(standard) <= 370 and len(quick) <= 70
         assert len(group_by_shape(standard)) < len(standard)
         assert sum(case.cells for case in quick) < 25e6
         names = [case.name for case in standard]
@@ -116,6 +116,15 @@ def test_what_once_was_never_together_now_is() -> None:
     assert any(case.layout == "packed" and 1 < case.num_kv_heads < case.num_heads for case in dropped)
     assert any(case.padded for case in dropped) and any(case.sinks for case in dropped)
     assert {case.backward for case in dropped} == {True, False} == {case.windowed for case in dropped}
+    for layout, alignment in itertools.product(("packed", "left_padded", "right_padded"), ("bottom_right", "top_left")):
+        crossed = [case for case in cases if (case.layout, case.alignment) == (layout, alignment)]
+        signs = [{(k > q) - (k < q) for q, k in zip(case.seqlens_q, case.seqlens_k)} for case in crossed]
+        assert any(own >= {-1, 1} for own in signs), "more keys in one document, fewer in another"
+    pairs = [zip(case.seqlens_q, case.seqlens_k) for case in cases]
+    empty = [{(not q, not k) for q, k in own} for own in pairs]
+    assert any((True, False) in own for own in empty) and any((False, True) in own for own in empty)
+    assert any(sorted(case.seqlens_q) == sorted(case.seqlens_k) and case.needs_mask and case.seqlens_q != case.seqlens_k
+               for case in cases)  # fmt: skip
     letters = [case.strides for case in cases if len(case.strides) == 4]
     assert [{text[place] for text in letters} for place in range(4)] == [*[set("ctsr")] * 3, set("ctsre")]
     many = [case for case in cases if max(case.seqlens_k) > 256]

@@ -6,6 +6,7 @@ removed once more from the reduced case, with other values, so that the case is 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -66,15 +67,17 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
     if not case.probe or case.dropout:
         yield "dropout", lambda x: replace(x, dropout=0.0, probe="" if x.dropout else x.probe)
     yield "lengths that are not multiples of 64", _fill_tiles
-    yield "documents without tokens", _drop_empty
+    yield "documents without queries", lambda x: _drop_documents(x, lambda q, k: k and not q)
+    yield "documents without keys", lambda x: _drop_documents(x, lambda q, k: q and not k)
+    yield "documents without tokens", lambda x: _drop_documents(x, lambda q, k: not q and not k)
     yield "a different head_dim for v", lambda x: replace(x, v_head_dim=x.head_dim)
     yield f"head_dim {case.head_dim}", _shrink_head_dim
     yield f"{case.num_heads} heads", _keep_few_heads
     if case.num_kv_heads == case.num_heads:
         yield "one head for each kv head", lambda x: replace(x, num_heads=2 * x.num_kv_heads)
     yield "several heads for each kv head", lambda x: replace(x, num_kv_heads=x.num_heads)
-    crossed = "more keys than queries" if case.seqlen_k > case.seqlen_q else "fewer keys than queries"
-    yield crossed, _make_square
+    yield "more keys than queries", lambda x: _lengthen_side(x, "seqlens_q")
+    yield "fewer keys than queries", lambda x: _lengthen_side(x, "seqlens_k")
     yield f"over {2 * TILE} tokens", lambda x: _map_lengths(x, lambda n: min(n, TILE + n % TILE))
     noun = "documents" if case.layout == "packed" else "batch rows"
     if case.padded:
@@ -95,10 +98,10 @@ def _make_contiguous(case: Case, index: int) -> Case:
     return replace(case, strides={text: name for name, text in STRIDE_LETTERS.items()}.get(letters, letters))
 
 
-def _make_square(case: Case) -> Case:
-    """Return the case with as many queries as keys in each document: the larger number."""
-    lengths = tuple(map(max, case.seqlens_q, case.seqlens_k))
-    return replace(case, seqlens_q=lengths, seqlens_k=lengths, alignment="bottom_right")
+def _lengthen_side(case: Case, side: str) -> Case:
+    """Return the case with at least as many queries (or keys) as keys (or queries) in each document."""
+    longer = replace(case, **{side: tuple(map(max, case.seqlens_q, case.seqlens_k))})  # type: ignore[arg-type]
+    return longer if longer.seqlens_q != longer.seqlens_k else replace(longer, alignment="bottom_right")
 
 
 def _shrink_head_dim(case: Case) -> Case:
@@ -126,9 +129,9 @@ def _fill_tiles(case: Case) -> Case:
     return replace(case, seqlens_q=q, seqlens_k=k)
 
 
-def _drop_empty(case: Case) -> Case:
-    lengths = [(q, k) for q, k in zip(case.seqlens_q, case.seqlens_k) if q and k]
-    q, k = zip(*lengths)
+def _drop_documents(case: Case, is_empty: Callable[[int, int], object]) -> Case:
+    lengths = [(q, k) for q, k in zip(case.seqlens_q, case.seqlens_k) if not is_empty(q, k)]
+    q, k = zip(*lengths) if lengths else (case.seqlens_q, case.seqlens_k)
     return replace(case, seqlens_q=q, seqlens_k=k)
 
 
@@ -145,9 +148,10 @@ def _make_even(case: Case) -> Case:
 
 def _keep_extremes(case: Case, count: int) -> Case:
     """Return the case with its longest document or row only, or with the shortest too, in their order."""
-    first, *others = sorted(range(len(case.seqlens_q)), key=lambda index: -case.seqlens_q[index])
+    pairs = tuple(zip(case.seqlens_q, case.seqlens_k))
+    first, *others = sorted(range(len(pairs)), key=lambda index: -math.prod(pairs[index]))
     kept = sorted([first, *others[-1:]][:count])
-    q, k = (tuple(lengths[index] for index in kept) for lengths in (case.seqlens_q, case.seqlens_k))
+    q, k = zip(*(pairs[index] for index in kept))
     return replace(case, seqlens_q=q, seqlens_k=k)
 
 

@@ -148,6 +148,21 @@ def _after_empty(case: Case, mask: Tensor) -> Tensor:
     return mask
 
 
+def _without_queries_last(case: Case, mask: Tensor) -> Tensor:
+    """Return the mask of a kernel that does not count the keys of a document without queries."""
+    if case.layout != "packed" or all(case.seqlens_q) or case.attention_chunk:
+        return mask
+    q, k = zip(*sorted(zip(case.seqlens_q, case.seqlens_k), key=lambda pair: not pair[0]))
+    return _as(mask, replace(case, seqlens_q=q, seqlens_k=k))
+
+
+def _same_total(case: Case, mask: Tensor) -> Tensor:
+    """Return the mask of a kernel for which q and k of one total length have one cu_seqlens."""
+    if case.layout != "packed" or case.seqlen_q != case.seqlen_k or case.attention_chunk:
+        return mask
+    return _as(mask, replace(case, seqlens_k=case.seqlens_q))
+
+
 def _zero_tail(self: Kernel) -> Work:
     """Return the work with keys of zero up to the next block, which nobody masks."""
     work = Kernel.load(self)
@@ -198,6 +213,8 @@ LAYOUTS: tuple[Row, ...] = (
     ("one_document_boundary_plus_1", "one entry of cu_seqlens too large by one", _boundaries(1, slice(-1, None))),
     ("max_seqlen_too_small", "keys past max_seqlen of 128 not visited", _clipped),
     ("document_after_empty_merged", "the document after an empty one sees the one before it", _after_empty),
+    ("keys_without_queries_not_counted", "cu_seqlens_k without documents that have only keys", _without_queries_last),
+    ("one_cu_seqlens_for_one_total", "cu_seqlens_q read for k if the totals are equal", _same_total),
 )
 
 
