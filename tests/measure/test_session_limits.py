@@ -349,6 +349,24 @@ def test_a_deterministic_mode_may_refuse_but_not_break(error: Exception, outcome
     assert {score.mode for score in result.scores} <= {"default"}
 
 
+@pytest.mark.parametrize(
+    ("switch", "error", "outcome"),
+    [
+        ("", ValueError("x"), "ok"),  # torch's deterministic mode, which the backend does not declare, may be refused
+        ("", RuntimeError("CUDA error: x"), "raised"),
+        ("argument", ValueError("x"), "raised"),
+    ],
+)
+def test_a_later_call_that_raises_once(switch: str, error: Exception, outcome: str) -> None:
+    def fail_once(outputs: Outputs, calls: Calls) -> Outputs:
+        negated = [kind.endswith("negated") for kind in calls.list_kinds()]
+        if negated[-1] and sum(negated) == 1:
+            raise error
+        return outputs
+
+    assert make_session(Calls(fail_once), deterministic_switch=switch).measure(CASE).outcome == outcome
+
+
 def test_a_deterministic_mode_without_a_gradient_is_a_violation() -> None:
     run = make_session(
         Calls(lambda outputs, calls: replace(outputs, dk=None) if calls.made[-1][1] else outputs),
