@@ -138,6 +138,8 @@ def test_a_slope_below_what_kernels_approximate_is_not_judged() -> None:
     assert slope_budget("float32", 0.0) == 1e-4
     assert slope_budget("bfloat16", 1e-3) == pytest.approx(4e-3)
     assert slope_budget("bfloat16", 1e-3, 1.25) == pytest.approx(5e-3 + 2**-9)  # a second rounding has a direction
+    assert slope_budget("float16", 1e-3, 1.25) == pytest.approx(5e-3 + 2**-12)
+    assert slope_budget("float32", 1e-3, 1.25) == pytest.approx(5e-3 + 2**-25)
     assert slope_budget("float32", 0.0, 1.25) == 1e-4
 
 

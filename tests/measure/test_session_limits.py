@@ -303,6 +303,43 @@ def test_causes_are_searched_for_the_first_wrong_cases(
     assert searched == [False] * count
 
 
+@pytest.mark.parametrize(
+    ("probe", "dropout", "is_wrong", "reduced"),
+    [
+        ("code", 0.0, lambda case: True, ""),  # usual inputs show the error too
+        ("code", 0.0, lambda case: bool(case.probe), "code"),
+        ("dropout", 0.5, lambda case: True, "dropout"),
+    ],
+)
+def test_a_case_of_a_probe_is_reduced_with_usual_inputs_if_they_show_the_error(
+    probe: str, dropout: float, is_wrong: Callable[[Case], bool], reduced: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+
+    def describe_cause(case: Case, is_right: Any, is_gross: bool) -> tuple[Case, tuple[str, ...]]:
+        searched.append(case.probe)
+        return case, ()
+
+    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+        outputs = eager.BACKEND.run(inputs, False)
+        return replace(outputs, out=-3.0 * outputs.out) if is_wrong(inputs.case) else outputs
+
+    monkeypatch.setattr(module, "describe_cause", describe_cause)
+    monkeypatch.setattr(module, "describe_state", lambda *arguments: "")
+    case = replace(CASE, probe=probe, dropout=dropout, backward=False, head_dim=32, v_head_dim=32)  # type: ignore[arg-type]
+    make_session(run)._describe_cause(case, False, True)
+    assert searched == [reduced]
+
+
+def test_one_line_on_state_replaces_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([(), ("one", "two")])
+    monkeypatch.setattr(module, "find_state", lambda *arguments: next(found))
+    monkeypatch.setattr(module, "describe_cause", lambda case, *arguments: (case, ("the cause",)))
+    monkeypatch.setattr(module, "describe_state", lambda *arguments: "")
+    run = make_session(Calls(fail_at(*range(99)))).measure(CASE)
+    assert run.pattern[0] == "one" and not {"two", "the cause"} & set(run.pattern)
+
+
 def test_a_later_call_counts_if_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     def lose_dk(outputs: Outputs, calls: Calls) -> Outputs:
         return replace(outputs, dk=None) if len(calls.made) == 3 else outputs
@@ -392,6 +429,24 @@ def test_a_simpler_case_is_right_if_it_runs_and_its_results_are() -> None:
                 session._is_right(CASE, False)
         else:
             assert session._is_right(CASE, False) is None
+
+
+@pytest.mark.parametrize(("switch", "deterministic"), list(itertools.product(("", "argument"), (False, True))))
+def test_torchs_mode_is_on_for_a_backend_without_one_of_its_own(switch: str, deterministic: bool) -> None:
+    modes: list[bool] = []
+
+    def note(outputs: Outputs, calls: Calls) -> Outputs:
+        modes.append(torch.are_deterministic_algorithms_enabled())
+        return outputs
+
+    make_session(Calls(note), deterministic_switch=switch)._is_right(CASE, deterministic)
+    assert modes == [deterministic and not switch]
+
+
+def test_a_simpler_case_that_gives_no_results_explains_nothing() -> None:
+    assert len(list(make_session(Calls())._call_again(CASE, False))) == 1
+    assert not list(make_session(Calls(), refuse=lambda case, device: "no")._call_again(CASE, False))
+    assert not list(make_session(Calls(lambda x, made: replace(x, dk=None)))._call_again(CASE, False))
 
 
 # --- traces, times, yardstick ---
