@@ -19,6 +19,7 @@ MAX_CELLS_OF_MANY_TILES = {"bfloat16": 1_200_000, "float16": 600_000, "float32":
 MAX_PACKED_TOKENS = 550
 FEWEST_OF_MANY_TILES = 5  # of 64 tokens: three of 128
 OTHER_HEAD_DIMS = (16, 24, 40, 48, 56, 88, 104, 112, 120, 144, 160, 224, 240)
+V_HEAD_DIMS = (16, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 256)
 REACHES = (16, 32, 64, 128, 256)
 DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "layout": ("dense", "packed", "left_padded", "right_padded"),
@@ -47,7 +48,7 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "dout_exponent": (0, -20, -10, 12),
     "mask": ("", "bool", "additive"),
     "per_head": (False, True),
-    "scale": (0.0, 0.04),
+    "scale": (0.0, 0.04),  # with normal values 1.0
     "q_strides": ("c", "t", "s", "r"),
     "k_strides": ("c", "t", "s", "r"),
     "v_strides": ("c", "t", "s", "r"),
@@ -68,7 +69,14 @@ PROBE_DIMENSIONS = {
     **{name: DIMENSIONS[name] for name in ("alignment", "tiles", "length", "reach")},
     "batch": (3, 1, 9),
 }
-Array = Literal["quick", "standard", "probes"]
+# Kernels have faster paths for calls without options, one for each kind of lengths.
+PLAIN_DIMENSIONS = {
+    **{name: DIMENSIONS[name] for name in ("layout", "keys", "causal", "documents", "kv_heads", "tiles")},
+    "length": ("tile", "odd", "above", "short"),
+    "head_dim": (64, 256, 128, 96),
+    "batch": (3, 1, 9),
+}
+Array = Literal["quick", "standard", "probes", "plain"]
 QUICK_LEVELS = 3  # the most values of each dimension in the quick suite
 # Features that some backends refuse. A row with more of them would run on no backend.
 REFUSED_BY_SOME = ("softcap", "sinks", "alibi", "attention_chunk", "mask", "per_head", "scale")
@@ -139,10 +147,14 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
 @functools.cache
 def make_coverage(array: Array, seed: int) -> tuple[Coverage, tuple[Row, ...]]:
     """Return an array's coverage and its rows: all pairs of values, and in `standard` also triples."""
-    dimensions: dict[str, tuple[Any, ...]] = PROBE_DIMENSIONS if array == "probes" else DIMENSIONS
-    if array == "quick":
-        dimensions = {name: values[:QUICK_LEVELS] for name, values in DIMENSIONS.items()}
-    interacting = INTERACTING if array == "standard" else ()
+    quick = {name: values[:QUICK_LEVELS] for name, values in DIMENSIONS.items()}
+    dimensions: dict[str, tuple[Any, ...]] = {
+        "quick": quick,
+        "standard": DIMENSIONS,
+        "probes": PROBE_DIMENSIONS,
+        "plain": PLAIN_DIMENSIONS,
+    }[array]
+    interacting = {"standard": INTERACTING, "plain": tuple(PLAIN_DIMENSIONS)[:3]}.get(array, ())
     coverage = Coverage(dimensions, interacting, is_allowed, (*REFUSED_BY_SOME, *SELDOM_COMBINED), "dropout")
     return coverage, tuple(make_rows(coverage, seed))
 
@@ -163,7 +175,7 @@ def describe_coverage(array: Array, seed: int) -> Iterator[str]:
 
 def arrays_of(suite: str) -> tuple[Array, ...]:
     """Return the arrays whose cases a suite has."""
-    return ("quick",) if suite == "quick" else ("probes", "standard")
+    return ("quick",) if suite == "quick" else ("plain", "probes", "standard")
 
 
 def iter_generated_cases(array: Array, seed: int) -> Iterator[Case]:
@@ -177,14 +189,16 @@ def iter_generated_cases(array: Array, seed: int) -> Iterator[Case]:
 def _make_case(row: Row, rng: random.Random) -> Case:
     heads, head_dim = row["heads"], row["head_dim"] or rng.choice(OTHER_HEAD_DIMS)
     kv_heads = {"several": rng.choice(KV_HEADS[heads]), "one": 1, "equal": heads}[row["kv_heads"]]
-    wider, narrower = (256 if head_dim >= 128 else 128), (64 if head_dim > 64 else 32 if head_dim > 32 else 16)
-    v_head_dim = {"equal": head_dim, "narrower": narrower, "wider": wider}[row["v_head_dim"]]
+    narrower, wider = ([size for size in V_HEAD_DIMS if (size > head_dim) is side] for side in (False, True))
+    v_head_dim = {"equal": head_dim, "narrower": rng.choice(narrower), "wider": rng.choice(wider or [256])}[
+        row["v_head_dim"]
+    ]
     seqlens_q, seqlens_k = _choose_lengths(row, heads, rng)
     longest, shorter = max(seqlens_q + seqlens_k), min(max(seqlens_q), max(seqlens_k))
     letters = "".join(row[f"{name}_strides"] for name in ("q", "k", "v", "dout"))
     names = {letters: name for name, letters in STRIDE_LETTERS.items()}
     probe: Probe = "dropout" if row["dropout"] else row.get("probe", "")
-    copied = ("layout", "causal", "softcap", "sinks", "alibi", "alignment", "values", "mask", "scale", "dtype")
+    copied = ("layout", "causal", "softcap", "sinks", "alibi", "alignment", "values", "mask", "dtype")
     return Case(
         _name_family(row),
         seqlens_q,
@@ -196,6 +210,7 @@ def _make_case(row: Row, rng: random.Random) -> Case:
         window_size=_choose_window(row, longest, shorter, rng),
         attention_chunk=max(2, _choose_reach(row["reach"], longest, shorter, rng)) if row["attention_chunk"] else 0,
         per_head=row["per_head"],
+        scale=1.0 if row["scale"] and row["values"] == "normal" else row["scale"],
         strides=row["strides"] or names.get(letters, letters),
         dout_exponent=row["dout_exponent"],
         dropout=rng.choice((0.1, 0.2, 0.5)) if row["dropout"] else 0.0,

@@ -90,7 +90,7 @@ def test_suites_are_about_as_long_as_what_was_listed_by_hand() -> None:
     """Which was 344 cases, most of them within one tile."""
     for seed in (0, 1, 7):
         standard, quick = make_suite("standard", seed), make_suite("quick", seed)
-        assert len(standard) <= 370 and len(quick) <= 70
+        assert len(standard) <= 400 and len(quick) <= 70
         assert len(group_by_shape(standard)) < len(standard)
         assert sum(case.cells for case in quick) < 25e6
         names = [case.name for case in standard]
@@ -125,12 +125,26 @@ def test_what_once_was_never_together_now_is() -> None:
     assert any((True, False) in own for own in empty) and any((False, True) in own for own in empty)
     assert any(sorted(case.seqlens_q) == sorted(case.seqlens_k) and case.needs_mask and case.seqlens_q != case.seqlens_k
                for case in cases)  # fmt: skip
+    heads = {(case.head_dim, case.v_head_dim) for case in cases if case.head_dim != case.v_head_dim}
+    assert len({v for _, v in heads}) > 6 and {case.scale for case in cases} == {0.0, 0.04, 1.0}
     letters = [case.strides for case in cases if len(case.strides) == 4]
     assert [{text[place] for text in letters} for place in range(4)] == [*[set("ctsr")] * 3, set("ctsre")]
     many = [case for case in cases if max(case.seqlens_k) > 256]
     assert len(many) > 50
     for name in ("layout", "causal", "softcap", "sinks", "alibi", "backward", "dtype", "mask", "values"):
         assert {getattr(case, name) for case in many} == {getattr(case, name) for case in cases}, name
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_each_kind_of_lengths_occurs_without_any_option(seed: int) -> None:
+    plain = tuple(iter_generated_cases("plain", seed))
+    kinds = {
+        (case.layout, case.causal, (case.seqlen_k > case.seqlen_q) - (case.seqlen_k < case.seqlen_q)) for case in plain
+    }
+    assert len(kinds) >= 20 and {case.head_dim for case in plain} == {64, 96, 128, 256}
+    assert not any(case.windowed or case.mask or case.scale or case.softcap or case.attention_chunk for case in plain)
+    few = [case for case in plain if max(case.seqlens_q) <= 8 < min(case.seqlens_k)]
+    assert any(case.layout == "dense" and not case.causal for case in few)
 
 
 def test_offsets_pass_what_16_bits_hold() -> None:

@@ -328,6 +328,12 @@ def forget_together(*features: str) -> Call:
             "dropout": case.dropout > 0.0,
             "forward": not case.backward,
             "many": len(case.seqlens_q) > 2,
+            "keys_alone": any(k and not q for q, k in zip(case.seqlens_q, case.seqlens_k)),
+            "queries_alone": any(q and not k for q, k in zip(case.seqlens_q, case.seqlens_k)),
+            "more_keys": any(k > q for q, k in zip(case.seqlens_q, case.seqlens_k)),
+            "fewer_keys": any(k < q for q, k in zip(case.seqlens_q, case.seqlens_k)),
+            "one_query": max(case.seqlens_q) == 1,
+            "tail": any(k % 64 for k in case.seqlens_k),
         }
         return replace(outputs, out=outputs.out / 2.0) if all(has[name] for name in features) else outputs
 
@@ -353,6 +359,24 @@ def test_a_wrong_case_is_reduced_to_the_features_that_it_needs_together(
     case = make_case((40, 0, 17, 70), num_kv_heads=2, sinks=True, backward=False, **rich)
     right = measure_parity(forget_together("dropout"), case, noise="eager", takes_mask=True)
     assert judge_run(right).answer == "pass" and not right.pattern
+    pattern = measure_parity(forget_together(*features), case, noise="eager", takes_mask=True).pattern
+    assert pattern[0].startswith(f"{NEEDED}only {expected}"), pattern
+
+
+@pytest.mark.parametrize(
+    ("features", "seqlens_q", "seqlens_k", "expected"),
+    [
+        (("keys_alone",), (0, 40, 17), (5, 40, 17), "documents without queries; right without it"),
+        (("queries_alone",), (5, 40, 17), (0, 40, 17), "documents without keys; right without it"),
+        (("more_keys", "fewer_keys"), (17, 40), (40, 17), "more keys than queries and fewer keys than queries; right"),
+        (("one_query",), (1, 1), (9, 5), "one query in each sequence; right without it"),
+        (("tail",), (70, 3), (69, 5), "lengths that are not multiples of 64; right without it"),
+    ],
+)
+def test_lengths_of_the_two_sides_are_features_of_their_own(
+    features: tuple[str, ...], seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...], expected: str
+) -> None:
+    case = with_name(replace(make_case(seqlens_q, layout="packed", num_kv_heads=2), seqlens_k=seqlens_k, causal=False))
     pattern = measure_parity(forget_together(*features), case, noise="eager", takes_mask=True).pattern
     assert pattern[0].startswith(f"{NEEDED}only {expected}"), pattern
 
@@ -407,6 +431,20 @@ def test_a_parameter_of_an_earlier_call_is_named(kept: str, probe: Probe) -> Non
     wrong = measure_parity(run, case, noise="eager", takes_mask=True)
     lines = (*wrong.violations, *wrong.pattern)
     assert judge_run(wrong).answer == "fail" and any(line.startswith(STALE_PARAMETERS) for line in lines), lines
+
+
+def test_the_number_of_kv_heads_of_an_earlier_call_is_named() -> None:
+    """A backward compiled for a head_dim keeps the group's size of its first call."""
+    first: dict[int, int] = {48: 1}
+
+    def run(inputs: Inputs) -> Outputs:
+        outputs, kv_heads = eager.BACKEND.run(inputs, False), inputs.case.num_kv_heads
+        is_stale = outputs.dk is not None and first.setdefault(inputs.case.head_dim, kv_heads) != kv_heads
+        return replace(outputs, dk=2.0 * outputs.dk) if is_stale and outputs.dk is not None else outputs
+
+    case = make_case((70,), num_kv_heads=2, head_dim=48, v_head_dim=48)
+    wrong = measure_parity(run, case, noise="eager", takes_mask=True)
+    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE_PARAMETERS + "number of kv heads", wrong
 
 
 @pytest.mark.parametrize("name", ["sinks", "k"])

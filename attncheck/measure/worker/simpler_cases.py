@@ -23,6 +23,13 @@ SIZES = r"(over|several|\d+) (documents|batch rows|heads$|\d+ tokens)"
 UNUSED_HEAD_DIMS = (136, 168, 152, 176, 184, 200, 208, 216, 232, 248)
 TILE = 64
 FEW_HEADS = 4
+ONE_QUERY = "one query in each sequence"
+IMPLIED = (  # by a feature that is named: features that are not
+    (r"\d+ (documents|batch)", "several (documents|batch)"),
+    (ONE_QUERY, "lengths that are not|more keys than queries"),
+    ("documents without queries", "more keys than queries"),
+    ("documents without keys", "fewer keys than queries"),
+)
 VALUES = {
     "large": "large scores",
     "cancelling": "sums that cancel",
@@ -66,6 +73,8 @@ def _iter_removals(case: Case) -> Iterator[tuple[str, Change]]:
         yield name, lambda x, fields=fields: replace(x, **fields)  # type: ignore[misc]
     if not case.probe or case.dropout:
         yield "dropout", lambda x: replace(x, dropout=0.0, probe="" if x.dropout else x.probe)
+    if max(case.seqlens_q) == 1:
+        yield ONE_QUERY, lambda x: _map_lengths(x, lambda n: n and max(2, n))
     yield "lengths that are not multiples of 64", _fill_tiles
     yield "documents without queries", lambda x: _drop_documents(x, lambda q, k: k and not q)
     yield "documents without keys", lambda x: _drop_documents(x, lambda q, k: q and not k)
@@ -121,12 +130,16 @@ def lengthen(case: Case) -> tuple[Case, ...]:
 
 
 def _fill_tiles(case: Case) -> Case:
-    """Return the case with whole tiles of queries and as many more keys; lengths stay unequal if they were."""
-    more = [-q % TILE if q and k else 0 for q, k in zip(case.seqlens_q, case.seqlens_k)]
-    if len(set(case.seqlens_q)) > len(set(map(sum, zip(case.seqlens_q, more)))) == 1:
-        more = [extra + TILE * (q == max(case.seqlens_q)) for q, extra in zip(case.seqlens_q, more)]
-    q, k = (tuple(map(sum, zip(lengths, more))) for lengths in (case.seqlens_q, case.seqlens_k))
-    return replace(case, seqlens_q=q, seqlens_k=k)
+    """Return the case with whole tiles of queries and of keys; lengths stay unequal if they were."""
+    alike = len({-(-q // TILE) for q in case.seqlens_q}) == 1 < len(set(case.seqlens_q))
+    pairs = []
+    for q, k in zip(case.seqlens_q, case.seqlens_k):
+        more = TILE * (alike and q == max(case.seqlens_q))
+        whole_q, whole_k = (n and n + -n % TILE + more for n in (q, k))
+        apart = TILE * (whole_q == whole_k)
+        pairs.append((whole_q + apart * (q > k), whole_k + apart * (k > q)))
+    seqlens_q, seqlens_k = zip(*pairs)
+    return replace(case, seqlens_q=seqlens_q, seqlens_k=seqlens_k)
 
 
 def _drop_documents(case: Case, is_empty: Callable[[int, int], object]) -> Case:
@@ -204,9 +217,10 @@ def find_cause(case: Case, is_right: Callable[[Case], bool | None]) -> tuple[Cas
     other = replace(reduced, seed=reduced.seed + 1)
     if reduction.judge(other) is not False:
         return None
-    named = [name for name, remove in reduction.needed if remove(other) == other or reduction.judge(remove(other))]
-    if any(re.match(r"\d+ (documents|batch)", name) for name in named):
-        named = [name for name in named if not re.match("several (documents|batch)", name)]
+    named = [name for name, remove in reduction.needed if remove(other) != other and reduction.judge(remove(other))]
+    for stronger, implied in IMPLIED:
+        if any(re.match(stronger, name) for name in named):
+            named = [name for name in named if not re.match(implied, name)]
     return (reduced, tuple(named)) if len(named) <= MAX_NAMED else None
 
 
@@ -240,10 +254,13 @@ def describe_state(case: Case, is_right: Callable[[Case], bool | None], attempt:
     case = replace(case, probe="", dropout=0.0)  # a probe fixes the contents
     longer = [_map_lengths(case, lambda n, more=more: n and n + more) for more in (16, 32)]  # type: ignore[misc]
     wider = [replace(case, head_dim=size, v_head_dim=size) for size in _choose_head_dims(attempt)]
+    others = [replace(case, head_dim=size, v_head_dim=size) for size in _choose_head_dims(attempt + 3)]
     words, parameters = change_parameters(case)
+    kv_heads = 1 if case.num_kv_heads > 1 else case.num_heads
     for (first, later), change, line in (
         (longer, lambda x: replace(make_decoy(x), backward=x.backward), STALE_CONTENTS),
         (wider, lambda x: replace(x, seed=x.seed + 1, **parameters), STALE_PARAMETERS + words),
+        (others, lambda x: replace(x, seed=x.seed + 1, num_kv_heads=kv_heads), STALE_PARAMETERS + "number of kv heads"),
     ):
         other = change(first)
         if replace(other, seed=first.seed) == first or later.cells > MAX_CELLS:
