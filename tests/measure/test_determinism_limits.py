@@ -345,3 +345,19 @@ def test_what_a_batch_changes_is_named() -> None:
     (finding,) = find(PLAIN, replace(PLAIN, batch=(SAME[0], replace(VARYING[1], elements=20))))
     assert finding.message == "sdpa_flash: a sequence's dq change when other sequences share its batch"
     assert finding.evidence == ("dq: differs by up to 0.001 in 2 % of elements",)
+
+
+def test_up_to_16_workers_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots: list[int] = []
+
+    def note(python: str, count: int) -> None:
+        slots.append(count)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(determinism, "Pool", note)
+    monkeypatch.setattr("attncheck.workers.pool.count_cores", lambda: 64)
+    monkeypatch.setattr("attncheck.measure.discovery.list_backends", lambda target: list(STATES))
+    for device in ("cuda", "cpu"):
+        with pytest.raises(KeyboardInterrupt):
+            determinism.run(laptop(), determinism.Request(), ExecutionTarget("python", device), lambda text: None)
+    assert slots == [16, 1]
