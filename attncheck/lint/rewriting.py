@@ -87,7 +87,7 @@ def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
         return None
     module = launch.words[0].text if launch.words else ""
     root = path.removesuffix(f"/{module.replace('.', '/')}.py")
-    if root != path:  # `python -m` needs no __init__.py
+    if root != path and os.path.isfile(path):  # `python -m` needs no __init__.py
         return root, module.partition(".")[0]
     folder = inner = os.path.dirname(path)
     while os.path.isfile(os.path.join(folder, "__init__.py")):

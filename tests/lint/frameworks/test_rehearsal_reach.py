@@ -438,6 +438,9 @@ def test_a_framework_next_to_the_launch_runs(tmp_path: Path, monkeypatch: pytest
     assert cut.remarks == ("llamafactory is taken from the launch's folder, src",)
     installed = replace(launch, program=Program("/x/site-packages/llamafactory/hparams/parser.py", "dataclasses"))
     assert cutting.take_vendored(installed, cut, "llamafactory") == cut
+    word = Word("verl.trainer.sft_trainer", (0, 0), SourceLocation())
+    shown = replace(launch, program=Program("verl/trainer/sft_trainer.py", "hydra"), words=(word,))
+    assert cutting.take_vendored(shown, cut, "verl") == cut  # a configuration of an installed package
     script = replace(launch, program=Program("src/train.py", "dataclasses"))
     assert cutting.take_vendored(script, cut, "trl") == cut
     assert cutting.take_vendored(script, cut, "llamafactory").environ["DISABLE_VERSION_CHECK"] == "1"
