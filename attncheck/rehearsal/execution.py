@@ -181,9 +181,9 @@ def list_waits(watch: str) -> tuple[str, ...]:
     return waits if any(" in backward" not in text for text in waits) else ()
 
 
-def count_ranks(folder: str) -> int:
+def count_ranks(folder: str, record: str = "rank-*.pt") -> int:
     """Return the number of ranks that wrote the record of a first step."""
-    return len(list((Path(folder) / "watch").glob("rank-*.pt")))
+    return len(list((Path(folder) / "watch").glob(record)))
 
 
 def read_watcher_failures(folder: str) -> str:

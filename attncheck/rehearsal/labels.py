@@ -21,11 +21,12 @@ from attncheck.doctor.probes.payload.model import files
 from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, execution, kept_labels
-from attncheck.rehearsal.cutting import NothingToRehearse
+from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.run import ask_worker, choose_model, choose_targets, run_cut
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
+from attncheck.workers.processors import thread_environment
 from attncheck.workers.scratch import scratch_folder
 
 CODE = "ATN439"
@@ -160,6 +161,7 @@ def _read_step(
     report_progress(f"{job.location}: making conversations")
     made = _prepare(folder, cut, materials, tokenizer, read, request, target)
     targets = choose_targets(read, materials, made)
+    cut_launch = cutting.cut_launch(read, cut, {}, folder, materials, request.runs_substitutions)
     launch = LabelledLaunch(
         str(job.location),
         job.framework,
@@ -167,9 +169,9 @@ def _read_step(
         job.trainer,
         TARGET_TEXTS[targets],
         tokenizer,
-        remarks=(*cut.remarks, *_note_sound(read), *made["remarks"]),
+        remarks=(*cut_launch.cut.remarks, *_note_sound(read), *made["remarks"]),
     )
-    reason = _run_step(read, cut, materials, folder, request, target, report_progress)
+    reason = _run_step(read, cut_launch, folder, request, target, report_progress)
     if reason:
         return replace(launch, reason=reason)
     report_progress(f"{job.location}: reading labels")
@@ -268,8 +270,7 @@ def _ask_worker(message: dict[str, Any], target: ExecutionTarget) -> Event | Non
 
 def _run_step(
     read: ReadLaunch,
-    cut: JobCut,
-    materials: Materials,
+    cut_launch: CutLaunch,
     folder: str,
     request: LabelsRequest,
     target: ExecutionTarget,
@@ -277,7 +278,6 @@ def _run_step(
 ) -> str:
     """Run the launch for one step; return why it took none, "" if it took one."""
     location = read.job.location
-    cut_launch = cutting.cut_launch(read, cut, {}, folder, materials, request.runs_substitutions)
     ended = run_cut(
         read,
         cut_launch,
@@ -285,10 +285,10 @@ def _run_step(
         target,
         1,
         lambda text: report_progress(f"{location}: {text}"),
-        {"ATTNCHECK_LABELS": "1"},
+        {"ATTNCHECK_LABELS": "1", **thread_environment(1, False, os.environ)},
         request.trusts_script,
     )
-    if execution.count_ranks(folder):
+    if execution.count_ranks(folder, "calls-*.json"):
         return ""
     result = judge_end(ended)
     return execution.read_watcher_failures(folder) or result.reason or next(iter(result.violations), NO_STEP)

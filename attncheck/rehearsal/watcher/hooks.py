@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -105,7 +106,9 @@ def install(folder: str) -> None:
         "transformers.modeling_layers": name_layers,
         "transformers.trainer_callback": leave_early_stopping,
     }
-    if not os.environ.get("ATTNCHECK_LABELS"):
+    if os.environ.get("ATTNCHECK_LABELS"):
+        gc.disable()  # of one step little would be collected
+    else:
         callbacks["torch.utils.data.dataloader"] = watch_epochs(folder)
     if not os.environ.get("ATTNCHECK_REMOTE_CODE"):
         callbacks["transformers.dynamic_module_utils"] = remote_code.refuse
@@ -346,6 +349,7 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
         watch_training(trainer, note_loss_settings)
     if os.environ.get("ATTNCHECK_LABELS"):
         watch_training(trainer, functools.partial(note_prompt, recorder.folder))
+        watch_training(trainer, lambda trainer: gc.freeze())  # accelerate collects, which takes long after its imports
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
         take_known(trainer.Trainer)
     if os.environ.get("ATTNCHECK_DRIVER") == "trl":

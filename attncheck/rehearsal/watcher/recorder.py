@@ -2,8 +2,8 @@
 
 It writes for each rank: `rank-R.pt` for the first step and `later-N-R.pt` for the next ones, with the calls of the
 model (inputs and last hidden states), the differentiated losses, the weights, the gradients and the optimiser; and
-`steps-R.json`, after each step, with the losses and the trainer's logs. If labels are read, `calls-R.json` has the
-rows of the first step's calls, with the tokens that gradients show to be learned.
+`steps-R.json`, after each step, with the losses and the trainer's logs. If labels are read, there is no `rank-R.pt`:
+`calls-R.json` has the rows of the first step's calls, with the tokens that gradients show to be learned.
 """
 
 from __future__ import annotations
@@ -116,16 +116,21 @@ class Recorder:
             model.get_input_embeddings().register_forward_hook(self._keep_embedded)
 
     @property
-    def is_recording(self) -> bool:
-        """Whether this step is recorded."""
+    def keeps_calls(self) -> bool:
+        """Whether this step's calls are recorded."""
         return len(self.steps) < RECORDED_STEPS
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether this step is recorded, with weights, gradients and modules, which labels do not need."""
+        return self.keeps_calls and not os.environ.get("ATTNCHECK_LABELS")
 
     @_guarded
     def enter_model(self, model: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Record the inputs of a model in training."""
         import torch
 
-        if self.drawn is None and self.trained is not None and not self.is_recording and not model.training:
+        if self.drawn is None and self.trained is not None and not self.keeps_calls and not model.training:
             self.drawn = []
             self.listener = make_listener(self.drawn), model
             self.listener[0].__enter__()
@@ -140,15 +145,15 @@ class Recorder:
         if torch.is_tensor(inputs.get("input_ids")) and version == self.version:  # otherwise a batch's second pass
             rows = list_seen(inputs["input_ids"], inputs.get("attention_mask"))
             self.rows += [(model.training, row) for row in rows]
-        if not self.is_recording or len(self.calls) >= MAX_CALLS:
+        if not self.keeps_calls or len(self.calls) >= MAX_CALLS:
             return
-        if self.trained is None:
+        if self.trained is None and self.is_recording:
             self.attention = AttentionWatch(model)
             self.attention.start()
             self.kept = _choose_parameters(model)
         if not os.environ.get("ATTNCHECK_KEEP_RANDOM"):
             self.randomness.switch_off(model)
-        if not self.calls:
+        if not self.calls and self.is_recording:
             self.weights = {name: self._keep_own(name, value) for name, value in read_weights(model)}
             self.modules = ModuleWatch(model)
             self.frequencies = read_frequencies(model)
@@ -386,8 +391,14 @@ class Recorder:
     def _write_step(self) -> None:
         """Write the record of a step; calls in evaluation do not belong to it if others are in training."""
         has_training = any(call["is_training"] for call in self.calls)
+        calls = [call for call in self.calls if call["is_training"] or not has_training]
+        if os.environ.get("ATTNCHECK_LABELS"):
+            rows = [list_rows({**call["tensors"], "learned": call.get("learned")}) for call in calls]
+            with open(os.path.join(self.folder, f"calls-{describe_process()['rank']}.json"), "w") as stream:
+                json.dump(rows, stream)
+            return
         document = {
-            "calls": [call for call in self.calls if call["is_training"] or not has_training],
+            "calls": calls,
             "losses": list(self.losses),
             "gradients": self.gradients or {},
             "backward": self.backward,
@@ -409,10 +420,6 @@ class Recorder:
             **describe_process(),
         }
         self.written = {**document, "number": len(self.steps) + 1}
-        if os.environ.get("ATTNCHECK_LABELS") and not self.steps:
-            rows = [list_rows({**call["tensors"], "learned": call.get("learned")}) for call in self.written["calls"]]
-            with open(os.path.join(self.folder, f"calls-{self.written['rank']}.json"), "w") as stream:
-                json.dump(rows, stream)
         self._save_written()
 
     def _save_written(self) -> None:
@@ -428,7 +435,7 @@ class Recorder:
         """Record the losses of a completed step."""
         if not self.losses:
             return
-        if self.is_recording and self.calls:
+        if self.calls and (self.is_recording or not self.steps):
             self._write_step()
         has_training = any(is_training for is_training, _ in self.rows)
         rows = [row for is_training, row in self.rows if is_training or not has_training]
@@ -437,7 +444,7 @@ class Recorder:
         self.steps.append({**step, "planned": self.planned})
         self.losses, self.rows, self.rates, self.schedules = [], [], [], {}
         self._begin_step()
-        if not self.is_recording:
+        if not self.keeps_calls:
             self.randomness.restore()
         self._write_steps()
 
