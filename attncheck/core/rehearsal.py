@@ -201,6 +201,10 @@ class Materials:
         """Return where the first rows of the named data are written: a file of that name, or the data's folder."""
         return f"{self.data}/{os.path.basename(name)}" if name.endswith(DATA_ENDINGS) else self.data
 
+    def choose_rows(self, named: str, made: str) -> str:
+        """Return the file or folder of rows that the launch reads: of the named data, or made ones."""
+        return self.name_data(named) if self.real_data else made
+
     @property
     def documents(self) -> str:
         """The file of documents as words with their speakers, from which a driver makes rollouts."""
@@ -254,6 +258,8 @@ class JobCut:
     ring_size: int = 1  # ranks that share a row in the rehearsal
     whole_rows: str = ""  # why a rank has whole rows on this machine although the launch splits them; "": it does not
     data: str = ""  # the file, folder or repository that the launch names, if its rows can be used
+    # columns of such rows by role, in the order of turns, if the launch names them; a part of one: "extra.question"
+    roles: Mapping[str, str] = field(default_factory=dict)
     pictures: Pictures = ""  # how rows may have images, if the model takes them
     corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix documents that mix, the most likely first
     rank_corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix a loss that differs across ranks

@@ -220,7 +220,7 @@ def lay_files(cut: JobCut, materials: Materials) -> None:
 
 def find_data(read: ReadLaunch, cut: JobCut) -> str:
     """Return the data that a launch names, relative to its working folder, if they exist."""
-    path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
+    path = os.path.join(read.recognised.launch.folder, os.path.expanduser(os.path.expandvars(cut.data)))
     return path if os.path.exists(path) else cut.data
 
 
@@ -230,7 +230,7 @@ def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
     if not cut.data:
         raise NothingToRehearse(
             f"{read.job.location}: {name}'s {read.job.trainer} is rehearsed only with synthetic documents: --real-data "
-            "is for TRL's sft, with a dataset_name, and for scripts that take their data as an option"
+            "is for the sft of a known framework whose data are one file or folder, and for scripts with such an option"
         )
     if read.job.plan.ring_size > 1:
         raise NothingToRehearse(

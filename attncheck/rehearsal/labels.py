@@ -248,6 +248,7 @@ def _prepare(
         "has_fields": read.job.framework in RENDERED,
         "real_data": cutting.find_data(read, cut) if materials.real_data else "",
         "row_length": cutting.limit_rows(read, materials),
+        "roles": dict(cut.roles),
         **dict(zip(("model", "stand_in_for"), choose_model(read))),
         "has_padding_token": True,
         "dtype": "float32",

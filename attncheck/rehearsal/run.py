@@ -344,6 +344,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "full_model": is_full,
         "real_data": real_data,
         "row_length": cutting.limit_rows(stage.read, stage.materials),
+        "roles": dict(cut.roles),
         "keeps_code": stage.request.trusts_remote_code,
         "is_float32": stage.read.job.plan.precision == "fp32",
     }
@@ -377,14 +378,18 @@ def _name_model(read: ReadLaunch) -> str:
 
 
 def choose_targets(read: ReadLaunch, materials: Materials, made: Mapping[str, Any]) -> Targets:
-    """Return the tokens that a launch should learn; of the user's rows `made` says whether they are pairs.
+    """Return the tokens that a launch should learn; `made` describes the user's rows: pairs, or those that choose.
 
     trl since 0.17 trainer/sft_trainer.py: completions alone are learned of pairs, unless `completion_only_loss` is off.
     """
     targets = cutting.cut_job(read, replace(materials, real_data=False)).objective.targets
     if read.recognised.launch.starts_written_script and targets == "all":
         return "labelled"  # a script's settings in code may not be readable: without settings, not all need be learned
-    if not materials.real_data or targets != "all":
+    if not materials.real_data:
+        return targets
+    if made["chooses"]:
+        return "labelled"
+    if targets != "all" or not (read.job.framework == "trl" or read.recognised.framework.general):
         return targets
     default = get_setting(read.job, "completion_only_loss") or "none"
     if made["is_mixed"] or read.job.framework != "trl" or not is_at_least(read.job.version, "0.17"):

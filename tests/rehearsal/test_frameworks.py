@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -652,27 +653,31 @@ LINTED: Mapping[str, tuple[str, str, str, str]] = {
 
 
 MARKING_TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}{% if message['role'] == 'ROLE' %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}{% if message['role'] == 'assistant' %}"
     "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}"
     "{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
 
-def save_own(folder: Path, role: str, long: bool = False) -> None:
-    """Save a model whose chat template marks the turns of a role as learned, and rows of a user's data.
+def save_own(folder: Path, long: bool = False) -> None:
+    """Save a model whose chat template marks answers as learned, and rows of a user's data in several forms.
 
     `long`: their prompts fill a row of 128 tokens.
     """
     own_models.save_model(folder / "own", own_models.TEMPLATE)
-    template = MARKING_TEMPLATE.replace("ROLE", role)
-    (folder / "own" / "chat_template.jinja").write_text(template)
+    (folder / "own" / "chat_template.jinja").write_text(MARKING_TEMPLATE)
+    own_models.change_json(folder / "own" / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
     (folder / "rows").mkdir()
     path = own_models.write_data(folder / "rows" / "train.jsonl")
     rows = [json.loads(line)["messages"] for line in path.read_text().splitlines()]
     for question, _ in rows:
         question["content"] = " ".join([question["content"]] * (12 if long else 1))
-    path.write_text("".join(f"{json.dumps({'messages': messages})}\n" for messages in rows))
+    pairs = [{"asked": question["content"], "reply": answer["content"]} for question, answer in rows]
+    for file, listed in ((path, [{"messages": messages} for messages in rows]), (folder / "pairs.jsonl", pairs)):
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in listed))
+    described = {"mine": {"file_name": "pairs.jsonl", "columns": {"prompt": "asked", "response": "reply"}}}
+    (folder / "dataset_info.json").write_text(json.dumps(described))
 
 
 def run(
@@ -731,27 +736,101 @@ def test_learned_tokens_are_measured(tmp_path: Path, command: str, name: str) ->
         assert (learned["picture"] > 0) == (environment == "trl" or bool(message))
 
 
-OWN_ROWS = "trl sft --model_name_or_path ./own --dataset_name ./rows --output_dir out --assistant_only_loss true"
+def test_a_framework_in_the_launchs_tree_runs_in_its_own_release(tmp_path: Path) -> None:
+    """verl 0.5.0 next to the launch has its mask of turns one token late; 0.6.1, which is installed, has not."""
+    packages = list(Path(FOLDER).glob("verl_old/lib/*/site-packages/verl")) if FOLDER else []
+    if not packages:
+        pytest.skip("ATTNCHECK_REHEARSAL_PYTHONS has no environment verl_old")
+    shutil.copytree(packages[0], tmp_path / "verl")
+    report = run(tmp_path, "verl_061", OLD_VERL_TURNS, command=("labels",))
+    assert "the mask is one token late" in str([finding["message"] for finding in report["findings"]])
+    [launch] = report["labels"]["launches"]
+    assert launch["version"] == "0.5.0" and "verl is taken from the launch's folder" in str(launch["remarks"])
+
+
+OWN_TRL = "trl sft --model_name_or_path ./own --dataset_name ./rows --output_dir out --assistant_only_loss true"
+OWN_VERL = VERL.replace("$HOME/data/train.parquet", "rows/train.parquet").replace("Qwen/Qwen2.5-0.5B-Instruct", "./own")
+OWN_VERL_PAIRS = (
+    OLD_VERL.replace("$HOME/data/gsm8k/train.parquet", "pairs.parquet")
+    .replace("meta-llama/Llama-2-7b", "./own")
+    .replace("Qwen/Qwen2.5-0.5B-Instruct", "./own")
+    .replace("prompt_key=question", "prompt_key=asked")
+    .replace("response_key=answer", "response_key=reply")
+)
+# A launch with the user's own rows, and a fault planted in its framework.
+OWN_ROWS: Mapping[str, tuple[str, str, str]] = {
+    "trl": ("trl", f"{OWN_TRL} --max_length 1024\n", LINTED["trl-everything"][2]),
+    "llamafactory": (
+        "llamafactory",
+        launches.LLAMAFACTORY.replace("Qwen/Qwen2.5-0.5B-Instruct", "./own").replace(
+            "identity,alpaca_en_demo", "mine,identity\ndataset_dir: ."
+        ),
+        LINTED["llamafactory-prompts"][2],
+    ),
+    "ms-swift": (
+        "ms_swift",
+        "swift sft --model ./own --model_type llama --template chatml --dataset rows/train.jsonl#300 --output_dir out "
+        "--max_length 1024 --torch_dtype float32\n",
+        LINTED["ms-swift-everything"][2],
+    ),
+    "axolotl": (
+        "axolotl",
+        FULL_AXOLOTL.replace("NousResearch/Llama-3.2-1B", "./own").replace(
+            "path: teknium/GPT4-LLM-Cleaned\n    type: alpaca",
+            "path: rows/train.jsonl\n    ds_type: json\n    type: chat_template\neot_tokens: ['<|im_end|>']",
+        ),
+        LINTED["axolotl-answers"][2],
+    ),
+    "openrlhf": (
+        "openrlhf",
+        OPENRLHF_CHAT.replace("Open-Orca/OpenOrca", "./pairs.jsonl")
+        .replace("meta-llama/Meta-Llama-3-8B", "./own")
+        .replace("input_key question --data.output_key response", "input_key asked --data.output_key reply"),
+        LABELS["openrlhf-prompts"][2],
+    ),
+    "verl": ("verl", OWN_VERL, LABELS["verl-everything"][2]),
+    "verl-older": (
+        "verl_old",
+        OWN_VERL_PAIRS,
+        "verl.utils.dataset.sft_dataset\nloss_mask[: min(prompt_length, loss_mask.size(0)) - 1] = 0\npass",
+    ),
+}
+PARQUET = "import sys; from pyarrow import json, parquet; parquet.write_table(json.read_json(sys.argv[1]), sys.argv[2])"
 
 
 @pytest.mark.parametrize("command", [("labels",), ("smoke", "--no-fix", "--real-data")])
-@pytest.mark.parametrize("role", ["assistant", "user"])
-def test_labels_of_the_users_own_rows_are_judged_by_role(tmp_path: Path, command: tuple[str, ...], role: str) -> None:
-    """The model's chat template marks answers as learned, or questions."""
-    save_own(tmp_path, role)
-    report = run(tmp_path, "trl", f"{OWN_ROWS} --max_length 1024\n", command=command)
-    messages = str([finding for finding in report["findings"] if finding["code"] == "ATN439"])
-    assert ("user turns are learned" in messages) == (role == "user") and (role == "user" or messages == "[]")
+@pytest.mark.parametrize("is_planted", [False, True])
+@pytest.mark.parametrize("name", OWN_ROWS)
+def test_labels_of_the_users_own_rows_are_judged_by_role(
+    tmp_path: Path, name: str, is_planted: bool, command: tuple[str, ...]
+) -> None:
+    """The launch's own file is read as the launch reads it, and its turns are found by their text."""
+    save_own(tmp_path)
+    environment, text, plant = OWN_ROWS[name]
+    python = Path(FOLDER) / environment / "bin" / "python"
+    for file in ("rows/train", "pairs") if environment.startswith("verl") and python.exists() else ():
+        subprocess.run([python, "-c", PARQUET, f"{file}.jsonl", f"{file}.parquet"], cwd=tmp_path, check=True)
+    report = run(tmp_path, environment, text, plant=plant if is_planted else "", command=command)
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN439"]
     [launch] = report["labels" if command == ("labels",) else "rehearsal"]["launches"]
-    assert any("the first 400 rows of ./rows" in remark for remark in launch["remarks"])
-    if command != ("labels",):
+    remarks = str(launch["remarks"])
+    assert " rows of " in remarks and "taken from the launch's folder" not in remarks
+    if is_planted:
+        words = "no token of the assistant turns is learned" if name == "axolotl" else "user turns are learned"
+        assert any(words in message for message in messages), messages
+        return
+    assert messages == []
+    if command == ("labels",):
+        learned = {count["role"]: count["learned"] for count in launch["counts"]}
+        assert learned["assistant"] > 0 == learned["user"]
+    else:
         assert next(result["outcome"] for result in launch["results"] if result["check"] == "labels") == "ok"
 
 
 def test_prompts_that_leave_no_room_for_an_answer_are_no_pass(tmp_path: Path) -> None:
     """trl 1.16.0 drops rows without a target, so that none is left."""
-    save_own(tmp_path, "assistant", long=True)
-    [launch] = run(tmp_path, "trl", f"{OWN_ROWS} --max_length 128\n", command=("labels",))["labels"]["launches"]
+    save_own(tmp_path, long=True)
+    [launch] = run(tmp_path, "trl", f"{OWN_TRL} --max_length 128\n", command=("labels",))["labels"]["launches"]
     assert "num_samples=0" in launch["reason"] and launch["rows"] == []
 
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from attncheck.rehearsal.worker import own_labels, own_turns
+from attncheck.rehearsal.worker import conversations, light, own_labels, own_turns
 from attncheck.rehearsal.worker.labels import IGNORED, read_labels
 from attncheck.rehearsal.worker.vocabulary import NOUNS
 from tests.rehearsal import own_models
@@ -57,6 +57,12 @@ class Own:
         path = folder / "own.jsonl"
         path.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows, *others]))
         own_turns.lay_rows(str(path), folder, self.tokenizer, 0)
+
+    def lay(self, rows: Sequence[Any]) -> None:
+        """Write other rows."""
+        path = self.folder / "other.jsonl"
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        own_turns.lay_rows(str(path), self.folder, self.tokenizer, 0)
 
     def judge(self, rows: Sequence[tuple[list[int], list[int]]], targets: Any = "assistant") -> dict[str, Any] | str:
         """Return what is said of rows of tokens and labels."""
@@ -159,10 +165,65 @@ def test_the_turns_of_a_row(row: Any, roles: list[str]) -> None:
     assert [role for role, _ in own_turns.read_conversation(row)] == roles
 
 
+@pytest.mark.parametrize(("count", "problems"), [(1, 0), (3, 1)])
+def test_one_token_that_ends_a_row_is_not_padding(own: Own, count: int, problems: int) -> None:
+    """Rows are padded with the EOS token, which also follows the template's text."""
+    rows = []
+    for turns in own.turns[:4]:
+        tokens, labels = encode(own.tokenizer, turns)
+        ends = [own.tokenizer.eos_token_id] * count
+        rows.append(([*tokens, *ends], [*labels, *ends]))
+    assert len([problem for problem in own.list_problems(rows) if "padding is learned" in problem]) == problems
+
+
+def test_a_column_that_the_launch_does_not_read_hides_no_other(own: Own) -> None:
+    """Rows have a system turn and a solution that are not in the batch, before and between those that are."""
+    chance = random.Random(1)
+    texts = [[" ".join(chance.choices(WORDS, k=9)) for _ in range(3)] for _ in range(12)]
+    own.lay([{"system": f"{b} {a}", "question": a, "solution": b, "output": c} for a, b, c in texts])
+    answer = own.judge([encode(own.tokenizer, [("user", a), ("assistant", c)]) for a, _, c in texts])
+    assert not isinstance(answer, str) and answer["problems"] == []
+    assert {count["role"] for count in answer["counts"]} == {"user", "assistant", "end", "other_end", "template"}
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "turns"),
+    [
+        ({"a": "x", "b": "y", "answer": "z"}, {"a": "user", "b": "assistant"}, [("user", "x"), ("assistant", "y")]),
+        (
+            {"a": {"b": "x"}, "c.d": "y", "messages": [{"role": "user", "content": "z"}]},
+            {"a.b": "user", "c.d": "assistant"},
+            [("user", "x"), ("assistant", "y")],
+        ),
+        (
+            {"a": [{"role": "user", "content": "x"}], "b": "y"},
+            {"a": "user", "b": "assistant"},
+            [("user", "x"), ("assistant", "y")],
+        ),
+        ({"instruction": "x", "output": "y", "history": [["q", "a"]]}, {}, []),
+        ({"a": "x"}, {"a.b": "user", "c": "assistant"}, []),
+    ],
+)
+def test_columns_that_a_launch_names(row: Any, columns: dict[str, str], turns: Turns) -> None:
+    assert [*own_turns.read_conversation(row, columns)] == turns
+
+
 def test_rows_that_only_the_test_would_truncate_are_left_out(tmp_path: Path) -> None:
     own = Own(tmp_path)
     lengths = [len(encode(own.tokenizer, turns)[0]) for turns in own.turns]
-    rows, remark = own_turns.lay_rows(str(tmp_path / "own.jsonl"), tmp_path, own.tokenizer, 90)
+    rows, remark, known = own_turns.lay_rows(str(tmp_path / "own.jsonl"), tmp_path, own.tokenizer, 90)
     assert 0 < len(rows) < len(own.turns) and "at most 90 tokens" in remark
     kept = [encode(own.tokenizer, [(m["role"], m["content"]) for m in row["messages"]])[0] for row in rows]
     assert max(map(len, kept)) <= 90 < max(lengths)
+    assert known == {"has_turns": True, "pairs": False, "is_mixed": False, "chooses": False}
+    (tmp_path / "chosen.jsonl").write_text(
+        json.dumps(
+            {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "loss": False}]}
+        )
+    )
+    assert own_turns.lay_rows(str(tmp_path / "chosen.jsonl"), tmp_path, own.tokenizer, 0)[2]["chooses"]
+
+
+def test_conversations_for_the_synthetic_tokenizer_have_all_parts(tmp_path: Path) -> None:
+    """Its files are read without transformers, so nothing is rendered."""
+    assert conversations.list_parts(light.make_tokenizer(tmp_path / "model"), "messages") == {"system", "turns"}

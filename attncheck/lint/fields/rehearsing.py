@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Edit, Launch, Setting, Word
-from attncheck.core.rehearsal import Materials, Normalisation
+from attncheck.core.rehearsal import DATA_ENDINGS, Materials, Normalisation
 from attncheck.lint.files.entry import Entry
 
 # The divisor in transformers' Trainer: `num_items_in_batch`. Up to 5.3.0 it counted every label (trainer.py
@@ -39,6 +39,7 @@ GPU_SETTINGS = (
 )
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb", "fused", "adamw_hf")  # transformers 5 removed the last one
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+NAME = re.compile(r"[^\s,\[\]\"']+")  # in a list of JSON or Hydra, or of words
 OWN_OPTION = re.compile(r"\w+\.(\w+)")
 COMPOSED = ("hydra", "omegaconf")
 OFF_VALUES = ("false", "0", "no", "off", "none", "null", "", "[]")
@@ -56,6 +57,13 @@ def get_setting(job: Job, *names: str) -> str | None:
             variable = None if setting.known else VARIABLE.fullmatch(setting.value)
             return os.environ.get(variable[1]) if variable else setting.value
     return None
+
+
+def find_data_file(text: str) -> str:
+    """Return the first data set that a setting names, "" if it is not a file: "a.jsonl" of "a.jsonl#500 b.jsonl"."""
+    names = NAME.findall(text)
+    name: str = names[0].partition("#")[0] if names else ""
+    return name if name.endswith(DATA_ENDINGS) else ""
 
 
 def is_on(job: Job, name: str) -> bool:

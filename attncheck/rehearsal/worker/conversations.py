@@ -59,10 +59,13 @@ def make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[Any
 
         _, _, remarks = materials.make_small_model(message, folder)
         return AutoTokenizer.from_pretrained(folder / "model", local_files_only=True), remarks
+    if name:
+        own_model.lay_tokenizer(name, folder / "model")
     if not name:
         tokenizer, remarks = light.make_tokenizer(folder / "model"), []
+    elif message.get("real_data"):  # rows that are not rendered here
+        tokenizer, remarks = light.load_tokenizer(folder / "model"), []
     else:
-        own_model.lay_tokenizer(name, folder / "model")
         tokenizer = own_model.load_tokenizer(name, folder / "model", from_file=True)
         has_template = getattr(tokenizer, "chat_template", None)
         remarks = [] if has_template else [f"the tokenizer of {name} has no chat template"]

@@ -256,7 +256,6 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
     """
     special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
     row.turns = list(finder.find(row))
-    padding = tokenizer.pad_token_id
     for _, start, stop, role in row.turns:
         row.roles[start:stop] = [role] * (stop - start)
     for number, (conversation, _, stop, role) in enumerate(row.turns):
@@ -282,7 +281,7 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
             _settle_ending(row, range(stop, min(limit + 1, len(row.tokens))), tokenizer.eos_token_id)
         if following is not None and following[0] != conversation:
             row.starts.add(_find_start(row, (end if end is not None else stop - 1) + 1, following[1], tokenizer))
-    _fill_template(row, padding, tokenizer.bos_token_id)
+    _fill_template(row, tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id)
     if row.labels[0] != row.tokens[0]:
         row.labels[0] = IGNORED  # it is not used: nothing precedes the first token
     for place, token in enumerate(row.tokens):
@@ -314,13 +313,18 @@ def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
     return place
 
 
-def _fill_template(row: Row, padding: int | None, beginning: int | None) -> None:
-    """Set the role of tokens outside turns: padding at the row's ends, BOS, otherwise the chat template."""
+def _fill_template(row: Row, padding: int | None, ending: int | None, beginning: int | None) -> None:
+    """Set the role of tokens outside turns: padding at the row's ends, BOS, otherwise the chat template.
+
+    One EOS token after text is the template's, also if rows are padded with it: OpenRLHF 0.11.2
+    datasets/sft_dataset.py ends each row so.
+    """
     last = max((number for number, role in enumerate(row.roles) if role not in ("unknown", "padding")), default=-1)
     for number, role in enumerate(row.roles):
         if role != "unknown":
             continue
-        if row.tokens[number] == padding and number > last:
+        is_single = padding == ending and row.tokens[number - 1] != padding
+        if row.tokens[number] == padding and number > last and not is_single:
             row.roles[number] = "padding"
         elif row.tokens[number] == beginning:
             row.roles[number] = "beginning"

@@ -40,6 +40,10 @@ class FileTokenizer:
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
 
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        """Return the tokens of a text."""
+        return {"input_ids": self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids}
+
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         """Return the text of tokens."""
         return str(self._tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))

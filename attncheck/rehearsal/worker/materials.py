@@ -90,7 +90,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     try:
         parameters, vocabulary, remarks = make_model(message, folder)
         if real_data:
-            remark, known_turns = lay_own_data(real_data, folder, message.get("row_length", 0))
+            remark, known_turns = lay_own_data(message, folder)
             remarks = [*remarks, remark]
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
@@ -252,7 +252,7 @@ def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> t
     return save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model", False), MADE, []
 
 
-def lay_own_data(name: str, folder: Path, length: int) -> tuple[str, dict[str, bool]]:
+def lay_own_data(message: Mapping[str, Any], folder: Path) -> tuple[str, dict[str, bool]]:
     """Write the first rows of the user's data and their tokens; return the remark, and what is known of their turns.
 
     Raises `build.Unbuildable`.
@@ -260,9 +260,10 @@ def lay_own_data(name: str, folder: Path, length: int) -> tuple[str, dict[str, b
     from attncheck.rehearsal.worker import own_data, own_model, own_turns
 
     tokenizer = own_model.load_tokenizer("the model", folder / "model")
-    rows, remark = own_turns.lay_rows(name, folder, tokenizer, length)
+    length, roles = message.get("row_length", 0), message.get("roles", {})
+    rows, remark, known = own_turns.lay_rows(message["real_data"], folder, tokenizer, length, roles)
     own_data.save_rows(rows, tokenizer, folder)
-    return remark, own_turns.describe_turns(rows)
+    return remark, known
 
 
 def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:

@@ -27,11 +27,12 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     folder = Path(message["stage"])
     try:
         tokenizer, remarks = conversations.make_model(message, folder, message["tokenizer"])
-        rows, remark = own_turns.lay_rows(message["real_data"], folder, tokenizer, message["row_length"])
+        name, length, roles = message["real_data"], message["row_length"], message["roles"]
+        _, remark, known = own_turns.lay_rows(name, folder, tokenizer, length, roles)
     except Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    send({"item": item, "answer": {"remarks": [*remarks, remark], **own_turns.describe_turns(rows)}})
+    send({"item": item, "answer": {"remarks": [*remarks, remark], **known}})
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -77,8 +78,8 @@ class OwnTurnFinder(TurnFinder):
         places = [(turns[own][0], start, stop)]
         for role, turn in reversed(turns[:own]):
             place = text.rfind(turn, max(start - len(turn) - MAX_MARKUP, 0), start)
-            if place < 0:
-                break
+            if place < 0:  # a column that the launch does not read
+                continue
             places.insert(0, (role, place, place + len(turn)))
             start = place
         for role, turn in turns[own + 1 :]:
@@ -87,7 +88,7 @@ class OwnTurnFinder(TurnFinder):
             if place < 0:  # truncated
                 place, end = text.find(turn[:BEGINNING], stop, stop + MAX_MARKUP + BEGINNING), len(text)
                 if place < 0 or not turn.startswith(text[place:]):
-                    break
+                    continue
             places.append((role, place, end))
             stop = end
         return places

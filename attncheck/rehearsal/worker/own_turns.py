@@ -2,8 +2,9 @@
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from attncheck.core.rehearsal import ANSWER_COLUMNS, PROMPT_COLUMNS
@@ -12,26 +13,57 @@ from attncheck.rehearsal.worker.turns import FILE, SHAREGPT, THINK, THOUGHT, Con
 
 TEXT_TOKENS = 12  # a generous number of tokens of markup around each text of a row: a role, and what it says
 ROLES = {name: role for role, name in SHAREGPT.items()} | {role: role for role in SHAREGPT} | {"model": "assistant"}
-QUESTIONS = ("system", *PROMPT_COLUMNS, "input")
-ANSWERS = (*ANSWER_COLUMNS, "output")
+COLUMNS: Mapping[str, str] = {
+    "system": "system",
+    **dict.fromkeys((*PROMPT_COLUMNS, "input"), "user"),
+    **dict.fromkeys((*ANSWER_COLUMNS, "output"), "assistant"),
+}
+# Fields of a message by which axolotl, ms-swift and others choose whether it is learned.
+CHOOSING = frozenset(("train", "training", "train_detail", "weight", "loss", "loss_scale"))
 PAIR = ("prompt", "completion")
 
 
-def read_conversation(row: Any) -> Conversation:
-    """Return the turns of a row, () if their texts or roles are not plain."""
-    if not isinstance(row, Mapping):
+def read_conversation(row: Any, roles: Mapping[str, str] = MappingProxyType({})) -> Conversation:
+    """Return the turns of a row, () if their texts or roles are not plain.
+
+    `roles` are the columns that the launch names, otherwise those of any usual name are read.
+    """
+    if not isinstance(row, Mapping) or any(map(_is_history, row.values())):
         return ()
-    listed = [value for value in row.values() if isinstance(value, list) and value]
-    listed = [value for value in listed if all(isinstance(message, Mapping) for message in value)]
+    listed = [value for value in row.values() if _is_messages(value)]
     if listed and not all(isinstance(row.get(name), list) for name in PAIR):
         listed = listed[:1]
-    turns = [turn for value in listed for message in value for turn in _read_message(message)]
-    if not listed:
-        columns = [("system" if name == "system" else "user", row.get(name)) for name in QUESTIONS]
-        columns += [("assistant", row.get(name)) for name in ANSWERS]
-        turns = [(role, value) for role, value in columns if isinstance(value, str) and value.strip()]
-    roles = [role for role, _ in turns]
-    return tuple(turns) if "user" in roles and roles[-1:] == ["assistant"] and "" not in roles else ()
+    columns = [(role, _find_value(row, name)) for name, role in (roles or COLUMNS).items()]
+    values = [("", value) for value in listed] if listed and not roles else columns
+    turns = [turn for role, value in values for turn in _read_value(role, value)]
+    said = [role for role, _ in turns]
+    return tuple(turns) if "user" in said and said[-1:] == ["assistant"] and "" not in said else ()
+
+
+def _is_history(value: Any) -> bool:
+    """Return whether a column has earlier turns as pairs, whose roles are not read."""
+    return isinstance(value, list) and any(isinstance(part, list) for part in value)
+
+
+def _is_messages(value: Any) -> bool:
+    """Return whether a column is a list of messages."""
+    return isinstance(value, list) and bool(value) and all(isinstance(message, Mapping) for message in value)
+
+
+def _find_value(row: Mapping[str, Any], name: str) -> Any:
+    """Return a column's value; "extra_info.question" is a part of one."""
+    first, _, rest = name.partition(".")
+    inner = row.get(first)
+    return _find_value(inner, rest) if rest and name not in row and isinstance(inner, Mapping) else row.get(name)
+
+
+def _read_value(role: str, value: Any) -> Iterator[Turn]:
+    """Yield the turns of a column: a text with the column's role, or messages."""
+    if isinstance(value, str) and value.strip():
+        yield role, value
+    elif _is_messages(value):
+        for message in value:
+            yield from _read_message(message)
 
 
 def _read_message(message: Mapping[str, Any]) -> Iterator[Turn]:
@@ -55,18 +87,35 @@ def is_pair(row: Any) -> bool:
     return [role for role, _ in read_conversation(row)].count("assistant") == 1
 
 
-def lay_rows(name: str, folder: Path, tokenizer: Any, length: int) -> tuple[list[Any], str]:
-    """Write the first rows of the user's data, and their turns; return them and a remark. Raises `Unbuildable`.
+def lay_rows(
+    name: str, folder: Path, tokenizer: Any, length: int, roles: Mapping[str, str] = MappingProxyType({})
+) -> tuple[list[Any], str, dict[str, bool]]:
+    """Write the first rows of the user's data, and their turns. Raises `Unbuildable`.
 
-    `length` is the most tokens that a row may have, 0 if the launch truncates rows at the same length as the test.
+    Return them, a remark, and whether turns are known, whether all rows are a prompt and its completion, or only some,
+    and whether messages choose what is learned. `length` is the most tokens that a row may have, 0 if the launch
+    truncates rows at the same length as the test.
     """
     keep = functools.partial(_fits, tokenizer, length) if length else own_data.keep_any
     rows = own_data.lay_data(name, folder / "data", keep)
-    (folder / FILE).write_text(json.dumps([read_conversation(row) for row in rows]))
-    return (
-        rows,
-        f"the data are the first {len(rows)} rows of {name}{f' that have at most {length} tokens' * bool(length)}",
-    )
+    conversations = [read_conversation(row, roles) for row in rows]
+    (folder / FILE).write_text(json.dumps(conversations))
+    pairs = [is_pair(row) for row in rows]
+    known = {
+        "has_turns": any(conversations),
+        "pairs": all(pairs),
+        "is_mixed": any(pairs) and not all(pairs),
+        "chooses": any(map(_chooses, rows)),
+    }
+    remark = f"the data are the first {len(rows)} rows of {name}{f' that have at most {length} tokens' * bool(length)}"
+    return rows, remark, known
+
+
+def _chooses(row: Any) -> bool:
+    """Return whether a row's messages have a field that chooses whether they are learned."""
+    values = row.values() if isinstance(row, Mapping) else ()
+    messages = [message for value in values if _is_messages(value) for message in value]
+    return any(message.get(name) is not None for message in messages for name in CHOOSING)
 
 
 def _fits(tokenizer: Any, length: int, row: Any) -> bool:
@@ -77,10 +126,3 @@ def _fits(tokenizer: Any, length: int, row: Any) -> bool:
         return False
     tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     return tokens + TEXT_TOKENS * len(texts) <= length
-
-
-def describe_turns(rows: Sequence[Any]) -> dict[str, bool]:
-    """Return whether turns of rows are known, and whether all rows are a prompt and its completion, or none."""
-    pairs = [is_pair(row) for row in rows]
-    has_turns = any(map(read_conversation, rows))
-    return {"has_turns": has_turns, "pairs": all(pairs), "is_mixed": any(pairs) and not all(pairs)}

@@ -604,12 +604,81 @@ def test_real_data_are_read_as_the_launch_reads_them(named: str, laid: str) -> N
     assert cut.data == named and f"--train_file={laid} " in launch.command
 
 
+OWN_AXOLOTL = AXOLOTL.replace("teknium/GPT4-LLM-Cleaned", "data/own.jsonl")
+OWN_OLD_VERL = OLD_VERL.replace("ulysses_sequence_parallel_size=2 ", "").replace(
+    "response_key=answer", "response_key=b"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "data", "roles", "written"),
+    [
+        (MS_SWIFT.replace("AI-ModelScope/alpaca-gpt4-data-zh", "data/own.jsonl"), "shell", "data/own.jsonl", {}, ""),
+        (OWN_AXOLOTL, "yaml", "data/own.jsonl", {}, '"type": "alpaca"'),
+        (
+            OWN_AXOLOTL.replace("type: alpaca", "type: {field_instruction: a, field_output: b}"),
+            "yaml",
+            "data/own.jsonl",
+            {"a": "user", "b": "assistant"},
+            "field_instruction",
+        ),
+        (
+            OPENRLHF.replace("Open-Orca/OpenOrca", "data/own.jsonl"),
+            "shell",
+            "data/own.jsonl",
+            {"question": "user", "response": "assistant"},
+            "--data.input_key question --data.output_key response",
+        ),
+        (
+            VERL.replace("parallel_size=2", "parallel_size=1"),
+            "shell",
+            "$HOME/data/train.parquet",
+            {"messages": "user"},
+            "data.messages_key=messages",
+        ),
+        (
+            f"{OWN_OLD_VERL.rstrip()} +data.prompt_dict_keys=['c']",
+            "shell",
+            "$HOME/data/gsm8k/train.parquet",
+            {"question.c": "user", "b": "assistant"},
+            "data.prompt_key=question data.response_key=b",
+        ),
+    ],
+)
+def test_a_frameworks_own_rows_keep_their_form(
+    text: str, kind: Kind, data: str, roles: dict[str, str], written: str
+) -> None:
+    """The file keeps its name, and what the launch says of its columns stays as written."""
+    cut, launch = cut_text(text, kind, real_data=True, verl="0.4.1" if "fsdp_sft" in text else "0.9.1")
+    shown = launch.command + "".join(launch.files.values())
+    assert (cut.data, cut.roles) == (data, roles) and written in shown
+    assert f"{STAGE}/data/{data.rpartition('/')[2]}" in shown and cut.objective.targets == "labelled"
+
+
+def test_llamafactorys_own_rows_keep_their_description(tmp_path: Path) -> None:
+    """Its columns have roles; a data set of pairs, of another trainer, is not used."""
+    entry = {"file_name": "sets/own.json", "columns": {"prompt": "q", "query": "", "response": "a"}}
+    described = {"mine": entry, "pairs": {**entry, "ranking": True}}
+    (tmp_path / "dataset_info.json").write_text(json.dumps(described))
+    text = LLAMAFACTORY.replace("identity,alpaca_en_demo", f"mine,identity\ndataset_dir: {tmp_path}")
+    cut, launch = cut_text(text, "yaml", real_data=True)
+    assert cut.data == f"{tmp_path}/sets/own.json" and cut.roles == {"q": "user", "a": "assistant"}
+    assert json.loads(cut.files["dataset_info.json"]) == {"mine": {**entry, "file_name": "own.json"}}
+    assert read_file(launch)["dataset"] == "mine"
+    with pytest.raises(cutting.NothingToRehearse):
+        cut_text(text.replace("mine,", "pairs,"), "yaml", real_data=True)
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [(TRL_DPO, "shell"), (LLAMAFACTORY, "yaml"), (MS_SWIFT, "shell"), (AXOLOTL, "yaml"), (OPENRLHF, "shell")],
+    [
+        *((TRL_DPO, "shell"), (LLAMAFACTORY, "yaml"), (MS_SWIFT, "shell"), (AXOLOTL, "yaml"), (OPENRLHF, "shell")),
+        (OWN_AXOLOTL.replace("type: alpaca", "type: chat_template\n    roles_to_train: [user]"), "yaml"),
+        (MS_SWIFT.replace("'AI-ModelScope/alpaca-gpt4-data-zh#500'", "own.jsonl --columns '{}'"), "shell"),
+    ],
 )
 def test_other_launches_are_not_rehearsed_on_their_data(text: str, kind: Kind) -> None:
-    """Where nobody has read how a framework's own data are cut, it is said by name."""
+    """The data are no file, or the launch chooses what is learned in a way that nobody has read: it is said by name."""
     with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed only with synthetic documents"):
         cut_text(text, kind, real_data=True)
 

@@ -11,6 +11,7 @@ the mean over num_items_in_batch.
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from attncheck.lint.fields import (
     CPU_BFLOAT16,
@@ -29,6 +30,7 @@ from attncheck.lint.fields import (
     Objective,
     Targets,
     cut_attention,
+    find_data_file,
     get_setting,
     is_at_least,
     is_on,
@@ -63,6 +65,14 @@ TURN_ENDS = {
 KNOWN_TURNS = ("qwen2_vl", "qwen3_5", "llama3_2_vision")
 OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's template, or one in the file
 CORRECTIONS = ({"packing": "off"},)
+# Keys of a data set that choose which of its turns are learned, or other files: utils/schemas/datasets.py.
+CHOOSING = frozenset(("roles_to_train", "message_field_training", "message_field_training_detail", "data_files"))
+FIELDS = {  # of a prompt strategy that the file describes: `UserDefinedPrompterType`
+    "field_system": "system",
+    "field_instruction": "user",
+    "field_input": "user",
+    "field_output": "assistant",
+}
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -72,6 +82,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     attention = cut_attention(job, materials)
     alias = materials.alias(job.model)
     form, dataset, targets = _cut_dataset(job, materials)
+    entry = _read_entry(get_setting(job, "datasets") or "")
+    named = "" if CHOOSING & entry.keys() else find_data_file(str(entry.get("path", "")))
     collates_pictures = form == "messages" and is_on(job, "skip_prepare_dataset") and get_setting(job, "processor_type")
     if collates_pictures and get_setting(job, "chat_template") not in KNOWN_TURNS:
         targets = "all"
@@ -82,7 +94,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **attention.sets,
         **({"use_swanlab": "false"} if "swanlab" in (get_setting(job, "plugins") or "") else {}),  # on by default
         "base_model": alias,
-        "datasets": json.dumps([dataset]),
+        "datasets": json.dumps([{**entry, "path": materials.name_data(named)} if materials.real_data else dataset]),
         "dataset_prepared_path": f"{materials.output}/prepared",
         "val_set_size": "0",
         "output_dir": materials.output,
@@ -109,6 +121,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         environ=QUIET if materials.uses_gpu else {**QUIET, **(CPU_RING if is_ring else CPU_BFLOAT16)},
         command=_write_command(job, materials.processes if is_ring else 1),
         model_alias=alias,
+        data=named,
+        roles=_read_roles(entry),
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *remarks, *_list_remarks(job, materials)),
         pictures="parts" if collates_pictures and has_room else "",
@@ -135,7 +149,7 @@ def _starts_processes(launch: Launch) -> bool:
 
 def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str, object], Targets]:
     """Return the data's form, its entry in `datasets`, and the targets of the loss."""
-    kind = _read_type(get_setting(job, "datasets") or "")
+    kind = str(_read_entry(get_setting(job, "datasets") or "").get("type") or "")
     targets: Targets = "all" if is_on(job, "train_on_inputs") else "assistant"
     entry = {"path": materials.data_file, "ds_type": "json"}
     if kind.startswith("completion"):
@@ -160,14 +174,18 @@ def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
     return {"eot_tokens": json.dumps([TURN_ENDS[template]])}, (remark,)
 
 
-def _read_type(datasets: str) -> str:
-    """Return the prompt strategy of the first data set; "" if it has no name."""
+def _read_entry(datasets: str) -> dict[str, Any]:
+    """Return the description of the first data set; {} if it cannot be read."""
     try:
-        entries = json.loads(datasets)
-        kind = entries[0].get("type")
-    except (ValueError, AttributeError, IndexError, TypeError, KeyError):
-        return ""
-    return kind if isinstance(kind, str) else ""
+        return dict(json.loads(datasets)[0])
+    except (ValueError, IndexError, TypeError, KeyError):
+        return {}
+
+
+def _read_roles(entry: dict[str, Any]) -> dict[str, str]:
+    """Return the columns of a data set with its own prompt strategy by role; {} for another's usual ones."""
+    kind = entry.get("type")
+    return {kind[name]: role for name, role in FIELDS.items() if kind.get(name)} if isinstance(kind, dict) else {}
 
 
 def _cut_for_cpu(job: Job) -> dict[str, str]:

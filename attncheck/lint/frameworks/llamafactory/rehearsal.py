@@ -14,6 +14,8 @@ launcher.py: torchrun starts NPROC_PER_NODE processes; the default is one per GP
 """
 
 import json
+import os
+from typing import Any
 
 from attncheck.lint.fields import (
     DROP,
@@ -32,6 +34,7 @@ from attncheck.lint.fields import (
     cut_attention,
     cut_training_arguments,
     drop_reference,
+    find_data_file,
     get_setting,
     is_on,
     list_left_out,
@@ -66,6 +69,13 @@ DATASET_INFO = {
         },
     }
 }
+# Columns, their names if an entry names none, and their roles: 0.9.5 data/parser.py `DatasetAttr`.
+ALPACA = (
+    ("system", "", "system"),
+    ("prompt", "instruction", "user"),
+    ("query", "input", "user"),
+    ("response", "output", "assistant"),
+)
 PICTURE_COLUMNS = {"messages": "messages", "images": "images"}
 
 
@@ -78,11 +88,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     unknown, objective = (objective, UNDOCUMENTED) if isinstance(objective, str) else ("", objective)
     requested = get_setting(job, "flash_attn") or ""
     attention = cut_attention(job, materials, REQUESTED_FLASH.get(requested, ""))
+    name, entry, data = _find_own_rows(launch, job)
     sets = {
         **cut_training_arguments(job, materials),
         **attention.sets,
         "model_name_or_path": materials.model,
-        "dataset": "rehearsal",
+        "dataset": name if materials.real_data else "rehearsal",
         "dataset_dir": materials.data,
         "eval_dataset": DROP,
         "val_size": DROP,
@@ -99,9 +110,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if is_on(job, "use_llama_pro"):
         sets["freeze_trainable_layers"] = "2"  # it must divide the number of layers (model/adapter.py:81)
     information = RANKING_INFO if is_ranked else DATASET_INFO
-    has_pictures = not is_ranked and materials.has_tower and materials.max_length >= PICTURE_LENGTH
+    has_room = not is_ranked and materials.has_tower and materials.max_length >= PICTURE_LENGTH
+    has_pictures = has_room and not materials.real_data
     if has_pictures:
         information = {"rehearsal": {**information["rehearsal"], "columns": PICTURE_COLUMNS}}
+    if materials.real_data:
+        information = {name: {**entry, "file_name": os.path.basename(data)}}
     own_program = PROGRAM if misses_program(launch) else ""
     return JobCut(
         sets,
@@ -112,6 +126,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         program=own_program,
         pictures="tagged" if has_pictures else "",
         files={"dataset_info.json": json.dumps(information)},
+        data=data,
+        roles=_read_roles(entry),
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *([f"{launch.words[0].text} was not found: {own_program} replaces it"] if own_program else []),
@@ -123,6 +139,32 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         rank_corrections=() if is_ranked else TRAINER_RANK_CORRECTIONS,
         whole_rows=WHOLE_ROWS,
     )
+
+
+def _find_own_rows(launch: Launch, job: Job) -> tuple[str, dict[str, Any], str]:
+    """Return the name of the first data set, its entry in dataset_info.json and its file; ("", {}, "") if unknown.
+
+    0.9.5 data/parser.py: `file_name` is relative to `dataset_dir`, and `ranking` rows are pairs.
+    """
+    folder = os.path.expandvars(get_setting(job, "dataset_dir") or "data")
+    name = (get_setting(job, "dataset") or "").partition(",")[0].strip()
+    try:
+        with open(os.path.join(launch.folder, folder, "dataset_info.json"), encoding="utf-8") as stream:
+            entry = json.load(stream)[name]
+        data = find_data_file(entry["file_name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", {}, ""
+    has_answers = job.trainer == "sft" and bool(data) and not entry.get("ranking")
+    return (name, entry, os.path.join(folder, data)) if has_answers else ("", {}, "")
+
+
+def _read_roles(entry: dict[str, Any]) -> dict[str, str]:
+    """Return the columns of a data set by role; {} for messages, whose roles are theirs."""
+    if not entry or entry.get("formatting", "alpaca") != "alpaca":
+        return {}
+    columns = entry.get("columns") or {}
+    named = {columns.get(name, default): role for name, default, role in ALPACA}
+    return {name: role for name, role in named.items() if name}
 
 
 def _read_answers(job: Job, has_processor: bool) -> Objective:

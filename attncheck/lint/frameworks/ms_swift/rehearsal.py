@@ -30,6 +30,7 @@ from attncheck.lint.fields import (
     Targets,
     cut_attention,
     cut_training_arguments,
+    find_data_file,
     get_setting,
     is_on,
     list_left_out,
@@ -67,6 +68,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     loss_scale = get_setting(job, "loss_scale") or ("all" if job.trainer == "pt" else "default")
     named: dict[str, Targets] = {"all": "all", "last_round": "last"}
     targets = named.get(loss_scale.split("+")[0], "assistant")
+    has_columns = get_setting(job, "columns") is not None  # which name the roles of the user's rows otherwise
+    data = "" if job.trainer != "sft" or has_columns else find_data_file(get_setting(job, "dataset") or "")
     sets = {
         **cut_training_arguments(job, materials),
         **attention.sets,
@@ -75,7 +78,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         # The default is the checkpoint's dtype. Ours is float32, for which ms-swift would train in mixed fp16.
         "torch_dtype": get_setting(job, "torch_dtype", "dtype") or DTYPES[job.plan.precision],
         "check_model": "false",
-        "dataset": materials.data_file,
+        "dataset": materials.choose_rows(data, materials.data_file),
         "val_dataset": DROP,
         "cached_dataset": DROP,
         "cached_val_dataset": DROP,
@@ -114,6 +117,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         command=("swift", "rlhf" if is_rlhf else job.trainer, *option, "{file}"),
         driver="trl" if job.trainer in ("grpo", "gkd") else "",
         model_alias=alias,
+        data=data,
         pictures="tagged" if job.trainer == "sft" and has_room else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(

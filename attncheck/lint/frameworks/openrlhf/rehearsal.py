@@ -24,6 +24,7 @@ from attncheck.lint.fields import (
     Targets,
     choose_learning_rate,
     cut_attention,
+    find_data_file,
     get_setting,
     is_at_least,
     is_on,
@@ -55,6 +56,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if isinstance(reading, str):
         return reading
     form, data, objective = reading
+    has_answers = job.trainer == "sft" and form != "text"
+    named = find_data_file(get_setting(job, "data.dataset") or "") if has_answers else ""
     attention = cut_attention(job, materials)
     ranks = _count_ranks(job, materials)
     written = [name for name in GPU_SETTINGS if is_on(job, name.replace("-", "_"))]
@@ -64,9 +67,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         {
             **dict.fromkeys((*LEFT_OUT, *left_out), DROP),
             **attention.sets,
-            **data,
+            **({} if materials.real_data else data),
             "model.model_name_or_path": materials.model,
-            "data.dataset": materials.data_file,
+            "data.dataset": materials.choose_rows(named, materials.data_file),
             "data.max_samples": str(max(rows * materials.steps, EVALUATED)),
             "data.max_len": str(materials.max_length),
             "data.dataloader_num_workers": "0",
@@ -85,6 +88,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         form,
         objective,
         environ={} if materials.uses_gpu else WITHOUT_CUDA,
+        data=named,
+        roles=_read_roles(job),
         emulates_flash_attn=not materials.uses_gpu,  # it is always imported
         remarks=(
             *attention.remarks,
@@ -107,6 +112,12 @@ def name_newest(launch: Launch, job: Job) -> Job:
         for name, values in names.to_newest_names(job.trainer, (option.name, option.values), all_options)
     ]
     return replace(job, settings=(*job.settings, *settings))
+
+
+def _read_roles(job: Job) -> dict[str, str]:
+    """Return the columns of a prompt and its answer; {} if there is only one, of messages."""
+    answer = get_setting(job, "data.output_key")
+    return {get_setting(job, "data.input_key") or "input": "user", answer: "assistant"} if answer else {}
 
 
 def _count_ranks(job: Job, materials: Materials) -> int:

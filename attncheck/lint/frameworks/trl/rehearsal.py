@@ -108,7 +108,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "learning_rate": choose_learning_rate(objective),
         "model_name_or_path": materials.model,
         "model_revision": DROP,
-        "dataset_name": materials.name_data(named) if materials.real_data else materials.data,
+        "dataset_name": materials.choose_rows(named, materials.data),
         "dataset_num_proc": DROP,
         "max_length": str(materials.max_length),
     }

@@ -9,6 +9,7 @@ tokens, on the rank or across ranks (`balance_dp_token`): verl 0.1 trainer/fsdp_
 """
 
 from attncheck.lint.fields import (
+    OFF_VALUES,
     UNDOCUMENTED,
     WITHOUT_CUDA,
     DataForm,
@@ -18,6 +19,7 @@ from attncheck.lint.fields import (
     Materials,
     Objective,
     cut_attention,
+    find_data_file,
     get_setting,
     is_at_least,
     is_on,
@@ -47,12 +49,13 @@ def cut_old_sft(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     attention = cut_attention(job, materials, "flash_attention_2")  # fixed in the trainer's code
     groups = count_groups(job, materials)
     form, columns = _cut_columns(job)
+    named = find_data_file(get_setting(job, "data.train_files") or "")
     sets = {
         **attention.sets,
-        **columns,
-        **list_sizes(materials, groups),
+        **({} if materials.real_data else columns),
+        **list_sizes(materials, groups, named),
         "model.partial_pretrain": materials.model,
-        "data.val_files": materials.parquet_file,
+        "data.val_files": materials.choose_rows(named, materials.parquet_file),
         "data.val_max_samples": str(materials.batch * groups),
         "data.micro_batch_size": str(materials.batch * groups) if is_by_name else "null",
         "optim.warmup_steps_ratio": "0",
@@ -82,6 +85,8 @@ def cut_old_sft(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **(CPU_BY_NAME if is_by_name else CPU_DEVICE)},
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=remarks,
+        data=named,
+        roles=_read_roles(job),
     )
 
 
@@ -91,3 +96,15 @@ def _cut_columns(job: Job) -> tuple[DataForm, dict[str, str]]:
         return "messages", {"data.multiturn.messages_key": "messages"}
     keys = {"data.prompt_key": "instruction", "data.response_key": "output"}
     return "instruction", {**keys, "data.prompt_dict_keys": "null", "data.response_dict_keys": "null"}
+
+
+def _read_roles(job: Job) -> dict[str, str]:
+    """Return the columns of a prompt and its response, or the one of messages, by role."""
+    if is_on(job, "data.multiturn.enable"):
+        return {get_setting(job, "data.multiturn.messages_key") or "messages": "user"}  # messages have their own
+    named = {}
+    for name, default, role in (("prompt", "question", "user"), ("response", "answer", "assistant")):
+        column = get_setting(job, f"data.{name}_key") or default
+        part = (get_setting(job, f"data.{name}_dict_keys") or "null").strip("[]'\" ")
+        named[column if part in OFF_VALUES else f"{column}.{part}"] = role
+    return named

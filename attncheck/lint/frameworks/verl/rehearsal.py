@@ -14,6 +14,7 @@ from attncheck.lint.fields import (
     Materials,
     Objective,
     cut_attention,
+    find_data_file,
     get_setting,
     is_at_least,
 )
@@ -35,13 +36,17 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     engine = get_setting(job, "engine") or "fsdp"
     if engine != "fsdp":
         return f"verl's engine {engine} is not rehearsed; only fsdp is"
+    named, key = (
+        find_data_file(get_setting(job, "data.train_files") or ""),
+        get_setting(job, "data.messages_key") or "messages",
+    )
     attention = cut_attention(job, materials)
     sets = {
         **attention.sets,
-        **list_sizes(materials, count_groups(job, materials)),
+        **list_sizes(materials, count_groups(job, materials), named),
         "model.path": materials.model,
         "data.val_files": "null",
-        "data.messages_key": "messages",
+        "data.messages_key": key if materials.real_data else "messages",
         "data.max_token_len_per_gpu": str(materials.max_length * materials.batch),
         "data.num_workers": "0",
         "optim.lr_scheduler_type": "constant",
@@ -60,4 +65,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_PLATFORM},
         emulates_flash_attn=not materials.uses_gpu,  # flash_attention_2 is the engine's default
         remarks=remarks,
+        data=named,
+        roles={key: "user"},  # messages have their own
     )

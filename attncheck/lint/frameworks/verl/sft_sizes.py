@@ -13,10 +13,10 @@ def count_groups(job: Job, materials: Materials) -> int:
     return min(getattr(job.world_size, "value", materials.processes), materials.processes) // materials.ring_size
 
 
-def list_sizes(materials: Materials, groups: int) -> Mapping[str, str]:
-    """Return the settings of size, and those that prevent saved files."""
+def list_sizes(materials: Materials, groups: int, named: str) -> Mapping[str, str]:
+    """Return the settings of size, and those that prevent saved files; `named` are the launch's own rows."""
     return {
-        "data.train_files": materials.parquet_file,
+        "data.train_files": materials.choose_rows(named, materials.parquet_file),
         "data.train_batch_size": str(materials.batch * materials.accumulation * groups),
         "data.micro_batch_size_per_gpu": str(materials.batch),
         "data.max_length": str(materials.max_length),
