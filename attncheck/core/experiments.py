@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 VARIANTS = ("liger", "tensor parallel")  # ways to compute the same step
 SHORT_STEP = "a short last step"  # a division: one micro-batch is left for the last step of an epoch
+HALVES = "two micro-batches"  # a division of one batch
+PADDED = "more padding"  # of the same rows
+EVALUATED = "precompute_ref_log_probs, evaluate new rows"
 CHECKPOINTED = "LoRA with checkpointing"  # a given adapter, and gradient checkpointing as the trainer sets it
 CAPPED = "liger softcap"  # liger's loss of a model that caps its logits, for an objective of TRL: "dpo liger softcap"
 GIVEN = "QLoRA"  # a trainer is given a model with an adapter: "dpo QLoRA"
@@ -148,6 +151,41 @@ class ScoringMeasurement:
 
 
 @dataclass(frozen=True)
+class TwinMeasurement:
+    """How a trainer's step changes by a change that is neutral by documentation, or by another division of its rows.
+
+    `ratio` and `cosine` compare the gradients (of an evaluation: the losses). `part` is what differs first: "labels",
+    "loss", "gradient", "a row that fits", or the error of rows that only the change makes trainable; "" for nothing.
+    """
+
+    trainer: str
+    variant: str  # an objective: "dpo"
+    setting: str = ""  # a loss or option other than the default: "loss_type=ipo"
+    change: str = ""  # a setting's name, HALVES, SHORT_STEP, PADDED, EVALUATED
+    ratio: float = 1.0
+    cosine: float = 1.0
+    part: str = ""
+    place: str = ""  # file:line where the trainer uses the setting or makes the change
+    error: str = ""  # why nothing was measured
+
+    @property
+    def name(self) -> str:
+        """The trainer with its objective and setting."""
+        return f"{self.trainer} {self.variant}{f' with {self.setting}' if self.setting else ''}"
+
+    @property
+    def is_rescaled(self) -> bool:
+        """Whether half a batch has twice or half of its share of the gradient, in the same direction."""
+        is_factor = min(abs(self.ratio / factor - 1) for factor in (0.5, 2)) <= TOLERANCE
+        return is_factor and self.cosine > 1 - TOLERANCE
+
+    @property
+    def is_coupled(self) -> bool:
+        """Whether a row's gradient depends on the others of its micro-batch."""
+        return bool(self.part) and self.change == HALVES and not self.is_rescaled
+
+
+@dataclass(frozen=True)
 class Experiments:
     """All measurements, and the experiments that failed."""
 
@@ -158,6 +196,7 @@ class Experiments:
     savings: tuple[SavingMeasurement, ...] = ()
     evaluations: tuple[EvaluationMeasurement, ...] = ()
     scorings: tuple[ScoringMeasurement, ...] = ()
+    twins: tuple[TwinMeasurement, ...] = ()
     lost: tuple[str, ...] = ()  # experiments without a result, with the reason
 
     @property

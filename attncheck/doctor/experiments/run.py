@@ -20,9 +20,9 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.workers.child import Child, wait_for_children
 
 PACKAGE = "attncheck_experiments"
-PROGRAMS = ("main", "zero", "frameworks", "liger", "ranks", "resume", "saving", "scoring")
+PROGRAMS = ("main", "zero", "frameworks", "liger", "ranks", "resume", "saving", "scoring", "twins", "twin_makers")
 EXPERIMENTS = {
-    "trainers": ("dividing a batch, the keys of a batch, resuming, saving, evaluating", ""),
+    "trainers": ("dividing a batch, the keys of a batch, resuming, saving, evaluating, neutral changes", ""),
     "deepspeed": ("accumulating under ZeRO", "deepspeed"),
 }  # name: title, the additional package that it needs
 NEEDED = ("torch", "transformers", "accelerate")

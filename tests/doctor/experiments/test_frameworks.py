@@ -61,11 +61,9 @@ def imitate_llamafactory(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
         texts = [(row["instruction"], row["output"]) for row in rows]
         FrameworkTrainer(settings, texts, settings["neat_packing"], fault).train(resume_from_checkpoint=None)
 
-    workflow: Any = ModuleType("workflow")
-    workflow.CustomSeq2SeqTrainer = FrameworkTrainer
     tuner: Any = ModuleType("tuner")
     tuner.run_exp = run_exp
-    monkeypatch.setitem(sys.modules, "llamafactory.train.sft.workflow", workflow)
+    monkeypatch.setattr(transformers.trainer, "Trainer", FrameworkTrainer)  # its trainers inherit it
     monkeypatch.setitem(sys.modules, "llamafactory.train.tuner", tuner)
 
 

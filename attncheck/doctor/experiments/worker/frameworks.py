@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -44,11 +45,21 @@ def make_llamafactory_trainer(
     """Return LLaMA-Factory's trainer; only its collator is set to flash attention, so nothing is computed with it."""
     if layout == "padding_free" or attention not in ("sdpa", "flash_attention_2"):
         raise ValueError(f"LLaMA-Factory has no {layout} rows under {attention}")
-    workflow = importlib.import_module("llamafactory.train.sft.workflow")
-    run_exp = importlib.import_module("llamafactory.train.tuner").run_exp
     rows = [{"instruction": PROMPT, "input": "", "output": _write(document)} for document in documents]
+    settings = {**list_arguments(folder, per_device, steps), "neat_packing": layout == "packing"}
+    trainer = start_llamafactory(folder, rows, {}, settings)
+    trainer.data_collator.attn_implementation = attention
+    return trainer
+
+
+def start_llamafactory(
+    folder: str, rows: list[dict[str, Any]], dataset: dict[str, Any], settings: dict[str, Any]
+) -> Any:
+    """Return the trainer that LLaMA-Factory makes for rows, whose columns `dataset` describes."""
+    trainer = importlib.import_module("transformers.trainer").Trainer
+    run_exp = importlib.import_module("llamafactory.train.tuner").run_exp
     Path(folder, "rows.json").write_text(json.dumps(rows), "utf-8")
-    Path(folder, "dataset_info.json").write_text(json.dumps({"rows": {"file_name": "rows.json"}}), "utf-8")
+    Path(folder, "dataset_info.json").write_text(json.dumps({"rows": {"file_name": "rows.json", **dataset}}), "utf-8")
     made: list[Any] = []
 
     class Stop(Exception):
@@ -59,14 +70,12 @@ def make_llamafactory_trainer(
         raise Stop
 
     settings = {
-        **_list_arguments(folder, per_device, steps), "model_name_or_path": f"{folder}/model", "stage": "sft",
-        "do_train": True, "finetuning_type": "full", "dataset": "rows", "dataset_dir": folder, "template": "empty",
-        "cutoff_len": MAX_LENGTH, "overwrite_cache": True, "disable_gradient_checkpointing": True,
-        "flash_attn": "sdpa", "neat_packing": layout == "packing",
+        "model_name_or_path": f"{folder}/model", "stage": "sft", "do_train": True, "finetuning_type": "full",
+        "dataset": "rows", "dataset_dir": folder, "template": "empty", "cutoff_len": MAX_LENGTH,
+        "overwrite_cache": True, "disable_gradient_checkpointing": True, "flash_attn": "sdpa", **settings,
     }  # fmt: skip
-    with mock.patch.object(workflow.CustomSeq2SeqTrainer, "train", train), contextlib.suppress(Stop):
+    with mock.patch.object(trainer, "train", train), _map_here(), contextlib.suppress(Stop):
         run_exp(settings)
-    made[0].data_collator.attn_implementation = attention
     return made[0]
 
 
@@ -74,13 +83,31 @@ def make_swift_trainer(
     folder: str, documents: list[list[int]], layout: str, attention: str, per_device: int, steps: int
 ) -> Any:
     """Return ms-swift's trainer; its model is loaded with SDPA, since nothing is computed with flash attention."""
-    try:
-        pipeline = importlib.import_module("swift.pipelines").SwiftSft
-    except ImportError:  # before ms-swift 4
-        pipeline = importlib.import_module("swift.llm").SwiftSft
-    rows = [[{"role": "user", "content": PROMPT}, {"role": "assistant", "content": _write(d)}] for d in documents]
-    text = "".join(f"{json.dumps({'messages': row})}\n" for row in rows)
-    Path(folder, "rows.jsonl").write_text(text, "utf-8")
+    rows = [
+        {"messages": [{"role": "user", "content": PROMPT}, {"role": "assistant", "content": _write(document)}]}
+        for document in documents
+    ]
+    layouts = {"packing": layout == "packing", "padding_free": layout == "padding_free"}
+    return start_swift("SwiftSft", folder, rows, attention, {**list_arguments(folder, per_device, steps), **layouts})
+
+
+def find_swift_pipeline(name: str) -> Any:
+    """Return a pipeline of ms-swift."""
+    for module in (
+        "swift.pipelines",
+        "swift.pipelines.train.rlhf",
+        "swift.llm",
+        "swift.llm.train.rlhf",
+    ):  # ms-swift 4, 3
+        with contextlib.suppress(ImportError, AttributeError):
+            return getattr(importlib.import_module(module), name)
+    raise ImportError(f"ms-swift has no {name}")
+
+
+def start_swift(name: str, folder: str, rows: list[dict[str, Any]], attention: str, settings: dict[str, Any]) -> Any:
+    """Return the trainer that a pipeline of ms-swift makes for rows; its models are loaded with SDPA."""
+    pipeline = find_swift_pipeline(name)
+    Path(folder, "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
     made: list[Any] = []
 
     class Pipeline(pipeline):  # type: ignore[misc, valid-type]
@@ -93,19 +120,32 @@ def make_swift_trainer(
             made.append(trainer)
 
     settings = {
-        **_list_arguments(folder, per_device, steps), "model": f"{folder}/model", "model_type": "mistral",
-        "template": "dummy", "dataset": f"{folder}/rows.jsonl", "tuner_type": "full", "train_type": "full",
-        "torch_dtype": "float32", "max_length": MAX_LENGTH, "attn_impl": attention, "split_dataset_ratio": 0,
-        "gradient_checkpointing": False, "check_model": False, "dataset_num_proc": 1, "dataloader_num_workers": 0,
-        "dataloader_persistent_workers": False,
-        "load_from_cache_file": False, "packing": layout == "packing", "padding_free": layout == "padding_free",
+        "model": f"{folder}/model", "model_type": "mistral", "template": "dummy", "dataset": f"{folder}/rows.jsonl",
+        "tuner_type": "full", "train_type": "full", "torch_dtype": "float32", "max_length": MAX_LENGTH,
+        "attn_impl": attention, "split_dataset_ratio": 0, "gradient_checkpointing": False, "check_model": False,
+        "dataset_num_proc": 1, "dataloader_num_workers": 0, "dataloader_persistent_workers": False,
+        "load_from_cache_file": False, **settings,
     }  # fmt: skip
     known = pipeline.args_class.__dataclass_fields__  # `train_type` is `tuner_type` since 4.1
-    Pipeline([part for name in settings if name in known for part in (f"--{name}", str(settings[name]))]).main()
+    with _map_here():
+        Pipeline([part for name in settings if name in known for part in (f"--{name}", str(settings[name]))]).main()
     return made[0]
 
 
-def _list_arguments(folder: str, per_device: int, steps: int) -> dict[str, Any]:
+def _map_here() -> Any:
+    """Return a context in which a data set is mapped in this process: starting another takes a second."""
+    if importlib.util.find_spec("datasets") is None:
+        return contextlib.nullcontext()
+    dataset = importlib.import_module("datasets").Dataset
+    plain = dataset.map
+
+    def map_here(self: Any, *arguments: Any, **options: Any) -> Any:
+        return plain(self, *arguments, **{**options, "num_proc": None})
+
+    return mock.patch.object(dataset, "map", map_here)
+
+
+def list_arguments(folder: str, per_device: int, steps: int) -> dict[str, Any]:
     """Return the arguments that both frameworks share with transformers, under transformers' names."""
     return {
         "output_dir": f"{folder}/out", "per_device_train_batch_size": per_device, "gradient_accumulation_steps": steps,

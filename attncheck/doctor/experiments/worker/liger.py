@@ -36,7 +36,13 @@ def imitate_liger() -> None:
         given = dict(zip(names, arguments))
         logits = torch.nn.functional.linear(arguments[0], arguments[1], given.get("bias")).float()
         options = {name: given[name] for name in ("ignore_index", "label_smoothing", "reduction") if name in given}
+        if given.get("use_token_scaling"):  # each token's loss is weighted by its probability
+            options["reduction"] = "none"
         loss = torch.nn.functional.cross_entropy(logits, arguments[2], given.get("ce_weight"), **options)
+        if given.get("use_token_scaling"):
+            loss = loss * (-loss.detach()).exp()
+            count = (arguments[2] != given["ignore_index"]).sum() if given["reduction"] == "mean" else 1
+            loss = loss if given["reduction"] == "none" else loss.sum() / count
         return (loss, *[torch.zeros(())] * (results - 1)) if results > 1 else loss
 
     function.apply = apply

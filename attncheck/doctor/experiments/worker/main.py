@@ -21,6 +21,7 @@ from .ranks import fork_ranks
 from .resume import measure_resume
 from .saving import list_cases, measure_change
 from .scoring import SAMPLING, make_learned_model, make_sampling_trainer, measure_scoring
+from .twin_makers import measure_all_twins, save_models
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
@@ -40,8 +41,8 @@ ADAPTER = "QLoRA"  # the adapter of a model that is marked as quantised: what tr
 BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
 RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
-# of TRL: means over the rows of a batch
-OBJECTIVES = {"dpo": "DPO", "reward": "Reward", "orpo": "ORPO", "cpo": "CPO", "gkd": "GKD"}
+# of TRL: baselines of adapters and of liger's losses; twins.py divides the batches of all of TRL's objectives
+OBJECTIVES = {"dpo": "DPO", "gkd": "GKD"}
 SET: dict[str, Any] = {"dpo": {"beta": 1.0}, "gkd": {"lmbda": 0.0}}  # a reference that differs shows; no sampling
 CAPPED = "liger softcap"  # liger's loss of a model that caps its logits
 EXPERTS = "target_parameters"  # an adapter of experts' weights
@@ -61,7 +62,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     measures = (
-        [measure_trainers, measure_keys, measure_saving, measure_sampling]
+        [measure_trainers, measure_keys, measure_saving, measure_sampling, measure_twins]
         if name == "trainers"
         else [measure_accumulation]
     )
@@ -92,12 +93,12 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for (name, variant), make in makers.items():
         is_single = variant.endswith((CAPPED, EXPERTS, CHECKPOINTED))
         is_special = ADAPTER in variant or variant == BALANCING or is_single
-        for division, steps, replicas in DIVISIONS[:1] if is_single else DIVISIONS:
-            if replicas == 1 or not (name in without_replicas or variant in OBJECTIVES or is_special):
+        for division, steps, replicas in DIVISIONS[:1] if is_single or variant in OBJECTIVES else DIVISIONS:
+            if replicas == 1 or not (name in without_replicas or is_special):
                 question = {"trainer": name, "variant": variant, "division": division}
                 rows = EQUAL if variant == BALANCING else None  # it depends on how documents that differ are divided
                 yield "gradients", _answer(question, measure_step, make, folder, steps, replicas, rows=rows)
-        if not is_special:
+        if not is_special and variant not in OBJECTIVES:
             question = {"trainer": name, "variant": variant, "division": SHORT_STEP}
             yield "gradients", _answer(question, measure_step, make, folder, 2, rows=[*EQUAL, EQUAL[0]])
         if not variant:
@@ -469,7 +470,6 @@ def make_objective_trainer(
     """Return TRL's trainer for answers of one length: the mean over rows is then also that over tokens."""
     import torch
     from datasets import Dataset
-    from transformers import MistralForSequenceClassification
 
     def write(number: int) -> str:
         return " ".join(f"w{(5 * number + step) % (VOCABULARY - 4)}" for step in range(1, LENGTHS[0]))
@@ -479,8 +479,6 @@ def make_objective_trainer(
         config, folder, per_device, steps, disable_dropout=False, **SET.get(objective, {}), **more
     )
     model, tokenizer = model or load_whole_model(folder), _make_tokenizer()  # DPO loads its reference from there too
-    if objective == "reward":
-        model = MistralForSequenceClassification.from_pretrained(f"{folder}/model", num_labels=1)
     numbers = [documents.index(document) for document in documents]
     rows: list[dict[str, Any]] = [
         {"prompt": "w1 w2 ", "chosen": write(number), "rejected": write(number + 50)} for number in numbers
@@ -610,6 +608,14 @@ def measure_saving(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield how much saving and loading, or merging an adapter, changes what a model computes."""
     for model, operation, make, run in list_cases(folder, make_model):
         yield "savings", _answer({"model": model, "operation": operation}, measure_change, make, run)
+
+
+# Twins: whether a neutral change is one ------------------------------------------------------------------------------
+def measure_twins(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what a change that should not matter changes, for each trainer, loss and option."""
+    save_models(f"{folder}/twins", make_model, _make_tokenizer)
+    is_liger = _has("liger_kernel") and _has("triton")
+    yield from measure_all_twins(f"{folder}/twins", _training_arguments, _make_tokenizer, is_liger)
 
 
 # DeepSpeed: what one step takes of accumulated micro-batches ----------------------------------------------------------

@@ -1,0 +1,199 @@
+"""Makes the trainers that are compared with their twins: TRL's classes, and what ms-swift and LLaMA-Factory build.
+
+It runs in a child of the examined interpreter, knows nothing of attncheck, and writes to a temporary folder alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .frameworks import find_swift_pipeline, list_arguments, list_makers, start_llamafactory, start_swift
+from .twins import LENGTHS, MESSAGES, Make, attempt, list_parameters, list_trainers, measure_twins, write_rows
+
+SPREAD = 0.3  # a standard deviation of weights with which tokens have different losses
+ROWS = range(MESSAGES + 1)
+BASE: dict[str, Any] = {
+    "learning_rate": 0.0, "max_length": 64, "disable_dropout": False, "lmbda": 0.0, "gradient_checkpointing": False,
+}  # fmt: skip
+TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+HEADS = {"ForTokenClassification": 2, "ForSequenceClassification": 1}  # labels
+SCORER = "scorer/model"  # with attention, because a row's score is that of its last token
+NO_DROPOUT = {"classifier_dropout": 0.0}  # heads of classification have dropout by default
+COLUMNS = {"prompt": "prompt", "query": "query", "chosen": "chosen", "rejected": "rejected", "kto_tag": "label"}
+
+
+def save_models(folder: str, make_model: Callable[..., Any], make_tokenizer: Callable[[], Any]) -> None:
+    """Write a model whose attention adds nothing, its reference, one that attends, and their tokenizer, to folders."""
+    import torch
+
+    for name in ("model", "reference", SCORER):
+        torch.manual_seed(len(name))
+        model = make_model(initializer_range=SPREAD, **NO_DROPOUT)
+        if name != SCORER:
+            with torch.no_grad():
+                model.model.layers[0].self_attn.o_proj.weight.zero_()
+        model.save_pretrained(f"{folder}/{name}")
+        make_tokenizer().save_pretrained(f"{folder}/{name}")
+
+
+def measure_all_twins(
+    folder: str, make_arguments: Callable[..., Any], make_tokenizer: Callable[[], Any], is_liger: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what a neutral change changes, for each trainer, loss and option."""
+    for name, (trainer, config) in list_trainers().items() if importlib.util.find_spec("trl") else ():
+        make = functools.partial(make_trl_trainer, folder, trainer, config, make_arguments, make_tokenizer)
+        yield from _measure("trl", name, [functools.partial(make, kind) for kind in ROWS], config, is_liger)
+    installed = list_makers()
+    if "ms-swift" in installed:
+        for name, config, makers in list_swift_makers(folder):
+            yield from _measure("ms-swift", name, makers, config, False)
+    if "llamafactory" in installed:
+        config = importlib.import_module("llamafactory.hparams.finetuning_args").FinetuningArguments
+        for stage in typing.get_args(typing.get_type_hints(config)["stage"]):
+            makers = [functools.partial(make_llamafactory_twin, folder, stage, kind) for kind in (0, 1)]
+            yield from _measure("llamafactory", stage, makers, config, False)
+
+
+def _measure(
+    trainer: str, variant: str, makers: list[Make], config: Any, is_liger: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the twins of the first maker whose rows the trainer takes; none is asked of a trainer that takes none."""
+    for make in makers:
+        seen = attempt(make, LENGTHS, 4, 1, {})
+        if not isinstance(seen, str) and len(seen.trainer.train_dataset) == len(LENGTHS):  # else it made others
+            for item in measure_twins(make, config, is_liger):
+                yield "twins", {"trainer": trainer, "variant": variant, **item}
+            return
+    yield "twins", {"trainer": trainer, "variant": variant, "error": "its rows are none that are known here"}
+
+
+def make_trl_trainer(
+    folder: str,
+    trainer: Any,
+    config: Any,
+    make_arguments: Callable[..., Any],
+    make_tokenizer: Callable[[], Any],
+    kind: int,
+    lengths: Any,
+    per_device: int,
+    steps: int,
+    settings: dict[str, Any],
+) -> Any:
+    """Return one of TRL's trainers on one kind of rows."""
+    import torch
+    from datasets import Dataset
+
+    transformers, known = importlib.import_module("transformers"), list_parameters(config)
+    settings = {name: value for name, value in settings.items() if name in known or name != "liger_kernel_config"}
+    parameters, own = list_parameters(trainer), {"ref_model": "reference", "teacher_model": "reference"}
+    models = {name: folder_name for name, folder_name in own.items() if name in parameters and name not in settings}
+    options = {name: value for name, value in settings.items() if name not in own}
+    if not set(options) <= known:
+        raise ValueError(f"unknown: {sorted(set(options) - known)}")
+    source = inspect.getsource(importlib.import_module(trainer.__module__))
+    head = next((head for head in HEADS if f"AutoModel{head}" in source and "ForCausalLM" not in source), None)
+    torch.manual_seed(0)
+    load = getattr(transformers, f"Mistral{head or 'ForCausalLM'}").from_pretrained
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = TEMPLATE if kind == MESSAGES else None
+    rows = Dataset.from_list(write_rows(lengths)[kind])
+    made = trainer(
+        model=load(f"{folder}/{SCORER if head else 'model'}", **({"num_labels": HEADS[head]} if head else {})),
+        args=make_arguments(config, folder, per_device, steps, **{**BASE, **options}),
+        processing_class=tokenizer,
+        train_dataset=rows,
+        **{name: transformers.MistralForCausalLM.from_pretrained(f"{folder}/{path}") for name, path in models.items()},
+    )
+    made.given_rows = rows
+    return made
+
+
+def list_swift_makers(folder: str) -> Iterator[tuple[str, Any, list[Make]]]:
+    """Yield the trainers of ms-swift with their configuration: of its kinds of RLHF, and of classification."""
+    pipeline = find_swift_pipeline("SwiftRLHF")
+    for kind in typing.get_args(typing.get_type_hints(pipeline.args_class)["rlhf_type"]):
+        references = ({"ref_model": f"{folder}/reference", "ref_model_type": "mistral"}, {})
+        options = [{"rlhf_type": kind, **reference} for reference in references]
+        makers = [functools.partial(make_swift_twin, "SwiftRLHF", folder, item) for item in options]
+        yield kind, pipeline.args_class, makers if kind not in GENERATING else []
+    options = {"task_type": "seq_cls", "num_labels": 2}
+    yield (
+        "seq_cls",
+        find_swift_pipeline("SwiftSft").args_class,
+        [functools.partial(make_swift_twin, "SwiftSft", folder, options)],
+    )
+
+
+GENERATING = ("grpo", "ppo")  # of ms-swift: they generate their rows
+
+
+def make_swift_twin(
+    pipeline: str,
+    folder: str,
+    options: dict[str, Any],
+    lengths: Any,
+    per_device: int,
+    steps: int,
+    settings: dict[str, Any],
+) -> Any:
+    """Return a trainer that a pipeline of ms-swift makes."""
+    import torch
+
+    torch.manual_seed(0)
+    is_scorer = "task_type" in options or options["rlhf_type"] == "rm"
+    if is_scorer:
+        folder = f"{folder}/scorer"
+        if settings.get("padding_free"):
+            raise ValueError("without a kernel that separates rows, its rows attend to each other")
+    rows: list[dict[str, Any]] = []
+    for number, row in enumerate(write_rows(lengths)[0]):
+        messages = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["chosen"]}]
+        if "task_type" in options:
+            messages = [{"role": "user", "content": row["chosen"]}]
+        rows.append({"messages": messages, "rejected_response": row["rejected"], "label": number % 2})
+        if options.get("rlhf_type") == "kto":
+            rows[-1] = {"messages": messages, "label": not number % 2}
+        elif "task_type" in options:
+            del rows[-1]["rejected_response"]
+        else:
+            del rows[-1]["label"]
+    given = {
+        **list_arguments(folder, per_device, steps),
+        **options,
+        **settings,
+        "learning_rate": settings.get("learning_rate", 0.0),
+    }
+    if "ref_model" in settings:
+        raise ValueError("it always has a reference")
+    trainer = start_swift(
+        pipeline, folder, rows, "flash_attention_2" if settings.get("padding_free") else "sdpa", given
+    )
+    for model in (trainer.model, getattr(trainer, "ref_model", None)):
+        if model is not None:
+            model.config._attn_implementation = "sdpa"
+    return trainer
+
+
+def make_llamafactory_twin(
+    folder: str, stage: str, kind: int, lengths: Any, per_device: int, steps: int, settings: dict[str, Any]
+) -> Any:
+    """Return the trainer of a stage of LLaMA-Factory on preferences, or on answers with a label."""
+    import torch
+
+    torch.manual_seed(0)
+    rows = [{**row, "query": ""} for row in write_rows(lengths)[kind]]
+    columns = {"prompt": "prompt", "query": "query", "chosen": "chosen", "rejected": "rejected"}
+    if kind:
+        columns = {"prompt": "prompt", "query": "query", "response": "completion", "kto_tag": "label"}
+    folder = f"{folder}/scorer" if stage == "rm" else folder
+    options = {name: value for name, value in settings.items() if name != "ref_model"}
+    if "max_length" in options:
+        options["cutoff_len"] = options.pop("max_length")
+    reference = {} if "ref_model" in settings or stage not in ("dpo", "kto") else {"ref_model": f"{folder}/reference"}
+    given = {**list_arguments(folder, per_device, steps), "stage": stage, "learning_rate": 0.0, **reference, **options}
+    return start_llamafactory(folder, rows, {"ranking": not kind, "columns": columns}, given)

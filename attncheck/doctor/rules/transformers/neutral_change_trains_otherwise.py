@@ -1,0 +1,99 @@
+"""A change that is neutral by documentation changes what the installed trainer computes.
+
+What it checks: `doctor --deep` lets each of TRL's trainers that does not generate its rows, and those that ms-swift and
+LLaMA-Factory make, take one step on four rows. It then takes the same step with one change: two micro-batches for one
+batch, more padding, `padding_free`, liger's loss, gradient checkpointing, a precomputed reference, a short last step of
+an epoch, or a `max_length` that only other rows exceed. Losses and options are read from the installed classes, and
+each of them is compared. Both halves of the rows have as many rows and tokens, so that a mean over either is the same.
+The attention of the model adds nothing to its results: only what the trainer computes is compared. The rows of a launch
+are reported only if it sets the loss or option and makes the change.
+
+Why it matters: the error is silent. A launch trains another objective than with the setting's other value, or its
+gradients are off by a factor.
+
+What to do: leave the change out, or use a release in which it was measured neutral. file:line is where the trainer uses
+the setting.
+
+Source: the measurement (attncheck/doctor/experiments/worker/twins.py). Measured: ms-swift 4.5.0, DPO with `ld_alpha`
+and `padding_free`, and the last step of DPO, ORPO, CPO and seq_cls, 0.5 times the gradient; TRL 1.9.0, ORPO and CPO
+with `max_length`, KTO with `desirable_weight` and liger, DPO with `ld_alpha` and liger, BCO's evaluation with
+`precompute_ref_log_probs`. Measured neutral: TRL 1.16.0. Faults of this kind: modelscope/ms-swift#10072, #9925, #10084;
+huggingface/trl#6588, #6443, #7062, #6006.
+"""
+
+from collections.abc import Iterator
+
+from attncheck.core.experiments import EVALUATED, HALVES, PADDED, SHORT_STEP, TwinMeasurement
+from attncheck.core.job import Job
+from attncheck.doctor.queries.launch import name_settings
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+
+CUT = "max_length"
+OFF = {"", "0", "false", "no", "none", "null"}
+FIXES = {
+    HALVES: "gradient_accumulation_steps: 1",
+    SHORT_STEP: "dataloader_drop_last: true",
+    PADDED: "per_device_train_batch_size: 1",
+    CUT: "remove rows longer than max_length before training",
+    EVALUATED: "precompute_ref_log_probs: false",
+}
+
+
+def check(snapshot: Snapshot) -> Problems:
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    changed = [item for item in snapshot.measurements.twins if item.part and not item.is_coupled]
+    by_default = {(item.trainer, item.variant, item.change) for item in changed if not item.setting}
+    for item in changed:
+        is_repeated = bool(item.setting) and (item.trainer, item.variant, item.change) in by_default
+        if not is_repeated and (job is None or is_of_job(item, job)):
+            yield Problem(
+                message=f"{item.name}: {_describe(item)}",
+                evidence=tuple(_iter_evidence(item)),
+                fixes=(Fix("leave the change out", "setting", FIXES.get(item.change, f"{item.change}: false")),),
+                subject=f"{item.trainer} {item.variant}",
+                predicted=job is None or item.change in (SHORT_STEP, CUT),  # of some rows and steps only
+            )
+
+
+def _describe(item: TwinMeasurement) -> str:
+    if item.change == CUT:
+        return f"{CUT} changes {item.part}: its tokens are not those that it has alone"
+    if item.change == SHORT_STEP:
+        return f"the last step of an epoch, with fewer micro-batches, has {item.ratio:.2g} times the gradient"
+    if item.part not in ("labels", "loss", "gradient"):
+        return f"{item.change} does not train the same: padded rows fail ({item.part})"
+    return f"{item.change} changes what is trained: {item.ratio:.3g} times the {_name_compared(item)}"
+
+
+def _name_compared(item: TwinMeasurement) -> str:
+    return "evaluation loss" if item.change == EVALUATED else "gradient"
+
+
+def _iter_evidence(item: TwinMeasurement) -> Iterator[str]:
+    if item.part in ("labels", "loss", "gradient"):
+        yield f"measured on the same rows: the {item.part} differs first; cosine of the gradients {item.cosine:.4f}"
+    yield item.place
+
+
+def is_of_job(item: TwinMeasurement, job: Job) -> bool:
+    """Return whether a launch runs this trainer with this setting, and makes the change."""
+    stated = {name: setting.value.lower() for name, setting in name_settings(job).items()}
+    names = {job.trainer, stated.get("task_type", "")}
+    if item.trainer != job.framework or item.variant not in names:
+        return False
+    name, _, value = item.setting.partition("=")
+    if name and (stated.get(name, "") in OFF or (not value[:1].isdigit() and stated[name] != value)):
+        return False
+    if item.change in (HALVES, SHORT_STEP):
+        return job.plan.accumulation > 1
+    if item.change == CUT:
+        return True
+    if item.change == PADDED:
+        return not job.plan.packed
+    has = {"use_liger_kernel": job.plan.liger, "use_liger_loss": job.plan.liger}
+    has["gradient_checkpointing"] = job.plan.gradient_checkpointing
+    change = item.change.partition(",")[0]
+    return has.get(change, stated.get(change, "") not in OFF)
+
+
+RULE = Rule("ATN470", "error", check)

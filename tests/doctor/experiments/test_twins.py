@@ -1,0 +1,148 @@
+"""Twins: a trainer of our own, right and with one fault each, is compared with the same trainer after one change."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from attncheck.doctor.experiments.worker import main, twin_makers, twins
+
+
+@dataclass
+class Config:
+    """What our trainer takes, besides transformers' arguments."""
+
+    loss_type: str = "sum"
+    alpha: float | None = None
+    padding_free: bool = False
+    max_length: int = 64
+
+
+class OurTrainer:
+    """Its loss is the mean over rows of the summed, averaged or weighted loss of their tokens, with the named fault."""
+
+    optimizer: Any
+
+    def __init__(self, folder: Path, config: Config, fault: str, rows: list[list[int]], per_device: int, steps: int):
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder / "model")
+        self.config, self.fault, self.baseline, self.micro_batches = config, fault, 0.0, steps
+        self.args = SimpleNamespace(max_steps=1, per_device=per_device, gradient_accumulation_steps=steps)
+        self.train_dataset = rows
+
+    def _get_train_sampler(self) -> Any:
+        return torch.utils.data.RandomSampler(self.train_dataset)
+
+    def create_optimizer(self) -> None:
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.0)
+
+    def train(self) -> None:
+        order = list(self._get_train_sampler())
+        batches = [order[at : at + self.args.per_device] for at in range(0, len(order), self.args.per_device)]
+        for step in range(self.args.max_steps):
+            window = batches[step * self.args.gradient_accumulation_steps :][: self.args.gradient_accumulation_steps]
+            self.micro_batches = len(window)
+            for batch in window:
+                loss = self.compute_loss(self.model, self.collate([self.train_dataset[number] for number in batch]))
+                (loss / len(window)).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def collate(self, rows: list[list[int]]) -> dict[str, Any]:
+        pad = functools.partial(torch.nn.utils.rnn.pad_sequence, [torch.tensor(row) for row in rows], batch_first=True)
+        ids = pad(padding_value=main.PAD)
+        return {"input_ids": ids, "labels": pad(padding_value=-100), "attention_mask": (ids != main.PAD).long()}
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        ids, labels = inputs["input_ids"], inputs["labels"]
+        logits = model(input_ids=ids, attention_mask=inputs["attention_mask"]).logits[:, :-1]
+        tokens = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels[:, 1:], reduction="none")
+        counts = (labels[:, 1:] != -100).sum(1)
+        rows = tokens.sum(1)
+        if self.config.loss_type == "mean":
+            rows = rows / (tokens.shape[1] if self.fault == "counts padding" else counts)
+        if self.config.alpha is not None:
+            is_lost = self.fault == "loses alpha" and self.config.padding_free
+            rows = rows * (1 if is_lost else 1 + self.config.alpha * counts)
+        if self.fault == "running baseline":
+            self.baseline = self.baseline / 2 + float(rows.detach().mean())
+            rows = (rows - self.baseline) ** 2
+        loss = rows.mean()
+        if self.fault == "not divided":
+            loss = loss * self.args.gradient_accumulation_steps
+        if self.fault == "divides by all steps":
+            loss = loss * self.micro_batches / self.args.gradient_accumulation_steps
+        if self.fault == "pads only" and not self.config.padding_free and self.config.loss_type == "mean":
+            raise RuntimeError("The size of tensor a must match the size of tensor b")
+        return loss
+
+
+def make_trainer(
+    folder: Path, fault: str, lengths: Any, per_device: int, steps: int, settings: dict[str, Any]
+) -> OurTrainer:
+    config = Config(**settings)
+    rows = [[int(word[1:]) for word in row["completion"].split()] for row in twins.write_rows(lengths)[twins.ANSWERS]]
+    return OurTrainer(folder, config, fault, [row[: config.max_length] for row in rows], per_device, steps)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("twins")
+    twin_makers.save_models(str(folder), main.make_model, main._make_tokenizer)
+    return folder
+
+
+def find_changes(folder: Path, fault: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return what differs in our trainer, by setting and change."""
+    found = list(twins.measure_twins(functools.partial(make_trainer, folder, fault), Config, False))
+    assert not [item for item in found if item.get("error")]
+    return {(item["setting"], item["change"]): item for item in found if item["part"]}
+
+
+def test_a_right_trainer_has_equal_twins(folder: Path) -> None:
+    make = functools.partial(make_trainer, folder, "")
+    found = list(twins.measure_twins(make, Config, False))
+    assert not [item for item in found if item["part"]]
+    asked = {(item["setting"], item["change"]) for item in found}
+    assert {("", twins.HALVES), ("", twins.SHORT), ("", twins.CUT), ("loss_type=mean", "padding_free")} <= asked
+    assert ("alpha=0.25", "padding_free") in asked
+
+
+@pytest.mark.parametrize(
+    ("fault", "setting", "change", "line"),
+    [
+        ("loses alpha", "alpha=0.25", "padding_free", "if self.config.alpha is not None"),
+        ("not divided", "", twins.HALVES, "def compute_loss"),
+        ("divides by all steps", "", twins.SHORT, "def compute_loss"),
+        ("running baseline", "", twins.HALVES, "def compute_loss"),
+        ("pads only", "loss_type=mean", "padding_free", 'if self.config.loss_type == "mean"'),
+    ],
+)
+def test_a_faulty_trainer_differs_at_its_place(folder: Path, fault: str, setting: str, change: str, line: str) -> None:
+    found = find_changes(folder, fault)
+    assert {(setting, change)} <= set(found)
+    path, _, number = found[setting, change]["place"].rpartition(":")
+    assert line in Path(path).read_text("utf-8").splitlines()[int(number) - 1]
+
+
+def test_padding_that_is_counted(folder: Path) -> None:
+    make = functools.partial(make_trainer, folder, "counts padding")
+    base = twins.attempt(make, twins.LENGTHS, 4, 1, {"loss_type": "mean"})
+    padded = twins.attempt(make, twins.LENGTHS, 4, 1, {"loss_type": "mean"}, is_padded=True)
+    assert twins.compare(base, padded)["part"] == "loss"
+
+
+def test_a_row_that_fits_is_cut() -> None:
+    long, short = list(range(30)), [40, 41, 42]
+    whole = SimpleNamespace(batches=[[(long, long[3:]), (short, short[1:])]])
+    right = SimpleNamespace(batches=[[(long[:16], long[3:16]), (short, short[1:])]])
+    wrong = SimpleNamespace(batches=[[(long[:16], long[3:16]), (short[1:], short[1:])]])
+    assert [twins.compare_truncation(whole, cut)["part"] for cut in (right, wrong)] == ["", "a row that fits"]

@@ -1,0 +1,56 @@
+"""Cases for ATN470."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attncheck.core.experiments import EVALUATED, HALVES, SHORT_STEP, Experiments, TwinMeasurement
+from attncheck.core.launch import Setting, SourceLocation
+from attncheck.core.snapshot import Snapshot
+from tests import snapshots as s
+
+
+def with_twins(*twins: TwinMeasurement) -> Snapshot:
+    return replace(s.h200(), experiments=s.Known(Experiments(twins=twins)))
+
+
+def with_launch(snapshot: Snapshot, accumulation: int = 1, trainer: str = "dpo", **stated: str) -> Snapshot:
+    settings = tuple(
+        Setting(f"--{name}", value, SourceLocation("run.sh", 3, 1), (0, 1)) for name, value in stated.items()
+    )
+    return s.with_job(
+        snapshot, {"accumulation": accumulation}, framework="ms-swift", trainer=trainer, settings=settings
+    )
+
+
+def twin(setting: str = "", change: str = "padding_free", variant: str = "dpo", **given: object) -> TwinMeasurement:
+    measured = {"ratio": 0.9, "cosine": 0.9, "part": "loss", "place": "swift/dpo_trainer.py:152", **given}
+    return TwinMeasurement("ms-swift", variant, setting, change, **measured)  # type: ignore[arg-type]
+
+
+ALPHA = with_twins(twin("ld_alpha=0.25"))
+IPO = with_twins(twin("loss_type=ipo"))
+DOUBLED = with_twins(twin(change=HALVES, ratio=2.0, cosine=1.0))
+SHORT = with_twins(twin(change=SHORT_STEP, variant="seq_cls", ratio=0.5, cosine=1.0))
+COUPLED = with_twins(twin(change=HALVES, ratio=0.98, cosine=0.9))
+FIRES = {
+    "no launch": ALPHA,
+    "a launch with the option and the change": with_launch(ALPHA, ld_alpha="0.5", padding_free="true"),
+    "a launch with the loss and the change": with_launch(IPO, loss_type="ipo", padding_free="true"),
+    "a launch that accumulates": with_launch(DOUBLED, 4),
+    "a launch of a task whose last step is short": with_launch(SHORT, 4, "sft", task_type="seq_cls"),
+    "a row that fits is cut": with_launch(with_twins(twin(change="max_length", part="a row that fits"))),
+    "evaluating": with_launch(with_twins(twin(change=EVALUATED)), precompute_ref_log_probs="true"),
+    "padded rows fail": with_twins(twin("loss_type=ipo", part="RuntimeError: …")),
+}
+SILENT = {
+    "nothing was measured": s.h200(),
+    "measured neutral": with_launch(with_twins(twin("ld_alpha=0.25", part="")), ld_alpha="0.5", padding_free="true"),
+    "a launch without the option": with_launch(ALPHA, padding_free="true"),
+    "a launch without the change": with_launch(ALPHA, ld_alpha="0.5", padding_free="false"),
+    "a launch of another loss": with_launch(IPO, loss_type="sigmoid", padding_free="true"),
+    "a launch without accumulation": with_launch(DOUBLED),
+    "a launch of another task": with_launch(SHORT, 4, "sft", task_type="causal_lm"),
+    "a loss that couples rows": with_launch(COUPLED, 4),
+    "could not be measured": with_twins(twin(part="", error="TypeError")),
+}
