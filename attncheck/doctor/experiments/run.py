@@ -26,7 +26,7 @@ EXPERIMENTS = {
     "deepspeed": ("accumulating under ZeRO", "deepspeed"),
 }  # name: title, the additional package that it needs
 NEEDED = ("torch", "transformers", "accelerate")
-SECONDS = 240.0  # for all experiments: the first import of torch can take a minute on a cold disk
+SECONDS = 480.0  # for all experiments: the first import of torch can take a minute on a cold disk
 NO_ANSWER = "no answer in time"  # of ranks that were stopped; not cached
 MAX_BYTES = 1 << 20
 

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import typing
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from .frameworks import find_swift_pipeline, list_arguments, list_makers, start_llamafactory, start_swift
@@ -101,7 +102,10 @@ def make_trl_trainer(
     load = getattr(transformers, f"Mistral{head or 'ForCausalLM'}").from_pretrained
     tokenizer = make_tokenizer()
     tokenizer.chat_template = TEMPLATE if kind == MESSAGES else None
-    rows = Dataset.from_list(write_rows(lengths)[kind])
+    path = Path(folder, f"rows-{lengths[0][0]}-{lengths[-1][0]}-{len(lengths)}-{kind}")
+    if not path.exists():
+        Dataset.from_list(write_rows(lengths)[kind]).save_to_disk(path)
+    rows = Dataset.load_from_disk(path)  # some write next to it what they computed
     made = trainer(
         model=load(f"{folder}/{SCORER if head else 'model'}", **({"num_labels": HEADS[head]} if head else {})),
         args=make_arguments(config, folder, per_device, steps, **{**BASE, **options}),
