@@ -17,11 +17,11 @@ from typing import Any
 
 from .frameworks import STEPS, Maker, import_frameworks, list_makers
 from .liger import OWN_LOSS, SETTINGS, imitate_liger
-from .ranks import fork_ranks
+from .ranks import fork, fork_ranks
 from .resume import measure_resume
 from .saving import list_cases, measure_change
 from .scoring import SAMPLING, make_learned_model, make_sampling_trainer, measure_scoring
-from .twin_makers import measure_all_twins, save_models
+from .twin_makers import FRAMEWORKS, measure_framework, save_models
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
@@ -41,6 +41,8 @@ ADAPTER = "QLoRA"  # the adapter of a model that is marked as quantised: what tr
 BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
 RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
+TWIN_SECONDS = 300
+LATE = "no answer in time"
 # of TRL: baselines of adapters and of liger's losses; twins.py divides the batches of all of TRL's objectives
 OBJECTIVES = {"dpo": "DPO", "gkd": "GKD"}
 SET: dict[str, Any] = {"dpo": {"beta": 1.0}, "gkd": {"lmbda": 0.0}}  # a reference that differs shows; no sampling
@@ -62,7 +64,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     measures = (
-        [measure_trainers, measure_keys, measure_saving, measure_sampling, measure_twins]
+        [measure_trainers, measure_keys, measure_saving, measure_sampling]
         if name == "trainers"
         else [measure_accumulation]
     )
@@ -88,6 +90,12 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     import_frameworks()
     makers = find_variants()
     gc.freeze()  # accelerate collects garbage at each start: a quarter of a second, of all that is imported
+    save_models(f"{folder}/twins", make_model, _make_tokenizer)
+    is_liger = _has("liger_kernel") and _has("triton")
+    read_twins = []
+    for framework in FRAMEWORKS:  # each in a fork, because they patch Trainer
+        own = functools.partial(measure_framework, framework, f"{folder}/twins", _training_arguments, _make_tokenizer)
+        read_twins.append(fork(functools.partial(own, is_liger), TWIN_SECONDS))
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
@@ -109,7 +117,9 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             if not variant and name not in without_replicas:
                 answer["by_row"] = _answer({}, measure_evaluation_by_row, make, folder).get("by_row", 1.0)
             yield "evaluations", answer
-    late = {"trainer": "transformers", "division": "two ranks", "error": "no answer in time"}
+    for framework, read in zip(FRAMEWORKS, read_twins):
+        yield from (("twins", item) for item in read() or [{"trainer": framework, "variant": "", "error": LATE}])
+    late = {"trainer": "transformers", "division": "two ranks", "error": LATE}
     yield from (("gradients", item) for item in read_ranks() or [late])
 
 
@@ -608,14 +618,6 @@ def measure_saving(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield how much saving and loading, or merging an adapter, changes what a model computes."""
     for model, operation, make, run in list_cases(folder, make_model):
         yield "savings", _answer({"model": model, "operation": operation}, measure_change, make, run)
-
-
-# Twins: whether a neutral change is one ------------------------------------------------------------------------------
-def measure_twins(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what a change that should not matter changes, for each trainer, loss and option."""
-    save_models(f"{folder}/twins", make_model, _make_tokenizer)
-    is_liger = _has("liger_kernel") and _has("triton")
-    yield from measure_all_twins(f"{folder}/twins", _training_arguments, _make_tokenizer, is_liger)
 
 
 # DeepSpeed: what one step takes of accumulated micro-batches ----------------------------------------------------------

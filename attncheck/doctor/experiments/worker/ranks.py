@@ -15,31 +15,30 @@ from typing import Any
 
 def fork_ranks(ranks: int, work: Callable[[], Any], seconds: int) -> Callable[[], Any]:
     """Start `work` on each rank, for at most `seconds`, and return what waits for rank 0's answer; [] without one."""
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_port()), "WORLD_SIZE": str(ranks)}
+    reads = [fork(work, seconds, RANK=str(rank), LOCAL_RANK=str(rank), **shared) for rank in range(ranks)]
+    return lambda: [read() for read in reads][0]
+
+
+def fork(work: Callable[[], Any], seconds: int, **environment: str) -> Callable[[], Any]:
+    """Start `work` in a fork of this process, for at most `seconds`, and return what waits for its answer, or []."""
     reader, writer = os.pipe()
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(find_port()), WORLD_SIZE=str(ranks))
-    children = []
-    for rank in range(ranks):
-        child = os.fork()
-        if not child:
-            signal.alarm(seconds)  # ends a rank that waits for another
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-            try:
-                answer = json.dumps(work()).encode()
-                if not rank:
-                    with os.fdopen(writer, "wb") as stream:
-                        stream.write(answer)
-            finally:
-                os._exit(0)
-        children.append(child)
-    for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"):
-        del os.environ[name]
+    child = os.fork()
+    if not child:
+        signal.alarm(seconds)  # ends a rank that waits for another
+        os.environ.update(environment)
+        try:
+            answer = json.dumps(work()).encode()
+            with os.fdopen(writer, "wb") as stream:
+                stream.write(answer)
+        finally:
+            os._exit(0)
     os.close(writer)
 
     def read() -> Any:
         with os.fdopen(reader, "rb") as stream:
             answer = stream.read()
-        for child in children:
-            os.waitpid(child, 0)
+        os.waitpid(child, 0)
         return json.loads(answer or b"[]")
 
     return read

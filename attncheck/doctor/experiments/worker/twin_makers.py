@@ -17,6 +17,7 @@ from .frameworks import find_swift_pipeline, list_arguments, list_makers, start_
 from .twins import LENGTHS, MESSAGES, Make, attempt, list_parameters, list_trainers, measure_twins, write_rows
 
 SPREAD = 0.3  # a standard deviation of weights with which tokens have different losses
+FRAMEWORKS = ("trl", "ms-swift", "llamafactory")
 ROWS = range(MESSAGES + 1)
 BASE: dict[str, Any] = {
     "learning_rate": 0.0, "max_length": 64, "disable_dropout": False, "lmbda": 0.0, "gradient_checkpointing": False,
@@ -42,35 +43,35 @@ def save_models(folder: str, make_model: Callable[..., Any], make_tokenizer: Cal
         make_tokenizer().save_pretrained(f"{folder}/{name}")
 
 
-def measure_all_twins(
-    folder: str, make_arguments: Callable[..., Any], make_tokenizer: Callable[[], Any], is_liger: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what a neutral change changes, for each trainer, loss and option."""
-    for name, (trainer, config) in list_trainers().items() if importlib.util.find_spec("trl") else ():
-        make = functools.partial(make_trl_trainer, folder, trainer, config, make_arguments, make_tokenizer)
-        yield from _measure("trl", name, [functools.partial(make, kind) for kind in ROWS], config, is_liger)
-    installed = list_makers()
-    if "ms-swift" in installed:
+def measure_framework(
+    framework: str, folder: str, make_arguments: Callable[..., Any], make_tokenizer: Callable[[], Any], is_liger: bool
+) -> list[dict[str, Any]]:
+    """Return what a neutral change changes, for each trainer, loss and option of a framework."""
+    found: list[dict[str, Any]] = []
+    if framework == "trl" and importlib.util.find_spec("trl"):
+        for name, (trainer, config) in list_trainers().items():
+            make = functools.partial(make_trl_trainer, folder, trainer, config, make_arguments, make_tokenizer)
+            makers: list[Make] = [functools.partial(make, kind) for kind in ROWS]
+            found += _measure(framework, name, makers, config, is_liger)
+    elif framework == "ms-swift" and framework in list_makers():
         for name, config, makers in list_swift_makers(folder):
-            yield from _measure("ms-swift", name, makers, config, False)
-    if "llamafactory" in installed:
+            found += _measure(framework, name, makers, config, False)
+    elif framework in list_makers():
         config = importlib.import_module("llamafactory.hparams.finetuning_args").FinetuningArguments
         for stage in typing.get_args(typing.get_type_hints(config)["stage"]):
             makers = [functools.partial(make_llamafactory_twin, folder, stage, kind) for kind in (0, 1)]
-            yield from _measure("llamafactory", stage, makers, config, False)
+            found += _measure(framework, stage, makers, config, False)
+    return found
 
 
-def _measure(
-    trainer: str, variant: str, makers: list[Make], config: Any, is_liger: bool
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the twins of the first maker whose rows the trainer takes; none is asked of a trainer that takes none."""
+def _measure(trainer: str, variant: str, makers: list[Make], config: Any, is_liger: bool) -> list[dict[str, Any]]:
+    """Return the twins of the first maker whose rows the trainer takes; none is asked of a trainer that takes none."""
+    named = {"trainer": trainer, "variant": variant}
     for make in makers:
         seen = attempt(make, LENGTHS, 4, 1, {})
         if not isinstance(seen, str) and len(seen.trainer.train_dataset) == len(LENGTHS):  # else it made others
-            for item in measure_twins(make, config, is_liger):
-                yield "twins", {"trainer": trainer, "variant": variant, **item}
-            return
-    yield "twins", {"trainer": trainer, "variant": variant, "error": "its rows are none that are known here"}
+            return [{**named, **item} for item in measure_twins(make, config, is_liger)]
+    return [{**named, "error": "its rows are none that are known here"}]
 
 
 def make_trl_trainer(
