@@ -20,7 +20,7 @@ SPREAD = 0.3  # a standard deviation of weights with which tokens have different
 FRAMEWORKS = ("trl", "ms-swift", "llamafactory")
 ROWS = range(MESSAGES + 1)
 BASE: dict[str, Any] = {
-    "learning_rate": 0.0, "max_length": 64, "disable_dropout": False, "lmbda": 0.0, "gradient_checkpointing": False,
+    "learning_rate": 0.0, "max_length": 1024, "disable_dropout": False, "lmbda": 0.0, "gradient_checkpointing": False,
 }  # fmt: skip
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 HEADS = {"ForTokenClassification": 2, "ForSequenceClassification": 1}  # labels
