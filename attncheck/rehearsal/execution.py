@@ -208,6 +208,12 @@ def list_replaced(folder: str) -> list[str]:
     return _format_notes(folder, REPLACED)
 
 
+def list_left_out(folder: str) -> tuple[str, ...]:
+    """Return the settings that the launch's trainer did not get, because they need a GPU: "use_liger_kernel"."""
+    notes = _read_notes(folder)
+    return tuple(name for kind, name in notes if kind == "gpu" and not name.startswith("load_in_"))
+
+
 def list_watched_differences(folder: str) -> tuple[Difference, ...]:
     """Return models that were loaded without the quantisation that a script requests, and replaced templates."""
     notes = _read_notes(folder)

@@ -120,6 +120,7 @@ def list_unasked(read: ReadLaunch, objective: Objective, has_text_only: bool) ->
         yield "evaluation"
     if job.plan.accumulation > 1:
         yield "an epoch's short last step"
+        yield "the same rows in other micro-batches"
 
 
 def shares_rows(job: Job) -> bool:

@@ -485,7 +485,10 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
         differences,
-        tuple(list_unasked(stage.read, cut.objective, any(TEXT_ONLY in text for text in stage.remarks))),
+        (
+            *list_unasked(stage.read, cut.objective, any(TEXT_ONLY in text for text in stage.remarks)),
+            *execution.list_left_out(stage.folder),
+        ),
     )
 
 

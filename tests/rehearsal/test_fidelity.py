@@ -14,7 +14,7 @@ from attncheck.core.rehearsal import Objective
 from attncheck.core.results.rehearsal import Difference
 from attncheck.core.results.smoke import CheckResult
 from attncheck.lint.rewriting import ReadLaunch, read_launches
-from attncheck.rehearsal import cutting
+from attncheck.rehearsal import cutting, execution
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, list_unasked, shares_rows
 from attncheck.rehearsal.options import add_options
 from tests.snapshots import laptop, with_model
@@ -116,12 +116,22 @@ def test_a_failure_under_fewer_ranks_is_one() -> None:
     assert leave_unasked([wrong], [Difference("model class", "a", "b")])[0].outcome == "skipped"
 
 
+OF_ACCUMULATION = ("an epoch's short last step", "the same rows in other micro-batches")
+
+
+def test_settings_that_need_a_gpu_are_not_asked(tmp_path: Path) -> None:
+    (tmp_path / "watch").mkdir()
+    for name in ("absent-gpu-use_liger_kernel", "absent-gpu-load_in_4bit", "absent-network-wandb"):
+        (tmp_path / "watch" / name).touch()
+    assert execution.list_left_out(str(tmp_path)) == ("use_liger_kernel",)
+
+
 @pytest.mark.parametrize(
     ("options", "has_text_only", "unasked"),
     [
         ("", False, ["truncated rows"]),
         ("--eval_strategy steps", True, ["images", "truncated rows", "evaluation"]),
-        ("--eval_strategy no --gradient_accumulation_steps 8", False, ["truncated rows", "an epoch's short last step"]),
+        ("--eval_strategy no --gradient_accumulation_steps 8", False, ["truncated rows", *OF_ACCUMULATION]),
     ],
 )
 def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked: list[str]) -> None:

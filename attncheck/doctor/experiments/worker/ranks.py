@@ -17,7 +17,12 @@ def fork_ranks(ranks: int, work: Callable[[], Any], seconds: int) -> Callable[[]
     """Start `work` on each rank, for at most `seconds`, and return what waits for rank 0's answer; [] without one."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_port()), "WORLD_SIZE": str(ranks)}
     reads = [fork(work, seconds, RANK=str(rank), LOCAL_RANK=str(rank), **shared) for rank in range(ranks)]
-    return lambda: [read() for read in reads].pop(0)
+
+    def read_all() -> Any:
+        answer, *_ = [read() for read in reads]
+        return answer
+
+    return read_all
 
 
 def fork(work: Callable[[], Any], seconds: int, **environment: str) -> Callable[[], Any]:

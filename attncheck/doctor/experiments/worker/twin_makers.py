@@ -47,21 +47,21 @@ def measure_framework(
     framework: str, folder: str, make_arguments: Callable[..., Any], make_tokenizer: Callable[[], Any], is_liger: bool
 ) -> list[dict[str, Any]]:
     """Return what a neutral change changes, for each trainer, loss and option of a framework."""
-    found: list[dict[str, Any]] = []
+    changes: list[dict[str, Any]] = []
     if framework == "trl" and importlib.util.find_spec("trl"):
         for name, (trainer, config) in list_trainers().items():
             make = functools.partial(make_trl_trainer, folder, trainer, config, make_arguments, make_tokenizer)
             makers: list[Make] = [functools.partial(make, kind) for kind in ROWS]
-            found += _measure(framework, name, makers, config, is_liger)
+            changes += _measure(framework, name, makers, config, is_liger)
     elif framework == "ms-swift" and framework in list_makers():
         for name, config, makers in list_swift_makers(folder):
-            found += _measure(framework, name, makers, config, False)
+            changes += _measure(framework, name, makers, config, False)
     elif framework in list_makers():
         config = importlib.import_module("llamafactory.hparams.finetuning_args").FinetuningArguments
         for stage in typing.get_args(typing.get_type_hints(config)["stage"]):
             makers = [functools.partial(make_llamafactory_twin, folder, stage, kind) for kind in (0, 1)]
-            found += _measure(framework, stage, makers, config, False)
-    return found
+            changes += _measure(framework, stage, makers, config, False)
+    return changes
 
 
 def _measure(trainer: str, variant: str, makers: list[Make], config: Any, is_liger: bool) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def list_trainers() -> dict[str, tuple[Any, Any]]:
     with contextlib.suppress(ImportError):
         path = importlib.import_module("trl.experimental").__path__
         modules += [f"trl.experimental.{item.name}" for item in pkgutil.iter_modules(path) if item.ispkg]
-    found: dict[str, tuple[Any, Any]] = {}
+    classes: dict[str, tuple[Any, Any]] = {}
     for name in modules:
         with contextlib.suppress(Exception):  # it needs packages that are not installed
             module = importlib.import_module(name)
@@ -61,8 +61,10 @@ def list_trainers() -> dict[str, tuple[Any, Any]]:
                 with contextlib.suppress(Exception):
                     trainer, config = getattr(module, f"{stem}Trainer"), getattr(module, f"{stem}Config")
                     if not {"reward_funcs", "rollout_func", "max_new_tokens"} & list_parameters(trainer):
-                        found.setdefault(trainer.__module__.split(".")[-1].removesuffix("_trainer"), (trainer, config))
-    return found
+                        classes.setdefault(
+                            trainer.__module__.split(".")[-1].removesuffix("_trainer"), (trainer, config)
+                        )
+    return classes
 
 
 def list_parameters(function: Any) -> set[str]:
