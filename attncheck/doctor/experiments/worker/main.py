@@ -21,7 +21,7 @@ from .ranks import fork, fork_ranks
 from .resume import measure_resume
 from .saving import list_cases, measure_change
 from .scoring import SAMPLING, make_learned_model, make_sampling_trainer, measure_scoring
-from .twin_makers import FRAMEWORKS, measure_framework, save_models
+from .twin_makers import measure_framework, save_models
 from .zero import CONFIGURATIONS, measure_weights, start_deepspeed
 
 VOCABULARY = 64
@@ -92,10 +92,10 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     gc.freeze()  # accelerate collects garbage at each start: a quarter of a second, of all that is imported
     save_models(f"{folder}/twins", make_model, _make_tokenizer)
     is_liger = _has("liger_kernel") and _has("triton")
-    read_twins = []
-    for framework in FRAMEWORKS:  # each in a fork, because they patch Trainer
+    read_twins = {}
+    for framework in (*(["trl"] if _has("trl") else ()), *list_makers()):  # each in a fork, because they patch Trainer
         own = functools.partial(measure_framework, framework, f"{folder}/twins", _training_arguments, _make_tokenizer)
-        read_twins.append(fork(functools.partial(own, is_liger), TWIN_SECONDS))
+        read_twins[framework] = fork(functools.partial(own, is_liger), TWIN_SECONDS)
     read_ranks = fork_ranks(RANKS, lambda: list(_measure_ranks(makers, folder)), RANK_SECONDS)
     without_replicas = list_makers()  # they split the model instead, or refuse
     for (name, variant), make in makers.items():
@@ -117,7 +117,7 @@ def measure_trainers(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
             if not variant and name not in without_replicas:
                 answer["by_row"] = _answer({}, measure_evaluation_by_row, make, folder).get("by_row", 1.0)
             yield "evaluations", answer
-    for framework, read in zip(FRAMEWORKS, read_twins):
+    for framework, read in read_twins.items():
         yield from (("twins", item) for item in read() or [{"trainer": framework, "variant": "", "error": LATE}])
     late = {"trainer": "transformers", "division": "two ranks", "error": LATE}
     yield from (("gradients", item) for item in read_ranks() or [late])

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .frameworks import find_swift_pipeline, list_arguments, list_makers, start_llamafactory, start_swift
+from .frameworks import find_swift_pipeline, list_arguments, start_llamafactory, start_swift
 from .twins import LENGTHS, MESSAGES, Make, attempt, list_parameters, list_trainers, measure_twins, write_rows
 
 SPREAD = 0.3  # a standard deviation of weights with which tokens have different losses
-FRAMEWORKS = ("trl", "ms-swift", "llamafactory")
 ROWS = range(MESSAGES + 1)
 BASE: dict[str, Any] = {
     "learning_rate": 0.0, "max_length": 1024, "disable_dropout": False, "lmbda": 0.0, "gradient_checkpointing": False,
@@ -48,15 +47,15 @@ def measure_framework(
 ) -> list[dict[str, Any]]:
     """Return what a neutral change changes, for each trainer, loss and option of a framework."""
     changes: list[dict[str, Any]] = []
-    if framework == "trl" and importlib.util.find_spec("trl"):
+    if framework == "trl":
         for name, (trainer, config) in list_trainers().items():
             make = functools.partial(make_trl_trainer, folder, trainer, config, make_arguments, make_tokenizer)
             makers: list[Make] = [functools.partial(make, kind) for kind in ROWS]
             changes += _measure(framework, name, makers, config, is_liger)
-    elif framework == "ms-swift" and framework in list_makers():
+    elif framework == "ms-swift":
         for name, config, makers in list_swift_makers(folder):
             changes += _measure(framework, name, makers, config, False)
-    elif framework in list_makers():
+    else:
         config = importlib.import_module("llamafactory.hparams.finetuning_args").FinetuningArguments
         for stage in typing.get_args(typing.get_type_hints(config)["stage"]):
             makers = [functools.partial(make_llamafactory_twin, folder, stage, kind) for kind in (0, 1)]

@@ -19,10 +19,12 @@ from attncheck.doctor.rules.transformers.neutral_change_trains_otherwise import 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    if not isinstance(snapshot.job, Known):
+        return
+    job = snapshot.job.value
     coupled = [item for item in snapshot.measurements.twins if item.is_coupled]
     by_default = {(item.trainer, item.variant) for item in coupled if not item.setting}
-    for item in coupled if job is not None else ():
+    for item in coupled:
         is_repeated = bool(item.setting) and (item.trainer, item.variant) in by_default
         if not is_repeated and is_of_job(item, job):
             yield Problem(
