@@ -69,8 +69,9 @@ def _run(python: str, snapshot: Snapshot) -> Experiments:
         else:
             lost.append(f"{title}: {result.describe_failure()}")
     experiments = codec.read(Experiments, {**measured, "lost": lost})
-    late = [item for item in experiments.gradients if item.error == NO_ANSWER]
-    return replace(experiments, lost=(*lost, *(f"{item.division}: {item.error}" for item in late)))
+    late = [item.division for item in experiments.gradients if item.error == NO_ANSWER]
+    late += [f"neutral changes of {item.trainer}" for item in experiments.twins if item.error == NO_ANSWER]
+    return replace(experiments, lost=(*lost, *(f"{name}: {NO_ANSWER}" for name in late)))
 
 
 def read_sources() -> dict[str, str]:

@@ -41,7 +41,7 @@ ADAPTER = "QLoRA"  # the adapter of a model that is marked as quantised: what tr
 BALANCING = "balancing loss"  # of a mixture of experts
 RANKS = 2  # of two micro-batches each
 RANK_SECONDS = 180  # for all trainers, after which the ranks are stopped
-TWIN_SECONDS = 300
+TWIN_SECONDS = 400  # for the twins of one framework
 LATE = "no answer in time"
 # of TRL: baselines of adapters and of liger's losses; twins.py divides the batches of all of TRL's objectives
 OBJECTIVES = {"dpo": "DPO", "gkd": "GKD"}

@@ -221,7 +221,8 @@ def iterate_changes(
     make: Make, base: SimpleNamespace, setting: dict[str, Any], changes: dict[str, dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each change that the trainer takes, with what differs."""
-    halves = attempt(make, LENGTHS, 2, 2, setting)
+    is_option = any(value == VALUE for value in setting.values())  # their division is that of the loss
+    halves = "" if is_option else attempt(make, LENGTHS, 2, 2, setting)
     if not isinstance(halves, str):
         yield HALVES, compare(base, halves)
     if not setting or "padding_free" not in changes:  # which shows it too
