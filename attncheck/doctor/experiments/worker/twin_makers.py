@@ -121,11 +121,11 @@ def list_swift_makers(folder: str) -> Iterator[tuple[str, Any, list[Make]]]:
     """Yield the trainers of ms-swift with their configuration: of its kinds of RLHF, and of classification."""
     pipeline = find_swift_pipeline("SwiftRLHF")
     for kind in typing.get_args(typing.get_type_hints(pipeline.args_class)["rlhf_type"]):
-        references = ({"ref_model": f"{folder}/reference", "ref_model_type": "mistral"}, {})
-        options = [{"rlhf_type": kind, **reference} for reference in references]
-        makers = [functools.partial(make_swift_twin, "SwiftRLHF", folder, item) for item in options]
-        yield kind, pipeline.args_class, makers if kind not in GENERATING else []
-    options = {"task_type": "seq_cls", "num_labels": 2}
+        own: dict[str, Any] = {"rlhf_type": kind}
+        referred = {**own, "ref_model": f"{folder}/reference", "ref_model_type": "mistral"}
+        makers: list[Make] = [functools.partial(make_swift_twin, "SwiftRLHF", folder, item) for item in (referred, own)]
+        yield str(kind), pipeline.args_class, [] if kind in GENERATING else makers
+    options: dict[str, Any] = {"task_type": "seq_cls", "num_labels": 2}
     yield (
         "seq_cls",
         find_swift_pipeline("SwiftSft").args_class,

@@ -209,8 +209,8 @@ def measure_twins(make: Make, config: Any, is_liger: bool) -> Iterator[dict[str,
         if isinstance(base, str):
             twin = attempt(make, LENGTHS, 4, 1, {**setting, **FREE}) if base and "padding_free" in changes else ""
             if not isinstance(twin, str):  # it fails because of the padding
-                place = find_place(twin.trainer, setting, "padding_free")
-                yield {**named, "change": "padding_free", "part": base, "place": place}
+                fault = {"part": base, "place": find_place(twin.trainer, setting, "padding_free")}
+                yield {**named, "change": "padding_free", **fault}
         elif not setting or compare(whole, base).get("part"):  # others change nothing here
             for change, twin in iterate_changes(make, base, setting, changes):
                 place = {"place": find_place(base.trainer, setting, change)} if twin.get("part") else {}
@@ -291,10 +291,11 @@ def list_settings(trainer: Any, config: Any, fields: dict[str, Any]) -> list[dic
     field = next((name for name in ("loss_type", "pref_loss") if name in fields), None)
     own = [
         name for owner in list_owners(config) for name in vars(owner).get("__annotations__", ())
-        if name in read and "float" in str(fields[name].type) and fields[name].default in (None, 0.0, 1.0)
-        and "list" not in str(fields[name].type).lower()
+        if name in read and name in fields and "float" in str(fields[name].type)
+        and fields[name].default in (None, 0.0, 1.0) and "list" not in str(fields[name].type).lower()
     ]  # fmt: skip
-    return [*({field: value} for value in losses if field), *({name: VALUE} for name in dict.fromkeys(own))]
+    settings: list[dict[str, Any]] = [{field: value} for value in losses] if field else []
+    return [*settings, *({name: VALUE} for name in dict.fromkeys(own))]
 
 
 def list_owners(kind: Any) -> list[Any]:
