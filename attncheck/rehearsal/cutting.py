@@ -64,7 +64,7 @@ ANY_VERSION = {"DISABLE_VERSION_CHECK": "1"}
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 LAUNCHER_FILES = ("--config_file", "--config-file")
-PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
+PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|swift|trl|axolotl|llamafactory-cli")
 MODULE = re.compile(r"(?!.*\.py$)[A-Za-z_]\w*(\.\w+)+")
 ADDED_KEY = re.compile(r"\+\w+(\.\w+)+")  # not of a group, which Hydra adds by "+" alone
 INSTALLED_PACKAGES = {file.partition("/")[0] for files in OWN_FILES.values() for file in files}
@@ -548,12 +548,13 @@ def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Lau
     """Return a launch and its cut without another machine's programs and accelerate's missing configuration file."""
     whole, count = list(launch.whole), len(launch.whole) - len(launch.words)
     folders = dict.fromkeys((launch.folder, os.path.dirname(launch.source.name), ""))
-    for index, word in enumerate(whole[:count]):
+    for index, word in enumerate(whole[: count + 1]):
         option, equals, path = word.text.partition("=")
-        if PROGRAM.fullmatch(os.path.basename(option)) and not os.path.exists(option):  # the examined environment's
-            name = os.path.basename(option)
+        name = os.path.basename(option)
+        is_other = name != option or "." in name
+        if PROGRAM.fullmatch(name) and is_other and not os.path.exists(option):  # the examined environment's
             whole[index] = _make_word(word, "python" if name.startswith("python") and "." in name else name)
-        path = path if equals else whole[index + 1].text
+        path = path if equals or index == count else whole[index + 1].text
         places = [os.path.join(folder, path) for folder in folders]
         if option in LAUNCHER_FILES and not any(os.path.isfile(place) or read_file(place) for place in places):
             del whole[index : index + (1 if equals else 2)]

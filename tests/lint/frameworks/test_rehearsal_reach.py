@@ -419,6 +419,11 @@ def test_a_file_of_an_installed_package_is_its_module() -> None:
     assert command.startswith("torchrun --nproc_per_node 2 -m swift.cli.sft --model ")
 
 
+def test_a_program_of_another_machine_is_the_examined_environments() -> None:
+    command = cut_text(f"/data2/anaconda3/envs/vcts/bin/{SWIFT} dpo --beta 0.2\n", **MS_SWIFT)[1].command
+    assert command.startswith("swift rlhf --model ")
+
+
 def test_uv_does_not_choose_the_environment() -> None:
     for start in ("uv run python", "uv run", "uv run --no-sync torchrun"):
         command = cut_text(f"{start} train_{SFT} --per_device_train_batch_size 2", trl="1.16.0")[1].command

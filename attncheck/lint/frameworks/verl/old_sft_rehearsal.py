@@ -56,7 +56,7 @@ def cut_old_sft(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **list_sizes(materials, groups, named),
         "model.partial_pretrain": materials.model,
         "data.val_files": materials.choose_rows(named, materials.parquet_file),
-        "data.val_max_samples": str(materials.batch * groups),
+        "data.val_max_samples": str(max(2, materials.batch * groups)),  # `squeeze` makes one row a scalar
         "data.micro_batch_size": str(materials.batch * groups) if is_by_name else "null",
         "optim.warmup_steps_ratio": "0",
         "optim.lr_warmup_steps_ratio": "0",
