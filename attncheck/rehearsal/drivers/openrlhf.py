@@ -49,7 +49,7 @@ def main(configuration: str) -> None:
     steps, model = count_steps(), read_option(args, "actor.model_name_or_path", "pretrain")
     remote_class = getattr(ppo_actor, "PolicyModelActor", None) or ppo_actor.ActorModelRayActor
     actor_class = remote_class.__ray_metadata__.modified_class
-    place = {"world_size": world_size, "rank": rank, "local_rank": int(os.environ["LOCAL_RANK"])}
+    place: dict[str, Any] = {"world_size": world_size, "rank": rank, "local_rank": int(os.environ["LOCAL_RANK"])}
     place |= {"master_addr": os.environ["MASTER_ADDR"], "master_port": os.environ["MASTER_PORT"]}
     actor = actor_class(*[place[name] for name in inspect.signature(actor_class).parameters if name in place])
     rows = read_option(args, "rollout.batch_size", "rollout_batch_size")
