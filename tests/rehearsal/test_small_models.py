@@ -250,6 +250,8 @@ def test_a_rotary_base_of_the_script_is_taken_if_the_configuration_is_guessed(tm
     assert reference.compare_frequencies(own, True) == reference.compare_frequencies(other, False) == []
     [text] = reference.compare_frequencies(other, True)
     assert "its rotary base is 10000: " in text and reference.compare_frequencies(other, True) == []
+    assert len(reference.compare_frequencies({names[0]: torch.zeros_like(other[names[0]])}, True)) == 1
+    assert len(reference.compare_frequencies(other, True)) == 1
     [text] = reference.compare_frequencies({names[0]: other[names[0]].bfloat16()}, False)
     assert "is rounded to torch.bfloat16" in text
 

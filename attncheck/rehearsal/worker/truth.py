@@ -316,9 +316,8 @@ class TruthModel:
     def compare_frequencies(self, frequencies: Mapping[str, Tensor], is_guessed: bool) -> list[str]:
         """Return how a job's rotary frequencies differ from the configuration's; take them if that is only guessed."""
         texts = []
-        buffers = dict(self.model.named_buffers())
         for name, own in frequencies.items():
-            right = buffers.get(name)
+            right = dict(self.model.named_buffers()).get(name)
             if (
                 right is None
                 or own.shape != right.shape
@@ -330,7 +329,8 @@ class TruthModel:
                 texts.append(f"{name} is rounded to {kind}, as by model.to({kind}), so positions are inexact")
             elif is_guessed:
                 right.copy_(own)
-                base = float(own[-1].double()) ** (-len(own) / max(len(own) - 1, 1))
+                least = float(own.flatten()[-1].double().clamp_min(1e-30))  # some kinds of frequencies end with zeros
+                base = least ** (-len(own) / max(len(own) - 1, 1))
                 texts.append(f"{name} is not the configuration's; its rotary base is {base:.6g}: {UNKNOWN_BASE}")
         return texts
 
