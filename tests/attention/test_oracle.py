@@ -261,3 +261,13 @@ def test_memory_grows_with_the_inputs_and_not_with_the_scores(monkeypatch: pytes
     del sizes[:]
     compute_reference(make_inputs(make_case((128, 128), num_heads=2, num_kv_heads=1, head_dim=2, v_head_dim=2), "cpu"))
     assert max(sizes) == 128 * 2, "a query of one document at least"
+
+
+def test_eagers_sinks_in_float16_have_the_rounding_of_subnormals() -> None:
+    """Among large scores a sink's weight is below float16's smallest normal number, so its gradient has few digits."""
+    shape = {"num_heads": 9, "num_kv_heads": 1, "head_dim": 96, "v_head_dim": 16}
+    case = make_case((319,), (335,), causal=False, sinks=True, values="large", dtype="float16", **shape)
+    inputs = make_inputs(case, "cpu")
+    scores = score_outputs(eager.BACKEND.run(inputs, False), compute_reference(inputs, "eager"))
+    sinks = next(score for score in scores if score.tensor == "dsinks")
+    assert 0.05 < sinks.z_row < 6.0

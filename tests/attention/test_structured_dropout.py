@@ -16,7 +16,7 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.reference import structured_dropout
 from attncheck.attention.reference.structured import run_probe
-from attncheck.attention.reference.structured_common import ProbeResult
+from attncheck.attention.reference.structured_common import ProbeResult, cast_to_case, make_normal_inputs
 from attncheck.core.cases import DTYPES, Case, Dtype, with_name
 from tests.attention.float64_attention import Edit, attend, put, with_edits
 
@@ -415,3 +415,24 @@ def test_the_seed_of_the_call_before_shows_in_the_backward() -> None:
 
     violations = run_probe(FULL, "cpu", run).violations
     assert {line.split()[0] for line in violations} == {"dq", "dk", "dv"}, violations
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_head_with_keys_whose_mask_cannot_be_read_is_not_judged(dtype: Dtype) -> None:
+    """In float16, a steep ALiBi slope beside a sink leaves far keys a weight of 1e-6; with q and k, it may be 1e-5."""
+    case = make_case(dtype=dtype)
+    inputs = cast_to_case(make_normal_inputs(replace(case, dropout=0.0), "cpu"), case)
+    kept = independent(case, torch.Generator().manual_seed(1))
+    outputs, misread = attend(inputs, kept), kept.clone()
+    misread[1, 0, :, 9] = ~kept[1, 0, :, 9]
+
+    def judge(is_read: Tensor, answer: Outputs = outputs) -> list[str]:
+        return list(structured_dropout._output_violations(inputs, answer, misread, is_read))
+
+    every = torch.ones_like(kept)
+    assert [line.split(" does")[0] for line in judge(every)][:1] == ["out of batch 1, head 0"]
+    unread = every & (torch.arange(case.seqlen_k) != 9)
+    unread[0] = unread[:, 1:] = True
+    assert judge(unread) == []
+    other = with_edits(outputs, out=put((1, 5, 1), 3.0))
+    assert [line.split(" does")[0] for line in judge(unread, other)] == ["out of batch 1, head 1"]

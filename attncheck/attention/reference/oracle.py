@@ -344,7 +344,7 @@ def add_sum_roundings(result: Reference, device: str, roundings: tuple[float, fl
         if final_roundings[name]:
             result.sigma[name] += final_roundings[name] * (model.kappa**2 * square + model.eta**2)
     if result.dsinks is not None:  # the sum's own rounding, and that of the sinks' dtype
-        result.sigma["dsinks"] += 2.0 * (model.kappa * result.dsinks.float()).square()
+        result.sigma["dsinks"] += 2.0 * ((model.kappa * result.dsinks.float()).square() + model.eta**2)
     for name, variance in result.sigma.items():
         sigma = variance.clamp_min_(0.0).sqrt_()
         floor = (1e-3 * sigma.square().mean().sqrt()).clamp_min(1e-30) if sigma.numel() else sigma

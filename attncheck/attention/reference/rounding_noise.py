@@ -226,7 +226,7 @@ class Variances:
     def sink_variance(self, sink_weight: Tensor, delta: Tensor) -> Tensor:
         """Return each row's contribution to the variance of its sink's gradient.
 
-        The gradient is -sum of sink_weight·D over rows; eager rounds the weight as it rounds P.
+        The gradient is -sum of sink_weight·D over rows; eager rounds the weight as it rounds P, and each product.
         """
         var = sink_weight.float().square() * self._delta_variance
         relative = torch.zeros_like(var)
@@ -235,6 +235,7 @@ class Variances:
             relative = relative + score_noise[0]
         if self.model.noise == "eager":
             relative = relative + self.model.kappa**2
+            var = var + self.model.eta**2 * (delta.float().square() + 1.0)
         return var + relative * (sink_weight * delta).float().square()
 
     def key_variances(self) -> tuple[Tensor, Tensor]:
