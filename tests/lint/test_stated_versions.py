@@ -166,6 +166,15 @@ def test_a_range_of_transformers_limits_the_release_of_the_time(allowed: str, ex
     assert Version(versions["transformers"]).release[:2] == Version(expected).release[:2]
 
 
+@pytest.mark.parametrize(("vllm", "count"), [("0.15.0", 0), ("0.15.1", 0), ("0.14.0", 1)])
+def test_an_extra_of_openrlhf_pins_vllm_and_another_takes_a_newer_one(tmp_path: Path, vllm: str, count: int) -> None:
+    command = "python -m openrlhf.cli.train_ppo_ray --pretrain m --prompt_data d --remote_rm_url r.py\n"
+    tree = {"setup.sh": f"pip install vllm=={vllm}\npip install openrlhf==0.9.3\n", "run.sh": command, ".git/HEAD": ""}
+    write_tree(tmp_path, tree)
+    report = lint_tree(tmp_path, "h100x8")
+    assert len([finding for finding in report.findings if finding.code == "ATN453"]) == count
+
+
 @pytest.mark.parametrize(
     ("statement", "count"),
     [({"openrlhf/version.py": "__version__ = '0.9.1'"}, 0), ({"setup.py": "'openrlhf==0.9.1'"}, 1)],

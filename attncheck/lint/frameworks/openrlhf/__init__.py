@@ -164,11 +164,14 @@ def _count_nodes(launch: Launch, values: Values) -> int:
 
 
 def _required_packages(trainer: str, version: str) -> tuple[str, ...]:
-    """Return the packages that the release's METADATA requires; for PPO, also vllm, which is an extra."""
-    packages = names.required_packages(version)
-    return tuple(
-        name + specifier for name, specifier in packages.items() if specifier and (name != "vllm" or trainer == "ppo")
-    )
+    """Return the packages that the release's METADATA requires.
+
+    For PPO, also vllm: one extra pins it, and another takes any newer one (0.9.3: `vllm`, `vllm-latest`).
+    """
+    packages = dict(names.required_packages(version))
+    vllm = packages.pop("vllm", "").replace("==", ">=")
+    rows = {**packages, **({"vllm": vllm} if trainer == "ppo" else {})}
+    return tuple(name + specifier for name, specifier in rows.items() if specifier)
 
 
 def _build_plan(launch: Launch, values: Values) -> Plan:
