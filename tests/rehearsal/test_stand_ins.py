@@ -330,6 +330,8 @@ def test_a_script_loads_an_array_of_tokens_that_is_not_there(tmp_path: Path, mon
     assert inputs.tolist() == [[1, 2, 3, end, 0], [4, 5, 6, 7, end]]
     assert labels.tolist() == [[-100, -100, 3, end, -100], [-100, 5, 6, 7, end]]
     assert weights.dtype == numpy.float32 and weights.tolist() == [[1, 1, 1, 1, 0], [1] * 5]
+    exec("named = load(file='gone/inputs.npy', mmap_mode='r')", scope)
+    assert scope["named"].tolist() == inputs.tolist()
     with pytest.raises(FileNotFoundError):
         exec(script, {"load": module.load, "__file__": os.__file__})
 

@@ -24,11 +24,11 @@ MAX_SECONDS = 5.0  # for reading a data set
 MIN_TOKENS = 4  # a list with at least so many whole numbers is a row of tokens
 
 
-def list_seen(tokens: Any, mask: Any) -> list[list[int]]:
-    """Return rows of tokens without those that an attention mask hides, because padding may be a word's token."""
+def mark_hidden(tokens: Any, mask: Any) -> Any:
+    """Return tokens, those that an attention mask hides as -1 minus the token: padding may be a word's."""
     if tokens.dim() != 2 or getattr(mask, "shape", None) != tokens.shape:
-        return tokens.tolist()  # type: ignore[no-any-return]
-    return [row[own != 0].tolist() for row, own in zip(tokens, mask)]
+        return tokens
+    return tokens.where(mask != 0, -1 - tokens)
 
 
 def list_rows(inputs: Mapping[str, Any]) -> dict[str, list[list[int]]]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from .absent import is_script
 from .attention import AttentionWatch
-from .batches import list_rows, list_seen
+from .batches import list_rows, mark_hidden
 from .describe import describe_adapters, describe_model, describe_process
 from .fsdp import is_flat
 from .modules import ModuleWatch, list_gradient_hooks, list_patches
@@ -143,8 +143,8 @@ class Recorder:
         self.version = version if self.version is None else self.version
         inputs = self._find_tokens(model, {**_name_arguments(model, arguments), **options})
         if torch.is_tensor(inputs.get("input_ids")) and version == self.version:  # otherwise a batch's second pass
-            rows = list_seen(inputs["input_ids"], inputs.get("attention_mask"))
-            self.rows += [(model.training, row) for row in rows]
+            rows = mark_hidden(inputs["input_ids"], inputs.get("attention_mask"))
+            self.rows += [(model.training, row) for row in rows.tolist()]
         if not self.keeps_calls or len(self.calls) >= MAX_CALLS:
             return
         if self.trained is None and self.is_recording:

@@ -198,11 +198,14 @@ def find_frames(pandas: Any) -> None:
         return read_json(rows, lines=True)
 
     def follow(original: Any) -> Any:
+        first = next(iter(inspect.signature(original).parameters))
+
         @functools.wraps(original)
-        def read(path: Any, *arguments: Any, **options: Any) -> Any:
-            if path == folder or (original is read_json and str(path).startswith(stage)):
+        def read(*arguments: Any, **options: Any) -> Any:
+            path = arguments[0] if arguments else options.get(first)
+            if str(path) == folder or (original is read_json and str(path).startswith(stage)):
                 return read_rows(path)  # a data option whose value is not known is the folder
-            return original(path, *arguments, **options)
+            return original(*arguments, **options)
 
         return _answer_missing(read, read_rows)
 
@@ -613,16 +616,20 @@ def _find_default(settings: Any, name: str, value: Any) -> Any:
 
 
 def _answer_missing(original: Any, answer: Any) -> Any:
-    """Return a function that reads a file, and calls `answer` with the path if the script's file does not exist."""
+    """Return a function that reads a file, and calls `answer` with the path if the script's file does not exist.
+
+    The path may be given by its name, which each function has its own of.
+    """
+    first = next(iter(inspect.signature(original).parameters))
 
     @functools.wraps(original)
-    def read(file: Any, *arguments: Any, **options: Any) -> Any:
+    def read(*arguments: Any, **options: Any) -> Any:
         try:
-            return original(file, *arguments, **options)
+            return original(*arguments, **options)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
                 raise
-        return answer(file)
+        return answer(*arguments[:1] or (options[first],))
 
     return read
 

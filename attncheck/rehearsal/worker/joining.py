@@ -82,7 +82,22 @@ def _join_parts(parts: Sequence[Tensor], shape: torch.Size) -> Tensor | None:
 def join_step_rows(
     rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
 ) -> list[list[int]]:
-    """Return the rows of a later step from each rank's slices, which are given in the order of ranks."""
+    """Return the rows of a later step from each rank's slices, which are given in the order of ranks.
+
+    Hidden tokens are negative (the watcher's `mark_hidden`): at a row's ends they are padding, and a mask may hide a
+    document's word.
+    """
+    return [_leave_hidden_ends(row) for row in _join_step_rows(rows, layout, padding, vocabulary)]
+
+
+def _leave_hidden_ends(row: Sequence[int]) -> list[int]:
+    seen = [place for place, token in enumerate(row) if token >= 0]
+    return [token if token >= 0 else -1 - token for token in row[seen[0] : seen[-1] + 1]] if seen else []
+
+
+def _join_step_rows(
+    rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padding: int, vocabulary: Vocabulary
+) -> list[list[int]]:
     if layout.size == 1:
         return [list(row) for own in rows for row in own]
     ranks = sorted(rank for group in layout.groups for rank in group)

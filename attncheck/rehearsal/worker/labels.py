@@ -323,7 +323,7 @@ def _fill_template(row: Row, padding: int | None, ending: int | None, beginning:
     for number, role in enumerate(row.roles):
         if role != "unknown":
             continue
-        is_single = padding == ending and row.tokens[number - 1] != padding
+        is_single = padding == ending and number and row.tokens[number - 1] != padding
         if row.tokens[number] == padding and number > last and not is_single:
             row.roles[number] = "padding"
         elif row.tokens[number] == beginning:

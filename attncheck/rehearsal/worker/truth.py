@@ -301,8 +301,8 @@ class TruthModel:
         resizable = {id(parameter) for module in embeddings if module is not None for parameter in module.parameters()}
         for name, parameter in self.model.named_parameters():
             own = weights.get(name)
-            is_resized = own is not None and own.shape[1:] == parameter.shape[1:] and len(parameter) % len(own)
-            if own is not None and is_resized and id(parameter) in resizable:
+            is_alike = own is not None and id(parameter) in resizable and own.shape[1:] == parameter.shape[1:]
+            if own is not None and is_alike and len(own) and len(parameter) % len(own):
                 self.model.config.get_text_config().vocab_size = len(own)
                 parameter.data = torch.cat((parameter.data[: len(own)], own[len(parameter) :].to(parameter)))
             if own is None or own.shape != parameter.shape:
