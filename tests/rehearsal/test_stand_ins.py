@@ -310,6 +310,14 @@ def test_the_settings_of_a_loss_are_those_that_the_trainer_has(tmp_path: Path, m
     note_loss_settings(SimpleNamespace(args=Settings(["hinge"], 0.5, label_smoothing_factor=0.1, seed=2)))
     assert list_loss_settings(str(tmp_path)) == {"loss_type": "hinge", "beta": "0.5", "label_smoothing_factor": "0.1"}
 
+    @dataclasses.dataclass
+    class Own(Settings):  # its defaults are no release's, and `alpha` is its own
+        epsilon: float = 0.3
+        alpha: float = 0.7
+
+    note_loss_settings(SimpleNamespace(args=Own(alpha=0.6)))
+    assert list_loss_settings(str(tmp_path))["epsilon"] == "0.3" and "alpha" not in list_loss_settings(str(tmp_path))
+
 
 def test_a_script_loads_an_array_of_tokens_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numpy = pytest.importorskip("numpy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from typing import Any
 
 from .absent import is_script, note
@@ -65,8 +66,13 @@ def note_trainer(trainer: Any) -> None:
 
 
 def note_loss_settings(trainer: Any) -> None:
-    """Note the settings of a trainer's loss that are not its defaults: a script may compute them."""
-    for field in dataclasses.fields(trainer.args):
+    """Note the settings of a trainer's loss that are not its release's defaults: a script may compute them.
+
+    A script's own class may have other defaults, and settings of its own.
+    """
+    kinds = [kind for kind in type(trainer.args).__mro__ if dataclasses.is_dataclass(kind)]
+    released = (kind for kind in kinds if not is_script(vars(sys.modules[kind.__module__])))
+    for field in dataclasses.fields(next(released, kinds[-1])):
         make, value = field.default_factory, getattr(trainer.args, field.name, None)
         default = field.default if make is dataclasses.MISSING else make()
         text = str(value[0] if isinstance(value, list) and len(value) == 1 else value)

@@ -22,6 +22,7 @@ UPDATE_LIMIT = 0.01  # relative error of an update
 SAME = 1e-5  # relative, of gradients that are equal on all ranks
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
 SMALL_RATE = 0.05  # share of the launch's learning rate
+ROUND = 50  # a multiple may be a number of batches that the author chose
 MIN_STEPS = 4  # later steps with equal numbers of batches
 ROUNDED_AWAY = 0.95  # share of the weights
 PLAINLY_ROUNDED = ("torch.optim.", "bitsandbytes.", "apex.")  # by these Adams: neither stochastically, nor corrected
@@ -123,7 +124,7 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
     )
     batches, planned = len(evidence.epochs[0].batches) if evidence.epochs else 0, evidence.steps[0].planned
     epochs = [planned // steps for steps in (batches // count, -(-batches // count)) if steps and not planned % steps]
-    if planned and epochs and planned % batches:  # otherwise it may be made for batches
+    if planned and epochs and planned % batches and planned % ROUND:  # otherwise it may be made for batches
         length = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
         return [f"{text}: it is made for {planned} steps, those of the optimiser in {length}"], []
     return ([text], []) if len(lines) > 1 else ([], [f"{text}, unless it counts batches"])
