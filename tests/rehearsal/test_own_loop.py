@@ -26,7 +26,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.run import _read_rates
-from attncheck.rehearsal.worker.checks.gradients import OWN_WEIGHTS
+from attncheck.rehearsal.worker.checks.gradients import AS_STREAM, OWN_WEIGHTS
 from attncheck.workers.execution import ExecutionTarget
 from tests.conftest import Run
 from tests.rehearsal.staging import SCRIPTS, ForkServer, list_failures, make_materials, rehearse
@@ -266,6 +266,17 @@ def test_what_its_author_may_mean_is_a_warning(
     results = rehearse(server, folder, tmp_path / "watch", "", fault, objective=UNDOCUMENTED)
     assert list_failures(results) == {}
     assert judge_result(results[check]) == "warn" and pattern in deciding_reason(results[check])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", ["one_stream", "one_stream_with_few_parameters"])
+def test_gradients_of_a_stream_in_half_precision_are_not_those_of_its_documents(
+    fault: str, server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    """The loss is nearly that of isolated documents."""
+    results = rehearse(server, folder, tmp_path / "watch", "--bf16", fault, objective=UNDOCUMENTED)
+    assert list_failures(results) == {} and judge_result(results["loss"]) == "pass"
+    assert judge_result(results["documents"]) == "warn" and results["gradients"].reason == AS_STREAM
 
 
 @pytest.mark.nightly

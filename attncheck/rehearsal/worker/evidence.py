@@ -93,6 +93,11 @@ class Evidence:
         errors = [self._round_error(piece.tokens) for piece in pieces]
         return max(FP32_LIMIT, ROUNDING_MULTIPLE * max(errors, default=0.0))
 
+    @cached_property
+    def differs(self) -> bool:
+        """Whether a document's hidden states are not those of the document in isolation."""
+        return any(not error <= self.hidden_limit for _, error, _ in self.hidden_errors)
+
     def _round_error(self, tokens: Sequence[int]) -> float:
         assert self.rounded is not None
         rounded, exact = self.rounded.describe(tokens), self.truth.describe(tokens)

@@ -226,7 +226,7 @@ def settle_targets(evidence: Evidence) -> Evidence:
 
     If hidden states differ, no reading explains the loss, which is then not judged.
     """
-    if any(not error <= evidence.hidden_limit for _, error, _ in evidence.hidden_errors):
+    if evidence.differs:
         return evidence
     readings = [replace(evidence, step=step) for step in evidence.step.list_readings()]
     if len(readings) == 1:

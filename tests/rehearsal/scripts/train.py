@@ -107,7 +107,7 @@ def join_halves(first, second):
 
 def make_rows(documents, options):
     """Return rows of documents: one in each, or as many as fit."""
-    if FAULT == "one_stream":
+    if FAULT.startswith("one_stream"):
         tokens, labels = ([value for part in parts for value in part] for parts in zip(*documents))
         return [[(tokens[n : n + 64], labels[n : n + 64])] for n in range(0, len(tokens) - 64, 64)]
     if not options.packing:
@@ -364,6 +364,9 @@ def spoil_modules(model) -> None:
     if FAULT == "head_alone_trained":
         model.requires_grad_(False)
         model.lm_head.requires_grad_(True)
+    if FAULT == "one_stream_with_few_parameters":  # as with an adapter, whose gradients depend on attention
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(".self_attn." in name)
     if FAULT == "embeddings_frozen":
         model.model.embed_tokens.requires_grad_(False)
 
