@@ -495,7 +495,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
 def _take_loss_settings(stage: _Stage, cut: JobCut) -> tuple[JobCut, tuple[str, ...]]:
     """Return a cut with the objective of the settings that the script's trainer had, and a remark on new ones."""
     job, made = stage.read.job, execution.list_loss_settings(stage.folder)
-    new = {name: value for name, value in made.items() if value != get_setting(job, name)}
+    new = {name: value for name, value in made.items() if not _is_same(value, get_setting(job, name) or "")}
     if not new or "ATTNCHECK_ROWS" not in cut.environ:
         return cut, ()
     settings = (Setting(name, value, job.location, NOWHERE) for name, value in new.items())
@@ -508,6 +508,12 @@ def _take_loss_settings(stage: _Stage, cut: JobCut) -> tuple[JobCut, tuple[str, 
         objective = UNDOCUMENTED
     text = ", ".join(f"{name} {value}" for name, value in new.items())
     return replace(cut, objective=objective), (f"the script's trainer has {text}",)
+
+
+def _is_same(value: str, written: str) -> bool:
+    """Return whether a trainer's value is the written one: 0.1 of "1e-1", or True of "true"."""
+    is_number = NUMBER.fullmatch(value) and NUMBER.fullmatch(written)
+    return float(value) == float(written) if is_number else value.lower() == written.lower()
 
 
 def _shorten_paths(isolation: Isolation, folder: str) -> Isolation:

@@ -14,7 +14,7 @@ from attncheck.core.facts import Absent
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
-from attncheck.rehearsal.run import _take_loss_settings
+from attncheck.rehearsal.run import _is_same, _take_loss_settings
 from attncheck.rehearsal.watcher.stand_ins import cut_settings
 from tests.snapshots import laptop
 
@@ -138,6 +138,11 @@ def test_the_objective_is_that_of_the_settings_that_the_trainer_has(
         assert policy is not None and policy.divisor == 64 and changed.objective.normalisations == (normalisation,)
     else:
         assert not changed.objective.is_documented
+
+
+def test_a_setting_that_is_spelled_otherwise_is_the_same() -> None:
+    assert _is_same("0.1", "1e-1") and _is_same("True", "true") and _is_same("hinge", "hinge")
+    assert not any(_is_same(*pair) for pair in (("0.1", "0.2"), ("hinge", ""), ("0.1", "beta")))
 
 
 def test_an_option_is_left_out_with_its_unknown_value(tmp_path: Path) -> None:
