@@ -70,7 +70,7 @@ def count_planned(scheduler: Any) -> int:
     functions.
     """
     values = [getattr(own, "keywords", {}).get("num_training_steps") for own in getattr(scheduler, "lr_lambdas", ())]
-    values += [getattr(scheduler, name, None) for name in ("T_max", "total_steps", "total_iters")]
+    values += [getattr(scheduler, name, None) for name in ("T_max", "total_steps")]
     return next((int(value) for value in values if isinstance(value, (int, float)) and value), 0)
 
 
