@@ -116,7 +116,7 @@ def describe_code(function: Any) -> str:
 def unwrap(function: Any) -> Any:
     """Return the function behind a method or a functools.partial."""
     for _ in range(MAX_WRAPPERS):
-        if hasattr(function, "takes_known"):  # the watcher's, around a script's own
+        if getattr(function, "takes_known", None) is True:  # the watcher's, around a script's own
             function = function.__wrapped__
         elif hasattr(function, "__code__") or not (hasattr(function, "__func__") or hasattr(function, "func")):
             break
