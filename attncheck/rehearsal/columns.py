@@ -36,8 +36,7 @@ MAX_FOLDERS = 5000  # that are searched for a launch's script
 
 def read_columns(read: ReadLaunch) -> list[str]:
     """Return the fields that the script of a launch may read from its rows; none if the script is not found."""
-    script = find_script(read.recognised.launch)
-    return list_columns(script, _list_places(read, script)) if script is not None else []
+    return list_columns(_read_modules(read))
 
 
 def reads_pairs(read: ReadLaunch) -> bool:
@@ -48,13 +47,7 @@ def reads_pairs(read: ReadLaunch) -> bool:
 
 def read_field_shapes(read: ReadLaunch) -> dict[str, Any]:
     """Return the shapes of the fields that the script of a launch reads, as far as its use of them decides it."""
-    script = find_script(read.recognised.launch)
-    return list_shapes(script, _list_places(read, script)) if script is not None else {}
-
-
-def list_shapes(program: Path, places: Sequence[Path]) -> dict[str, Any]:
-    """Return these shapes for a script and the modules that it imports from these folders."""
-    return read_shapes(_list_modules(program, tuple(places)))
+    return read_shapes(_read_modules(read))
 
 
 def find_script(launch: Launch) -> Path | None:
@@ -124,9 +117,9 @@ def _search(root: str, path: str) -> str:
     return next(iter(paths), "")
 
 
-def list_columns(program: Path, places: Sequence[Path]) -> list[str]:
-    """Return the row fields that are read by a script and by the modules that it imports from these folders."""
-    bodies = [module.body for module in _list_modules(program, tuple(places))]
+def list_columns(modules: Sequence[SourceModule]) -> list[str]:
+    """Return the row fields that modules read."""
+    bodies = [module.body for module in modules]
     made = [_list_written(body) for body in bodies]  # by the script itself, from other fields
     names = (name for body, own in zip(bodies, made) for name in _iter_columns(body) if name not in own)
     return list(dict.fromkeys(names))[:MAX_COLUMNS]
@@ -174,21 +167,19 @@ def names_flash_attn(read: ReadLaunch) -> bool:
 
 def iter_texts(read: ReadLaunch) -> Iterator[str]:
     """Yield the strings in the script of a launch and in the modules that it imports."""
-    script = find_script(read.recognised.launch)
-    for module in _list_modules(script, _list_places(read, script)) if script is not None else ():
+    for module in _read_modules(read):
         nodes = (node for node in ast.walk(module.body) if isinstance(node, ast.Constant))
         yield from (node.value for node in nodes if isinstance(node.value, str))
 
 
 def read_model_classes(read: ReadLaunch) -> list[str]:
     """Return transformers' classes of models that the script of a launch imports, none if it may use others."""
-    script = find_script(read.recognised.launch)
-    return list_model_classes(script, _list_places(read, script)) if script is not None else []
+    return list_model_classes(_read_modules(read))
 
 
-def list_model_classes(program: Path, places: Sequence[Path]) -> list[str]:
-    """Return these classes for a script and the modules that it imports; an `Auto` class may be any of them."""
-    nodes = (node for module in _list_modules(program, tuple(places)) for node in ast.walk(module.body))
+def list_model_classes(modules: Sequence[SourceModule]) -> list[str]:
+    """Return these classes for modules; an `Auto` class may be any of them."""
+    nodes = (node for module in modules for node in ast.walk(module.body))
     imports = (
         node for node in nodes if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transformers")
     )
@@ -204,14 +195,15 @@ def chooses_targets(read: ReadLaunch) -> bool:
     return any(value not in LITERALS for value in values) or OWN_COLLATOR.search(text) is not None
 
 
-def _list_places(read: ReadLaunch, script: Path) -> tuple[Path, ...]:
-    """Return the folders from which the script of a launch imports, the one where the launch starts it first."""
-    words = read.recognised.launch.words
+def _read_modules(read: ReadLaunch) -> tuple[SourceModule, ...]:
+    """Return the script of a launch and the modules that it imports, from where the launch starts it first."""
+    script, words = find_script(read.recognised.launch), read.recognised.launch.words
     root = str(script).removesuffix(os.path.normpath(words[0].text)) if words else ""
-    return (Path(root), Path(), Path("src"))
+    return list_modules(script, (Path(root), Path(), Path("src"))) if script is not None else ()
 
 
-def _list_modules(program: Path, places: tuple[Path, ...]) -> tuple[SourceModule, ...]:
+def list_modules(program: Path, places: Sequence[Path]) -> tuple[SourceModule, ...]:
+    """Return a script and the modules that it imports from these folders."""
     tree = SourceTree((program.parent, *places), program.parent)
     main = find_entry(Entry(str(program)), tree)
     return (main, *tree.list_imported(main, MAX_MODULES)) if main is not None else ()

@@ -11,7 +11,7 @@ import pytest
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal import run as rehearsal
-from attncheck.rehearsal.columns import list_columns
+from attncheck.rehearsal.columns import list_columns, list_modules
 from attncheck.rehearsal.shapes import read_shapes
 from attncheck.rehearsal.worker.materials import add_columns
 from attncheck.rehearsal.worker.shapes import fit_rows
@@ -50,7 +50,7 @@ take({name: [row[name]] for name in row}, None)
 def read(tmp_path: Path, script: str) -> tuple[list[str], dict[str, Any]]:
     (tmp_path / "train.py").write_text(script)
     module: Any = SimpleNamespace(body=ast.parse(script))
-    return list_columns(tmp_path / "train.py", ()), read_shapes((module,))
+    return list_columns(list_modules(tmp_path / "train.py", ())), read_shapes((module,))
 
 
 def test_a_script_reads_rows_of_its_own_shape(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import torch
 import attncheck.rehearsal.drivers.rollouts as rollouts
 import attncheck.rehearsal.watcher.modules as modules
 from attncheck.core.results.smoke import CheckResult
-from attncheck.rehearsal.columns import list_columns, list_model_classes, list_shapes
+from attncheck.rehearsal.columns import list_columns, list_model_classes, list_modules
 from attncheck.rehearsal.execution import (
     WATCHER,
     list_absent,
@@ -30,6 +30,7 @@ from attncheck.rehearsal.execution import (
 )
 from attncheck.rehearsal.fidelity import leave_unasked
 from attncheck.rehearsal.run import CHECKS
+from attncheck.rehearsal.shapes import read_shapes
 from attncheck.rehearsal.watcher.script_code import note_loss_settings
 from attncheck.rehearsal.watcher.stand_ins import (
     answer_any_split,
@@ -500,10 +501,13 @@ def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) 
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert list_columns(tmp_path / "scripts" / "train.py", (tmp_path,)) == ["a", "b", "c_1"]
+    assert list_columns(list_modules(tmp_path / "scripts" / "train.py", (tmp_path,))) == ["a", "b", "c_1"]
     made = "def f(row):\n    row['made'] = row['kept'] = (\n        row['kept'] + row['d'])\n    return row['made']"
     (tmp_path / "scripts" / "train.py").write_text(made)
-    assert list_columns(tmp_path / "scripts" / "train.py", (tmp_path,)) == ["kept", "d"]  # `made` is the script's own
+    assert list_columns(list_modules(tmp_path / "scripts" / "train.py", (tmp_path,))) == [
+        "kept",
+        "d",
+    ]  # `made` is the script's own
 
 
 @pytest.mark.parametrize(
@@ -518,7 +522,7 @@ def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) 
 def test_a_scripts_model_class_decides_the_type(imports: str, classes: list[str], kind: str, tmp_path: Path) -> None:
     towers = pytest.importorskip("attncheck.smoke.worker.models.towers")
     (tmp_path / "train.py").write_text(f"from transformers import {imports}\n")
-    assert list_model_classes(tmp_path / "train.py", ()) == classes
+    assert list_model_classes(list_modules(tmp_path / "train.py", ())) == classes
     assert towers.find_type("/models/sft-v2", classes) == kind
     assert towers.find_type("Qwen/Qwen2.5-7B", classes) == "qwen2"
 
@@ -616,7 +620,7 @@ def test_a_field_that_is_taken_apart_as_turns_has_turns(tmp_path: Path) -> None:
         '    for turn in row["made"]:\n        print(turn["content"], row["plain"], row["text"][0])\n'
         '    return row["chosen"][-1]["content"], tokenizer.apply_chat_template(row["pair"], tokenize=False)\n'
     )
-    assert set(list_turns(list_shapes(script, ()))) == {"real", "made", "chosen", "pair"}
+    assert set(list_turns(read_shapes(list_modules(script, ())))) == {"real", "made", "chosen", "pair"}
     turns = [[{"role": "user", "content": f"q{n}"}, {"role": "assistant", "content": f"a{n}"}] for n in range(3)]
     rows = add_message_columns([{"messages": each, "text": "t", "real": ""} for each in turns], ["real", "made"])
     assert [row["real"] for row in rows] == turns and rows[0]["text"] == "t"

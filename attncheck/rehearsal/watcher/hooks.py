@@ -236,7 +236,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     for kind in (torch.optim.Optimizer, torch.nn.Module):
         kind.zero_grad = _call_before(kind.zero_grad, recorder.note_zeroing)
     scheduler = torch.optim.lr_scheduler.LRScheduler
-    scheduler.step = _watch_schedule(recorder, scheduler.step)
+    scheduler.step = _call_before(scheduler.step, recorder.note_schedule, 1)
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))
     optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.leave_optimizer(arguments[0]))
 
@@ -245,15 +245,6 @@ def enter_optimizer(recorder: Recorder, optimizer: Any) -> None:
     """Record the gradients if nothing was clipped, then the optimiser."""
     recorder.take_gradients()
     recorder.enter_optimizer(optimizer)
-
-
-def _watch_schedule(recorder: Recorder, step: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(step)
-    def call(scheduler: Any, *arguments: Any, **options: Any) -> Any:
-        recorder.note_schedule(scheduler)
-        return step(scheduler, *arguments, **options)
-
-    return call
 
 
 def _note_clipping(recorder: Recorder, clip: Callable[..., Any], name: str, limit: str) -> Callable[..., Any]:
@@ -396,10 +387,12 @@ def _patch_peft(recorder: Recorder, tuners_utils: Any) -> None:
     tuners_utils.BaseTuner.forward = forward
 
 
-def _call_before(function: Callable[..., Any], callback: Callable[[], None]) -> Callable[..., Any]:
+def _call_before(function: Callable[..., Any], callback: Callable[..., None], count: int = 0) -> Callable[..., Any]:
+    """Return a function that first calls another one with the first `count` arguments."""
+
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        callback()
+        callback(*arguments[:count])
         return function(*arguments, **options)
 
     return call
