@@ -81,7 +81,7 @@ class SourceTree:
     folders: tuple[Path, ...]
     base: Path  # paths are shown relative to it
     modules: dict[Path, SourceModule | None] = field(default_factory=dict)
-    found: dict[str, SourceModule | None] = field(init=False, default_factory=dict)
+    by_name: dict[str, SourceModule | None] = field(init=False, default_factory=dict)
     visited: dict[tuple[Path, str], "Resolved"] = field(default_factory=dict)  # while a name is resolved
     unread: list[str] = field(default_factory=list)
     closed: frozenset[str] = frozenset()  # installed packages that are not searched
@@ -89,9 +89,9 @@ class SourceTree:
 
     def find_module(self, name: str) -> SourceModule | None:
         """Return the module with a dotted name; None if no folder has it or it does not parse."""
-        if name not in self.found:
-            self.found[name] = self._search_module(name)
-        return self.found[name]
+        if name not in self.by_name:
+            self.by_name[name] = self._search_module(name)
+        return self.by_name[name]
 
     def _search_module(self, name: str) -> SourceModule | None:
         top = name.partition(".")[0]

@@ -68,7 +68,7 @@ def note_trainer(trainer: Any) -> None:
 def note_loss_settings(trainer: Any) -> None:
     """Note the settings of a trainer's loss that are not its release's defaults: a script may compute them.
 
-    A script's own class may have other defaults, and settings of its own.
+    A script's class may have other defaults, and more settings.
     """
     kinds = [kind for kind in type(trainer.args).__mro__ if dataclasses.is_dataclass(kind)]
     released = (kind for kind in kinds if not is_script(vars(sys.modules[kind.__module__])))
