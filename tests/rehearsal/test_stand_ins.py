@@ -95,7 +95,7 @@ def take(rows):
 assert "train_sft" in load_dataset(r"{folder}")[1]["data_files"]
 assert load_dataset(r"{folder}", split="train")[0] == r"{folder}"
 assert list(load_dataset("json", data_files={"eval": "gone"})[1]["data_files"]) == ["eval"]
-assert len(pandas.read_parquet(r"{folder}")) == 900
+assert len(pandas.read_parquet(r"{folder}")) == len(pandas.read_parquet(path="rows.tsv")) == 900
 assert len(json.load(open("../gone/train_prompts.json"))) == len(open("gone.jsonl", "rb").readlines()) == 900
 with open(r"{folder}/../array/train.json") as stream:  # a file of either kind, read in either way
     assert json.loads(stream.read()) == [json.loads(line) for line in open(r"{folder}/../array/train.json")]

@@ -197,20 +197,11 @@ def find_frames(pandas: Any) -> None:
         _note_rows(path)
         return read_json(rows, lines=True)
 
-    def follow(original: Any) -> Any:
-        first = next(iter(inspect.signature(original).parameters))
-
-        @functools.wraps(original)
-        def read(*arguments: Any, **options: Any) -> Any:
-            path = arguments[0] if arguments else options.get(first)
-            if str(path) == folder or (original is read_json and str(path).startswith(stage)):
-                return read_rows(path)  # a data option whose value is not known is the folder
-            return original(*arguments, **options)
-
-        return _answer_missing(read, read_rows)
+    def is_ours(name: str, path: Any) -> bool:  # a data option whose value is not known is the folder
+        return str(path) == folder or (name == "read_json" and str(path).startswith(stage))
 
     for name in FRAMES:
-        setattr(pandas, name, follow(getattr(pandas, name)))
+        setattr(pandas, name, _answer_missing(getattr(pandas, name), read_rows, functools.partial(is_ours, name)))
 
 
 def open_rows() -> None:
@@ -615,21 +606,23 @@ def _find_default(settings: Any, name: str, value: Any) -> Any:
     return field.default
 
 
-def _answer_missing(original: Any, answer: Any) -> Any:
-    """Return a function that reads a file, and calls `answer` with the path if the script's file does not exist.
+def _answer_missing(original: Any, answer: Any, is_ours: Any = lambda path: False) -> Any:
+    """Return a function that reads a file, and calls `answer` with its path if the script's file does not exist.
 
-    The path may be given by its name, which each function has its own of.
+    It also does for a path of the rehearsal. The path is the first argument, possibly by its name.
     """
     first = next(iter(inspect.signature(original).parameters))
 
     @functools.wraps(original)
     def read(*arguments: Any, **options: Any) -> Any:
+        path = arguments[0] if arguments else options.get(first)
         try:
-            return original(*arguments, **options)
+            if not is_ours(path):
+                return original(*arguments, **options)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             if not is_script(sys._getframe(1).f_globals) or is_guarded(MISSING):
                 raise
-        return answer(*arguments[:1] or (options[first],))
+        return answer(path)
 
     return read
 
