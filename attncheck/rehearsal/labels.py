@@ -206,15 +206,11 @@ def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tu
         path = os.path.abspath(request.template)
         return (path if os.path.isdir(path) else request.template), ()
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
-    if name and _has_tokenizer(files.find_model_folder(name).get("known", "")):
+    folder = files.find_model_folder(name).get("known") if name else None
+    if folder and any(map(TOKENIZER_FILES.match, os.listdir(folder))):
         return (os.path.abspath(name) if os.path.isdir(name) else name), ()
     remark = f"{name or 'the model'} is not available locally: a tokenizer with a plain chat template is used instead"
     return "", (f"{remark} (--template FOLDER names another)",)
-
-
-def _has_tokenizer(folder: str) -> bool:
-    """Return whether a model's folder, "" for none, has files of a tokenizer."""
-    return bool(folder) and any(TOKENIZER_FILES.match(name) for name in os.listdir(folder))
 
 
 def _note_sound(read: ReadLaunch) -> Iterator[str]:

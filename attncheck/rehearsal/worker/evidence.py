@@ -90,18 +90,14 @@ class Evidence:
         if self.rounded is None:
             return FP32_LIMIT
         pieces = self.judged_pieces[:SAMPLED_PIECES]
-        errors = [self._round_error(piece.tokens) for piece in pieces]
+        pairs = ((self.rounded.describe(piece.tokens), self.describe(piece)) for piece in pieces)
+        errors = [float(token_errors(rounded.hidden, exact.hidden).max()) for rounded, exact in pairs]
         return max(FP32_LIMIT, ROUNDING_MULTIPLE * max(errors, default=0.0))
 
     @cached_property
     def differs(self) -> bool:
         """Whether a document's hidden states are not those of the document in isolation."""
         return any(not error <= self.hidden_limit for _, error, _ in self.hidden_errors)
-
-    def _round_error(self, tokens: Sequence[int]) -> float:
-        assert self.rounded is not None
-        rounded, exact = self.rounded.describe(tokens), self.truth.describe(tokens)
-        return float(token_errors(rounded.hidden, exact.hidden).max())
 
     @cached_property
     def observed_loss(self) -> float:

@@ -158,7 +158,8 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     length = len(row)
     own = torch.zeros(length, dtype=torch.long) - 1
     running, reset = list(range(length)), list(range(length))
-    for number, other in enumerate(other for other in evidence.step.pieces if _same_row(other, piece)):
+    others = (other for other in evidence.step.pieces if (id(other.call), other.row) == (id(call), piece.row))
+    for number, other in enumerate(others):
         own[other.segment.start : other.segment.stop] = number
         reset[other.segment.start : other.segment.stop] = list(range(len(other.tokens)))
     same = own[:, None] == own[None, :]
@@ -280,10 +281,6 @@ def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, 
     if window:
         text = f"tokens attend only to the last {window} tokens: a window that the model does not have"
         yield text, compute(causal(length) & ~causal(length).tril(-window))
-
-
-def _same_row(first: Piece, second: Piece) -> bool:
-    return first.call is second.call and first.row == second.row
 
 
 def _row_positions(call: ModelCall, row: int, length: int) -> list[int] | None:

@@ -61,7 +61,10 @@ def run(evidence: Evidence) -> CheckResult:
     fit = fit_gradients(evidence, definition)
     if fit is None:
         reason = "only parameters outside the base model are trained"
-        return CheckResult("gradients", "skipped", reason) if not missing else _fail_missing(evidence, missing)
+        violations = tuple(_tell_missing(evidence, missing))
+        return (
+            CheckResult("gradients", violations=violations) if missing else CheckResult("gradients", "skipped", reason)
+        )
     objective = evidence.step.objective
     if explanation.fault == "unexplained" and (evidence.is_own_script or not objective.is_documented):
         regularised = find_own_regulariser(evidence) if not missing else None
@@ -127,10 +130,6 @@ def _tell_missing(evidence: Evidence, missing: list[str]) -> Iterator[str]:
     if missing:
         names = f"{', '.join(missing[:NAMED])}{' and others' if len(missing) > NAMED else ''}"
         yield f"no gradient reaches {len(missing)} of {len(evidence.step.ranks[0].trainable)} parameters: {names}"
-
-
-def _fail_missing(evidence: Evidence, missing: list[str]) -> CheckResult:
-    return CheckResult("gradients", violations=tuple(_tell_missing(evidence, missing)))
 
 
 def _explain(
