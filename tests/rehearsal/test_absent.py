@@ -33,6 +33,9 @@ def kept():
 assert kept() == 7 and not run and not list(run)
 Callback(run).stop()
 
+# as colorama's, termcolor's, icecream's and rich's
+assert neptune.Fore.RED + neptune.Style.BRIGHT + "a" + neptune.Style.RESET_ALL == neptune.colored("a", "red") == "a"
+assert list(neptune.track(neptune.ic([1, 2]), "steps")) == [1, 2]
 from packed.records import SummaryWriter
 SummaryWriter("logs").add_scalar("loss", 1.0)
 

@@ -45,6 +45,7 @@ IDLE = (
     *("evaluate", "rouge_score", "sacrebleu", "bert_score", "pynvml", "GPUtil", "tensorboard"),
     *("tabulate", "prettytable", "termcolor", "colorama", "rich"),
 )
+PASSING = ("track", "ic", "colored")  # rich's, icecream's and termcolor's functions return their first argument
 RENAMED = {
     "AutoModelForVision2Seq": "AutoModelForImageTextToText",  # transformers 5
     "prepare_model_for_int8_training": "prepare_model_for_kbit_training",  # peft 0.10
@@ -214,7 +215,7 @@ class _Idle:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Idle()
+        return _Idle() if name not in PASSING else lambda first, *arguments, **options: first
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return arguments[0] if len(arguments) == 1 and not options and callable(arguments[0]) else _Idle()
@@ -230,6 +231,11 @@ class _Idle:
 
     def __bool__(self) -> bool:
         return False
+
+    def __add__(self, other: Any) -> Any:  # of a colour and a text
+        return other
+
+    __radd__ = __add__
 
     def __getitem__(self, key: Any) -> Any:
         return _Idle()
