@@ -273,3 +273,6 @@ def test_the_reference_has_the_tokens_that_a_launch_adds_or_cuts_off(tmp_path: P
     assert torch.equal(logits[0], logits[1]) and (logits[0].shape == logits[2].shape) == (not added)
     losses = [float(each(tokens, labels=tokens).loss) for each in (reference.model, job)]
     assert losses[0] == losses[1]
+    parts = {name: value.flatten()[:0] for name, value in weights.items()}  # of a rank that holds none
+    parts |= {name: value[:0] for name, value in weights.items() if "embed_tokens" in name}
+    assert reference.load(parts) == [] and torch.equal(reference.model(tokens).logits, logits[1])
