@@ -100,16 +100,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def measure(folder: Path, fault: str) -> list[dict[str, Any]]:
+    return twin_makers._measure("ours", "", [functools.partial(make_trainer, folder, fault)], Config, False)
+
+
 def find_changes(folder: Path, fault: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Return what differs in our trainer, by setting and change."""
-    found = list(twins.measure_twins(functools.partial(make_trainer, folder, fault), Config, False))
+    found = measure(folder, fault)
     assert not [item for item in found if item.get("error")]
     return {(item["setting"], item["change"]): item for item in found if item["part"]}
 
 
 def test_a_right_trainer_has_equal_twins(folder: Path) -> None:
-    make = functools.partial(make_trainer, folder, "")
-    found = list(twins.measure_twins(make, Config, False))
+    found = measure(folder, "")
     assert not [item for item in found if item["part"]]
     asked = {(item["setting"], item["change"]) for item in found}
     assert {("", twins.HALVES), ("", twins.SHORT), ("", twins.CUT), ("loss_type=mean", "padding_free")} <= asked

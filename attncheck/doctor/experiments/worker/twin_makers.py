@@ -69,7 +69,7 @@ def _measure(trainer: str, variant: str, makers: list[Make], config: Any, is_lig
     for make in makers:
         seen = attempt(make, LENGTHS, 4, 1, {})
         if not isinstance(seen, str) and len(seen.trainer.train_dataset) == len(LENGTHS):  # else it made others
-            return [{**named, **item} for item in measure_twins(make, config, is_liger)]
+            return [{**named, **item} for item in measure_twins(make, seen, config, is_liger)]
     return [{**named, "error": "its rows are none that are known here"}]
 
 

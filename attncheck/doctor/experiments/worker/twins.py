@@ -191,12 +191,8 @@ def compare_truncation(whole: SimpleNamespace, cut: SimpleNamespace) -> dict[str
     return {"part": ""}
 
 
-def measure_twins(make: Make, config: Any, is_liger: bool) -> Iterator[dict[str, Any]]:
-    """Yield what differs between a step of a trainer and its twins, for each of its losses and options."""
-    whole = attempt(make, LENGTHS, 4, 1, {})
-    if isinstance(whole, str):
-        yield {"error": whole or "the trainer refuses its rows"}
-        return
+def measure_twins(make: Make, whole: SimpleNamespace, config: Any, is_liger: bool) -> Iterator[dict[str, Any]]:
+    """Yield what differs between a step of a trainer (`whole`) and its twins, for each of its losses and options."""
     again = attempt(make, LENGTHS, 4, 1, {}, seed=1)
     if isinstance(again, str) or compare(whole, again).get("part"):
         yield {"error": "two equal steps differ: it is random"}
