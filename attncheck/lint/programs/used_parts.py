@@ -13,13 +13,13 @@ from pathlib import Path
 from attncheck.lint.programs.modules import Definition, Resolved, SourceModule, SourceTree
 from attncheck.lint.programs.passed_options import PassedOptions
 from attncheck.lint.programs.reached import Follower
-from attncheck.lint.programs.syntax import list_nodes
+from attncheck.lint.programs.syntax import join_name, list_children, list_nodes
 
 MAX_NAMES = 4000  # of a program that uses more, everything counts
 BLOCKS = ("body", "orelse", "finalbody")
 DYNAMIC = frozenset({"globals", "locals", "eval", "exec", "__import__", "importlib.import_module"})
 CHANGES = frozenset({"setattr", "vars", "__dict__", "set_defaults"})  # of an option's value or default
-EXITS = ("sys.exit(", "exit(", "os._exit(")
+EXITS = ("sys.exit", "exit", "os._exit")
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 WHOLE = ""  # instead of a name
 
@@ -107,18 +107,24 @@ class UsedParts:
         pruned = self._prune(module)
         while self.waiting and len(self.used) < MAX_NAMES:
             owner, node = self.waiting.pop()
-            name = ast.unparse(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
-            if name and (owner.path, f"={name}") in self.used:
-                continue
-            is_member, first = False, name.partition(".")[0]
-            is_bound = first in owner.bindings or first in owner.local_imports
-            if isinstance(node, (ast.Name, ast.Attribute)) and (is_bound or name in DYNAMIC):
-                self.used |= {(owner.path, f"={name}"), *([(owner.path, WHOLE)] if name in DYNAMIC else [])}
-                self._use(self.tree.resolve(owner, node))
-                place = self.tree.resolve(owner, node.value) if isinstance(node, ast.Attribute) else None
-                is_member = isinstance(place, SourceModule)  # which is no use of the whole module
-            self.waiting += [] if is_member else [(owner, child) for child in ast.iter_child_nodes(node)]
+            parts = [node]
+            for part in parts:  # which become more
+                if not isinstance(part, (ast.Name, ast.Attribute)) or self._follow_name(owner, part):
+                    parts += list_children(part)
         return pruned
+
+    def _follow_name(self, owner: SourceModule, node: ast.Name | ast.Attribute) -> bool:
+        """Follow what a name of a module means, and return whether the parts of the name are to be followed too."""
+        name = join_name(node)
+        first = name.partition(".")[0]
+        if (owner.path, f"={name}") in self.used:
+            return False
+        if first not in owner.bindings and first not in owner.local_imports and name not in DYNAMIC:
+            return True
+        self.used |= {(owner.path, f"={name}"), *([(owner.path, WHOLE)] if name in DYNAMIC else [])}
+        self._use(self.tree.resolve(owner, node))
+        place = self.tree.resolve(owner, node.value) if isinstance(node, ast.Attribute) else None
+        return not isinstance(place, SourceModule)  # which is no use of the whole module
 
     def _use(self, resolved: Resolved) -> None:
         module = resolved.module if isinstance(resolved, Definition) else resolved
@@ -132,5 +138,5 @@ class UsedParts:
 
 def _ends_block(statement: ast.stmt) -> bool:
     """Return whether nothing after a statement of its block runs."""
-    is_exit = isinstance(statement, ast.Expr) and ast.unparse(statement).startswith(EXITS)
-    return is_exit or isinstance(statement, (ast.Return, ast.Raise))
+    called = getattr(statement.value, "func", None) if isinstance(statement, ast.Expr) else None
+    return join_name(called) in EXITS or isinstance(statement, (ast.Return, ast.Raise))
