@@ -140,8 +140,8 @@ def leave_out_unproven(
     A name that no release ever had belongs to the script or to a modified tree. A similar name is a misspelling only of
     a program's or a release's names that are known; a part of Hydra's configuration that was not found may have any.
     A parser drops a name if the release and the program are known: the program was read, or is the framework's own. A
-    name that a release removed is kept if the versions are known and not only `stated` by the tree: trees often state
-    other versions than those that run.
+    name that a release removed is kept if its package's version is known and not only `stated` by the tree: trees often
+    state other versions than those that run.
     """
     is_readable = release.is_known if program is None else program.is_complete or program.style != "hydra"
 
@@ -150,8 +150,8 @@ def leave_out_unproven(
             return release.is_known and (starts_own or program is not None)
         if unknown.proof or (unknown.near and is_readable):
             return True
-        is_sure = release.is_known and job.framework not in stated and "transformers" not in stated
-        is_sure = is_sure and (knows_transformers or not unknown.since.startswith("transformers "))
+        changed = unknown.since.partition(" ")[0] or job.framework
+        is_sure = release.is_known and changed not in stated and (knows_transformers or changed != "transformers")
         return is_sure and is_readable and bool(unknown.now or unknown.since)
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))

@@ -8,13 +8,16 @@ import pytest
 from packaging.version import Version
 
 from attncheck.core.facts import Known
+from attncheck.core.job import Job, UnknownSetting
+from attncheck.core.launch import NOWHERE
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import apply_target, parse_target, with_version
-from attncheck.lint import run
+from attncheck.lint import proof, run
 from attncheck.lint.fields.hugging_face import resolve_versions
 from attncheck.lint.fields.releases import list_allowed
 from attncheck.lint.inputs import list_named, make_file_reader
+from attncheck.lint.release import ChosenRelease
 from attncheck.lint.sources import read_source
 from attncheck.lint.stated_versions import find_stated_versions
 from tests.lint import launches
@@ -117,6 +120,25 @@ def test_what_a_target_does_not_name_is_as_the_tree_states_it(
     write_tree(tmp_path, {**tree, ".git/HEAD": ""})
     [launch] = launches_of(lint_tree(tmp_path, target))
     assert (launch.job.version, launch.job.stated_by) == (version, files)
+
+
+@pytest.mark.parametrize(
+    ("since", "stated", "is_kept"),
+    [
+        ("transformers 5.0.0", (), True),
+        ("transformers 5.0.0", ("transformers",), False),
+        ("trl 0.20.0", ("transformers",), True),  # a target names TRL, and the tree only states transformers
+        ("trl 0.20.0", ("trl",), False),
+        ("", ("trl",), False),
+    ],
+)
+def test_a_removed_name_is_judged_if_its_package_is_not_only_stated(
+    since: str, stated: tuple[str, ...], is_kept: bool
+) -> None:
+    unknown = UnknownSetting("no_cuda", NOWHERE, now=("use_cpu",), since=since)
+    job = Job("trl", "0.28.0", "sft", unknown_settings=(unknown,))
+    kept = proof.leave_out_unproven(job, ChosenRelease("0.28.0", is_known=True), stated, True, False, None)
+    assert bool(kept.unknown_settings) == is_kept
 
 
 SFT = "trl sft --model_name_or_path m --dataset_name d --packing --output_dir o --max_seq_length 512\n"

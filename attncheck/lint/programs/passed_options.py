@@ -14,6 +14,7 @@ from attncheck.core.launch import Setting, Word
 from attncheck.lint.programs.literals import evaluate
 
 ARGUMENTS = re.compile(r"\w*(?:args|arguments|cfg|config)")  # names that programs give to what they parse
+COMPARED: dict[type[ast.cmpop], type] = {ast.Eq: str, ast.NotEq: str, ast.In: list, ast.NotIn: list}
 AnySetting = TypeVar("AnySetting", bound=Setting)
 TRUE_TEXTS, FALSE_TEXTS = frozenset({"", "true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})
 
@@ -62,14 +63,12 @@ class PassedOptions:
 
     def _compare(self, test: ast.Compare) -> bool | None:
         """Return whether an option has one of the texts in `args.stage == "sft"`, `args.stage in ("sft", "pt")`."""
-        text, other = self._find(test.left), evaluate(test.comparators[0], {})
+        text, other, operator = self._find(test.left), evaluate(test.comparators[0], {}), type(test.ops[0])
         others = other if isinstance(other, list) else [other]
-        operator = test.ops[0]
-        if text is None or len(test.ops) > 1 or not all(isinstance(item, str) for item in others):
+        is_known = text is not None and len(test.ops) == 1 and all(isinstance(item, str) for item in others)
+        if not is_known or not isinstance(other, COMPARED.get(operator, ())):  # "a" in args.text is another question
             return None
-        if isinstance(operator, (ast.Eq, ast.In)):
-            return text in others
-        return text not in others if isinstance(operator, (ast.NotEq, ast.NotIn)) else None
+        return (text in others) == (operator in (ast.Eq, ast.In))
 
     def _is_default(self, expression: ast.expr) -> bool:
         return replace(self, texts={})._find(expression) is not None

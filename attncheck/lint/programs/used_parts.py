@@ -92,8 +92,10 @@ class UsedParts:
             else:
                 blocks = {name: block for name in BLOCKS if isinstance(block := getattr(statement, name, None), list)}
                 taken = {name: self._keep_taken(block, is_main) for name, block in blocks.items()}
-                kept.append(copy(statement) if taken != blocks else statement)
-                vars(kept[-1]).update(taken)
+                if taken != blocks:
+                    statement = copy(statement)
+                    vars(statement).update(taken)
+                kept.append(statement)
             if kept and _ends_block(kept[-1]):
                 break
         return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.lint import run
 from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.programs.passed_options import PassedOptions
 from attncheck.lint.sources import read_source
 from tests import snapshots as s
 from tests.lint.launches import read_model
@@ -102,3 +104,19 @@ def test_sdpa_without_its_fused_kernels_is_a_warning(
     report = lint(program, "python train.py --packing True")
     assert [launch.job.plan.packing for launch in launches_of(report)] != ["padding"], "Fire passes the option on"
     assert [finding.severity for finding in report.findings if finding.code == "ATN442"] == ["warning"] * count
+
+
+@pytest.mark.parametrize(
+    ("test", "is_true"),
+    [
+        ("args.stage == 'sft'", True),
+        ("args.stage in ('sft', 'pt')", True),
+        ("args.stage not in ['sft']", False),
+        ("args.stage != 'pt'", True),
+        ("args.stage in 'sft,pt'", None),  # a part of a text
+        ("args.stage == ['sft']", None),
+        ("args.stage < 'sft'", None),
+    ],
+)
+def test_a_comparison_of_an_option(test: str, is_true: bool | None) -> None:
+    assert PassedOptions({"stage": "sft"}).test(ast.parse(test, mode="eval").body) is is_true
