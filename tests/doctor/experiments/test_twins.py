@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,11 @@ import pytest
 import torch
 import transformers
 
+from attncheck.core.experiments import Experiments, TwinMeasurement
+from attncheck.core.facts import Known
 from attncheck.doctor.experiments.worker import main, twin_makers, twins
+from attncheck.doctor.rules.transformers import neutral_change_trains_otherwise as rule
+from tests import snapshots as s
 
 
 @dataclass
@@ -149,3 +153,13 @@ def test_a_row_that_fits_is_cut() -> None:
     right = SimpleNamespace(batches=[[(long[:16], long[3:16]), (short, short[1:])]])
     wrong = SimpleNamespace(batches=[[(long[:16], long[3:16]), (short[1:], short[1:])]])
     assert [twins.compare_truncation(whole, cut)["part"] for cut in (right, wrong)] == ["", "a row that fits"]
+
+
+def test_a_short_last_step_is_no_second_problem_of_a_loss_that_nothing_divides() -> None:
+    changes = [(twins.HALVES, 2.0), (twins.SHORT, 0.5)]
+    measured = [TwinMeasurement("trl", "gkd", change=change, ratio=ratio, part="gradient") for change, ratio in changes]
+
+    def count(*found: TwinMeasurement) -> int:
+        return len(list(rule.check(replace(s.h200(), experiments=Known(Experiments(twins=found))))))
+
+    assert [count(*measured), count(measured[1])] == [1, 1]

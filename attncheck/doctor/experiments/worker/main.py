@@ -131,7 +131,7 @@ def _measure_ranks(makers: dict[tuple[str, str], Maker], folder: str) -> Iterato
         question = {"trainer": name, "variant": variant, "division": "two ranks"}
         if variant == BALANCING:
             yield _answer(question, measure_step, make, folder, 1, 1, RANKS, rows=EQUAL)
-        elif not variant.endswith((ADAPTER, CAPPED, EXPERTS, CHECKPOINTED)):
+        elif not (variant in OBJECTIVES or variant.endswith((ADAPTER, CAPPED, EXPERTS, CHECKPOINTED))):
             yield _answer(question, measure_step, make, folder, 2, 1, RANKS)
     for name in ("transformers", "trl"):
         if (name, "") in makers:

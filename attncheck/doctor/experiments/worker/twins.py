@@ -40,6 +40,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gradient_checkpointing": {"gradient_checkpointing": True},
     PRECOMPUTED: {PRECOMPUTED: True},
 }
+# Changes that are made at once, by whether there is a setting; they are told apart only if the step differs.
+TOGETHER = ((HALVES, PADDED, "gradient_checkpointing"), (HALVES, "padding_free"))
 PREFERENCES, LABELLED, ANSWERS, STEPWISE, MESSAGES = range(5)  # kinds of data
 VALUE = 0.25  # of an option that is off, or 1, by default
 TOLERANCE = 1e-3  # relative, in float32
@@ -218,22 +220,24 @@ def iterate_changes(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each change that the trainer takes, with what differs."""
     is_option = any(value == VALUE for value in setting.values())  # their division is that of the loss
-    halves = "" if is_option else attempt(make, LENGTHS, 2, 2, setting)
-    if not isinstance(halves, str):
-        yield HALVES, compare(base, halves)
+    twins: dict[str, dict[str, Any]] = {} if is_option else {HALVES: {"per_device": 2, "count": 2}}
     if not setting or "padding_free" not in changes:  # which shows it too
-        padded = attempt(make, LENGTHS, 4, 1, setting, is_padded=True)
-        if not isinstance(padded, str):
-            yield PADDED, compare(base, padded)
+        twins[PADDED] = {"is_padded": True}
     for change, settings in changes.items():
-        if setting and change in (PRECOMPUTED, "gradient_checkpointing"):  # no matter of the loss
-            continue
+        if not (setting and change in (PRECOMPUTED, "gradient_checkpointing")):  # no matter of the loss
+            twins[change] = {"settings": {**setting, **settings}}
+    together = {name: twins[name] for name in TOGETHER[bool(setting)] if name in twins}
+    merged = {key: value for options in together.values() for key, value in options.items()}
+    both = _attempt_twin(make, setting, **merged) if len(together) > 1 else ""
+    are_neutral = not isinstance(both, str) and not compare(base, both).get("part")
+    for change, options in twins.items():
         if "liger" in change:
             imitate_liger()
-        other = attempt(make, LENGTHS, 4, 1, {**setting, **settings})
+        is_asked = are_neutral and change in together
+        other = both if is_asked else _attempt_twin(make, setting, **options)
         if not isinstance(other, str):
             yield change, compare(base, other)
-        elif other:
+        elif other and change in changes:
             yield change, {"error": other}
     if setting:
         return
@@ -248,6 +252,17 @@ def iterate_changes(
     whole, cut = (attempt(make, LONG, 4, 1, cut) for cut in ({}, {CUT: MAX_LENGTH}))
     if not isinstance(whole, str) and not isinstance(cut, str):
         yield CUT, compare_truncation(whole, cut)
+
+
+def _attempt_twin(
+    make: Make,
+    setting: dict[str, Any],
+    per_device: int = 4,
+    count: int = 1,
+    settings: dict[str, Any] | None = None,
+    is_padded: bool = False,
+) -> Any:
+    return attempt(make, LENGTHS, per_device, count, settings or setting, is_padded=is_padded)
 
 
 def _evaluate_after_step(make: Make, settings: dict[str, Any]) -> Any:

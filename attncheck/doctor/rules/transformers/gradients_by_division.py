@@ -3,13 +3,13 @@
 What it checks: `doctor --deep` trains two steps on documents of two lengths with the installed Trainer, and with the
 trainers that TRL, LLaMA-Factory and ms-swift make: as one batch, as two micro-batches, on two ranks (gloo), and (the
 first two) as two imitated replicas of nn.DataParallel, and on two ranks that share a model (tensor parallel). If
-liger-kernel is installed, its loss is run too, with torch instead of its triton kernel. TRL's trainers for DPO, ORPO,
-CPO and rewards are run on pairs of answers. If PEFT is installed, trainers are also given a model that already has a
-LoRA adapter and the mark of a quantised model, and one with an adapter and gradient checkpointing. DPO must then take
-the given adapter as its reference, so that the first loss is log 2. If liger-kernel is installed, GKD and DPO are also
-run with its loss on a model that caps its logits. A mixture of experts is run with its balancing loss; this result is
-used only for launches that set that loss. Norm and direction of the gradient at the optimiser's first step are compared
-with the gradient of the same loss over the same tokens.
+liger-kernel is installed, its loss is run too, with torch instead of its triton kernel. If PEFT is installed, trainers
+are also given a model that already has a LoRA adapter and the mark of a quantised model, and one with an adapter and
+gradient checkpointing. DPO must then take the given adapter as its reference, so that the first loss is log 2. If
+liger-kernel is installed, GKD and DPO are also run with its loss on a model that caps its logits. A mixture of experts
+is run with its balancing loss; this result is used only for launches that set that loss. Norm and direction of the
+gradient at the optimiser's first step are compared with the gradient of the same loss over the same tokens. How TRL's
+other objectives divide a batch is compared by ATN470.
 The logged norm must be that of the gradients, and the logged loss that of the undivided batch. The second step on the
 same documents must have about the same gradient, and both must change every parameter. The last step of an epoch,
 which may have fewer micro-batches, must have the same gradient on equal documents.
@@ -23,9 +23,8 @@ batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/). Faults of this kind: huggingface/transformers
 #40709, #37474, #43919, #45994, #38837, #48690, #42489; huggingface/accelerate#3533; huggingface/trl#3926, #6006,
-#6591, #6629. Measured: GKD with 2 micro-batches, 2.0 times the gradient in TRL 0.22.1 and 1.0.0, 1.0 in 1.9.0; DPO's
-first loss with `target_parameters`, 0.63 in TRL 1.9.0 with PEFT 0.20.0; liger's losses of a capped model, GKD 3.9 and
-DPO 2.2 times the gradient in TRL 1.9.0, 1.0 in 1.16.0.
+#6591, #6629. Measured: DPO's first loss with `target_parameters`, 0.63 in TRL 1.9.0 with PEFT 0.20.0; liger's losses of
+a capped model, GKD 3.9 and DPO 2.2 times the gradient in TRL 1.9.0, 1.0 in 1.16.0.
 """
 
 import math

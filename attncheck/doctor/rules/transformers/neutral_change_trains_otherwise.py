@@ -17,8 +17,10 @@ the setting.
 Source: the measurement (attncheck/doctor/experiments/worker/twins.py). Measured: ms-swift 4.5.0, DPO with `ld_alpha`
 and `padding_free`, and the last step of DPO, ORPO, CPO and seq_cls, 0.5 times the gradient; TRL 1.9.0, ORPO and CPO
 with `max_length`, KTO with `desirable_weight` and liger, DPO with `ld_alpha` and liger, BCO's evaluation with
-`precompute_ref_log_probs`. Measured neutral: TRL 1.16.0. Faults of this kind: modelscope/ms-swift#10072, #9925, #10084;
-huggingface/trl#6588, #6443, #7062, #6006.
+`precompute_ref_log_probs`; TRL 0.24.0 and 0.29.1, GKD and PRM, whose losses nothing divides, twice the gradient
+(transformers 5.17.0 modeling_layers.py:301, trainer.py:2035). ms-swift 4.6.0 still divides the last step by all
+micro-batches (rlhf_trainers/dpo_trainer.py:485, rlhf_mixin.py:124). Measured neutral: TRL 1.16.0. Faults of this kind:
+modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006.
 """
 
 from collections.abc import Iterator
@@ -45,6 +47,7 @@ def check(snapshot: Snapshot) -> Problems:
     by_default = {(item.trainer, item.variant, item.change) for item in changed if not item.setting}
     for item in changed:
         is_repeated = bool(item.setting) and (item.trainer, item.variant, item.change) in by_default
+        is_repeated |= item.change == SHORT_STEP and (item.trainer, item.variant, HALVES) in by_default
         if not is_repeated and (job is None or is_of_job(item, job)):
             yield Problem(
                 message=f"{item.name}: {_describe(item)}",
