@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from attncheck.core.experiments import Experiments, TwinMeasurement
-from attncheck.core.facts import Known
+from attncheck.core.facts import Known, MissingFact
 from attncheck.doctor.experiments.worker import main, twin_makers, twins
 from attncheck.doctor.rules.transformers import neutral_change_trains_otherwise as rule
 from tests import snapshots as s
@@ -163,3 +163,14 @@ def test_a_short_last_step_is_no_second_problem_of_a_loss_that_nothing_divides()
         return len(list(rule.check(replace(s.h200(), experiments=Known(Experiments(twins=found))))))
 
     assert [count(*measured), count(measured[1])] == [1, 1]
+
+
+def test_a_trainer_that_was_not_measured_is_inconclusive() -> None:
+    twin = TwinMeasurement("trl", "cpo", error="it takes none of the known kinds of rows")
+    snapshot = replace(s.h200(), experiments=Known(Experiments(twins=(twin,))))
+    with pytest.raises(MissingFact, match="trl cpo"):
+        list(rule.check(snapshot))
+    others = s.with_job(snapshot, {"accumulation": 4}, framework="trl", trainer="dpo")
+    assert not list(rule.check(others))
+    with pytest.raises(MissingFact):
+        list(rule.check(s.with_job(snapshot, {"accumulation": 4}, framework="trl", trainer="cpo")))

@@ -17,6 +17,7 @@ from .frameworks import find_swift_pipeline, list_arguments, start_llamafactory,
 from .twins import LENGTHS, MESSAGES, Make, attempt, list_parameters, list_trainers, measure_twins, write_rows
 
 SPREAD = 0.3  # a standard deviation of weights with which tokens have different losses
+OTHERS = ("grpo", "ppo", "pt", "sft")  # of ms-swift and LLaMA-Factory: they generate, or their gradients are measured
 ROWS = range(MESSAGES + 1)
 BASE: dict[str, Any] = {
     "learning_rate": 0.0, "max_length": 1024, "disable_dropout": False, "lmbda": 0.0, "gradient_checkpointing": False,
@@ -57,7 +58,8 @@ def measure_framework(
             changes += _measure(framework, name, makers, config, False)
     else:
         config = importlib.import_module("llamafactory.hparams.finetuning_args").FinetuningArguments
-        for stage in typing.get_args(typing.get_type_hints(config)["stage"]):
+        stages = typing.get_args(typing.get_type_hints(config)["stage"])
+        for stage in (stage for stage in stages if stage not in OTHERS):
             makers = [functools.partial(make_llamafactory_twin, folder, stage, kind) for kind in (0, 1)]
             changes += _measure(framework, stage, makers, config, False)
     return changes
@@ -70,7 +72,7 @@ def _measure(trainer: str, variant: str, makers: list[Make], config: Any, is_lig
         seen = attempt(make, LENGTHS, 4, 1, {})
         if not isinstance(seen, str) and len(seen.trainer.train_dataset) == len(LENGTHS):  # else it made others
             return [{**named, **item} for item in measure_twins(make, seen, config, is_liger)]
-    return [{**named, "error": "its rows are none that are known here"}]
+    return [{**named, "error": "it takes none of the known kinds of rows"}]
 
 
 def make_trl_trainer(
@@ -124,16 +126,14 @@ def list_swift_makers(folder: str) -> Iterator[tuple[str, Any, list[Make]]]:
         own: dict[str, Any] = {"rlhf_type": kind}
         referred = {**own, "ref_model": f"{folder}/reference", "ref_model_type": "mistral"}
         makers: list[Make] = [functools.partial(make_swift_twin, "SwiftRLHF", folder, item) for item in (referred, own)]
-        yield str(kind), pipeline.args_class, [] if kind in GENERATING else makers
+        if kind not in OTHERS:
+            yield str(kind), pipeline.args_class, makers
     options: dict[str, Any] = {"task_type": "seq_cls", "num_labels": 2}
     yield (
         "seq_cls",
         find_swift_pipeline("SwiftSft").args_class,
         [functools.partial(make_swift_twin, "SwiftSft", folder, options)],
     )
-
-
-GENERATING = ("grpo", "ppo")  # of ms-swift: they generate their rows
 
 
 def make_swift_twin(

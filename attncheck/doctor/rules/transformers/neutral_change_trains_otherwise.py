@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from attncheck.core.experiments import EVALUATED, HALVES, PADDED, SHORT_STEP, TwinMeasurement
 from attncheck.core.job import Job
 from attncheck.doctor.queries.launch import name_settings
-from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 CUT = "max_length"
 OFF = {"", "0", "false", "no", "none", "null"}
@@ -56,6 +56,10 @@ def check(snapshot: Snapshot) -> Problems:
                 subject=f"{item.trainer} {item.variant}",
                 predicted=job is None or item.change in (SHORT_STEP, CUT),  # of some rows and steps only
             )
+    unasked = [item for item in snapshot.measurements.twins if item.error and not item.change]
+    names = [item.name for item in unasked if job is None or is_of_job(item, job)]
+    if names:
+        raise MissingFact(f"not measured: {', '.join(names)}: {unasked[0].error}")
 
 
 def _describe(item: TwinMeasurement) -> str:
@@ -84,6 +88,8 @@ def is_of_job(item: TwinMeasurement, job: Job) -> bool:
     names = {job.trainer, stated.get("task_type", "")}
     if item.trainer != job.framework or item.variant not in names:
         return False
+    if not item.change:  # nothing was measured
+        return True
     name, _, value = item.setting.partition("=")
     if name and (stated.get(name, "") in OFF or (not value[:1].isdigit() and stated[name] != value)):
         return False
