@@ -40,7 +40,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gradient_checkpointing": {"gradient_checkpointing": True},
     PRECOMPUTED: {PRECOMPUTED: True},
 }
-# Changes that are made at once, by whether there is a setting; they are told apart only if the step differs.
+# Changes that are made at once, without and with a setting; each is made separately only if the step differs.
 TOGETHER = ((HALVES, PADDED, "gradient_checkpointing"), (HALVES, "padding_free"))
 PREFERENCES, LABELLED, ANSWERS, STEPWISE, MESSAGES = range(5)  # kinds of data
 VALUE = 0.25  # of an option that is off, or 1, by default

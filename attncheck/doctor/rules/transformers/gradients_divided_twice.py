@@ -29,7 +29,7 @@ from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.experiments import HALVES, TOLERANCE
+from attncheck.core.experiments import HALVES
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.faulty_releases import list_faults
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
@@ -78,17 +78,10 @@ def _check_job(snapshot: Snapshot, job: Job) -> Problems:
 
 def _is_measured_right(snapshot: Snapshot, job: Job) -> bool:
     """Return whether `doctor --deep` measured right gradients with this trainer, which may divide nothing itself."""
-    experiments = snapshot.measurements
-    if any(
-        (item.trainer, item.variant, item.setting, item.change) == (job.framework, job.trainer, "", HALVES)
-        and not item.part
-        for item in experiments.twins
-    ):
-        return True
-    wanted, baseline = (job.framework, job.trainer, HALVES), experiments.baseline(job.framework, job.trainer)
-    return baseline is not None and any(
-        (item.trainer, item.variant, item.division) == wanted and abs(item.ratio / baseline.ratio - 1) <= TOLERANCE
-        for item in experiments.gradients
+    wanted = (job.framework, job.trainer, "", HALVES, "", "")
+    return any(
+        (item.trainer, item.variant, item.setting, item.change, item.part, item.error) == wanted
+        for item in snapshot.measurements.twins
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from attncheck.core.experiments import Experiments, GradientMeasurement
+from attncheck.core.experiments import HALVES, Experiments, TwinMeasurement
 from attncheck.core.facts import Unreadable
 from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
@@ -35,9 +35,8 @@ def without_launch(snapshot: Snapshot) -> Snapshot:
 
 def with_ratio(ratio: float) -> Snapshot:
     """Return a launch of a preference loss whose gradients were measured."""
-    divisions = {"one batch": 1.0, "two micro-batches": ratio}
-    measured = [GradientMeasurement("trl", name, value, 1, value, variant="dpo") for name, value in divisions.items()]
-    return replace(training("5.5.0", trainer="dpo"), experiments=s.Known(Experiments(tuple(measured))))
+    twin = TwinMeasurement("trl", "dpo", change=HALVES, ratio=ratio, part="" if ratio == 1 else "gradient")
+    return replace(training("5.5.0", trainer="dpo"), experiments=s.Known(Experiments(twins=(twin,))))
 
 
 FIRES = {
