@@ -29,7 +29,8 @@ def settle_installs(finding: Finding, launch: Launch, job: Job) -> Finding:
     known = read_lifetimes("transformers", "TrainingArguments")
     names = known.keys() & {setting.name.lstrip("-").replace("-", "_") for setting in job.settings}
     last = min((Version(known[name][-1][1]) for name in names), default=Version("5"))
-    newer = next((release for release in list_releases("transformers") if Version(release) > last), "5.0")
+    releases = (release for release in list_releases("transformers") if last < Version(release) < Version("5"))
+    newer = next(releases, "5.0")
     bound = "<" + ".".join(newer.split(".")[:2]).removesuffix(".0")
     return replace(finding, fixes=tuple(_limit(fix, bound) for fix in finding.fixes))
 

@@ -17,7 +17,7 @@ def find_readers(launch: Launch, keys: Sequence[str]) -> Mapping[str, str]:
     """
     program = find_main(launch) if keys else None
     modules = [program[0], *program[1].list_imported(program[0], MAX_MODULES)] if program is not None else []
-    texts = {module.shown_path: module.path.read_text("utf-8", "replace") for module in modules}
+    texts = {module.shown_path: module.text or module.path.read_text("utf-8", "replace") for module in modules}
     is_whole = program is not None and len(modules) <= MAX_MODULES and not program[1].unread
     readers: dict[str, str] = {}
     for key in keys:
