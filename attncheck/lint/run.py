@@ -312,10 +312,12 @@ def _describe_foreign_keys(candidate: FoundLaunch, snapshot: Snapshot) -> str:
     launch = candidate.launch
     if launch.words or launch.file is None or launch.file.kind == "python":
         return ""
-    unknown = candidate.framework.read(launch, candidate.framework.newest, snapshot).unknown_settings
+    job = candidate.framework.read(launch, candidate.framework.newest, snapshot)
+    unknown = [item for item in job.unknown_settings if not item.now and not item.since]
     names = {entry.name.partition(".")[0] for entry in launch.entries}
-    foreign = {item.name.partition(".")[0] for item in unknown if not item.now and not item.since} & names
+    foreign = {item.name.partition(".")[0] for item in unknown} & names
     is_foreign = len(foreign) >= MIN_FOREIGN_KEYS and len(foreign) * MAX_FOREIGN_SHARE >= len(names)
+    is_foreign = is_foreign and not all(item.near for item in unknown)  # if all are misspelled, it is the framework's
     keys = f"{len(foreign)} of its {len(names)} keys are not {candidate.framework.name}'s: {', '.join(sorted(foreign))}"
     return f"{keys} (--framework {candidate.framework.name} lints it)" if is_foreign else ""
 

@@ -191,6 +191,7 @@ SWIFT = "model: m\nrlhf_type: grpo\ntrain_type: lora\noutput_dir: o\nbeta: 0.1\n
         (SWIFT + "framework: ms-swift\nadapter: a\n", False),
         (SWIFT + "adapter: a\n", True),  # one wrong key is a fault of the user's
         (SWIFT, True),
+        (SWIFT + "adapter: a\nmax_lengths: 8\n", True),  # misspelled
     ],
 )
 def test_a_file_with_many_keys_that_no_release_knows_is_another_programs(

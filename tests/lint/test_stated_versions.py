@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from attncheck.core.facts import Known
 from attncheck.core.job import Job, UnknownSetting
-from attncheck.core.launch import NOWHERE
+from attncheck.core.launch import SourceLocation
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import apply_target, parse_target, with_version
@@ -135,7 +135,7 @@ def test_what_a_target_does_not_name_is_as_the_tree_states_it(
 def test_a_removed_name_is_judged_if_its_package_is_not_only_stated(
     since: str, stated: tuple[str, ...], is_kept: bool
 ) -> None:
-    unknown = UnknownSetting("no_cuda", NOWHERE, now=("use_cpu",), since=since)
+    unknown = UnknownSetting("no_cuda", SourceLocation(), now=("use_cpu",), since=since)
     job = Job("trl", "0.28.0", "sft", unknown_settings=(unknown,))
     kept = proof.leave_out_unproven(job, ChosenRelease("0.28.0", is_known=True), stated, True, False, None)
     assert bool(kept.unknown_settings) == is_kept

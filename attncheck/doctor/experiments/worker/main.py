@@ -63,7 +63,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
 
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    gc.collect = lambda *_: 0  # type: ignore[assignment]  # accelerate's at each start takes 50 ms; Python's go on
+    gc.collect = lambda *_: 0  # accelerate's at each start takes 50 ms; Python's go on
     measures = (
         [measure_trainers, measure_keys, measure_saving, measure_sampling]
         if name == "trainers"
