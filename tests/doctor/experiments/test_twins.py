@@ -147,6 +147,11 @@ def test_padding_that_is_counted(folder: Path) -> None:
     assert twins.compare(base, padded)["part"] == "loss"
 
 
+def test_a_step_without_a_gradient_is_not_neutral() -> None:
+    empty = SimpleNamespace(gradients=[torch.zeros(3)], losses=[0.0], batches=[])
+    assert twins.compare(empty, empty)["error"] and "part" not in twins.compare(empty, empty)
+
+
 def test_a_row_that_fits_is_cut() -> None:
     long, short = list(range(30)), [40, 41, 42]
     whole = SimpleNamespace(batches=[[(long, long[3:]), (short, short[1:])]])

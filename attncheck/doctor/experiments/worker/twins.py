@@ -172,8 +172,8 @@ def compare(one: SimpleNamespace, other: SimpleNamespace, steps: tuple[int, int]
     """Return how two steps that should be equal differ: the ratio and cosine of gradients, and the first `part`."""
     first, second = one.gradients[steps[0]], other.gradients[steps[1]]
     norm, given = float(first.norm()), float(second.norm())
-    if not TOLERANCE**2 < norm < float("inf"):  # nothing but rounding, or nothing at all
-        return {}
+    if not TOLERANCE**2 < norm < float("inf"):
+        return {"error": "the step has no gradient, or nothing but rounding"}
     labels = [sorted(row for rows in seen.batches for row in rows) for seen in (one, other)]
     cosine = float(first.double() @ second.double()) / (norm * given) if given else 0.0
     is_nearer = abs(given / norm - 1) <= TOLERANCE and cosine >= 1 - TOLERANCE / 10
@@ -228,13 +228,14 @@ def iterate_changes(
             twins[change] = {"settings": {**setting, **settings}}
     together = {name: twins[name] for name in TOGETHER[bool(setting)] if name in twins}
     merged = {key: value for options in together.values() for key, value in options.items()}
-    both = _attempt_twin(make, setting, **merged) if len(together) > 1 else ""
+    plain = {"per_device": 4, "count": 1, "settings": setting}
+    both = attempt(make, LENGTHS, **{**plain, **merged}) if len(together) > 1 else ""
     are_neutral = not isinstance(both, str) and not compare(base, both).get("part")
     for change, options in twins.items():
         if "liger" in change:
             imitate_liger()
         is_asked = are_neutral and change in together
-        other = both if is_asked else _attempt_twin(make, setting, **options)
+        other = both if is_asked else attempt(make, LENGTHS, **{**plain, **options})
         if not isinstance(other, str):
             yield change, compare(base, other)
         elif other and change in changes:
@@ -252,17 +253,6 @@ def iterate_changes(
     whole, cut = (attempt(make, LONG, 4, 1, cut) for cut in ({}, {CUT: MAX_LENGTH}))
     if not isinstance(whole, str) and not isinstance(cut, str):
         yield CUT, compare_truncation(whole, cut)
-
-
-def _attempt_twin(
-    make: Make,
-    setting: dict[str, Any],
-    per_device: int = 4,
-    count: int = 1,
-    settings: dict[str, Any] | None = None,
-    is_padded: bool = False,
-) -> Any:
-    return attempt(make, LENGTHS, per_device, count, settings or setting, is_padded=is_padded)
 
 
 def _evaluate_after_step(make: Make, settings: dict[str, Any]) -> Any:
