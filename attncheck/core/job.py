@@ -39,6 +39,9 @@ Consequence = Literal[
 ]
 
 
+NO_READER = "nothing"  # that a program imports reads a setting
+
+
 @dataclass(frozen=True)
 class UnknownSetting:
     """A setting that this version of the framework does not know."""
@@ -50,7 +53,7 @@ class UnknownSetting:
     near: str = ""  # the closest known name, if the name was never known
     dropped: str = ""  # source code which shows that the framework silently continues without the setting
     proof: str = ""  # evidence that the job's parser refuses it; "": not known, so no error may be reported
-    reader: str | None = None  # the place in the program that reads it; "": nothing does that it imports; None: unknown
+    reader: str = ""  # the place in the program that reads it, or `NO_READER`; "": unknown
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.io.errors import AttncheckError
-from attncheck.core.job import Job, SettingProblem, UnknownSetting
+from attncheck.core.job import NO_READER, Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import NOWHERE, Launch, Setting
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.fields.values import NO_VALUE
@@ -330,8 +330,8 @@ def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[Un
         names = (refused.now,) if refused.now else unknown.now
         now = tuple(name for name in names if name[:1] == "+" or takes_name(program, name.partition("=")[0]))
         near = "" if now else find_near_name(program, refused.name)
-        reader = readers.get(refused.name)
-        near = "" if reader else near  # a name that the program reads is no misspelling
+        reader = readers.get(refused.name, "")
+        near = near if reader in ("", NO_READER) else ""  # a name that the program reads is no misspelling
         yield replace(unknown, name=refused.name, now=now, near=near, proof=proof, reader=reader)
 
 

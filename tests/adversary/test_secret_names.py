@@ -152,7 +152,9 @@ def plant(plants: Plants, place: str, turn: int = 0) -> dict[str, str]:
 def lint(folder: Path, launch: str) -> bytes:
     """Return all that lint prints and writes about a launch, in every format."""
     outputs = [f"--output={name}={folder / name}" for name in FORMATS]
-    ended = run_entry("lint", str(folder / launch), "--target", "h100x8,openrlhf=0.11.2", "-v", *outputs, seconds=60)
+    options = [] if launch.endswith(".sh") else ["--framework", "llamafactory"]  # most keys are of no framework
+    options += ["--target", "h100x8,openrlhf=0.11.2", "-v", *outputs]
+    ended = run_entry("lint", str(folder / launch), *options, seconds=60)
     assert ended.code in (0, 1), ended.stderr
     written = b"\n".join((folder / name).read_bytes() for name in FORMATS)
     return f"{ended.stdout}\n{ended.stderr}\n".encode() + written

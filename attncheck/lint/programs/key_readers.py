@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from attncheck.core.job import NO_READER
 from attncheck.core.launch import Launch
 from attncheck.lint.programs.places import find_main
 
@@ -11,7 +12,7 @@ READS = r"\b{0}\s*(?:\.|\.get\(\s*[\"']|\[\s*[\"']){1}\b"  # actor.lr, actor.get
 
 
 def find_readers(launch: Launch, keys: Sequence[str]) -> Mapping[str, str]:
-    """Return the place that reads each key; "" if its name occurs nowhere in what the program imports.
+    """Return the place that reads each key; `NO_READER` if its name occurs nowhere in what the program imports.
 
     The keys that are left out are not known to be read or not.
     """
@@ -27,5 +28,5 @@ def find_readers(launch: Launch, keys: Sequence[str]) -> Mapping[str, str]:
         places = (f"{path}:{text.count(chr(10), 0, match.start()) + 1}" for path, text, match in matches if match)
         place = next(places, "")
         if place or (is_whole and not any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts.values())):
-            readers[key] = place
+            readers[key] = place or NO_READER
     return readers

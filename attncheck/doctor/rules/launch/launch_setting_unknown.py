@@ -17,7 +17,7 @@ run; the tables in attncheck/lint/names, read from the released wheels of each f
 
 from dataclasses import replace
 
-from attncheck.core.job import Job, UnknownSetting
+from attncheck.core.job import NO_READER, Job, UnknownSetting
 from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
@@ -159,7 +159,7 @@ def _fixes(unknown: UnknownSetting) -> tuple[Fix, ...]:
         return (Fix("use the most similar name", "setting", unknown.near, "unsafe"),)
     if "Hydra refuses" not in unknown.proof or unknown.name[:1] in "+~":
         return ()
-    if unknown.reader == "":
+    if unknown.reader == NO_READER:
         return (Fix("leave it out", "advice", "nothing that the program imports reads it"),)
     title = f"the program reads it ({unknown.reader})" if unknown.reader else "if the program's own code reads it"
     return (Fix(title, "advice", "write + before the name: Hydra adds the key"),)

@@ -1,6 +1,6 @@
 """Cases for ATN440."""
 
-from attncheck.core.job import UnknownSetting
+from attncheck.core.job import NO_READER, UnknownSetting
 from attncheck.core.launch import SourceLocation
 from tests import snapshots as s
 
@@ -23,7 +23,7 @@ SETTINGS = {
     ),
     "Hydra": tuple(
         UnknownSetting(f"actor.{name}", LOCATION, proof="main.py: Hydra refuses it", reader=reader)
-        for name, reader in (("a", "own.py:3"), ("b", ""), ("c", None))
+        for name, reader in (("a", "own.py:3"), ("b", NO_READER), ("c", ""))
     ),
     "nothing proves it": (UnknownSetting("--own_option", LOCATION), UnknownSetting("--other", LOCATION, since="0.9")),
 }
