@@ -439,14 +439,15 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     stage.report_progress(prefix + "comparing with the float32 reference")
     ranks = execution.count_ranks(stage.folder)
     environ = stage.read.recognised.launch.environ
-    results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
+    copies = execution.describe_data_parallel(stage.folder)
+    results = [judge_end(ended, copies)]
     correction = cutting.describe_corrections(stage.read, cut)
     remarks = (*filter(None, (correction,)), *execution.list_absent(stage.folder))
     if results[0].violations and not ended.steps:  # possibly because of the installed versions
         remarks = (*missing.list_stated(stage.read.snapshot, stage.read.recognised.launch.source), *remarks)
     if remarks:
         results[0] = replace(results[0], warnings=(*remarks, *results[0].warnings))
-    if ranks:
+    if ranks and not copies:
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage, ended.lines))

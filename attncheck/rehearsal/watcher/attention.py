@@ -39,6 +39,8 @@ class AttentionWatch:
         def enter(module: Any, arguments: Any, options: dict[str, Any]) -> None:
             import torch
 
+            if getattr(module, "_is_replica", False):  # in one of DataParallel's threads, which have their own modes
+                return
             shapes = {key: list(value.shape) for key, value in options.items() if torch.is_tensor(value)}
             given = {key: value for key, value in options.items() if isinstance(value, (bool, int, float))}
             config = getattr(module, "config", None)
