@@ -82,12 +82,13 @@ def find_vendored(launch: Launch, framework: str) -> tuple[str, str] | None:
         return None
     above = (folder for folder in Path(launch.source.name).absolute().parents if folder.is_relative_to(Path.cwd()))
     paths = [str(place.absolute() / launch.program.path) for place in (Path(launch.folder), *above)]
-    path = os.path.normpath(next(filter(os.path.isfile, paths), ""))
-    if path == os.curdir:
+    existing = next(filter(os.path.isfile, paths), None)
+    if existing is None:
         return None
+    path = os.path.normpath(existing)
     module = launch.words[0].text if launch.words else ""
     root = path.removesuffix(f"/{module.replace('.', '/')}.py")
-    if root != path and os.path.isfile(path):  # `python -m` needs no __init__.py
+    if root != path:  # `python -m` needs no __init__.py
         return root, module.partition(".")[0]
     folder = inner = os.path.dirname(path)
     while os.path.isfile(os.path.join(folder, "__init__.py")):

@@ -59,7 +59,7 @@ MAX_LAUNCHES = 200  # per file: each is corrected, and the whole file is read ag
 MAX_WORDS = 10_000  # per command
 FILE_SECONDS = 10.0  # for one file in a folder
 PROGRESS_STEP = 50  # files between two progress messages
-MIN_FOREIGN_KEYS, MAX_FOREIGN_SHARE = 2, 4  # two of a file's keys, and a quarter of them
+MIN_FOREIGN_KEYS, MIN_FOREIGN_SHARE = 2, 0.25  # of a file's keys
 MAX_ROUNDS = 4  # a corrected launch may need correction again, such as a renamed flag with an invalid value
 NEEDS_QUOTES = re.compile(r"['\"`$]|\\(?!\n)")  # would end or change a string that holds a script
 OTHER_DEVICES = re.compile(r"^ASCEND_|(?:^|_)NPU_")  # of machines without GPUs: PYTORCH_NPU_ALLOC_CONF
@@ -316,7 +316,7 @@ def _describe_foreign_keys(candidate: FoundLaunch, snapshot: Snapshot) -> str:
     unknown = [item for item in job.unknown_settings if not item.now and not item.since]
     names = {entry.name.partition(".")[0] for entry in launch.entries}
     foreign = {item.name.partition(".")[0] for item in unknown} & names
-    is_foreign = len(foreign) >= MIN_FOREIGN_KEYS and len(foreign) * MAX_FOREIGN_SHARE >= len(names)
+    is_foreign = len(foreign) >= MIN_FOREIGN_KEYS and len(foreign) >= MIN_FOREIGN_SHARE * len(names)
     is_foreign = is_foreign and not all(item.near for item in unknown)  # if all are misspelled, it is the framework's
     keys = f"{len(foreign)} of its {len(names)} keys are not {candidate.framework.name}'s: {', '.join(sorted(foreign))}"
     return f"{keys} (--framework {candidate.framework.name} lints it)" if is_foreign else ""

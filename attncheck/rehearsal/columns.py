@@ -14,6 +14,7 @@ from attncheck.core.rehearsal import TEXT_COLUMNS
 from attncheck.lint.fields.rehearsing import get_setting
 from attncheck.lint.programs.modules import SourceModule, SourceTree
 from attncheck.lint.programs.program import Entry, find_entry
+from attncheck.lint.programs.syntax import list_kind, list_nodes
 from attncheck.lint.rewriting import ReadLaunch
 from attncheck.rehearsal.shapes import read_shapes
 
@@ -127,10 +128,10 @@ def list_columns(modules: Sequence[SourceModule]) -> list[str]:
 
 def _list_written(body: ast.Module) -> set[str]:
     """Return the strings that a module assigns to subscripts before it reads them: "text" of `row["text"] = "x"`."""
-    nodes = [node for node in ast.walk(body) if isinstance(node, ast.Assign)]
+    nodes = list_kind(body, ast.Assign)
     targets = ((target, node.end_lineno or node.lineno) for node in nodes for target in node.targets)
     written = {name: line for target, line in reversed(list(targets)) if (name := _read_column(target))}
-    loads = [node for node in ast.walk(body) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
+    loads = [node for node in list_kind(body, ast.Subscript) if isinstance(node.ctx, ast.Load)]
     return written.keys() - {name for node in loads if node.lineno <= written.get(name := _read_column(node), 0)}
 
 
@@ -168,8 +169,7 @@ def names_flash_attn(read: ReadLaunch) -> bool:
 def iter_texts(read: ReadLaunch) -> Iterator[str]:
     """Yield the strings in the script of a launch and in the modules that it imports."""
     for module in _read_modules(read):
-        nodes = (node for node in ast.walk(module.body) if isinstance(node, ast.Constant))
-        yield from (node.value for node in nodes if isinstance(node.value, str))
+        yield from (node.value for node in list_kind(module.body, ast.Constant) if isinstance(node.value, str))
 
 
 def read_model_classes(read: ReadLaunch) -> list[str]:
@@ -179,10 +179,8 @@ def read_model_classes(read: ReadLaunch) -> list[str]:
 
 def list_model_classes(modules: Sequence[SourceModule]) -> list[str]:
     """Return these classes for modules; an `Auto` class may be any of them."""
-    nodes = (node for module in modules for node in ast.walk(module.body))
-    imports = (
-        node for node in nodes if isinstance(node, ast.ImportFrom) and str(node.module).startswith("transformers")
-    )
+    every = (node for module in modules for node in list_kind(module.body, ast.ImportFrom))
+    imports = (node for node in every if str(node.module).startswith("transformers"))
     names = {alias.name for node in imports for alias in node.names if MODEL_CLASS.fullmatch(alias.name)}
     return [] if any(name.startswith("Auto") for name in names) else sorted(names)
 
@@ -218,7 +216,7 @@ def _read_column(node: ast.AST) -> str:
 
 def _iter_columns(body: ast.Module) -> Iterator[str]:
     """Yield the string subscripts in a module, in order: "text" for `row["text"]`, and for `row.get("text")`."""
-    nodes = (node for node in ast.walk(body) if isinstance(node, (ast.Subscript, ast.Call)))
+    nodes = (node for node in list_nodes(body) if isinstance(node, (ast.Subscript, ast.Call)))
     items = [node for node in nodes if isinstance(node, ast.Call) or isinstance(node.ctx, ast.Load)]
     for node in sorted(items, key=lambda node: (node.lineno, node.col_offset)):
         if isinstance(node, ast.Call):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attncheck.lint.programs.modules import SourceModule
+from attncheck.lint.programs.syntax import list_nodes
 
 ITEM = 0  # in a place, an element of a list
 TEXT_METHODS = frozenset(
@@ -55,7 +56,7 @@ def read_shapes(modules: tuple[SourceModule, ...]) -> dict[str, Any]:
     """Return the shape of each field that the functions of modules read, "" if it is not known."""
     rows = Shape()
     for module in modules:
-        for node in ast.walk(module.body):
+        for node in list_nodes(module.body):
             if isinstance(node, FUNCTIONS) or node is module.body:
                 _Reader(rows).read(node)
     return {name: shape.describe() for name, shape in rows.keys.items()}

@@ -47,8 +47,8 @@ def lint(folder: Path, model: str, more: str, options: str) -> Finding:
     [
         ("AutoModelForCausalLM", "", "--logging_steps 1", ["transformers>=4.46.0,<5"]),
         ("AutoModelForCausalLM", "", "--evaluation_strategy steps", ["transformers>=4.46.0,<4.51"]),
-        ("AutoModelForCausalLM", "", "--overwrite_output_dir", ["transformers>=4.46.0,<5"]),  # gone in 5.0
-        ("AutoModelForCausalLM", "", "--warmup_ratio 0.1", ["transformers>=4.46.0,<5"]),  # gone in 5.15
+        ("AutoModelForCausalLM", "", "--overwrite_output_dir", ["transformers>=4.46.0,<5"]),  # removed in 5.0
+        ("AutoModelForCausalLM", "", "--warmup_ratio 0.1", ["transformers>=4.46.0,<5"]),  # removed in 5.15
         ("OwnForCausalLM", ", **kwargs", "--evaluation_strategy steps", ["transformers>=4.46.0,<4.51"]),
         ("OwnForCausalLM", "", "--logging_steps 1", []),
     ],

@@ -109,14 +109,15 @@ def attach_trainers(launch: Launch) -> Launch:
         reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
     else:
         chosen = frozenset()
+    options = list_names(launch.words)
+    given = None if launch.open_ends else reading.assigned.union(options)
+    texts = tuple((n, text) for n, text in read_options(launch.words).items() if n not in reading.assigned)
     if any(name.startswith(LIBRARIES) for name in reading.names or ()):
-        given = None if launch.open_ends else reading.assigned.union(list_names(launch.words))
-        texts = tuple((n, text) for n, text in read_options(launch.words).items() if n not in reading.assigned)
         reading = _narrow(place[0], place[1].folders, place[1].base, chosen, given, texts) or reading
     notes = (*launch.notes, *describe_moved(name, place[0].name)) if name.endswith(".py") else launch.notes
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     launch = replace(launch, file_options=reading.file_options)
-    options, passed = list_names(launch.words), _read_passed(launch, reading)
+    passed = _make_passed(reading, given, texts)
     if launch.starts_written_script:
         return replace(launch, entries=tuple(map(passed.decide, launch.entries)))
     if reading.settings and launch.file is None:
@@ -131,12 +132,16 @@ def attach_trainers(launch: Launch) -> Launch:
     return replace(launch, fixed=tuple(map(passed.decide, kept)))
 
 
-def _read_passed(launch: Launch, reading: TrainerReading) -> PassedOptions:
-    """Return what the command and the defaults of its program's dataclasses set, unless the program sets it itself."""
-    texts = {name: text for name, text in read_options(launch.words).items() if name not in reading.assigned}
-    left = {} if launch.open_ends else dict(reading.defaults)
-    kept = left.keys() - list_names(launch.words) - reading.assigned
-    return PassedOptions(texts, reading.parses_itself, reading.is_fired, {name: left[name] for name in kept})
+def _make_passed(
+    reading: TrainerReading, given: frozenset[str] | None, texts: tuple[tuple[str, str], ...]
+) -> PassedOptions:
+    """Return what the command and the defaults of its program's dataclasses set.
+
+    `given` are the fields that the command or the program sets, None if the command may set more; `texts` are the
+    known values of the command.
+    """
+    defaults = {name: text for name, text in reading.defaults if given is not None and name not in given}
+    return PassedOptions(dict(texts), reading.parses_itself, reading.is_fired, defaults)
 
 
 @lru_cache(maxsize=64)
@@ -148,16 +153,12 @@ def _narrow(
     given: frozenset[str] | None,
     texts: tuple[tuple[str, str], ...],
 ) -> TrainerReading | None:
-    """Return the trainers of the parts of a program that its options reach; None if that shows nothing else.
-
-    `given` are the fields that the command sets, None if it may set more; `texts` are the known values.
-    """
+    """Return the trainers of the parts of a program that its options reach; None if that shows nothing else."""
     reading, tree = _read_trainers(entry, folders, base, chosen), _open_tree(folders, base)
     main = find_entry(entry, tree)
     if main is None or not reading.is_doubtful:
         return None
-    defaults = {name: text for name, text in reading.defaults if given is not None and name not in given}
-    passed = PassedOptions(dict(texts), reading.parses_itself, reading.is_fired, defaults)
+    passed = _make_passed(reading, given, texts)
     narrowed = _find_trainers(entry, tree, chosen, UsedParts(tree, main, read_defaults(tree, main, passed, given)))
     is_other = narrowed.names == OWN_LOOP or any(map(TRAINERS.fullmatch, narrowed.names or ()))
     if narrowed.names == reading.names or not is_other:

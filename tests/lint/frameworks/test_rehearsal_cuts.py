@@ -678,7 +678,7 @@ def test_llamafactorys_own_rows_keep_their_description(tmp_path: Path) -> None:
     ],
 )
 def test_other_launches_are_not_rehearsed_on_their_data(text: str, kind: Kind) -> None:
-    """The data are no file, or the launch chooses what is learned in a way that nobody has read: it is said by name."""
+    """If the data are not a file, or the launch chooses what is learned in an unknown way, the message names it."""
     with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed only with synthetic documents"):
         cut_text(text, kind, real_data=True)
 

@@ -24,6 +24,8 @@ MODULES = (
     "swift.llm", "liger_kernel.transformers",
 )  # fmt: skip
 PROMPT = "w1 w2"
+# of pipelines, in ms-swift 4 and 3
+SWIFT_MODULES = ("swift.pipelines", "swift.pipelines.train.rlhf", "swift.llm", "swift.llm.train.rlhf")
 
 
 def list_makers() -> dict[str, Maker]:
@@ -93,12 +95,7 @@ def make_swift_trainer(
 
 def find_swift_pipeline(name: str) -> Any:
     """Return a pipeline of ms-swift."""
-    for module in (
-        "swift.pipelines",
-        "swift.pipelines.train.rlhf",
-        "swift.llm",
-        "swift.llm.train.rlhf",
-    ):  # ms-swift 4, 3
+    for module in SWIFT_MODULES:
         with contextlib.suppress(ImportError, AttributeError):
             return getattr(importlib.import_module(module), name)
     raise ImportError(f"ms-swift has no {name}")

@@ -26,7 +26,6 @@ TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 HEADS = {"ForTokenClassification": 2, "ForSequenceClassification": 1}  # labels
 SCORER = "scorer/model"  # with attention, because a row's score is that of its last token
 NO_DROPOUT = {"classifier_dropout": 0.0}  # heads of classification have dropout by default
-COLUMNS = {"prompt": "prompt", "query": "query", "chosen": "chosen", "rejected": "rejected", "kto_tag": "label"}
 
 
 def save_models(folder: str, make_model: Callable[..., Any], make_tokenizer: Callable[[], Any]) -> None:
@@ -156,16 +155,13 @@ def make_swift_twin(
             raise ValueError("without a kernel that separates rows, its rows attend to each other")
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(write_rows(lengths)[0]):
-        messages = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["chosen"]}]
+        answered = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["chosen"]}]
         if "task_type" in options:
-            messages = [{"role": "user", "content": row["chosen"]}]
-        rows.append({"messages": messages, "rejected_response": row["rejected"], "label": number % 2})
-        if options.get("rlhf_type") == "kto":
-            rows[-1] = {"messages": messages, "label": not number % 2}
-        elif "task_type" in options:
-            del rows[-1]["rejected_response"]
+            rows.append({"messages": [{"role": "user", "content": row["chosen"]}], "label": number % 2})
+        elif options["rlhf_type"] == "kto":
+            rows.append({"messages": answered, "label": not number % 2})
         else:
-            del rows[-1]["label"]
+            rows.append({"messages": answered, "rejected_response": row["rejected"]})
     given = {
         **list_arguments(folder, per_device, steps),
         **options,

@@ -15,29 +15,25 @@ Source: the measurement (attncheck/doctor/experiments/worker/twins.py). Measured
 
 from attncheck.doctor.queries.launch import locate_settings
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
-from attncheck.doctor.rules.transformers.neutral_change_trains_otherwise import is_of_job
+from attncheck.doctor.rules.transformers.neutral_change_trains_otherwise import iter_reported
 
 
 def check(snapshot: Snapshot) -> Problems:
     if not isinstance(snapshot.job, Known):
         return
     job = snapshot.job.value
-    coupled = [item for item in snapshot.measurements.twins if item.is_coupled]
-    by_default = {(item.trainer, item.variant) for item in coupled if not item.setting}
-    for item in coupled:
-        is_repeated = bool(item.setting) and (item.trainer, item.variant) in by_default
-        if not is_repeated and is_of_job(item, job):
-            yield Problem(
-                message=f"{item.name}: a row's gradient depends on the other rows of its micro-batch",
-                evidence=(
-                    f"measured: two micro-batches have {item.ratio:.3g} times the gradient of one batch of their rows, "
-                    f"at a cosine of {item.cosine:.4f}",
-                    item.place,
-                ),
-                fixes=(Fix("use one micro-batch a step", "setting", "gradient_accumulation_steps: 1"),),
-                subject=f"{item.trainer} {item.variant}",
-                locations=locate_settings(job, "global_batch"),
-            )
+    for item in iter_reported([item for item in snapshot.measurements.twins if item.is_coupled], job):
+        yield Problem(
+            message=f"{item.name}: a row's gradient depends on the other rows of its micro-batch",
+            evidence=(
+                f"measured: two micro-batches have {item.ratio:.3g} times the gradient of one batch of their rows, "
+                f"at a cosine of {item.cosine:.4f}",
+                item.place,
+            ),
+            fixes=(Fix("use one micro-batch a step", "setting", "gradient_accumulation_steps: 1"),),
+            subject=f"{item.trainer} {item.variant}",
+            locations=locate_settings(job, "global_batch"),
+        )
 
 
 RULE = Rule("ATN471", "note", check)

@@ -23,7 +23,7 @@ micro-batches (rlhf_trainers/dpo_trainer.py:485, rlhf_mixin.py:124). Measured ne
 modelscope/ms-swift#10072, #9925, #10084; huggingface/trl#6588, #6443, #7062, #6006.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attncheck.core.experiments import EVALUATED, HALVES, PADDED, SHORT_STEP, TwinMeasurement
 from attncheck.core.job import Job
@@ -43,23 +43,31 @@ FIXES = {
 
 def check(snapshot: Snapshot) -> Problems:
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
-    changed = [item for item in snapshot.measurements.twins if item.part and not item.is_coupled]
+    for item in iter_reported([item for item in snapshot.measurements.twins if item.part and not item.is_coupled], job):
+        yield Problem(
+            message=f"{item.name}: {_describe(item)}",
+            evidence=tuple(_iter_evidence(item)),
+            fixes=(Fix("leave the change out", "setting", FIXES.get(item.change, f"{item.change}: false")),),
+            subject=f"{item.trainer} {item.variant}",
+            predicted=job is None or item.change in (SHORT_STEP, CUT),  # of some rows and steps only
+        )
+    unasked = [item for item in snapshot.measurements.twins if item.error and not item.change]
+    names = [item.name for item in unasked if job is None or is_of_job(item, job)]
+    if names:
+        raise MissingFact(f"not measured: {', '.join(names)}: {unasked[0].error}")
+
+
+def iter_reported(changed: Sequence[TwinMeasurement], job: Job | None) -> Iterator[TwinMeasurement]:
+    """Yield the measurements of a launch, of all without one, but for those that others imply.
+
+    These are a setting whose default has the same change, and a short last step of two micro-batches that differ.
+    """
     by_default = {(item.trainer, item.variant, item.change) for item in changed if not item.setting}
     for item in changed:
         is_repeated = bool(item.setting) and (item.trainer, item.variant, item.change) in by_default
         is_repeated |= item.change == SHORT_STEP and (item.trainer, item.variant, HALVES) in by_default
         if not is_repeated and (job is None or is_of_job(item, job)):
-            yield Problem(
-                message=f"{item.name}: {_describe(item)}",
-                evidence=tuple(_iter_evidence(item)),
-                fixes=(Fix("leave the change out", "setting", FIXES.get(item.change, f"{item.change}: false")),),
-                subject=f"{item.trainer} {item.variant}",
-                predicted=job is None or item.change in (SHORT_STEP, CUT),  # of some rows and steps only
-            )
-    unasked = [item for item in snapshot.measurements.twins if item.error and not item.change]
-    names = [item.name for item in unasked if job is None or is_of_job(item, job)]
-    if names:
-        raise MissingFact(f"not measured: {', '.join(names)}: {unasked[0].error}")
+            yield item
 
 
 def _describe(item: TwinMeasurement) -> str:

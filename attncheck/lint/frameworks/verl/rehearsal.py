@@ -36,10 +36,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     engine = get_setting(job, "engine") or "fsdp"
     if engine != "fsdp":
         return f"verl's engine {engine} is not rehearsed; only fsdp is"
-    named, key = (
-        find_data_file(get_setting(job, "data.train_files") or ""),
-        get_setting(job, "data.messages_key") or "messages",
-    )
+    named = find_data_file(get_setting(job, "data.train_files") or "")
+    key = get_setting(job, "data.messages_key") or "messages"
     attention = cut_attention(job, materials)
     sets = {
         **attention.sets,

@@ -59,12 +59,10 @@ def run(evidence: Evidence) -> CheckResult:
     actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
     shared = {name: expected[name] for name in actual}
     fit = fit_gradients(evidence, definition)
+    if fit is None and missing:
+        return CheckResult("gradients", violations=tuple(_tell_missing(evidence, missing)))
     if fit is None:
-        reason = "only parameters outside the base model are trained"
-        violations = tuple(_tell_missing(evidence, missing))
-        return (
-            CheckResult("gradients", violations=violations) if missing else CheckResult("gradients", "skipped", reason)
-        )
+        return CheckResult("gradients", "skipped", "only parameters outside the base model are trained")
     objective = evidence.step.objective
     if explanation.fault == "unexplained" and (evidence.is_own_script or not objective.is_documented):
         regularised = find_own_regulariser(evidence) if not missing else None
