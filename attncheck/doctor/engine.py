@@ -4,9 +4,9 @@ import difflib
 import functools
 import itertools
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,13 @@ CRASH = "ATN901"  # a rule raised an exception
 GAPS = "ATN905"  # some or all package versions are unknown
 MAX_TRIES = 500  # of one rule, with versions that ranges allow
 MAX_TOGETHER = 2  # packages whose versions are tried in all combinations
+LoadedRules = tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]
 Versions = tuple[tuple[str, str], ...]  # ("torch", "2.9.1"), … that replace ranges
 Variants = dict[Versions, Snapshot]
 
 
 @cache
-def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
+def all_rules() -> LoadedRules:
     """Return every rule, sorted by code, with name and page filled in, and the rules that could not be loaded."""
     extensions, broken = registry.load(rules, "attncheck.rules", families=True)
     rules_by_code = {rule.code: rule for rule in map(_read_page, Path(rules.__path__[0]).glob("*/*.md"))}
@@ -95,21 +96,13 @@ def run_rules(
     `select` and `ignore` are codes or prefixes ("ATN1"); `ignore` wins. With a `memory`, a rule is not run again if
     everything that it read in an earlier run is unchanged.
     """
-    loaded, broken = all_rules()
     findings: list[Finding] = []
     skips: list[Skip] = []
     passed: list[str] = []
-    suppressed: list[str] = []
+    relevant, suppressed = _list_relevant(all_rules, needs, tuple(select), tuple(ignore))
     has_ranges = any(item.allowed and not item.version for item in snapshot.distributions)
     check = functools.partial(_check_for_all_versions, {}) if has_ranges else _check_once
-    for rule in loaded:
-        if rule.by_engine or (rule.needs and rule.needs.isdisjoint(needs)) or (rule.general and "job" in needs):
-            continue
-        if rule.unless and not rule.unless.isdisjoint(needs):
-            continue
-        if (select or ignore) and not is_selected(rule.code, select, ignore):
-            suppressed.append(rule.code)
-            continue
+    for rule in relevant:
         if memory is None:
             answer = check(rule, snapshot)
         else:
@@ -119,7 +112,7 @@ def run_rules(
         if not answer.findings and answer.skip is None:
             passed.append(rule.code)
     lost = [*snapshot.lost, *(finding.message for finding in findings if finding.code == CRASH)]
-    findings += [_describe_load_failure(extension) for extension in broken]
+    findings += [_describe_load_failure(extension) for extension in all_rules()[1]]
     if snapshot.gaps.reason and is_selected(GAPS, select, ignore):
         findings.append(make_finding_by_code(GAPS, _describe_gaps(snapshot.gaps)))
     found_codes = {finding.code for finding in findings}
@@ -129,9 +122,26 @@ def run_rules(
         by_severity(findings),
         tuple(_name_covering_findings(skip, found_codes) for skip in skips),
         tuple(passed),
-        tuple(suppressed),
+        suppressed,
         sections={"doctor": DoctorSection(tuple(sorted(needs)), tuple(lost))},
     )
+
+
+@lru_cache(maxsize=1024)
+def _list_relevant(
+    load_rules: Callable[[], LoadedRules], needs: frozenset[Need], select: tuple[str, ...], ignore: tuple[str, ...]
+) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
+    """Return the rules that matter for `needs`, and the codes of those that --select and --ignore leave out."""
+    relevant = [
+        rule
+        for rule in load_rules()[0]
+        if not rule.by_engine
+        and (not rule.needs or not rule.needs.isdisjoint(needs))
+        and not (rule.general and "job" in needs)
+        and rule.unless.isdisjoint(needs)
+    ]
+    chosen = {rule.code: rule for rule in relevant if is_selected(rule.code, select, ignore)}
+    return tuple(chosen.values()), tuple(rule.code for rule in relevant if rule.code not in chosen)
 
 
 def list_rules(findings: Iterable[Finding]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Remembers the findings of rules, so that a rule that would read the same facts again is not run again.
 
 A rule depends only on the snapshot: if everything it read is unchanged, so are its findings. Reads are recorded by
-field, and for the host by its field ("host.glibc"). Variables are recorded by name ("environ.NCCL_ALGO"), because they
+field, and for the host and the job by theirs ("host.glibc", "job.plan"). Variables are recorded by name ("environ.NCCL_ALGO"), because they
 differ between machines and few rules read each of them. Small queries are recorded by their answer (`noted_by_answer`).
 """
 
@@ -13,29 +13,38 @@ from typing import Any, Generic, TypeVar
 from packaging.version import Version
 
 from attncheck.core.facts import Fact, Known
+from attncheck.core.job import Job
 from attncheck.core.snapshot import Host, Snapshot
 
 T = TypeVar("T")
 Part = str | tuple[Callable[[Snapshot, str], Any], str]  # a field, a part of a field, or a query and its subject
 FIELDS = frozenset(spec.name for spec in fields(Snapshot))
-HOST_FIELDS = frozenset(spec.name for spec in fields(Host))
 # These are small and are created again for each launch or node, so they are compared by value; all others by identity.
-COMPARED_BY_VALUE = frozenset({"environ", "environ_gap", "devices", "model", "host"})
-MAX_ANSWERS = 4  # per rule: enough for several models or environments in turn
+COMPARED_BY_VALUE = frozenset({"environ", "environ_gap", "devices", "model", "host", "job"})
+# Equal locations may end elsewhere, and these contain some.
+COMPARED_BY_IDENTITY = frozenset(
+    f"job.{name}" for name in ("location", "locations", "settings", "unknown_settings", "problems", "variables")
+)
+MAX_ANSWERS = 256  # of a rule that reads the same parts: enough for many launches, models or environments in turn
 NOT_SET = object()
 
 _parts_read: set[Part] = set()
 _ranges_read: dict[str, str] = {}
 
 
-class RecordedHost(Host):
-    """A host that records which of its fields are read."""
+def _make_recorded(kind: type[Any], name: str) -> type[Any]:
+    """Return the subclass of a class whose objects record which of their fields are read, as parts of `name`."""
+    parts = {spec.name: f"{name}.{spec.name}" for spec in fields(kind)}
 
-    def __getattribute__(self, name: str) -> Any:
-        """Return an attribute, and record it if it is a field."""
-        if name in HOST_FIELDS:
-            _parts_read.add(f"host.{name}")
-        return object.__getattribute__(self, name)
+    def read_attribute(self: Any, attribute: str) -> Any:
+        if attribute in parts:
+            _parts_read.add(parts[attribute])
+        return object.__getattribute__(self, attribute)
+
+    return type(f"Recorded{kind.__name__}", (kind,), {"__getattribute__": read_attribute})
+
+
+RecordedHost, RecordedJob = _make_recorded(Host, "host"), _make_recorded(Job, "job")
 
 
 class RecordedVariables(Mapping[str, str]):
@@ -70,7 +79,7 @@ class RecordedSnapshot(Snapshot):
     def __getattribute__(self, name: str) -> Any:
         """Return an attribute, and record it if it is a field."""
         if name in FIELDS and name not in ("host", "environ"):
-            _parts_read.add(name)
+            _parts_read.add(name if name != "job" else "job.framework")  # whether there is one
         if name == "torch":
             _note_range(self, name)
         return object.__getattribute__(self, name)
@@ -98,6 +107,8 @@ def record_snapshot(snapshot: Snapshot) -> RecordedSnapshot:
     values = dict(vars(snapshot))
     if type(values["host"]) is Host:
         values["host"] = RecordedHost(**vars(values["host"]))
+    if isinstance(values["job"], Known) and type(values["job"].value) is Job:
+        values["job"] = Known(RecordedJob(**vars(values["job"].value)))
     if not isinstance(values["environ"], RecordedVariables):
         values["environ"] = RecordedVariables(values["environ"])
     return RecordedSnapshot(**values)
@@ -137,20 +148,21 @@ def read_part(snapshot: Snapshot, part: Part) -> Any:
     name, _, inner = part.partition(".")
     if not inner:
         return values[name]
-    if name == "host":
-        return vars(values["host"])[inner]
+    if name in ("host", "job"):
+        whole = values[name].value if isinstance(values[name], Known) else values[name]
+        return vars(whole).get(inner, whole)  # without a job, why there is none
     return values["environ"].get(inner, NOT_SET)
 
 
 @dataclass
 class RuleMemory(Generic[T]):
-    """The answers of rules by code, each with the parts that were read for it and their values.
+    """The answers of rules by code and by the parts that were read for them, each with the values of these parts.
 
     Each part of a snapshot is read and compared once, not once per rule: equal values become one object.
     """
 
-    answers: dict[str, list[tuple[tuple[tuple[Part, Any], ...], T]]] = field(default_factory=dict)
-    values: dict[Part, list[Any]] = field(default_factory=dict)  # the latest different ones of earlier snapshots
+    answers: dict[str, dict[frozenset[Part], dict[tuple[int, ...], tuple[T, list[Any]]]]] = field(default_factory=dict)
+    values: dict[tuple[Part, Any], Any] = field(default_factory=dict)  # those that are compared by value
     snapshot: Snapshot | None = None  # the one that the next two fields describe
     recorded: Snapshot | None = None
     current: dict[Part, Any] = field(default_factory=dict)
@@ -159,36 +171,48 @@ class RuleMemory(Generic[T]):
         """Return `run(snapshot)`; the remembered result if every part that it read has the same value as before."""
         if snapshot is not self.snapshot:
             self.snapshot, self.recorded, self.current = snapshot, record_snapshot(snapshot), {}
-        assert self.recorded is not None
         current = self.current
-        kept = self.answers.setdefault(code, [])
-        for known, answer in kept:
-            for part, value in known:
-                if value is not (current[part] if part in current else self._read(part, snapshot)):
-                    break
-            else:
-                return answer
+        kept = self.answers.setdefault(code, {})
+        for parts, answers in kept.items():
+            known = answers.get(
+                tuple([id(current[part] if part in current else self._read(part, snapshot)) for part in parts])
+            )
+            if known is not None:
+                return known[0]
+        assert self.recorded is not None
         outer = set(_parts_read)
         _parts_read.clear()
         try:
             answer = run(self.recorded)
-            kept.insert(0, (tuple((part, self._read(part, snapshot)) for part in _parts_read), answer))
+            read = next((parts for parts in kept if parts == _parts_read), frozenset(_parts_read))
         finally:
             _parts_read.update(outer)
-        del kept[MAX_ANSWERS:]
+        values = [self._read(part, snapshot) for part in read]
+        answers = kept.setdefault(read, {})
+        if len(answers) >= MAX_ANSWERS:
+            answers.clear()
+        answers[tuple(map(id, values))] = answer, values  # which keeps the values, and so their identities
         return answer
+
+    def list_values(self, code: str) -> Iterator[tuple[Part, Any]]:
+        """Yield the parts that were read for the rule `code`, each with a value that it had."""
+        for parts, answers in self.answers.get(code, {}).items():
+            yield from (pair for _, values in answers.values() for pair in zip(parts, values))
 
     def _read(self, part: Part, snapshot: Snapshot) -> Any:
         """Return the value of a part of the current snapshot; an equal earlier value if it is compared by value."""
         if part not in self.current:
             value = read_part(snapshot, part)
             if _is_compared_by_value(part):
-                earlier = self.values.setdefault(part, [])
-                value = next((known for known in earlier if known is value or known == value), value)
-                earlier[:] = [value, *(known for known in earlier if known is not value)][: 2 * MAX_ANSWERS]
+                try:
+                    value = self.values.setdefault((part, value), value)
+                except TypeError:  # it holds a dictionary
+                    value = self.values.setdefault((part, repr(value)), value)
             self.current[part] = value
         return self.current[part]
 
 
 def _is_compared_by_value(part: Part) -> bool:
-    return not isinstance(part, str) or part.partition(".")[0] in COMPARED_BY_VALUE
+    if not isinstance(part, str):
+        return True
+    return part.partition(".")[0] in COMPARED_BY_VALUE and part not in COMPARED_BY_IDENTITY

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from attncheck.core import codec
-from attncheck.core.facts import Known
+from attncheck.core.facts import Fact, Known
 from attncheck.core.launch import Launch
 from attncheck.core.links import LAUNCH_CODE, UnresolvedName
 from attncheck.core.snapshot import Snapshot
@@ -22,7 +22,7 @@ class ScriptLinks:
 
     snapshot: Snapshot
     site_folders: Sequence[Path]
-    links_by_script: dict[tuple[Path, ...], tuple[UnresolvedName, ...]] = field(default_factory=dict)
+    links_by_script: dict[tuple[Path, ...], Fact[tuple[UnresolvedName, ...]]] = field(default_factory=dict)
 
     @cached_property
     def _linker(self) -> OwnCodeLinker:
@@ -33,21 +33,21 @@ class ScriptLinks:
         """Return `snapshot` with the links of the script that a launch starts; unchanged if no files were read."""
         if not isinstance(snapshot.links, Known):
             return snapshot
-        links = self._find(launch)
-        return replace(snapshot, links=Known((*snapshot.links.value, *links))) if links else snapshot
+        return replace(snapshot, links=self._find(launch, snapshot.links))
 
-    def _find(self, launch: Launch) -> tuple[UnresolvedName, ...]:
+    def _find(self, launch: Launch, installed: Known[tuple[UnresolvedName, ...]]) -> Fact[tuple[UnresolvedName, ...]]:
         name = launch.words[0].text if launch.words else ""
         place = find_program(launch, Entry(name), tuple(self.site_folders)) if name.endswith(".py") else None
         if place is None:
-            return ()
+            return installed
         script, tree = Path(place[0].name), place[1]
         if not INSTALLED.isdisjoint(script.parts):
-            return ()
+            return installed
         folders = tuple(folder for folder in tree.folders if folder not in self.site_folders)
         key = (script, *folders)
         if key not in self.links_by_script:
             records = self._linker.link(LAUNCH_CODE, [str(script)], [str(folder) for folder in folders])
             shown = [{**record, "path": tree.show_path(Path(str(record["path"])))} for record in records]
-            self.links_by_script[key] = tuple(codec.read(UnresolvedName, record) for record in shown)
+            links = tuple(codec.read(UnresolvedName, record) for record in shown)
+            self.links_by_script[key] = Known((*installed.value, *links)) if links else installed
         return self.links_by_script[key]

@@ -134,7 +134,7 @@ def find_stated_versions(source: Source, program: Path | None = None) -> StatedV
     own = _list_installed({source.name: source.text} if source.kind == "shell" else {})
     stated = _join_rows((own, *map(_list_folder, folders)))
     nearest = dict(reversed([(row[0], index) for index, folder in enumerate(folders) for row in _list_folder(folder)]))
-    certain = {row[0] for row in own} | {row[0] for folder in folders for row in _iter_own(folder)}
+    certain = {row[0] for row in own} | {row[0] for folder in folders for row in _list_own(folder)}
     for index, folder in enumerate(folders):
         for name, version, file in _list_installs(folder):
             if (
@@ -171,8 +171,13 @@ def _join_rows(parts: Iterable[Iterable[tuple[str, str, str, str]]]) -> StatedVe
 def _list_folder(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
     """Return each distribution that a folder states: its name, its version, the versions allowed, and the file."""
     installed = _list_installed(_find_setup_scripts(folder))
-    rows = [row for row in (*_iter_own(folder), *_iter_listed(folder), *installed) if row[0] in STATED_DISTRIBUTIONS]
+    rows = [row for row in (*_list_own(folder), *_iter_listed(folder), *installed) if row[0] in STATED_DISTRIBUTIONS]
     return tuple(sorted(rows, key=lambda row: (not row[1], row[2] == NO_VERSION)))  # a pin, then a range
+
+
+@lru_cache(maxsize=1024)
+def _list_own(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple(_iter_own(folder))
 
 
 def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:

@@ -8,7 +8,7 @@ its own folder or from any above it, up to its repository. The first folder that
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -40,25 +40,40 @@ def find_program(
     name = OPEN_FOLDER.sub("", target.name if written is None else PurePosixPath(written.name).name)
     if any(character in name for character in "$`{}\n\0") or not name:
         return None
+    text = written.text if written is not None else None
+    python_path = launch.environ.get("PYTHONPATH", "")
+    place = _find_place(target, name, text, tuple(_start_folders(launch)), python_path, site_folders, closed)
+    return (place[0], SourceTree(*place[1:], closed=closed)) if place is not None else None
+
+
+@lru_cache(maxsize=4096)
+def _find_place(
+    target: Entry,
+    name: str,
+    written: str | None,
+    start_folders: tuple[Path, ...],
+    python_paths: str,
+    site_folders: tuple[Path, ...],
+    closed: frozenset[str],
+) -> tuple[Entry, tuple[Path, ...], Path] | None:
+    """Return the entry of a program, the folders that it imports from, and the one that it starts in."""
     is_script = name.endswith(".py")
-    for path, base in itertools.product(list_paths(name) if is_script else [name], _start_folders(launch)):
-        python_path = tuple(_python_path(launch.environ, base))
+    for path, base in itertools.product(list_paths(name) if is_script else [name], start_folders):
+        python_path = tuple(_python_path(python_paths, base))
         if is_script:
             script_path = os.path.normpath(os.path.join(base, path))
             if written is not None or os.path.isfile(script_path):
                 script = Path(script_path)
                 ancestors = tuple(folder for folder in script.parents if folder == base or base in folder.parents)
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
-                entry = Entry(str(script), text=written.text if written is not None else "")
-                return entry, SourceTree(tuple(dict.fromkeys(folders)), base, closed=closed)
+                return Entry(str(script), text=written or ""), tuple(dict.fromkeys(folders)), base
             continue
         for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path):
             if locate_module(folder, name) is not None:
-                folders = (folder, base, *python_path, base / "src", *site_folders)
-                return target, SourceTree(tuple(dict.fromkeys(folders)), base, closed=closed)
+                return target, tuple(dict.fromkeys((folder, base, *python_path, base / "src", *site_folders))), base
     for folder in site_folders:
         if not is_script and name.partition(".")[0] not in closed and locate_module(folder, name) is not None:
-            return target, SourceTree((folder, *site_folders), folder, closed=closed)
+            return target, (folder, *site_folders), folder
     return None
 
 
@@ -179,7 +194,7 @@ def _is_repository(folder: Path) -> bool:
     return any(os.path.exists(os.path.join(folder, mark)) for mark in REPOSITORY_MARKS)
 
 
-def _python_path(environ: Mapping[str, str], base: Path) -> Iterator[Path]:
-    for text in environ.get("PYTHONPATH", "").split(":"):
+def _python_path(texts: str, base: Path) -> Iterator[Path]:
+    for text in texts.split(":"):
         if text and "$" not in text and "\0" not in text:
             yield base / text

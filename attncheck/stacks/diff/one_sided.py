@@ -68,7 +68,7 @@ class JudgedSide:
 
     def list_unseen(self, code: str) -> set[str]:
         """Return the facts that the rule `code` read and that were not probed here."""
-        read = [pair for known, _ in self.memory.answers.get(code, []) for pair in known]
+        read = self.memory.list_values(code)
         return {name for name, value in read if isinstance(name, str) and value == Absent(NOT_ASKED)}
 
 

@@ -40,8 +40,8 @@ CORRECTIONS: Mapping[str, tuple[tuple[str, str, Mapping[str, str]], ...]] = {
 
 def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
-    sets = _find_correction(job)
-    if not job.reinforcement or sets is None:
+    sets = _find_correction(job) if job.reinforcement else None
+    if sets is None:
         return
     yield Problem(
         message=f"{describe_job(job)} does not correct for log-probabilities that differ between rollouts and training",

@@ -62,13 +62,14 @@ def _describe(setting: Setting) -> str:
 
 
 def _truncates(setting: Setting) -> bool:
-    if not setting.known or any(word in setting.name for word in NOT_ROLLOUTS):
+    is_rollouts = _option(setting) in ("top_p", "top_k", "min_p") and setting.known
+    if not is_rollouts or any(word in setting.name for word in NOT_ROLLOUTS):
         return False
     try:
         value = float(setting.value)
     except ValueError:
         return False
-    return {"top_p": 0 < value < 1, "top_k": value > 0, "min_p": value > 0}.get(_option(setting), False)
+    return 0 < value < 1 if _option(setting) == "top_p" else value > 0
 
 
 def _whole_value(setting: Setting, job: Job) -> str:

@@ -21,7 +21,9 @@ from attncheck.doctor.rules.torch.triton_import_broken import list_users
 
 
 def check(snapshot: Snapshot) -> Problems:
-    tools, users = snapshot.build_tools, list_users(snapshot)
+    tools = snapshot.build_tools
+    is_complete = not isinstance(tools.c_compiler, Absent) and not isinstance(tools.python_headers, Absent)
+    users = [] if is_complete else list_users(snapshot)
     if not users or not snapshot.lists(*TRITON_DISTRIBUTIONS) or not sees_gpu(snapshot):
         return
     if isinstance(tools.c_compiler, Absent):

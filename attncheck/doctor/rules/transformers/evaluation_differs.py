@@ -31,8 +31,9 @@ BUILT = ("transformers", "trl")  # other trainers are not made to evaluate, so a
 
 def check(snapshot: Snapshot) -> Problems:
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
-    stated = name_settings(job) if job is not None else {}
-    for item in snapshot.measurements.evaluations:
+    evaluations = snapshot.measurements.evaluations
+    stated = name_settings(job) if job is not None and evaluations else {}
+    for item in evaluations:
         names = NAMES[:1] if item.at_start else NAMES
         settings = [stated[name] for name in names if name in stated and stated[name].value.lower() not in OFF]
         # So in every release: no defect of this one. Packed rows have about as many tokens each.

@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Problems:
     measured = {item.trainer: item for item in snapshot.measurements.resumes}
     wrong = {name: item for name, item in measured.items() if item.differs}
     locations: tuple[SourceLocation, ...] = ()
-    if isinstance(snapshot.job, Known):
+    if wrong and isinstance(snapshot.job, Known):
         job = snapshot.job.value
         stated = name_settings(job)
         resumes = SETTING in stated and stated[SETTING].value.lower() not in OFF
