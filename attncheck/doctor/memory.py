@@ -1,8 +1,9 @@
 """Remembers the findings of rules, so that a rule that would read the same facts again is not run again.
 
 A rule depends only on the snapshot: if everything it read is unchanged, so are its findings. Reads are recorded by
-field, and for the host and the job by theirs ("host.glibc", "job.plan"). Variables are recorded by name ("environ.NCCL_ALGO"), because they
-differ between machines and few rules read each of them. Small queries are recorded by their answer (`noted_by_answer`).
+field, and for the host and the job by theirs ("host.glibc", "job.plan"). Variables are recorded by name
+("environ.NCCL_ALGO"), because they differ between machines and few rules read each of them. Small queries are recorded
+by their answer (`noted_by_answer`).
 """
 
 import functools
