@@ -30,6 +30,7 @@ _isolate()
 
 import atexit  # noqa: E402 - after _isolate()
 import contextlib  # noqa: E402
+import gc  # noqa: E402
 import signal  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
@@ -162,10 +163,11 @@ def _keep_exit_code(code: int) -> None:
     """Let a signal that comes when all is written end the process with its own exit code, not with the signal's."""
     for number in interrupts.STOP_SIGNALS:
         signal.signal(number, lambda received, frame: os._exit(code))
-    atexit.register(_ignore_signals)  # Python takes handlers away before it has cleaned up
+    atexit.register(_end_quietly)  # Python takes handlers away before it has cleaned up
 
 
-def _ignore_signals() -> None:
+def _end_quietly() -> None:
+    gc.freeze()  # Python looks for cycles at its end, which takes as long as linting a large program
     for number in interrupts.STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

@@ -8,6 +8,7 @@ made. This is decided before Typer is imported, which alone takes longer.
 """
 
 import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -36,6 +37,7 @@ KERNEL_FOLDERS = ("/proc/", "/sys/")  # their files have no times: their content
 UNKEPT = ("--python", "--online")  # options, which may have a value after "="
 CHANGES = ("os.fork", "os.exec", "os.posix_spawn", "os.system", "socket.connect", "socket.getaddrinfo", "socket.sendto")
 SETTLED_NS = 20_000_000  # a file's times may lag this far behind the clock
+GARBAGE_THRESHOLD = 1_000_000  # cycles are rare in lint: looking for them takes 7 % of 1,000 launches, and frees 28 MiB
 MAX_KEPT, MAX_BYTES, MAX_CONTENT = 100, 16 << 20, 1 << 16
 _stat, _lstat = os.stat, os.lstat
 State = list[int]
@@ -187,6 +189,7 @@ def answer(run: Callable[[], int]) -> int:
         recorder = Recorder(not nodes, folder, tempfile.gettempdir())
     except OSError:  # no folder for temporary files, which most of lint does without
         return run()
+    gc.set_threshold(GARBAGE_THRESHOLD)
     output = sys.stdout
     copy = _Copy(output)
     sys.stdout = copy

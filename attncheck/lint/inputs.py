@@ -100,7 +100,11 @@ def collect_lint_snapshot(
 
     parsed_target = parse_target(target) if target is not None else None
     lanes: tuple[Lane, ...] = ("static",) if parsed_target else ("static", "device")
-    snapshot = collect_snapshot(interpreter.python, lanes, None, None, seconds, report_progress, interpreter.selection)
+    has_links = parsed_target is None  # a target's are not known
+    selection = interpreter.selection
+    snapshot = collect_snapshot(
+        interpreter.python, lanes, None, None, seconds, report_progress, selection, links=has_links
+    )
     is_named = interpreter.selection.selected_by == "--python"
     if not (parsed_target and (parsed_target.versions or parsed_target.files)):
         snapshot = replace(snapshot, experiments=find_kept_experiments(snapshot))

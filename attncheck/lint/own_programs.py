@@ -41,13 +41,15 @@ def _judge_launch(launch: Launch, seen: set[Path]) -> Iterator[Problem]:
 
 def _parse(source: Source) -> SourceModule | None:
     try:
-        return SourceModule("", Path(source.name), source.name, parse(source.text), False)
+        content = source.text.encode("utf-8", "surrogatepass")
+        return SourceModule("", Path(source.name), source.name, parse(source.text), False, content=content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def _judge(main: SourceModule | None, tree: SourceTree) -> Iterator[Problem]:
-    text = ast.dump(main.body) if main is not None else ""
-    if main is None or not any(word in text for word in LIBRARIES):
+    words = [word for word in LIBRARIES if main is not None and word.encode() in main.content]
+    text = ast.dump(main.body) if main is not None and words else ""  # without comments
+    if main is None or not any(word in text for word in words):
         return
     yield from ring_calls.find_problems([main, *tree.list_imported(main, MAX_MODULES)])

@@ -1,6 +1,5 @@
 """attncheck lint: read launches, judge them, and print corrected ones."""
 
-import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated
@@ -32,7 +31,6 @@ from attncheck.cli.progress import with_progress
 from attncheck.core.io.streams import print_message
 from attncheck.core.report import Report
 
-GARBAGE_THRESHOLD = 100_000  # cycles are rare here: looking for them cost 7 % of 1,000 launches, for 28 MiB
 Files = Annotated[
     list[str] | None,
     typer.Argument(
@@ -119,7 +117,6 @@ def lint(
     read_file = inputs.make_file_reader((*given.sources, *given.below_folders))
 
     def lint_launches(report_progress: Callable[[str], None]) -> Report:
-        gc.set_threshold(GARBAGE_THRESHOLD)
         snapshot = inputs.collect_lint_snapshot(interpreter, target, policy.timeout, report_progress)
         read_model = inputs.make_model_reader(online)
         stated = inputs.choose_stated(interpreter, target, snapshot)

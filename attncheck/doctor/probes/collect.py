@@ -35,14 +35,16 @@ def collect_snapshot(
     packages: tuple[str, ...] = (),
     requirements: bool = False,
     keeps_imports: bool = False,
+    links: bool = True,
 ) -> Snapshot:
     """Return the facts that `lanes` collect in the environment of `python` (None: the interpreter of attncheck).
 
     `documents` maps the names of a model's files to their text, if they were already read. `seconds` is the deadline of
     one import, `selection` the reason this interpreter is examined. `packages` are folders whose packages take
     precedence over the environment's, in child processes only. With `requirements`, the requirements of every package
-    are read, not only those of the attention stack. If it `keeps_imports`, the import lane's answers may be those of an
-    earlier run in the same environment (`keeping`). Raises `BadUsage` for an interpreter that cannot be examined and
+    are read, not only those of the attention stack. Without `links`, names that no longer exist are not searched for.
+    If it `keeps_imports`, the import lane's answers may be those of an earlier run in the same environment
+    (`keeping`). Raises `BadUsage` for an interpreter that cannot be examined and
     `Unanswered` if the static lane does not answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
@@ -50,6 +52,8 @@ def collect_snapshot(
         request["packages"] = list(packages)
     if requirements:
         request["requirements"] = True
+    if not links:
+        request["links"] = False
     try:
         examined = python or sys.executable if packages or keeps_imports else python
         document = _collect_document(examined, lanes, request, seconds, report_progress, keeps_imports)

@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from attncheck.lint.programs.modules import SourceModule
-from attncheck.lint.programs.syntax import list_nodes
+from attncheck.lint.programs.syntax import list_children, list_statements
 
 UNCERTAIN = (ast.Lambda, ast.IfExp, ast.Dict, ast.BoolOp, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
 NONE = ast.Constant(None, lineno=0, col_offset=0)
@@ -18,7 +18,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def find_certain_calls(modules: Sequence[SourceModule]) -> Iterator[tuple[SourceModule, ast.Call]]:
     """Yield the calls that the first module certainly makes, also those in functions of the others."""
     functions = [
-        (module, node) for module in modules for node in list_nodes(module.body) if isinstance(node, FUNCTIONS)
+        (module, node) for module in modules for node in list_statements(module.body) if isinstance(node, FUNCTIONS)
     ]
     waiting: list[tuple[SourceModule, Sequence[ast.stmt]]] = [(module, module.body.body) for module in modules[:1]]
     names: set[str] = set()
@@ -78,4 +78,4 @@ def _walk(nodes: Iterator[ast.AST]) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, UNCERTAIN)]
+        waiting += [child for child in list_children(node) if not isinstance(child, UNCERTAIN)]

@@ -4,8 +4,9 @@ import ast
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.doctor.probes.payload.links.source import import_source, imported_modules
@@ -27,6 +28,8 @@ class SourceModule:
     body: ast.Module
     is_package: bool
     text: str = ""  # if it is no file
+    content: bytes = field(default=b"", compare=False, repr=False)
+    resolved: dict[tuple[Path, str], Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def package(self) -> str:
@@ -95,8 +98,7 @@ class SourceTree:
 
     def _search_module(self, name: str) -> SourceModule | None:
         top = name.partition(".")[0]
-        projects = [folder / top for folder in self.folders]  # in a folder of its name, and installed in place
-        for folder in (*self.folders, *projects):
+        for folder in _find_homes(self.folders, top):
             path = locate_module(folder, name)
             if path is not None:
                 is_closed = top in self.closed and not INSTALLED.isdisjoint(folder.parts)
@@ -143,14 +145,14 @@ class SourceTree:
     def _parse_file(self, path: Path, name: str, text: str = "") -> SourceModule | None:
         shown = self.show_path(path)
         try:
-            content = text or read_bounded(path, MAX_MODULE_BYTES)
-            body = parse(content)
+            content = text.encode("utf-8", "surrogatepass") if text else read_bounded(path, MAX_MODULE_BYTES)
+            body = parse(text or content)
         except CannotRead as error:
             self.unread.append(f"{shown}: {error.reason}")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             self.unread.append(f"{shown} does not parse: {type(error).__name__}")
         else:
-            return SourceModule(name, path, shown, body, path.name == "__init__.py", text)
+            return SourceModule(name, path, shown, body, path.name == "__init__.py", text, content)
         return None
 
     def show_path(self, path: Path) -> str:
@@ -173,15 +175,15 @@ class SourceTree:
         Modules import from each other, so each name is visited once.
         """
         key, is_first = (module.path, name), not self.visited
-        if key not in self.visited:
+        known = module.resolved if is_first else self.visited
+        if key not in known:
             self.visited[key] = None
             try:
-                self.visited[key] = resolved = self._resolve_bindings(module, name)
+                self.visited[key] = known[key] = self._resolve_bindings(module, name)
             finally:
                 if is_first:
                     self.visited.clear()
-            return resolved
-        return self.visited[key]
+        return known[key]
 
     def _resolve_bindings(self, module: SourceModule, name: str) -> Resolved:
         first_external: Resolved = None
@@ -234,6 +236,13 @@ class SourceTree:
                 if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
                     return Definition(owner.module, statement)
         return None
+
+
+@lru_cache(maxsize=4096)
+def _find_homes(folders: tuple[Path, ...], top: str) -> tuple[Path, ...]:
+    """Return the folders that have a module or a folder of this name, also in a folder of its name, as projects do."""
+    places = (*folders, *(folder / top for folder in folders if os.path.isdir(folder / top)))
+    return tuple(place for place in places if os.path.isdir(place / top) or os.path.isfile(place / f"{top}.py"))
 
 
 def locate_module(folder: Path, name: str) -> Path | None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 MAX_KEPT = 512  # more than the modules of one launch
 # f"{x["a"]}" (PEP 701), one pair of a string at a time
 NESTED_QUOTES = re.compile(r"""(\bf"(?:[^"{\n]|\{[^"}\n]*\})*\{[^"}\n]*)"([^"'\n]*)"(?=[^"\n]*\})""")
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # of statements, in the order of their fields
 Node = TypeVar("Node", bound=ast.AST)
 
 
@@ -67,9 +68,19 @@ def list_kind(tree: ast.Module, kind: type[Node]) -> list[Node]:
 
 
 @lru_cache(maxsize=MAX_KEPT)
+def list_statements(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Return the statements of a module in the order of `list_nodes`, which takes ten times as long."""
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # which become more
+        for block in BLOCKS:
+            nodes += getattr(node, block, ())
+    return tuple(nodes)
+
+
+@lru_cache(maxsize=MAX_KEPT)
 def list_imports(tree: ast.Module) -> tuple[ast.Import | ast.ImportFrom, ...]:
     """Return the imports of a module, those in its functions too, outer ones first."""
-    return tuple(node for node in list_nodes(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+    return tuple(node for node in list_statements(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -82,7 +82,7 @@ class TrainerReading:
     arguments: tuple[Setting, ...] = ()  # keywords of the constructors that it certainly calls
     is_doubtful: bool = False  # whether the modules that were read have several of them, or a loop
     made: MadeTrainer = MadeTrainer()  # the trainer that it certainly makes
-    assigned: frozenset[str] = frozenset()  # attributes that the program sets: `args.bf16 = True`
+    assigned: frozenset[str] = frozenset()  # attributes that the program sets, `args.bf16 = True`, if that matters
     parses_itself: bool = False  # it defines options for argparse
     is_fired: bool = False  # options are the parameters of a function: Fire(train)
     file_options: frozenset[str] = frozenset()  # they name the file of the arguments: parse_json_file(args.config)
@@ -96,7 +96,7 @@ def attach_trainers(launch: Launch) -> Launch:
     place = find_program(launch, Entry(name), ()) if name.endswith(".py") or is_module else None
     if place is None:
         return launch
-    reading = _read_trainers(place[0], place[1].folders, place[1].base, frozenset())
+    reading = _read_trainers(place[0], place[1].folders, place[1].base, frozenset(), launch.starts_written_script)
     if launch.words and launch.file is None and not any(map(TRAINERS.fullmatch, reading.names or ())):
         composed = _compose(place[0], place[1].folders, place[1].base, read_config_options(launch.words))
         reading = _read_targets(composed, launch) or reading
@@ -106,7 +106,7 @@ def attach_trainers(launch: Launch) -> Launch:
     words = (*(word.text.rpartition("=")[2] for word in launch.words), *(entry.value for entry in launch.entries))
     chosen = reading.choices.intersection(map(str.casefold, (*words, *launch.environ.values())))
     if chosen and reading.names is not None and len(reading.names) > 1:
-        reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen)
+        reading = _read_trainers(place[0], place[1].folders, place[1].base, chosen, launch.starts_written_script)
     else:
         chosen = frozenset()
     options = list_names(launch.words)
@@ -174,12 +174,17 @@ def _open_tree(folders: tuple[Path, ...], base: Path) -> SourceTree:
 
 
 @lru_cache(maxsize=512)
-def _read_trainers(entry: Entry, folders: tuple[Path, ...], base: Path, chosen: frozenset[str]) -> TrainerReading:
+def _read_trainers(
+    entry: Entry, folders: tuple[Path, ...], base: Path, chosen: frozenset[str], is_script: bool = False
+) -> TrainerReading:
+    """Return the trainers of a program; `is_script`: the launch's settings are in its text."""
     tree = _open_tree(folders, base)
     reading = _add_model_arguments(_find_trainers(entry, tree, chosen), entry, tree)
     main = find_entry(entry, tree)
     read = [module for module in tree.modules.values() if module]
-    attributes = (node for module in read for node in list_kind(module.body, ast.Attribute))
+    is_library = any(name.startswith(LIBRARIES) for name in reading.names or ())
+    has_settings = is_script or is_library or reading.settings or reading.created or reading.fixed
+    attributes = (node for module in read if has_settings for node in list_kind(module.body, ast.Attribute))
     return replace(
         reading,
         places_itself=any(map(_names_devices, read)),
@@ -200,7 +205,8 @@ def _add_model_arguments(reading: TrainerReading, entry: Entry, tree: SourceTree
 
 def _iter_file_options(module: SourceModule) -> Iterator[str]:
     """Yield the options that name the file of transformers' arguments, such as `config` in `args.config`."""
-    parses = [call for call in list_kind(module.body, ast.Call) if getattr(call.func, "attr", "") in FILE_PARSES]
+    calls = list_kind(module.body, ast.Call) if any(name.encode() in module.content for name in FILE_PARSES) else []
+    parses = [call for call in calls if getattr(call.func, "attr", "") in FILE_PARSES]
     names = {item.id for parse in parses for item in ast.walk(parse) if isinstance(item, ast.Name)}
     bound = list_kind(module.body, ast.Assign) if names else []
     assigned = [node for node in bound if getattr(node.targets[0], "id", "") in names]
@@ -498,4 +504,5 @@ def _only_evaluates(modules: Sequence[SourceModule]) -> bool:
 
 def _calls(module: SourceModule, method: re.Pattern[str]) -> bool:
     """Return whether a module calls a function or method of such a name: `loss.backward()`, `train(args)`."""
-    return any(map(method.fullmatch, list_called(module.body)))
+    is_named = re.search(method.pattern.encode(), module.content) is not None
+    return is_named and any(map(method.fullmatch, list_called(module.body)))

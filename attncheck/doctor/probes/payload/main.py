@@ -78,9 +78,11 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
         from .packages import stamps
 
         answer["stamps"] = stamps.digest_stamps(installed, site_dirs, request["stamps"] == "all")
-    answer["links"] = _collect_section(
-        lost, "links", lambda: known(_collect_links(installed, site_dirs, request)), unreadable("reading them failed")
-    )
+    answer["links"] = absent("this lane was not requested")
+    if request.get("links", True):
+        answer["links"] = _collect_section(
+            lost, "links", lambda: known(_collect_links(installed, site_dirs, request)), unreadable("reading failed")
+        )
     model = request.get("model")
     if isinstance(model, str):
         answer["model"] = _collect_section(
