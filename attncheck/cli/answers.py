@@ -173,6 +173,7 @@ def is_unchanged(queried: dict[str, State], listed: dict[str, State]) -> bool:
 
 def answer(run: Callable[[], int]) -> int:
     """Write the kept answer to this command and return its exit code; or else run it, and keep its answer."""
+    gc.set_threshold(GARBAGE_THRESHOLD)
     folder = cache_folder(os.environ)
     if folder is None or any(word == "-" or word.startswith(UNKEPT) for word in sys.argv):
         return run()
@@ -189,7 +190,6 @@ def answer(run: Callable[[], int]) -> int:
         recorder = Recorder(not nodes, folder, tempfile.gettempdir())
     except OSError:  # no folder for temporary files, which most of lint does without
         return run()
-    gc.set_threshold(GARBAGE_THRESHOLD)
     output = sys.stdout
     copy = _Copy(output)
     sys.stdout = copy
