@@ -96,6 +96,9 @@ class Job:
     packs_with: tuple[str, ...] = ()  # implementations that the framework packs with; (): all
     requires: tuple[str, ...] = ()  # requirements of this release of the framework: "transformers==5.15.0"
     reinforcement: bool = False  # whether another engine (vLLM, SGLang) generates rollouts
+    pins: tuple[str, ...] = ()  # other requirements that a fix must meet, of the tree and of the launch's options
+    plain_forwards: tuple[SourceLocation, ...] = ()  # of the program's own models that it may train; without **kwargs
+    has_plain_forward: bool = False  # whether any model that it may train has one of these
     imports: tuple[str, ...] = ()  # modules that are imported with any settings: "flash_attn"
     locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # location of each `Key` that the launch sets
     variables: tuple[Setting, ...] = ()  # environment variables of the job that may be shown, with the location of each

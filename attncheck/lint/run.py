@@ -36,10 +36,10 @@ from attncheck.lint.clashes import add_clashes
 from attncheck.lint.contradicted_pins import leave_contradicted_open
 from attncheck.lint.decided_conditions import add_decided_conditions
 from attncheck.lint.ends import add_ends
+from attncheck.lint.fields.names import bound_transformers
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.idle_programs import find_idle_program
-from attncheck.lint.installs import settle_installs
 from attncheck.lint.lost_words import add_lost_words, find_script_faults, leave_out_missing_values
 from attncheck.lint.missing_files import find_missing_files
 from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
@@ -427,7 +427,13 @@ def _lint_launch(
         job = replace(job, remarks=(*remarks, *_unknown_model_remarks(model_snapshot.model)))
         if any(OTHER_DEVICES.search(variable) for variable in launch.environ):
             job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
-        job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))
+        job = replace(
+            job,
+            stated_by=_list_stating_files(stated, distribution, request.version),
+            pins=(*stated.list_ranges(), *bound_transformers(setting.name for setting in job.settings)),
+            plain_forwards=launch.made.forwards,
+            has_plain_forward=launch.made.is_plain,
+        )
         is_own = not request.version and is_own_source(distribution, stated.files.get(distribution, ""))
         is_guess = not release.is_known and not isinstance(snapshot.package(distribution), Absent)
         if is_own or is_guess:  # the tree's requirements count, or those of another release
@@ -484,7 +490,7 @@ def _lint_launch(
             _complete_fixes(
                 vet_fixes(finding) if vets else finding, found_launch, job, corrected_report if edits else None
             )
-            for finding in (settle_installs(finding, found_launch.launch, job) for finding in report.findings)
+            for finding in report.findings
         ),
         found_launch.launch,
         job,

@@ -96,6 +96,11 @@ class StatedVersions:
             for file, rows in stated.items()
         )
 
+    def list_ranges(self) -> tuple[str, ...]:
+        """Return the ranges of versions that the tree allows, as requirements."""
+        ranges = ((name, text) for name, text in self.allowed.items() if name in self.files and not is_open(text))
+        return tuple(f"{name}{text}" for name, text in ranges)
+
     def leave_open(self, name: str, reason: str) -> "StatedVersions":
         """Return the versions without a pin that something in the tree contradicts, which is the `reason`."""
         versions = {other: version for other, version in self.versions.items() if other != name}

@@ -27,17 +27,13 @@ main()
 MODEL = "class OwnForCausalLM:\n    def forward(self, input_ids, labels=None{}):\n        pass\n"
 
 
-def lint(folder: Path, model: str, more: str, options: str) -> Finding:
-    files = {
-        "train.py": PROGRAM.format(model),
-        "own.py": MODEL.format(more),
-        "requirements.txt": "transformers==4.37.2\n",
-    }
+def lint(folder: Path, model: str, more: str, options: str, pins: str = "transformers==4.37.2") -> Finding:
+    files = {"train.py": PROGRAM.format(model), "own.py": MODEL.format(more), "requirements.txt": f"{pins}\n"}
     command = f"torchrun train.py --output_dir o --gradient_accumulation_steps 4 {options}\n"
     write_tree(folder, {**files, "run.sh": command, ".git/HEAD": ""})
     source = read_source(str(folder / "run.sh"))
-    snapshot = s.with_package(forget_packages(s.h200(), "unknown"), "transformers", "4.37.2")
-    report = run.run(snapshot, run.Request((source,)), read_model, make_file_reader((source,)))
+    request = run.Request((source,), stated="all")
+    report = run.run(forget_packages(s.h200(), "unknown"), request, read_model, make_file_reader((source,)))
     [finding] = [finding for finding in report.findings if finding.code == "ATN429"]
     return finding
 
@@ -46,10 +42,10 @@ def lint(folder: Path, model: str, more: str, options: str) -> Finding:
     ("model", "more", "options", "installs"),
     [
         ("AutoModelForCausalLM", "", "--logging_steps 1", ["transformers>=4.46.0,<5"]),
-        ("AutoModelForCausalLM", "", "--evaluation_strategy steps", ["transformers>=4.46.0,<4.51"]),
+        ("AutoModelForCausalLM", "", "--evaluation_strategy steps", ["transformers==4.50.3"]),
         ("AutoModelForCausalLM", "", "--overwrite_output_dir", ["transformers>=4.46.0,<5"]),  # removed in 5.0
         ("AutoModelForCausalLM", "", "--warmup_ratio 0.1", ["transformers>=4.46.0,<5"]),  # removed in 5.15
-        ("OwnForCausalLM", ", **kwargs", "--evaluation_strategy steps", ["transformers>=4.46.0,<4.51"]),
+        ("OwnForCausalLM", ", **kwargs", "--evaluation_strategy steps", ["transformers==4.50.3"]),
         ("OwnForCausalLM", "", "--logging_steps 1", []),
     ],
 )
@@ -60,3 +56,22 @@ def test_a_fix_installs_what_knows_the_options_and_helps(
     assert [line for fix in finding.fixes for line in fix.installs if line.startswith("transformers")] == installs
     assert any("own.py:2" in text for text in finding.evidence) is (not installs)
     assert finding.fixes and (installs or "do not accumulate" in finding.fixes[0].text)
+
+
+@pytest.mark.parametrize(
+    ("pins", "installs"),
+    [
+        ("transformers==4.38.2\ntrl==0.9.6", ["transformers>=4.46.0,<5"]),
+        ("transformers==4.38.2\ntrl==0.7.6", []),  # which imports a function that 4.39 removed
+        ("transformers>=4.41.2,<=4.45.2", []),  # the tree takes no newer one
+    ],
+)
+def test_a_fix_installs_what_the_other_pins_allow(tmp_path: Path, pins: str, installs: list[str]) -> None:
+    finding = lint(tmp_path, "AutoModelForCausalLM", "", "--logging_steps 1", pins)
+    assert [line for fix in finding.fixes for line in fix.installs if line.startswith("transformers")] == installs
+    assert finding.fixes and (installs or finding.fixes[0].text == "do not accumulate")
+
+
+def test_a_newer_trainer_averages_over_batches_of_a_model_without_kwargs(tmp_path: Path) -> None:
+    finding = lint(tmp_path, "OwnForCausalLM", "", "--logging_steps 1", "transformers==4.57.3")
+    assert any("own.py:2" in text for text in finding.evidence) and not finding.fixes[0].installs

@@ -71,6 +71,10 @@ DIVIDES_GRADIENTS_TWICE = ">=5.2,<5.5.4"
 # (integrations/deepspeed.py, `realized_value, _ = mapping.convert(`). trl 1.2.0 excludes it in its extra "deepspeed".
 FITS_DEEPSPEED = "!=5.1.0"
 
+# First trl version -> the transformers that it imports from, which its metadata does not state. Until 0.7.11, core.py
+# imports top_k_top_p_filtering: 4.38.2 has it, 4.39.0 does not (wheels, read on 2026-11-27).
+TRANSFORMERS_BY_TRL: dict[str, str] = {"0": "<4.39.0", "0.8.0": ""}
+
 
 def entry_for_version(table: dict[str, str], version: Version) -> str | None:
     """Return the entry of `table` (first version -> value, oldest first) that applies to `version`, or None."""

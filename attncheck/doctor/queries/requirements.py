@@ -155,6 +155,9 @@ def _list_known_constraints(snapshot: Snapshot) -> Iterator[str | None]:
     liger_version, ring = snapshot.version("liger-kernel"), snapshot.version("ring-flash-attn")
     if isinstance(liger_version, Known):
         yield transformers.entry_for_version(liger.TRANSFORMERS_BY_LIGER, liger_version.value)
+    trl_version = snapshot.version("trl")
+    if isinstance(trl_version, Known):
+        yield transformers.entry_for_version(transformers.TRANSFORMERS_BY_TRL, trl_version.value)
     if snapshot.lists("deepspeed"):
         yield transformers.FITS_DEEPSPEED
     installed = snapshot.version("transformers")
@@ -165,9 +168,9 @@ def _list_known_constraints(snapshot: Snapshot) -> Iterator[str | None]:
 
 
 def _job_constraints(snapshot: Snapshot, name: str) -> list[SpecifierSet]:
-    """Return what the framework release used to read the launch requires of project `name`."""
-    lines = snapshot.job.value.requires if isinstance(snapshot.job, Known) else ()
-    release = Distribution("", "", "", requires=lines)
+    """Return what the launch requires of project `name`: its framework's release, its tree, and its options."""
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    release = Distribution("", "", "", requires=(*job.requires, *job.pins) if job is not None else ())
     return [requirement.specifier for requirement in applicable_requirements(snapshot, release, name)]
 
 

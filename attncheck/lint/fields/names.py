@@ -7,6 +7,7 @@ Lists take several words. argparse accepts a prefix that fits only one option.
 Source: names/{trl,transformers,llamafactory}.json, made from released wheels by tools/names/*.py.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -66,6 +67,15 @@ def read_lifetimes(package: str, class_name: str) -> Mapping[str, tuple[Lifetime
         )
         for name, spans in rows.items()
     }
+
+
+def bound_transformers(written: Iterable[str]) -> tuple[str, ...]:
+    """Return the requirement that keeps the releases of transformers 4 that know all the options; () for every one."""
+    known = read_lifetimes("transformers", "TrainingArguments")
+    names = known.keys() & {text.lstrip("-").replace("-", "_") for text in written}
+    last = min((Version(known[name][-1][1]) for name in names), default=Version("5"))
+    later = (release for release in map(Version, list_releases("transformers")) if last < release < Version("5"))
+    return tuple(f"transformers<{release.major}.{release.minor}" for release in itertools.islice(later, 1))
 
 
 @dataclass(frozen=True)

@@ -54,15 +54,18 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
     spread = _locate(*places[0]) if is_spread and places else None
     is_causal = bool(origins) and all(loads_model(item) and "ForCausalLM" in ast.unparse(item) for item in origins)
     loaded = ((module, node) for module in modules for node in list_kind(module.body, ast.Call) if node in origins)
-    plain = (_find_plain_forward(tree, module, call) for module, call in loaded)
+    plain = [_find_plain_forward(tree, module, call) for module, call in loaded]
     reading = _read_loss(made[0][1], is_causal, spread)
-    return tuple(keywords), replace(reading, forwards=tuple(dict.fromkeys(filter(None, plain))))
+    is_plain = bool(plain) and all(plain) and len(plain) == len(origins) and not _scales(made[0][1])
+    return tuple(keywords), replace(reading, forwards=tuple(dict.fromkeys(filter(None, plain))), is_plain=is_plain)
 
 
 def _find_plain_forward(tree: SourceTree, module: SourceModule, load: ast.Call) -> SourceLocation | None:
     """Return the forward of the program's own model that a call loads, if it takes no **kwargs."""
     resolved = tree.resolve(module, load.func.value) if isinstance(load.func, ast.Attribute) else None
     if not isinstance(resolved, Definition) or not isinstance(resolved.node, ast.ClassDef):
+        return None
+    if "accepts_loss_kwargs" in ast.unparse(resolved.node):
         return None
     functions = (item for item in resolved.node.body if isinstance(item, ast.FunctionDef) and item.name == "forward")
     return next((_locate(resolved.module, item) for item in functions if item.args.kwarg is None), None)
@@ -110,14 +113,18 @@ def _locate(module: SourceModule, node: ast.expr | ast.FunctionDef | ast.keyword
     return SourceLocation(module.shown_path, node.lineno, node.col_offset + 1)
 
 
+def _scales(classes: Sequence[Class]) -> bool:
+    """Return whether one of the program's classes of trainers scales the loss itself, or tells the Trainer to."""
+    return any(mark in ast.unparse(node) for _, _, node in classes for mark in SCALES)
+
+
 def _read_loss(classes: Sequence[Class], is_causal: bool, spread: SourceLocation | None) -> MadeTrainer:
-    text = "\n".join(ast.unparse(node) for _, _, node in classes)
     functions = ((name, module, item) for name, module, node in classes for item in node.body)
     for name, module, function in functions:
         if isinstance(function, ast.FunctionDef) and function.name == "compute_loss":
             names = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
             takes_count = COUNT in names or function.args.kwarg is not None
-            is_mean = is_causal and not any(mark in text for mark in SCALES) and _returns_mean(function)
+            is_mean = is_causal and not _scales(classes) and _returns_mean(function)
             return MadeTrainer(f"{name}.compute_loss", _locate(module, function), takes_count, is_mean, spread)
     return MadeTrainer(spread=spread)
 

@@ -1,7 +1,8 @@
 """The loss depends on how a batch is divided, because this Trainer averages the micro-batches' means.
 
 What it checks: transformers before 4.46 in a launch that accumulates gradients with transformers' Trainer or a
-trainer based on it. A program whose own class replaces `compute_loss` is not judged: its mean may not be over tokens.
+trainer based on it. A newer Trainer does the same for a program's own model whose `forward` takes no `**kwargs`. A
+program whose own class replaces `compute_loss` is not judged: its mean may not be over tokens.
 Neither is TRL's packing of that time: all its rows have the same number of labels (trl 0.14.0 trainer/utils.py,
 ConstantLengthDataset).
 
@@ -10,17 +11,22 @@ averaged, so tokens of short micro-batches get more weight. Accumulating 16 × 1
 16. The difference is largest with answers of unequal length.
 
 What to do: install transformers 4.46 or newer, whose Trainer divides by the tokens of the whole batch
-(`num_items_in_batch`); or do not accumulate.
+(`num_items_in_batch`), and let the model's `forward` take `**kwargs`; or do not accumulate.
 
-Source: transformers 4.45.2 (trainer.py has no `num_items_in_batch`) and 4.46.3 (it has it); huggingface/trl#3910.
+Source: transformers 4.45.2 (trainer.py has no `num_items_in_batch`) and 4.46.3 (it has it); 4.57.3 trainer.py:636-641
+and 4061-4064, 4.51.3 trainer.py:3797 (a forward without `**kwargs`); huggingface/trl#3910.
 """
 
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries import describe_job, is_older, locate_settings, require_job
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
 
 COUNTS_TOKENS = "4.46.0"
+PLAIN_FORWARD = (
+    "transformers 4.51.3 trainer.py:3797 divides by the tokens of the whole batch only if the model's forward takes"
+    " **kwargs; not so: {0}"
+)
 OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "reward", "loop")
 
 
@@ -29,17 +35,26 @@ def check(snapshot: Snapshot) -> Problems:
     version = snapshot.version("transformers")
     has_own_loss = job.trainer in OWN_LOSS or job.trainer.endswith("own loss")
     has_equal_rows = job.framework == "trl" and job.plan.packing == "mask_2d"
-    if job.framework not in TRAINER_FRAMEWORKS or has_own_loss or not is_older(version, COUNTS_TOKENS):
+    is_old = job.framework in TRAINER_FRAMEWORKS and is_older(version, COUNTS_TOKENS)
+    if has_own_loss or not (is_old or (job.framework == "transformers" and job.has_plain_forward)):
         return
     if has_equal_rows or job.plan.accumulation < 2 or "global_batch" not in job.locations:
         return
+    places = ", ".join(map(str, job.plain_forwards))
+    fixes = () if places else change_transformers(snapshot, f">={COUNTS_TOKENS},<5")
+    advice = f"do not accumulate; or let forward take **kwargs, and divide by num_items_in_batch: {places}"
+    misfit = (f"no transformers>={COUNTS_TOKENS},<5 fits the launch's other packages and options",)
     yield Problem(
         message=(
             f"transformers {need(version, 'transformers')} averages over {job.plan.accumulation} "
             "micro-batches instead of over their tokens"
         ),
-        evidence=(f"num_items_in_batch was added in {COUNTS_TOKENS}", describe_job(job)),
-        fixes=change_transformers(snapshot, f">={COUNTS_TOKENS},<5"),
+        evidence=(
+            f"num_items_in_batch was added in {COUNTS_TOKENS}",
+            *((PLAIN_FORWARD.format(places),) if places else misfit if not fixes else ()),
+            describe_job(job),
+        ),
+        fixes=fixes or (Fix("what to do", "manual", advice if places else "do not accumulate"),),
         subject=describe_job(job),
         locations=locate_settings(job, "global_batch"),
     )

@@ -8,6 +8,7 @@ from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
 from tests import snapshots as s
 
+FORWARDS = (SourceLocation("model.py", 3),)
 WRITTEN = {"global_batch": SourceLocation("run.sh", 5)}
 
 
@@ -20,10 +21,16 @@ def accumulating(transformers: str, accumulation: int = 8, **fields: Any) -> Sna
 FIRES = {
     "TRL under 4.45.2": accumulating("4.45.2"),
     "LLaMA-Factory under 4.44.0": accumulating("4.44.0", framework="llamafactory"),
+    "a newer Trainer with a model whose forward takes no **kwargs": accumulating(
+        "4.57.3", framework="transformers", trainer="trainer", plain_forwards=FORWARDS, has_plain_forward=True
+    ),
 }
 SILENT = {
     "4.46.3 counts tokens": accumulating("4.46.3"),
     "nothing is accumulated": accumulating("4.45.2", 1),
+    "a newer Trainer that may train another model": accumulating(
+        "4.57.3", framework="transformers", trainer="trainer", plain_forwards=FORWARDS
+    ),
     "a loss per row": accumulating("4.45.2", trainer="dpo"),
     "a Trainer whose loss the program replaces": accumulating(
         "4.45.2", framework="transformers", trainer="trainer with its own loss"
@@ -41,4 +48,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding says over what is averaged, and which release counts."""
-    return "micro-batches" in text and "transformers>=4.46.0" in text
+    return "micro-batches" in text and ("transformers>=4.46.0" in text or "model.py:3" in text)
