@@ -120,9 +120,10 @@ def _find_carriage_returns(launch: Launch) -> Iterator[SettingProblem]:
 
 
 def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
-    """Yield the problem of an option whose value is a variable that no line assigns, while a comment does.
+    """Yield the problem of an option whose value is a variable that a comment assigns, or `NAME = value`, and no line.
 
-    Without it in the environment, the option has no value. Nothing that the script sources may be unread.
+    With blanks around "=", bash runs NAME as a command. Without it in the environment, the option has no value. Nothing
+    that the script sources may be unread.
     """
     text = launch.source.text
     if launch.is_nested or any("not followed" in note for note in launch.notes):
@@ -132,16 +133,18 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
         match = VARIABLE.fullmatch(word.text) if not word.known else None
         name = (match[1] or match[2]) if match else ""
         is_only_value = is_option(before.text) and "=" not in before.text and is_option(after)
-        commented = re.search(rf"^[ \t]*#.*\b{name}=", text, re.MULTILINE) if name and is_only_value else None
-        if not commented or '"' in text[slice(*word.span)]:
+        pattern = re.compile(rf"^[ \t]*(#.*\b{name}=|{name}[ \t]+=(?=\s))", re.MULTILINE)
+        assignment = pattern.search(text) if name and is_only_value else None
+        if not assignment or '"' in text[slice(*word.span)]:
             continue
-        code = re.sub(r"(^|\s)#.*$", "", text, flags=re.MULTILINE)
-        if len(re.findall(rf"\b{name}\b", code)) == len(re.findall(rf"\$\{{?{name}\b", code)):
-            line = text.count("\n", 0, commented.end()) + 1
+        code = re.sub(r"(^|\s)#.*$", "", pattern.sub("", text), flags=re.MULTILINE)
+        if not re.search(rf"(?<![\w$.-])(?<!\$\{{){name}\b", code):  # --name is an option
+            line = text.count("\n", 0, assignment.end()) + 1
+            reason = "only a comment assigns it" if assignment[1][0] == "#" else f"bash runs {name} as a command"
             yield SettingProblem(
                 "refuses",
-                f"{before.text} has no value unless the environment sets {name}: only a comment assigns it",
-                (f"{launch.source.name}:{line}: {commented[0].strip()}…", NO_WORD),
+                f"{before.text} has no value unless the environment sets {name}: {reason}",
+                (f"{launch.source.name}:{line}: {assignment[0].strip()}…", NO_WORD),
                 word.location,
                 advice=f"assign {name} before the command",
                 mild=True,

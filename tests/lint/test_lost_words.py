@@ -160,6 +160,10 @@ EMPTY_VALUE = "--data_path $DATA --bf16 True"
         ("DATA=d.json\n", EMPTY_VALUE, ""),
         ("# DATA=d.json\n", EMPTY_VALUE, "warning"),
         ("# DATA=d.json\n", "--bf16 True --data_path ${DATA}", "warning"),
+        ("DATA = d.json\n", EMPTY_VALUE, "warning"),  # a command
+        ("DATA = d.json\nDATA=d.json\n", EMPTY_VALUE, ""),
+        ("DATA == d.json\n", EMPTY_VALUE, ""),
+        ("data_path = d.json\n", "--data_path $data_path --bf16 True", "warning"),  # the option's own name
         ("# DATA=d.json\n", '--data_path "$DATA" --bf16 True', ""),  # quoted, it is an empty value
         ("# DATA=d.json\n: ${DATA:=e.json}\n", EMPTY_VALUE, ""),
         ("# DATA=d.json\nread DATA\n", EMPTY_VALUE, ""),
