@@ -1,5 +1,6 @@
 """Parsing shared by the launchers: the options before a script, and counts in them. Not a launcher itself."""
 
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -7,6 +8,10 @@ from dataclasses import dataclass, field, replace
 from attncheck.lint.launchers import NOWHERE, Absent, Fact, Known, Unreadable, Word
 
 EVERY_GPU = "as many as the node has GPUs"  # the end of the reason if nothing limits the processes
+
+VARIABLE = re.compile(r"\$(?:\w+|\{\w+\})")
+PROGRAM = re.compile(r".*\.py|(?:.*/)?python3?")
+COUNT = re.compile(r"--(?:n?nodes|num|nproc|ntasks)|-[nN]$")
 
 
 def split_names(text: str) -> frozenset[str]:
@@ -36,13 +41,21 @@ def parse_leading_options(
 ) -> LeadingOptions:
     """Return the options at the start of `words`; they end at the first other word or at "--".
 
+    A variable of unknown value before a program holds options: `deepspeed ${args} train.py`. They may set any count.
+
     With `fold_hyphens`, "--num-processes" and "--num_processes" are the same name. With `allow_abbrev`, an unambiguous
     prefix represents an option, as in argparse.
     """
     values: dict[str, Word] = {}
     notes: list[str] = []
     index = 0
-    while index < len(words) and words[index].text.startswith("-") and words[index].text not in ("-", "--"):
+    while index < len(words) and words[index].text not in ("-", "--"):
+        if _holds_options(words[index : index + 2]):
+            values |= dict.fromkeys(filter(COUNT.match, value_options - values.keys()), words[index])
+            index += 1
+            continue
+        if not words[index].text.startswith("-"):
+            break
         option, equals, value = words[index].text.partition("=")
         name = _match_option(option, value_options, switches, fold_hyphens, allow_abbrev)
         short_option = (
@@ -61,6 +74,12 @@ def parse_leading_options(
     if index < len(words) and words[index].text == "--":
         index += 1
     return LeadingOptions(values, tuple(words[index:]), tuple(notes))
+
+
+def _holds_options(words: Sequence[Word]) -> bool:
+    """Return whether the first of two words is an unknown variable in front of a program."""
+    is_unknown = len(words) > 1 and not words[0].known and VARIABLE.fullmatch(words[0].text) is not None
+    return is_unknown and words[1].known and PROGRAM.fullmatch(words[1].text) is not None
 
 
 def _match_option(
