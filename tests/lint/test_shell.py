@@ -123,6 +123,7 @@ def test_a_launcher_that_differs_between_branches_is_followed_in_each() -> None:
         ["python", "-m", "train", "--lr", "1"],
     ]
     assert argv_texts("L=python; if [ -f uv.lock ]; then L='uv run python'; fi; ${L} x") == [["python", "x"]]
+    assert argv_texts("S=/opt/x; if [ $1 ]; then S=$(command -v x); fi; $S t") == [["/opt/x", "t"]], "one is known"
     assert argv_texts("N=1; if [ $1 = b ]; then N=2; fi; x $N") == [["x", "${N}"]], "an argument alone is not"
 
 

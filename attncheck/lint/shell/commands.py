@@ -409,7 +409,12 @@ def _is_program(choice: Variable) -> bool:
 
 
 def _without_longer(choices: Sequence[Variable]) -> list[Variable]:
-    """Return the choices, except those that only put words in front of another choice: `uv run` before `python3`."""
+    """Return the choices, except those that only put words in front of another choice: `uv run` before `python3`.
+
+    If any is known, one that is known only at run time is left out: `$(command -v swift)` is another way to it.
+    """
+    known = [choice for choice in choices if choice.elements is not None or all_known(choice.segments)]
+    choices = known or choices
     texts = [
         tuple(field.text for field in choice.elements or ()) or tuple(join_text(choice.segments).split())
         for choice in choices
