@@ -8,7 +8,8 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from attncheck.core.launch import Launch
-from attncheck.lint.fields.names import build_parser_options, read_lifetimes
+from attncheck.lint.fields.names import build_parser_options, find_minor_release, read_lifetimes
+from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.programs.modules import External, SourceModule, SourceTree
 from attncheck.lint.programs.places import find_main
 from attncheck.lint.programs.syntax import list_nodes
@@ -41,8 +42,7 @@ def _find_contradictions(
         imports = [(node, (node.module or "").partition(".")[0]) for node in nodes]
         for statement, package in imports:
             for name in (item.name for item in statement.names if package in pinned):
-                options = build_parser_options((package, pinned[package], (name,)))
-                if options.any_release and not options.current:
+                if _lacks_class(package, pinned[package], name):
                     yield package, f"{module.locate(statement)} imports {name}, which that release lacks"
         for function in list_nodes(module.body) if {package for _, package in imports} & pinned.keys() else ():
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -50,6 +50,14 @@ def _find_contradictions(
                     if package in pinned and _is_of_another_release(package, class_name, node.attr, pinned):
                         text = f"{module.locate(node)} reads {class_name}.{node.attr}, which that release lacks"
                         yield package, text
+
+
+def _lacks_class(package: str, version: str, name: str) -> bool:
+    """Return whether only older or newer releases have a class; the table may have gaps between these."""
+    releases = list_releases(package)
+    spans = (span for rows in read_lifetimes(package, name).values() for span in rows)
+    ends = [releases.index(release) for first, last, _ in spans for release in (first, last)]
+    return bool(ends) and not min(ends) <= releases.index(find_minor_release(package, version)) <= max(ends)
 
 
 def _iter_reads(

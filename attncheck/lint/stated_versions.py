@@ -24,7 +24,7 @@ from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target import with_version
 from attncheck.doctor.target_files import read_package_list
 from attncheck.doctor.target_files.collector import NO_VERSION, find_pin
-from attncheck.lint.programs.places import REPOSITORY_MARKS, folders_above
+from attncheck.lint.programs.places import REPOSITORY_MARKS, folders_above, list_checkouts
 
 # The files in which the packages of frameworks state their version, relative to the folder that holds the package.
 OWN_FILES: Mapping[str, tuple[str, ...]] = {
@@ -63,8 +63,9 @@ MAX_INSTALLING_FILES = 20
 SETUP_SCRIPT = re.compile(r"(?:^|[_.-])(?:setup|install\w*|env|environment)(?:[_.-].*)?\.sh", re.IGNORECASE)
 SCRIPT_FOLDERS = (".", "scripts")
 LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Dockerfile")
+LOCKED = re.compile(r'^\[\[package\]\]\nname = "([\w.-]+)"\nversion = "([\w.+]+)"$', re.MULTILINE)
 CONDA_NAMES = {"pytorch": "torch"}
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 22  # a uv.lock may have more than 1 MB
 OTHER_LISTS = "requirements[-_]*.txt"  # for one purpose each: only what all of them state alike counts
 LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
 
@@ -137,8 +138,10 @@ def find_stated_versions(source: Source, program: Path | None = None) -> StatedV
         shared = next(index for index, folder in enumerate(folders) if folder in program.parents)
         folders[shared:shared] = others
     own = _list_installed({source.name: source.text} if source.kind == "shell" else {})
-    stated = _join_rows((own, *map(_list_folder, folders)))
-    nearest = dict(reversed([(row[0], index) for index, folder in enumerate(folders) for row in _list_folder(folder)]))
+    checkouts = [row for folder in folders for row in _list_checkouts(folder)]  # installed in place, if nothing else is
+    stated = _join_rows((own, *map(_list_folder, folders), checkouts))
+    nearest = {row[0]: len(folders) for row in checkouts}
+    nearest |= dict(reversed([(row[0], index) for index, folder in enumerate(folders) for row in _list_folder(folder)]))
     certain = {row[0] for row in own} | {row[0] for folder in folders for row in _list_own(folder)}
     for index, folder in enumerate(folders):
         for name, version, file in _list_installs(folder):
@@ -185,6 +188,15 @@ def _list_own(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
     return tuple(_iter_own(folder))
 
 
+@lru_cache(maxsize=1024)
+def _list_checkouts(folder: Path) -> list[tuple[str, str, str, str]]:
+    """Return what the checkouts of packages in a folder state, such as verl-0.4.0/verl/version/version."""
+    packages = {name: paths[0].partition("/")[0] for name, paths in OWN_FILES.items()}
+    places = ((name, place) for name, package in packages.items() for place in list_checkouts(folder, package))
+    rows = ((place, row) for name, place in places for row in _iter_own(place) if row[0] == name)
+    return [(row[0], row[1], "", f"{place.name}/{row[3]}") for place, row in rows]
+
+
 def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name, paths in OWN_FILES.items():
         for path in (place for base in (folder, folder / "src") for place in (base / text for text in paths)):
@@ -215,6 +227,9 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
         yield from _read_list(folder, name) if (folder / name).is_file() else ()
     others = [row for path in sorted(folder.glob(OTHER_LISTS)) for row in _read_list(folder, path.name)]
     yield from (row for row in others if len({other[1:3] for other in others if other[0] == row[0]}) == 1)
+    locked = LOCKED.findall(_read_text(folder / "uv.lock"))  # also what only extras take, if it has one version
+    names = [name for name, _ in locked]
+    yield from ((name, pin, "", "uv.lock") for name, pin in locked if names.count(name) == 1)
     setup = COMMENT_LINE.sub("", _read_text(folder / "setup.py"))
     for name, version in (match.groups("") for match in FROM_SOURCE.finditer(setup)):  # "trl @ git+https://…"
         pin = version if _is_version(version) else ""

@@ -32,6 +32,8 @@ PACKAGE_INFO = (
     "__version__ = '.'.join(map(str, VERSION[:3])) + ''.join(VERSION[3:])\n"
 )
 
+LOCK = 'version = 1\n\n[[package]]\nname = "trl"\nversion = "0.29.1"\n'  # which only an extra takes
+
 
 def lint_tree(folder: Path, target: str) -> Report:
     source = read_source(str(folder / "run.sh"))
@@ -88,6 +90,15 @@ def lint_tree(folder: Path, target: str) -> Report:
         ({"requirements_a.txt": "trl==1.2.0\n", "requirements_b.txt": "trl==1.3.0\n"}, "trl", ""),
         ({"requirements_a.txt": "trl==1.2.0\n", "requirements.txt": "trl==1.3.0\n"}, "trl", "1.3.0"),
         ({"pyproject.toml": '[project]\nname = "areal"\nversion = "1.0.1"\n'}, "areal", "1.0.1"),
+        ({"verl-0.4.0/verl/__init__.py": "", "verl-0.4.0/verl/version/version": "0.4.0"}, "verl", "0.4.0"),
+        ({"trl/trl/__init__.py": '__version__ = "0.16.0.dev0"', "requirements.txt": "trl==1.0"}, "trl", "1.0"),
+        (
+            {"a-verl/verl/__init__.py": "", "b-verl/verl/__init__.py": "", "b-verl/verl/version/version": "1"},
+            "verl",
+            "",
+        ),
+        ({"uv.lock": LOCK, "pyproject.toml": '[project]\nname = "x"\ndependencies = ["trl>=0.9"]'}, "trl", "0.29.1"),
+        ({"uv.lock": LOCK + LOCK.replace("0.29.1", "0.28.0")}, "trl", ""),
     ],
 )
 def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, version: str) -> None:
@@ -286,6 +297,21 @@ def test_what_is_nearer_to_the_program_decides(tmp_path: Path, files: dict[str, 
     write_tree(tmp_path, tree | files)
     stated = find_stated_versions(read_source(str(tmp_path / "sub/run.sh")))
     assert stated.versions.get("trl") == ("0.18.0" if is_certain else None)
+
+
+def test_a_class_that_a_table_lacks_between_two_releases_contradicts_nothing(tmp_path: Path) -> None:
+    program = "from trl import GRPOConfig, GRPOTrainer\nGRPOTrainer('m', args=GRPOConfig()).train()\n"
+    write_tree(tmp_path, {"requirements.txt": "trl==0.29.1\n", "t.py": program, ".git/HEAD": ""})
+    (tmp_path / "run.sh").write_text("python t.py\n")
+    (launch,) = launches_of(lint_tree(tmp_path, "h100x8"))
+    assert launch.job.version == "0.29.1"
+
+
+def test_the_program_of_a_checkout_in_the_tree_is_read(tmp_path: Path) -> None:
+    files = {"verl-0.4.0/verl/__init__.py": "", "verl-0.4.0/verl/version/version": "0.4.0", ".git/HEAD": ""}
+    write_tree(tmp_path, {**files, "verl-0.4.0/verl/trainer/main_ppo.py": "", "run.sh": VERL})
+    (launch,) = launches_of(lint_tree(tmp_path, "h100x8"))
+    assert launch.job.version == "0.4.0" and not any("no such file" in remark for remark in launch.job.remarks)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def _find_place(
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
                 return Entry(str(script), text=written or ""), tuple(dict.fromkeys(folders)), base
             continue
-        for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path):
+        checkouts = list_checkouts(base, name.partition(".")[0])
+        for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path, *checkouts):
             if locate_module(folder, name) is not None:
                 return target, tuple(dict.fromkeys((folder, base, *python_path, base / "src", *site_folders))), base
     for folder in site_folders:
@@ -188,6 +189,20 @@ def folders_above(folder: Path) -> tuple[Path, ...]:
         folder = folder.parent
         folders.append(folder)
     return tuple(folders)
+
+
+@lru_cache(maxsize=1024)
+def list_checkouts(folder: Path, package: str) -> tuple[Path, ...]:
+    """Return the folder in another one that is the checkout of a package, to install in place: "verl-0.4.0/verl".
+
+    If there are several, none is returned, because any of them may be installed.
+    """
+    try:
+        places = [folder / name for name in os.listdir(folder) if package in name.lower()]
+    except OSError:
+        return ()
+    holding = [place for place in places if locate_module(place, package) and not (place / "__init__.py").is_file()]
+    return tuple(holding) if len(holding) == 1 else ()
 
 
 def _is_repository(folder: Path) -> bool:
