@@ -241,6 +241,11 @@ VALUE_KINDS = ("int", "float", "str", "list", "dict")
 # HfArgumentParser, by releases of transformers; TRL's own copy since 1.0 (scripts/_hf_argparser.py) does the same.
 HF_ARGUMENT_PARSER = (Constraint("transformers 5.23.0 hf_argparser.py:204-247, _parse_dataclass_field", "4.40.2"),)
 
+UNCHECKED_KEYS = (
+    "transformers 5.23.0 hf_argparser.py, parse_dict: nothing checks a file's keys, so the framework stops at another"
+    " value, or goes on without what it asks for"
+)
+
 
 def find_refused_settings(settings: ParsedSettings, transformers: str, is_own: bool = True) -> Iterator[SettingProblem]:
     """Yield the settings that the parser refuses: an option without its required value, a value outside its choices.
@@ -250,13 +255,12 @@ def find_refused_settings(settings: ParsedSettings, transformers: str, is_own: b
     not read, only refusals of argparse itself are included.
     """
     is_read = find_constraint(HF_ARGUMENT_PARSER, transformers) is not None
-    evidence = HF_ARGUMENT_PARSER[0].evidence
     for setting in settings.all_settings:
         option = settings.options.find_option(setting.name) if setting.known else None
         if option is not None and setting.raw.known:
-            is_checked = is_own or setting.is_option or settings.options.any_release[setting.name][0] == "transformers"
-            choices = option.choices if is_checked else ()
             is_dated = settings.options.any_release.get(setting.name, ("",))[0] != "transformers"
+            choices = option.choices if is_own or setting.is_option or not is_dated else ()
+            evidence = HF_ARGUMENT_PARSER[0].evidence if setting.is_option or not is_dated else UNCHECKED_KEYS
             for problem in _check_value(setting, option.kind, choices, str(option.default), evidence):
                 if is_read or problem.universal:
                     yield problem if is_dated else replace(problem, refused_value="")
