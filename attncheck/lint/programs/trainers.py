@@ -29,7 +29,7 @@ from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
 from attncheck.lint.programs.reached import Follower
 from attncheck.lint.programs.syntax import MAX_KEPT, join_name, list_called, list_children, list_kind
-from attncheck.lint.programs.used_parts import UsedParts, read_defaults
+from attncheck.lint.programs.used_parts import UsedParts, list_chosen, list_tables, read_defaults
 from attncheck.lint.sources import read_source
 
 MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
@@ -81,6 +81,7 @@ class TrainerReading:
     choices: frozenset[str] = frozenset()  # the words by which the program chooses what it runs
     arguments: tuple[Setting, ...] = ()  # keywords of the constructors that it certainly calls
     is_doubtful: bool = False  # whether the modules that were read have several of them, or a loop
+    tables: frozenset[str] = frozenset()  # the keys of their tables of classes
     made: MadeTrainer = MadeTrainer()  # the trainer that it certainly makes
     assigned: frozenset[str] = frozenset()  # attributes that the program sets, `args.bf16 = True`, if that matters
     parses_itself: bool = False  # it defines options for argparse
@@ -156,10 +157,16 @@ def _narrow(
     """Return the trainers of the parts of a program that its options reach; None if that shows nothing else."""
     reading, tree = _read_trainers(entry, folders, base, chosen), _open_tree(folders, base)
     main = find_entry(entry, tree)
-    if main is None or not reading.is_doubtful:
+    written = (node.value for node in list_kind(main.body, ast.Constant)) if main is not None else ()
+    keys = reading.tables.intersection(text.casefold() for text in written if isinstance(text, str))
+    keys = frozenset() if reading.tables & chosen else keys
+    if main is None or not (reading.is_doubtful or keys):
         return None
     passed = _make_passed(reading, given, texts)
-    narrowed = _find_trainers(entry, tree, chosen, UsedParts(tree, main, read_defaults(tree, main, passed, given)))
+    parts = UsedParts(tree, main, read_defaults(tree, main, passed, given), keys)
+    narrowed = _find_trainers(entry, tree, chosen | keys, parts)
+    if keys and not narrowed.names and not _calls(main, STARTS_TRAINING):
+        return TrainerReading(())  # what the program chooses trains nothing
     is_other = narrowed.names == OWN_LOOP or any(map(TRAINERS.fullmatch, narrowed.names or ()))
     if narrowed.names == reading.names or not is_other:
         return None
@@ -313,7 +320,8 @@ def _find_trainers(
             created, passed = _find_fixed(tree, level, chosen)
             names = (*trainers, *own_loss, *own_attention, *own_rows)
             reading = TrainerReading(names, settings, created, passed, source, choices=choices)
-            reading = replace(reading, is_doubtful=_may_train_otherwise(trainers, modules))
+            tables = frozenset().union(*(list_tables(module.body) for module in modules[1:]))
+            reading = replace(reading, is_doubtful=_may_train_otherwise(trainers, modules), tables=tables)
             keywords, made = find_made(tree, modules)
             return replace(reading, arguments=keywords, made=replace(made, unfused=find_unfused(modules)))
         if any(_calls(module, BACKWARD) for module in level):
@@ -419,10 +427,8 @@ def _walk(tree: ast.Module, chosen: frozenset[str]) -> tuple[ast.AST, ...]:
         if chosen and isinstance(node, ast.If):
             branches = _list_branches(node)
             waiting += next((body for words, body in branches if words & chosen), list_children(node))
-        elif chosen and isinstance(node, ast.Dict):
-            items = zip(node.keys, node.values)
-            picked = [value for key, value in items if key is not None and _list_words(key) & chosen]
-            waiting += picked or list_children(node)
+        elif isinstance(node, (ast.Dict, ast.Assign)) and (picked := list_chosen(node, chosen)):
+            waiting += picked
         else:
             unused |= {*getattr(node, "bases", ()), getattr(node, "annotation", None), getattr(node, "returns", None)}
             waiting += [child for child in list_children(node) if child not in unused]

@@ -54,6 +54,7 @@ class UsedParts:
     tree: SourceTree
     main: SourceModule
     options: PassedOptions
+    chosen: frozenset[str] = frozenset()  # the keys of tables by which the program chooses classes
     modules: dict[Path, SourceModule] = field(default_factory=dict)  # without the branches that are not taken
     used: set[tuple[Path, str]] = field(default_factory=set)  # the names in each module that are reached
     waiting: list[tuple[SourceModule, ast.AST]] = field(default_factory=list)  # what is reached and not followed yet
@@ -112,7 +113,7 @@ class UsedParts:
             parts = [node]
             for part in parts:  # which become more
                 if not isinstance(part, (ast.Name, ast.Attribute)) or self._follow_name(owner, part):
-                    parts += list_children(part)
+                    parts += list_chosen(part, self.chosen) or list_children(part)
         return pruned
 
     def _follow_name(self, owner: SourceModule, node: ast.Name | ast.Attribute) -> bool:
@@ -136,6 +137,31 @@ class UsedParts:
             pruned = self._prune(module)
             nodes = [resolved.node] if isinstance(resolved, Definition) else pruned.body.body
             self.waiting += [(pruned, node) for node in pruned.bindings.get(name, nodes)]
+
+
+def list_tables(body: ast.Module) -> frozenset[str]:
+    """Return the keys of the tables of a module that hold classes: `{"sft": SFT}`, `table["dpo"] = DPO`."""
+    rows = (row for node in list_nodes(body) for row in _list_rows(node))
+    return frozenset(key for key, value in rows if join_name(value).rpartition(".")[2][:1].isupper())
+
+
+def list_chosen(node: ast.AST, chosen: frozenset[str]) -> list[ast.AST]:
+    """Return the parts of a table's rows that are chosen by their keys; [] for another node, or if all may be used."""
+    rows = _list_rows(node) if chosen else []
+    if isinstance(node, ast.Assign) and rows and rows[0][0] not in chosen and isinstance(rows[0][1], ast.Name):
+        return [node.targets[0]]
+    return [value for key, value in rows if key in chosen]
+
+
+def _list_rows(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    """Return the rows of a table with texts as keys, without case."""
+    pairs: list[tuple[ast.expr | None, ast.expr]] = []
+    if isinstance(node, ast.Dict):
+        pairs = list(zip(node.keys, node.values))
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        pairs = [(node.targets[0].slice, node.value)]
+    texts = [(getattr(key, "value", None), value) for key, value in pairs]
+    return [(text.casefold(), value) for text, value in texts if isinstance(text, str)]
 
 
 def _ends_block(statement: ast.stmt) -> bool:

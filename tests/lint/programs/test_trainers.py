@@ -296,6 +296,39 @@ def test_a_word_of_the_launch_chooses_the_trainer(tmp_path: Path, command: str, 
     assert name_trainers(launch) == expected
 
 
+TABLE = """
+from parts.other import Align, Infer, Tune
+PARTS = {"infer": Infer, "tune": Tune}
+PARTS["align"] = Align
+def make(name):
+    return PARTS[name]()
+"""
+OTHERS = """
+from transformers import Trainer
+from trl import DPOTrainer
+class Infer:
+    def start(self):
+        print()
+class Tune:
+    def start(self):
+        Trainer().train()
+class Align:
+    def start(self):
+        DPOTrainer().train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("infer", ""), ("tune", "transformers trainer"), ("align", "trl dpo"), ("other", "trl dpo")],
+)
+def test_the_class_that_a_program_takes_from_a_table_decides(tmp_path: Path, name: str, expected: str) -> None:
+    main = f"from parts.table import make\ndef main():\n    name = '{name}'\n    make(name).start()\nmain()\n"
+    files = {"train.py": main, "parts/__init__.py": "", "parts/table.py": TABLE, "parts/other.py": OTHERS}
+    [launch] = read_tree(tmp_path, files, f"deepspeed train.py {OPTIONS}")
+    assert name_trainers(launch) == expected
+
+
 WRITES = "cat > {0} <<'EOF'\n{1}EOF\n{2} {0}"
 
 
