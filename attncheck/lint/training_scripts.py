@@ -1,17 +1,14 @@
 """Reads the settings of a launch from the script that it starts, if they are literals in it."""
 
 import posixpath
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
-from attncheck.core.launch import NOWHERE, Launch, Setting, Source
-from attncheck.lint.arguments import parse_options
+from attncheck.core.launch import Launch, Source
 from attncheck.lint.files import configuration, python
 from attncheck.lint.open_ends import find_open_ends
 from attncheck.lint.programs.places import find_own_program, find_working_folder
 
-ARGUMENT = re.compile(r"(?:\w*args|\w*opts?|options|flags)\.(\w+)")  # names that scripts give to argparse's result
 ReadFile = Callable[[str], "Source | None"]
 
 
@@ -20,41 +17,7 @@ def attach_script(launch: Launch, read_file: ReadFile) -> Launch:
     script = next(iter(_read_scripts(launch, read_file)), None) if launch.file is None else None
     if script is None or not python.read_settings_class(script):
         return launch
-    launch = _add_settings(launch, script)
-    options = _read_options(launch, script)
-    return replace(launch, entries=tuple(_follow_option(entry, options) for entry in launch.entries))
-
-
-def _read_options(launch: Launch, script: Source) -> dict[str, Setting]:
-    """Return the values of the script's own options, by name: from the command, or the literal defaults."""
-    parsed = python.read_script(script)
-    defaults = parsed.option_defaults if parsed is not None else {}
-    given = {setting.name[2:].replace("-", "_"): setting for setting in parse_options(launch.words[1:], _count_values)}
-    options: dict[str, Setting] = {}
-    for name, default in defaults.items():
-        setting = given.get(name)
-        if setting is None and default == "true" and f"no_{name}" in given:  # HfArgumentParser adds it
-            setting = replace(given[f"no_{name}"], value="false")
-        if setting is not None:
-            value = setting.value or {"false": "true", "true": "false"}.get(default or "", "")
-            options[name] = replace(setting, value=value)
-        elif default is not None and not launch.open_ends:
-            options[name] = Setting(name, default, launch.words[0].location, NOWHERE)
-    return options
-
-
-def _count_values(name: str) -> str:
-    return "many"
-
-
-def _follow_option(entry: Setting, options: Mapping[str, Setting]) -> Setting:
-    """Return a setting whose value is `args.name` with that option's value; it is then not edited."""
-    match = None if entry.known else ARGUMENT.fullmatch(entry.value)
-    option = options.get(match[1]) if match else None
-    if option is None or not option.known:
-        return entry
-    value, location = option.value, option.location if option.span != NOWHERE else entry.location
-    return replace(entry, value=value, known=True, location=location, span=NOWHERE, value_span=NOWHERE)
+    return _add_settings(launch, script)
 
 
 def read_launch(source: Source) -> Launch | None:

@@ -233,7 +233,7 @@ def read_script(text: str, words: tuple[str, ...]) -> tuple[dict[str, str], set[
     Path("train.py").write_text(text)
     source = source_from_argv(["python", "train.py", *words])
     [launch] = find_launches(source, make_file_reader((source,)))
-    known = {entry.name: entry.value for entry in launch.entries if entry.known and entry.name != python.DTYPE}
+    known = {entry.name: entry.value.lower() for entry in launch.entries if entry.known and entry.name != python.DTYPE}
     report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
     return known, {finding.code for finding in report.findings}
 
@@ -281,7 +281,7 @@ SFTTrainer("gpt2", args=config).train()
         ((), {"packing": "true", "packing_strategy": "wrapped"}),
         (("--no_pack",), {"packing": "false", "packing_strategy": "wrapped"}),
         (("--strategy", "bfd"), {"packing": "true", "packing_strategy": "bfd"}),
-        (("--pack", "False"), {"packing": "False", "packing_strategy": "wrapped"}),
+        (("--pack", "False"), {"packing": "false", "packing_strategy": "wrapped"}),
     ],
 )
 def test_a_field_of_the_script_is_followed(

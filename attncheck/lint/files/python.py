@@ -32,7 +32,6 @@ DTYPE = "from_pretrained.dtype"  # dtype of the weights; "" if a call of from_pr
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
 DEVICE_WORDS = ("device_map", "CUDA_VISIBLE_DEVICES", "n_gpu", "no_cuda", "use_cpu")  # found faster than the pattern
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
-SWITCHES = {"store_true": "false", "store_false": "true"}  # action -> default
 
 
 def names_devices(text: str) -> bool:
@@ -164,36 +163,6 @@ class Script:
         if len(trained) == 1 and classes <= {*TRAINING_ARGUMENTS, *trained}:
             return trained.pop()
         return classes.pop() if len(classes) == 1 and not trained else ""
-
-    @cached_property
-    def option_defaults(self) -> dict[str, str | None]:
-        """Return the default of each option of the script's own parser; None if it is not a literal.
-
-        Options of argparse, and fields of the dataclasses that a parser fills. Those that the script assigns to are
-        left out.
-        """
-        stored = {n.attr for n in ast.walk(self.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
-        defaults: dict[str, str | None] = {}
-        for name, call in self.calls:
-            flags = [self._format_value(argument) or "" for argument in call.args]
-            if not name.endswith("add_argument") or not any(flag.startswith("--") for flag in flags):
-                continue
-            keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-            switch = SWITCHES.get(self._format_value(keywords["action"]) or "") if "action" in keywords else "null"
-            dest = next(flag for flag in flags if flag.startswith("--"))[2:].replace("-", "_")
-            if "dest" not in keywords and dest not in stored:
-                defaults[dest] = self._format_value(keywords["default"]) if "default" in keywords else switch
-        classes = (n for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef) and n.name in self.parsed_classes)
-        for item in (item for node in classes for item in node.body if isinstance(item, ast.AnnAssign)):
-            if isinstance(item.target, ast.Name) and item.target.id not in stored:
-                defaults[item.target.id] = self._read_default(item.value)
-        return defaults
-
-    def _read_default(self, value: ast.expr | None) -> str | None:
-        """Return the default of a dataclass's field: that of `field(default=…)`, or the value itself."""
-        if isinstance(value, ast.Call):
-            value = next((word.value for word in value.keywords if word.arg == "default"), None)
-        return self._format_value(value) if value is not None else None
 
     def read_entries(self) -> tuple[list[Entry], list[str]]:
         """Return the settings of the script, and a note on each unreadable part of them."""

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from attncheck.core.launch import Setting, Word
+from attncheck.core.launch import NOWHERE, Setting, Word
 from attncheck.lint.programs.literals import evaluate
 
-ARGUMENTS = re.compile(r"\w*(?:args|arguments|cfg|config)")  # names that programs give to what they parse
+# names that programs give to what they parse
+ARGUMENTS = re.compile(r"\w*(?:args|arguments|cfg|config|opts?|options|flags)")
 COMPARED: dict[type[ast.cmpop], type] = {ast.Eq: str, ast.NotEq: str, ast.In: list, ast.NotIn: list}
 AnySetting = TypeVar("AnySetting", bound=Setting)
 TRUE_TEXTS, FALSE_TEXTS = frozenset({"", "true", "1", "yes", "y"}), frozenset({"false", "0", "no", "n"})
@@ -43,7 +44,7 @@ class PassedOptions:
                 return setting
             expression = expression.body if is_true else expression.orelse
         value = self._read(expression)
-        return setting if value is None else replace(setting, value=value, known=True)
+        return setting if value is None else replace(setting, value=value, known=True, span=NOWHERE, value_span=NOWHERE)
 
     def test(self, test: ast.expr) -> bool | None:
         """Return whether a condition is true; None if the options do not decide it."""
@@ -111,4 +112,6 @@ def read_options(words: Sequence[Word]) -> dict[str, str]:
             value = following if has_value and following is not None else word
             if value.known:
                 texts[field] = value.text if has_value else text
+            if field.startswith("no_") and not has_value and not equals:  # of a field that is true by default
+                texts[field[3:]] = "False"
     return texts

@@ -119,7 +119,9 @@ def attach_trainers(launch: Launch) -> Launch:
     launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself, notes=notes)
     launch = replace(launch, file_options=reading.file_options)
     passed = _make_passed(reading, given, texts)
-    if launch.starts_written_script:
+    main = find_entry(place[0], tree := _open_tree(place[1].folders, place[1].base))
+    if launch.starts_written_script and main is not None:
+        passed = read_defaults(tree, main, passed, given)
         return replace(launch, entries=tuple(map(passed.decide, launch.entries)))
     if reading.settings and launch.file is None:
         entries, fixed = tuple(map(passed.decide, reading.settings)), tuple(map(passed.decide, reading.fixed))
