@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.queries.requirements import is_version_allowed
+from attncheck.doctor.queries.requirements import is_version_allowed, parse_requirement
 from attncheck.lint.fields.releases import list_allowed, list_releases, parse_release, parse_version
 from attncheck.lint.frameworks import Framework
 
@@ -105,16 +104,10 @@ def _list_installable(framework: Framework, snapshot: Snapshot) -> tuple[str, ..
     @cache  # releases repeat requirements
     def may_be_met(line: str) -> bool:
         # A newer version than a pinned one is common, because a pin is often overridden.
-        requirement = _parse_requirement(line.replace("==", ">="))
+        requirement = parse_requirement(line.replace("==", ">="))
         return _may_have(snapshot, requirement.name, requirement.specifier)
 
     return tuple(release for release in framework.releases() if all(map(may_be_met, framework.requires(release))))
-
-
-@cache
-def _parse_requirement(line: str) -> Requirement:
-    """Return a requirement; releases repeat them."""
-    return Requirement(line)
 
 
 def _may_have(snapshot: Snapshot, package: str, specifier: SpecifierSet) -> bool:

@@ -46,7 +46,7 @@ def applicable_requirements(snapshot: Snapshot, distribution: Distribution, *nam
     environment = marker_environment(snapshot) if lines else {}
     for line in lines:
         try:
-            requirement = copy(_parse_requirement(line))  # a copy, because the caller may change it
+            requirement = copy(parse_requirement(line))  # a copy, because the caller may change it
             if requirement.marker is None or requirement.marker.evaluate(environment):
                 yield requirement
         except (InvalidRequirement, ValueError, KeyError):
@@ -54,7 +54,8 @@ def applicable_requirements(snapshot: Snapshot, distribution: Distribution, *nam
 
 
 @cache
-def _parse_requirement(line: str) -> Requirement:
+def parse_requirement(line: str) -> Requirement:
+    """Return a requirement; cached, because lines are read again and again."""
     return Requirement(line)
 
 

@@ -5,6 +5,7 @@ A constraint applies only in the releases that have it. Each framework's `constr
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,9 +52,13 @@ def _read_constraints(module_file: str) -> dict[str, Constraints]:
     return {name: tuple(Constraint(**row) for row in rows) for name, rows in document.items()}
 
 
-def find_by_name(module_file: str, name: str) -> Constraints:
-    """Return the constraints with a name from the table next to a framework's `constraints.py`."""
-    try:
-        return _read_constraints(module_file)[name]
-    except KeyError:
-        raise AttributeError(f"{module_file} and the table next to it have no {name}") from None
+def read_table(module_file: str) -> Callable[[str], Constraints]:
+    """Return the function that finds constraints by name in the table next to a framework's `constraints.py`."""
+
+    def find_by_name(name: str) -> Constraints:
+        try:
+            return _read_constraints(module_file)[name]
+        except KeyError:
+            raise AttributeError(f"{module_file} and the table next to it have no {name}") from None
+
+    return find_by_name

@@ -9,7 +9,7 @@ from attncheck.core.job import Consequence, SettingProblem
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Known, Snapshot
-from attncheck.lint.fields.constraints import Constraints, find_constraint
+from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.written import NULL_WORDS, get_nested, is_true, parse_value, to_int
 
@@ -41,10 +41,23 @@ class Reading:
         return max(to_int(parse_value(self.get_text(name)), 0), 0) or fallback
 
 
-class DefaultedReading(Reading, ABC):
-    """A reading whose release has defaults; a framework's subclass parses the values and knows the defaults."""
+class VersionedReading:
+    """A reading of one release."""
 
     version: str
+
+    def is_at_least(self, boundary: str) -> bool:
+        """Return whether the release is `boundary` or newer."""
+        return is_at_least(self.version, boundary)
+
+    def find_constraint(self, constraints: Constraints) -> Constraint | None:
+        """Return the constraint that applies in this release; None if there is none."""
+        return find_constraint(constraints, self.version)
+
+
+class DefaultedReading(Reading, VersionedReading, ABC):
+    """A reading whose release has defaults; a framework's subclass parses the values and knows the defaults."""
+
     snapshot: Snapshot | None
 
     @cached_property
@@ -55,10 +68,6 @@ class DefaultedReading(Reading, ABC):
     @abstractmethod
     def default_value(self, name: str) -> Any:
         """Return the release's default of a setting; None if it has none."""
-
-    def is_at_least(self, boundary: str) -> bool:
-        """Return whether the release is `boundary` or newer."""
-        return is_at_least(self.version, boundary)
 
     def get(self, name: str) -> Any:
         """Return the value of a setting: from the launch, or else the release's default."""
@@ -77,7 +86,7 @@ class DefaultedReading(Reading, ABC):
         self, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
     ) -> Iterator[SettingProblem]:
         """Yield a problem if one of `ranges` applies, located at the first of `fields` that the launch sets."""
-        constraint = find_constraint(ranges, self.version)
+        constraint = self.find_constraint(ranges)
         if constraint is not None:
             yield SettingProblem(consequence, message, (constraint.evidence,), self.find_location(*fields), **options)
 

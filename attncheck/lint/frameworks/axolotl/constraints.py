@@ -5,7 +5,7 @@ Before 0.10.0 the code of utils/schemas/validation.py was in utils/schemas/confi
 
 from collections.abc import Mapping
 
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_by_name
+from attncheck.lint.fields.constraints import Constraint, Constraints, read_table
 
 LIGER_TENSOR_PARALLEL: Mapping[str, Constraints] = {
     "liger_rms_norm": (
@@ -19,6 +19,4 @@ LIGER_TENSOR_PARALLEL: Mapping[str, Constraints] = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Constraints:
-    """Return the constraints of this name in constraints.toml."""
-    return find_by_name(__file__, name)
+__getattr__ = read_table(__file__)  # the constraints of a name in constraints.toml

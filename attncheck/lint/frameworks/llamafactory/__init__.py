@@ -105,7 +105,9 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         nodes=nodes,
         requires=read_requirements("llamafactory", version),
         locations={
-            str(key): reading.find_location(*names) for key, names in KEY_FIELDS.items() if settings.has_any(*names)
+            str(key): reading.settings.find_location(*names)
+            for key, names in KEY_FIELDS.items()
+            if settings.has_any(*names)
         },
         remarks=_format_remarks(reading),
     )

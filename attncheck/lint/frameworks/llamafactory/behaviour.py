@@ -16,18 +16,15 @@ from attncheck.lint.deepspeed_config import read_zero_stage
 from attncheck.lint.fields import (
     Absent,
     Consequence,
-    Constraint,
-    Constraints,
     Known,
     Launch,
     ParsedSettings,
     SettingProblem,
     Snapshot,
-    SourceLocation,
-    find_constraint,
     is_at_least,
 )
 from attncheck.lint.fields import hugging_face as shared
+from attncheck.lint.fields.reading import VersionedReading
 from attncheck.lint.frameworks.llamafactory import constraints, tables
 
 GPT_OSS_KERNEL_SINCE = "0.9.4"  # since this release gpt_oss gets a Hub kernel (0.9.4 model/model_utils/attention.py)
@@ -37,7 +34,7 @@ PATCHED_MODEL_TYPES = ("qwen3_5", "qwen3_5_moe")  # model/patcher.py:424, only w
 
 
 @dataclass(frozen=True)
-class LaunchReading:
+class LaunchReading(VersionedReading):
     """One launch as one release reads it, before it becomes a job."""
 
     launch: Launch
@@ -45,18 +42,6 @@ class LaunchReading:
     version: str
     transformers: str
     settings: ParsedSettings
-
-    def is_at_least(self, boundary: str) -> bool:
-        """Return whether the release is `boundary` or newer."""
-        return is_at_least(self.version, boundary)
-
-    def find_constraint(self, constraints: Constraints) -> Constraint | None:
-        """Return the constraint that applies in this release; None if there is none."""
-        return find_constraint(constraints, self.version)
-
-    def find_location(self, *names: str) -> SourceLocation:
-        """Return the location of the first of the settings that the launch sets."""
-        return self.settings.find_location(*names)
 
     @property
     def stage(self) -> str:
@@ -132,7 +117,7 @@ def unserved_flash_3(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             "flash_attn: fa3 raises NotImplementedError: Unknown attention type",
             (constraint.evidence,),
-            reading.find_location("flash_attn"),
+            reading.settings.find_location("flash_attn"),
             {"attn_implementation": "flash_attention_2"},
             "use fa2",
         )
@@ -147,7 +132,7 @@ def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
             "replaces",
             f"flash_attn: fa2 without flash-attn: {instead} runs instead, and only the log says so",
             (constraint.evidence,),
-            reading.find_location("flash_attn"),
+            reading.settings.find_location("flash_attn"),
             advice="install flash-attn, or write flash_attn: sdpa",
         )
 
@@ -164,7 +149,7 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"gpt_oss imports load_and_register_kernel, which transformers {transformers} does not have: ImportError",
             (constraint.evidence,),
-            reading.find_location("model_name_or_path"),
+            reading.settings.find_location("model_name_or_path"),
             advice="pip install 'transformers>=4.56,!=4.57.0,<5'",
         )
 
@@ -181,7 +166,7 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
         "wrong",
         "packing without neat_packing uses a mask of ones: packed documents attend to each other",
         (constraint.evidence,),
-        reading.find_location("packing"),
+        reading.settings.find_location("packing"),
         {"packing": "off"} if is_neat_broken else {"neat_packing": "true"},
         "do not pack" if is_neat_broken else "neat_packing: true",
         mild=reading.is_one_flash_row,  # a later release separates these, and the recipe may rely on it: a warning
@@ -196,7 +181,7 @@ def neat_packing_outside_sft(reading: LaunchReading) -> Iterator[SettingProblem]
             "refuses",
             f"neat_packing in stage {reading.stage}: ValueError: `neat_packing` cannot be set as True except SFT.",
             (constraint.evidence,),
-            reading.find_location("neat_packing"),
+            reading.settings.find_location("neat_packing"),
             {"neat_packing": "false"},
             "leave it out",
         )
@@ -211,7 +196,7 @@ def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem
             "refuses",
             f"neat_packing under fa2 with {rows} rows per device: AssertionError: bsz should be 1 for neat packing",
             (constraint.evidence,),
-            reading.find_location("per_device_train_batch_size", "neat_packing"),
+            reading.settings.find_location("per_device_train_batch_size", "neat_packing"),
             {"per_device_train_batch_size": "1", "gradient_accumulation_steps": str(steps * rows)},
             "use one row, and more accumulation steps instead",
         )
@@ -226,7 +211,7 @@ def neat_packing_refused_models(reading: LaunchReading) -> Iterator[SettingProbl
             "refuses",
             f"neat_packing under fa2 is refused for {reading.model_type}: ValueError",
             (constraint.evidence,),
-            reading.find_location("neat_packing"),
+            reading.settings.find_location("neat_packing"),
             {"neat_packing": "false", "packing": "false"},
             "do not pack",
         )
@@ -247,7 +232,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
         consequence,
         f"neat_packing of llamafactory {reading.version} with transformers {reading.transformers} {effect}",
         (constraint.evidence,),
-        reading.find_location("neat_packing"),
+        reading.settings.find_location("neat_packing"),
         {"neat_packing": "false", "packing": "false"},
         "do not pack, or use llamafactory 0.9.5",
     )
@@ -262,7 +247,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
             "replaces",
             f"neat_packing without fa2: each row gets a dense mask of {length} × {length}",
             (constraint.evidence,),
-            reading.find_location("neat_packing"),
+            reading.settings.find_location("neat_packing"),
             {"attn_implementation": "flash_attention_2"} if not reading.lacks_flash_attn and reading.batch == 1 else {},
             "use fa2, whose memory grows linearly with the length",
             mild=True,
@@ -286,7 +271,7 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"{model.model_type} under fa2 needs flash-linear-attention 0.4.1 or newer: ImportError",
             (missing.evidence,),
-            reading.find_location("flash_attn"),
+            reading.settings.find_location("flash_attn"),
             advice="pip install 'flash-linear-attention>=0.4.1'",
         )
     elif unpatched and reading.packed and not is_patched:
@@ -309,7 +294,7 @@ def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
             "ignores",
             f"enable_liger_kernel does nothing for {reading.model_type}; only a warning in the log says so",
             (constraint.evidence,),
-            reading.find_location("enable_liger_kernel"),
+            reading.settings.find_location("enable_liger_kernel"),
             {"liger": "off"},
             "leave it out",
             mild=True,
@@ -327,7 +312,7 @@ def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"pure_bf16 with DeepSpeed ZeRO-3 ({file}): ValueError",
             (constraint.evidence,),
-            reading.find_location("pure_bf16"),
+            reading.settings.find_location("pure_bf16"),
             {"pure_bf16": "false", "bf16": "true"},
             "bf16: true",
         )
@@ -356,7 +341,7 @@ def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
                 "refuses",
                 "deepspeed with one GPU: ValueError: Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training.",
                 (constraint.evidence,),
-                reading.find_location("deepspeed"),
+                reading.settings.find_location("deepspeed"),
                 advice="put FORCE_TORCHRUN=1 in front of the command",
             )
         return
@@ -381,7 +366,7 @@ def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
             "no_step",
             "do_train is not set: the model is loaded, but not trained",
             (constraint.evidence,),
-            reading.find_location("do_train", "stage"),
+            reading.settings.find_location("do_train", "stage"),
             {"do_train": "true"},
             "do_train: true",
         )

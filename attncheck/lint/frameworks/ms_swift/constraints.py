@@ -3,7 +3,7 @@
 4.0.0 moved llm/argument/ to arguments/ and trainers/sequence_parallel/ to sequence_parallel/.
 """
 
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_by_name
+from attncheck.lint.fields.constraints import Constraint, read_table
 from attncheck.lint.frameworks.ms_swift.tables import (
     HUGGING_FACE_SINCE,
     LEFT_ROW_REFUSED_SINCE,
@@ -20,6 +20,4 @@ LEFT_PADDING_OF_ROWS = (
 )  # fmt: skip
 
 
-def __getattr__(name: str) -> Constraints:
-    """Return the constraints of this name in constraints.toml."""
-    return find_by_name(__file__, name)
+__getattr__ = read_table(__file__)  # the constraints of a name in constraints.toml

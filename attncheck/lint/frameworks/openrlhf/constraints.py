@@ -5,7 +5,7 @@ Line numbers belong to the release that is named; a range covers the text of the
 
 from collections.abc import Mapping
 
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_by_name
+from attncheck.lint.fields.constraints import Constraint, Constraints, read_table
 
 FIRST = "0.5.0"  # the oldest release that was read
 PPO_CLI = "openrlhf 0.11.2 cli/train_ppo_ray.py"
@@ -37,6 +37,4 @@ BASELINE: Mapping[str, Constraints] = {
 }
 
 
-def __getattr__(name: str) -> Constraints:
-    """Return the constraints of this name in constraints.toml."""
-    return find_by_name(__file__, name)
+__getattr__ = read_table(__file__)  # the constraints of a name in constraints.toml

@@ -9,7 +9,7 @@ is cited where it is applied.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from attncheck.lint.fields import find_closest_name, is_at_least, releases
@@ -36,14 +36,8 @@ class OptionSpec:
     choices: tuple[str, ...]
 
 
-def list_releases() -> tuple[str, ...]:
-    """Return the releases whose parsers were read, the oldest first."""
-    return releases.list_releases("openrlhf")
-
-
-def find_release(version: str) -> str:
-    """Return the newest release read that is not newer than `version`; the newest if `version` is invalid."""
-    return releases.find_release("openrlhf", version)
+list_releases = partial(releases.list_releases, "openrlhf")  # whose parsers were read, the oldest first
+find_release = partial(releases.find_release, "openrlhf")  # the newest release read that is not newer than a version
 
 
 @cache

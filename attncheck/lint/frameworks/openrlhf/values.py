@@ -22,10 +22,9 @@ from attncheck.lint.fields import (
     Snapshot,
     SourceLocation,
     Word,
-    find_constraint,
-    is_at_least,
     value_or,
 )
+from attncheck.lint.fields.reading import VersionedReading
 from attncheck.lint.frameworks.openrlhf import names, tables
 
 LLAMA3_HOOK = "flash_attention_2"  # the implementation that the ring replaces
@@ -45,7 +44,7 @@ class ParsedOption:
 
 
 @dataclass(frozen=True)
-class Values:
+class Values(VersionedReading):
     """All settings under their newest names, with the release's defaults."""
 
     trainer: str
@@ -56,10 +55,6 @@ class Values:
     model: Model | None
     command_location: SourceLocation = SourceLocation()  # the start of the command
     parsed_options: tuple[ParsedOption, ...] = ()
-
-    def is_at_least(self, boundary: str) -> bool:
-        """Return whether the release is `boundary` or newer."""
-        return is_at_least(self.version, boundary)
 
     def has_any(self, name: str) -> bool:
         """Return whether the launch sets this setting."""
@@ -197,7 +192,7 @@ class Values:
         self, consequence: Consequence, message: str, constraints: Constraints, *located_at: str, **fields: Any
     ) -> Iterator[SettingProblem]:
         """Yield a problem if one of `constraints` applies, located at the first of `located_at` that is set."""
-        constraint = find_constraint(constraints, self.version)
+        constraint = self.find_constraint(constraints)
         if constraint is not None:
             yield SettingProblem(
                 consequence, message, (constraint.evidence,), self.find_location(*located_at), **fields

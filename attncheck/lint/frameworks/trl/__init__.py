@@ -212,7 +212,9 @@ def _resolve_precision(reading: LaunchReading) -> Precision:
 
 def _find_locations(reading: LaunchReading) -> dict[str, SourceLocation]:
     locations = {
-        str(key): reading.find_location(*names) for key, names in KEY_FIELDS.items() if reading.settings.has_any(*names)
+        str(key): reading.settings.find_location(*names)
+        for key, names in KEY_FIELDS.items()
+        if reading.settings.has_any(*names)
     }
     return {**locations, "ring_size": reading.parallelism.location} if reading.parallelism.ring_size > 1 else locations
 

@@ -10,18 +10,16 @@ from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.lint.fields import (
     Absent,
     Constraint,
-    Constraints,
     Known,
     Launch,
     ParsedSettings,
     SettingProblem,
     Snapshot,
-    SourceLocation,
-    find_constraint,
     is_at_least,
     value_or,
 )
 from attncheck.lint.fields import hugging_face as shared
+from attncheck.lint.fields.reading import VersionedReading
 from attncheck.lint.frameworks.trl import constraints, tables
 from attncheck.lint.programs.trainers import OWN_ROWS
 
@@ -52,7 +50,7 @@ ONLINE_TRAINERS = ("grpo", "rloo", "distillation")
 
 
 @dataclass(frozen=True)
-class LaunchReading:
+class LaunchReading(VersionedReading):
     """One launch as one release reads it, before it becomes a job."""
 
     launch: Launch
@@ -63,10 +61,6 @@ class LaunchReading:
     settings: ParsedSettings
     parallelism: shared.Parallelism
     world_size: int | None
-
-    def is_at_least(self, boundary: str) -> bool:
-        """Return whether the release is `boundary` or newer."""
-        return is_at_least(self.version, boundary)
 
     @property
     def packed(self) -> bool:
@@ -105,14 +99,6 @@ class LaunchReading:
         has_positions = self.is_at_least(POSITIONS_ALWAYS_SINCE) or self.implementation in names
         return self.flattened and has_positions and not (self.packed and self.packing_strategy == "wrapped")
 
-    def find_constraint(self, constraints: Constraints) -> Constraint | None:
-        """Return the constraint that applies in this release; None if there is none."""
-        return find_constraint(constraints, self.version)
-
-    def find_location(self, *names: str) -> SourceLocation:
-        """Return the location of the first of the settings that the launch sets."""
-        return self.settings.find_location(*names)
-
 
 def find_problems(reading: LaunchReading) -> tuple[SettingProblem, ...]:
     """Return the problems that the release has with the settings."""
@@ -146,7 +132,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
             "wrong",
             "packing_strategy wrapped joins documents without boundaries, so they attend to each other",
             (chosen.evidence,),
-            reading.find_location("packing_strategy", "packing"),
+            reading.settings.find_location("packing_strategy", "packing"),
             {"packing_strategy": strategy},
             f"pack whole documents: {strategy}",
         )
@@ -155,7 +141,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
             "wrong",
             f"packing of trl {reading.version} joins documents without boundaries, so they attend to each other",
             (joined.evidence,),
-            reading.find_location("packing"),
+            reading.settings.find_location("packing"),
             {"packing": "off"},
             "do not pack, or use trl 0.20 or newer, which packs whole documents",
         )
@@ -169,7 +155,7 @@ def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
             "wrong",
             "packing_strategy bfd-requeue uses a mask of ones and no positions, so documents attend to each other",
             (constraint.evidence,),
-            reading.find_location("packing_strategy"),
+            reading.settings.find_location("packing_strategy"),
             {"packing_strategy": "bfd"},
             "use bfd",
         )
@@ -189,7 +175,7 @@ def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
             "wrong",
             f"trl {reading.version} packs without positions under {implementation}, so documents attend to each other",
             (constraint.evidence,),
-            reading.find_location("packing", "padding_free"),
+            reading.settings.find_location("packing", "padding_free"),
             {} if is_missing else {"attn_implementation": "flash_attention_2"},
             "" if is_missing else "use flash_attention_2",
             installs=(f"trl>={POSITIONS_ALWAYS_SINCE},<1",) if is_missing else (),
@@ -218,7 +204,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
         "replaces",
         f"packed without flash attention: each row gets a dense mask of {size} ({warning})",
         ("transformers masking_utils.py, find_packed_sequence_indices", constraint.evidence),
-        reading.find_location("packing", "padding_free"),
+        reading.settings.find_location("packing", "padding_free"),
         {"attn_implementation": "flash_attention_2"} if reading.snapshot.lists("flash-attn") else {},
         "use flash_attention_2, whose memory grows with the length alone",
         mild=True,
@@ -240,7 +226,7 @@ def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"padding_free without packing does not allow max_length, which is {max_length}: ValueError",
             (constraint.evidence,),
-            reading.find_location("padding_free"),
+            reading.settings.find_location("padding_free"),
             {"padding_free": "false"},
             "pad the batch, or pack (packing: true), or truncate the inputs and set max_length: null",
         )
@@ -259,7 +245,7 @@ def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProble
             "refuses",
             'packing with max_length none: "When packing is enabled, `max_length` can\'t be `None`."',
             (constraint.evidence,),
-            reading.find_location("max_length"),
+            reading.settings.find_location("max_length"),
             {"max_length": "1024"},
             "give a length",
         )
@@ -283,7 +269,7 @@ def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"{name} is not supported for {subject}: ValueError",
             (constraint.evidence,),
-            reading.find_location(name),
+            reading.settings.find_location(name),
             {name: "false"},
             "pad the batch",
         )
@@ -303,7 +289,7 @@ def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[Setting
         "refuses" if refuses else "wrong",
         text,
         (constraint.evidence,),
-        reading.find_location("packing"),
+        reading.settings.find_location("packing"),
         {"packing": "off"},
         "do not pack",
     )
@@ -333,7 +319,7 @@ def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]
             "ignores",
             "padding_free has no effect in DPO, which falls back to padding with a warning",
             (constraint.evidence,),
-            reading.find_location("padding_free"),
+            reading.settings.find_location("padding_free"),
             {"padding_free": "false"},
             "leave it out",
             mild=True,
@@ -389,7 +375,7 @@ def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"{model.model_type} requires {name} in training, and rows of text have none: the first step raises",
             (constraint.evidence, "trl 0.24.0 to 1.16.0 trainer/sft_trainer.py, DataCollatorForLanguageModeling"),
-            reading.find_location("model_name_or_path"),
+            reading.settings.find_location("model_name_or_path"),
             installs=(f"transformers>={constraint.until}",),
             mild=not reading.settings.has_any("dataset_name"),
         )
@@ -434,7 +420,11 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
     if size < 2 and generations:
         text = f"num_generations is {size}: at least 2 are needed to compare answers"
         yield SettingProblem(
-            "refuses", text, (generations.evidence,), reading.find_location("num_generations"), {"num_generations": "2"}
+            "refuses",
+            text,
+            (generations.evidence,),
+            reading.settings.find_location("num_generations"),
+            {"num_generations": "2"},
         )
     elif (
         constraint
@@ -452,7 +442,7 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
                 "refuses",
                 text,
                 (constraint.evidence,),
-                reading.find_location("num_generations"),
+                reading.settings.find_location("num_generations"),
                 advice=f"make it a multiple of {size}",
             )
 
@@ -483,7 +473,7 @@ def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
             "replaces",
             "use_liger_kernel patches only layers: TRL keeps its own chunked loss, and removes the setting in 2.0",
             (constraint.evidence,),
-            reading.find_location("use_liger_kernel"),
+            reading.settings.find_location("use_liger_kernel"),
             advice='model_init_kwargs={"use_kernels": True}',
             mild=True,
         )

@@ -3,7 +3,7 @@
 A boundary is a minor release: "0.19" was read as 0.19.1.
 """
 
-from attncheck.lint.fields.constraints import Constraints, find_by_name
+from attncheck.lint.fields.constraints import read_table
 
 SFT = "trl 1.16.0 trainer/sft_trainer.py"
 
@@ -11,6 +11,4 @@ SFT = "trl 1.16.0 trainer/sft_trainer.py"
 DATA_PARALLEL_TRAINERS = ("sft", "dpo", "kto", "grpo", "rloo", "distillation")
 
 
-def __getattr__(name: str) -> Constraints:
-    """Return the constraints of this name in constraints.toml."""
-    return find_by_name(__file__, name)
+__getattr__ = read_table(__file__)  # the constraints of a name in constraints.toml

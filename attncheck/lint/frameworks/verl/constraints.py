@@ -1,6 +1,6 @@
 """The releases of verl to which each constraint applies, read in the wheels 0.2.0.post2 to 0.9.1."""
 
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_by_name
+from attncheck.lint.fields.constraints import Constraint, read_table
 
 MUST_PACK = "you must enable `use_remove_padding`"
 FIRST = "0.2.0.post2"  # the oldest release that was read
@@ -28,6 +28,4 @@ MEGATRON_ROLLOUT_SIZES = (  # in 0.3.0.post1 the rollout computes its own sizes
 )
 
 
-def __getattr__(name: str) -> Constraints:
-    """Return the constraints of this name in constraints.toml."""
-    return find_by_name(__file__, name)
+__getattr__ = read_table(__file__)  # the constraints of a name in constraints.toml

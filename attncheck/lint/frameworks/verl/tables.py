@@ -4,7 +4,7 @@ The table is `names/verl.json`, written by `tools/names/verl.py` from the wheels
 file of trainer/config and experimental/*/config). Each composition was compared with Hydra's own.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Any
@@ -61,15 +61,6 @@ class Release:
             elif not key.startswith("@"):
                 choices[key.removeprefix("override ")] = choice
         return choices
-
-    def engine_choices(self, config_name: str) -> Iterator[dict[str, str]]:
-        """Yield the training engines that a configuration offers, as group choices; its default first."""
-        groups = self.group_choices(config_name)
-        key = next((name for name in ("model_engine", "engine") if name in groups), "")
-        yield {}
-        for choice in self.group_options(key) if key else []:
-            has_optim = "optim" in groups and choice in self.group_options("optim")
-            yield {key: choice, **({"optim": choice} if has_optim else {})}
 
     def schema(self, config_name: str, choices: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the leaves of a configuration and their defaults, with `choices` for some groups."""
