@@ -429,7 +429,7 @@ def _lint_launch(
             job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
         job = replace(
             job,
-            stated_by=_list_stating_files(stated, distribution, request.version),
+            stated_by=stated.describe("" if request.version else distribution, "transformers", "torch"),
             pins=(*stated.list_ranges(), *bound_transformers(setting.name for setting in job.settings)),
             plain_forwards=launch.made.forwards,
             has_plain_forward=launch.made.is_plain,
@@ -510,11 +510,6 @@ def _lint_launch(
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}
     return replace(report, command="lint", findings=findings, sections={**lost, "lint": section})
-
-
-def _list_stating_files(stated: StatedVersions, distribution: str, requested: str) -> tuple[str, ...]:
-    """Return the tree's files that state the versions most relevant for judging a job, with ranges."""
-    return stated.describe("" if requested else distribution, "transformers", "torch")
 
 
 def _is_editable(launch: Launch) -> bool:

@@ -92,7 +92,7 @@ RAY = Absent("Ray places the processes as the program requests")
         ("poetry run conda run -n e --no-capture-output python t.py", "t.py", ["uv", "uv", "python"], Absent, Absent),
         ("env -u X A=b nohup nice -n 5 numactl -N 0 timeout 5h x", "x", ["prefix"] * 5, Absent, Absent),
         ("time sudo -E python t.py > log 2>&1 &", "t.py", ["prefix", "prefix", "python"], Absent, Absent),
-        ('D="--num_gpus 2"; [ -z "$1" ] || D="$1"; deepspeed $D t.py --x', "t.py --x", ["deepspeed"], Unreadable, Unreadable),
+        ("D=--no_ssh; [ -z $1 ] || D=$1; deepspeed $D t.py --x", "t.py --x", ["deepspeed"], Unreadable, Unreadable),
         ("torchrun $ARGS t.py", "t.py", ["torchrun"], Unreadable, Unreadable),
         ("torchrun $PROGRAM --x t", "$PROGRAM --x t", ["torchrun"], Known(1), Known(1)),
         ("llamafactory-cli train gone", "llamafactory-cli train gone", [], Absent, Absent),

@@ -102,7 +102,7 @@ def _resolve_setting(
         return ("", ()), replaced_names
     if name in release_options:
         return (name, () if release_options[name].nargs == 0 else tuple(value.split())), replaced_names
-    new_options = names.from_newest_names(trainer, version, name, () if value == "on" else (value,), all_options)
+    new_options = names.from_newest_name(trainer, version, (name, () if value == "on" else (value,)), all_options)
     return (new_options[0], replaced_names) if new_options else (None, ())
 
 

@@ -7,7 +7,7 @@ Source: attncheck/lint/names/openrlhf.json, made from the parsers of the wheels 
 is cited where it is applied.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -155,7 +155,7 @@ def translate_option(
     """
     new_options: list[NamedValues] = []
     for newest in to_newest_names(trainer, option, all_options):
-        new_options += _setting_from_newest(trainer, version, newest, all_options)
+        new_options += from_newest_name(trainer, version, newest, all_options)
     return tuple(dict.fromkeys(new_options))
 
 
@@ -215,7 +215,7 @@ def _sum_of_lengths(name: str, values: tuple[str, ...], all_options: AllOptions)
     return [("data.max_len", (str(sum(map(int, lengths))),)), *answer_option]
 
 
-def _setting_from_newest(trainer: str, version: str, option: NamedValues, all_options: AllOptions) -> list[NamedValues]:
+def from_newest_name(trainer: str, version: str, option: NamedValues, all_options: AllOptions) -> list[NamedValues]:
     """Return a setting of the newest names in the names and values of `version`; empty if it has no equivalent."""
     name, values = option
     value = values[0] if values else ""
@@ -265,10 +265,3 @@ def _correction_switch_and_type(trainer: str, version: str, all_options: AllOpti
         (name, (correction_type,)) for name in names if name in CORRECTION_TYPES and correction_type != "tis"
     ]
     return [*switches, *types] if switches and (types or correction_type == "tis") else []
-
-
-def from_newest_names(
-    trainer: str, version: str, name: str, values: Sequence[str], all_options: AllOptions
-) -> tuple[NamedValues, ...]:
-    """Return a setting of the newest names in the names and values of `version`; empty if it has no equivalent."""
-    return tuple(_setting_from_newest(trainer, version, (name, tuple(values)), all_options))
