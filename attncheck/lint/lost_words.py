@@ -11,6 +11,7 @@ from attncheck.core.job import Consequence, Job, SettingProblem
 from attncheck.core.launch import NOWHERE, Launch, SourceLocation
 from attncheck.lint.arguments import is_option
 from attncheck.lint.fields.values import NO_VALUE
+from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS
 from attncheck.lint.sources import detect_kind
 from attncheck.workers.bash_syntax import find_syntax_error
 
@@ -133,9 +134,9 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
         match = VARIABLE.fullmatch(word.text) if not word.known else None
         name = (match[1] or match[2]) if match else ""
         is_only_value = is_option(before.text) and "=" not in before.text and is_option(after)
-        pattern = re.compile(rf"^[ \t]*(#.*\b{name}=|{name}[ \t]+=(?=\s))", re.MULTILINE)
+        pattern = re.compile(rf"^[ \t]*(#.*\b{name}=|{name}[ \t]+=(?=\s))[ \t]*(\w*)", re.MULTILINE)
         assignment = pattern.search(text) if name and is_only_value else None
-        if not assignment or '"' in text[slice(*word.span)]:
+        if not assignment or '"' in text[slice(*word.span)] or _may_be_switch(launch, before.text, assignment[2]):
             continue
         code = re.sub(r"(^|\s)#.*$", "", pattern.sub("", text), flags=re.MULTILINE)
         if not re.search(rf"(?<![\w$.-])(?<!\$\{{){name}\b", code):  # --name is an option
@@ -144,12 +145,21 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
             yield SettingProblem(
                 "refuses",
                 f"{before.text} has no value unless the environment sets {name}: {reason}",
-                (f"{launch.source.name}:{line}: {assignment[0].strip()}…", NO_WORD),
+                (f"{launch.source.name}:{line}: {assignment[1].strip()}…", NO_WORD),
                 word.location,
                 advice=f"assign {name} before the command",
                 mild=True,
                 universal=True,
             )
+
+
+def _may_be_switch(launch: Launch, option: str, value: str) -> bool:
+    """Return whether an option may be without a value: by its parser, or if that was not read by its intended value."""
+    options = launch.program.options if launch.program is not None else {}
+    known = options.get(option.lstrip("-").replace("-", "_")) or options.get(option.lstrip("-"))
+    if known is None:
+        return value.casefold() in TRUE_WORDS | FALSE_WORDS
+    return known.kind != "bool?" and known.nargs not in (1, "+")
 
 
 def _shorten(names: Sequence[str]) -> str:

@@ -163,6 +163,7 @@ EMPTY_VALUE = "--data_path $DATA --bf16 True"
         ("DATA = d.json\n", EMPTY_VALUE, "warning"),  # a command
         ("DATA = d.json\nDATA=d.json\n", EMPTY_VALUE, ""),
         ("DATA == d.json\n", EMPTY_VALUE, ""),
+        ("ON = True\n", "--is_on $ON --data_path d --bf16 True", ""),  # a switch, which needs no value
         ("data_path = d.json\n", "--data_path $data_path --bf16 True", "warning"),  # the option's own name
         ("# DATA=d.json\n", '--data_path "$DATA" --bf16 True', ""),  # quoted, it is an empty value
         ("# DATA=d.json\n: ${DATA:=e.json}\n", EMPTY_VALUE, ""),
@@ -176,13 +177,13 @@ def test_an_unquoted_variable_without_a_value_leaves_an_option_without_one(
 ) -> None:
     program = (
         "from dataclasses import dataclass\nfrom transformers import HfArgumentParser, Trainer, TrainingArguments\n"
-        "@dataclass\nclass Data:\n    data_path: str\n"
+        "@dataclass\nclass Data:\n    data_path: str\n    is_on: bool = False\n"
         "HfArgumentParser((Data, TrainingArguments)).parse_args_into_dataclasses()\nTrainer()\n"
     )
     write_tree(tmp_path, {"run.sh": f"{before}{COMMAND} {option}\n", "train.py": program, ".git/HEAD": ""})
     source = read_source(str(tmp_path / "run.sh"))
     report = run.run(s.h200(), run.Request((source,)), read_model, make_file_reader((source,)))
-    assert [f.severity for f in report.findings or () if "data_path" in f.message] == [severity] * bool(severity)
+    assert [f.severity for f in report.findings or () if "has no value" in f.message] == [severity] * bool(severity)
 
 
 @pytest.mark.parametrize(
