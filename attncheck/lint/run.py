@@ -256,7 +256,7 @@ def _lint_folders(
             not_read.append(f"{source.name}: not read within {FILE_SECONDS:g} s")
             continue
         except AttncheckError as error:
-            not_read.append(_name_once(source.name, str(error)))
+            not_read.append(str(error) if source.name in str(error) else f"{source.name}: {error}")
             continue
         reports += source_reports
         without_launch += not source_reports
@@ -277,10 +277,6 @@ class NotingReader:
         if source is not None:
             self.names.add(os.path.normpath(source.name))
         return source
-
-
-def _name_once(name: str, reason: str) -> str:
-    return reason if name in reason else f"{name}: {reason}"
 
 
 def _other_sections(report: Report) -> dict[str, Section]:

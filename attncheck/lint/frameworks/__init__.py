@@ -20,10 +20,6 @@ from attncheck.lint.fields import Edit, Job, JobCut, Launch, Materials, Plan, Se
 __all__ = ["Edit", "Framework", "Job", "Launch", "Plan", "SettingProblem", "Snapshot", "VersionCheck"]
 
 
-def _list_no_entries(launch: Launch) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Framework:
     """One training framework.
@@ -55,7 +51,7 @@ class Framework:
     general: bool = False
     is_linted: bool = True
     style: Style | Literal[""] = ""  # how its scripts parse options, if all do so in the same way
-    entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # parsers of its commands: "pkg.mod:name"
+    entries: Callable[[Launch], Sequence[str]] = lambda launch: ()  # parsers of its commands: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # the releases with known names, oldest first
     requires: Callable[[str], Sequence[str]] = lambda version: ()  # what a release requires: "transformers>=4.55"
     # Returns how to scale down a launch so that it runs here, or the reason why it cannot; None: not implemented.

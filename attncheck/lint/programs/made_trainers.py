@@ -35,7 +35,8 @@ def find_made(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[
 
     The keywords are named "trl.SFTTrainer.tokenizer". unsloth replaces TRL's classes (2026.1.1 models/rl.py).
     """
-    if any(map(_imports_unsloth, modules)):
+    imports = ((module.package, node) for module in modules for node in list_imports(module.body))
+    if any(name.partition(".")[0] == "unsloth" for pair in imports for name in imported_modules(*pair)):
         return (), MadeTrainer()
     calls = [(module, call, *_follow_bases(tree, module, call.func)) for module, call in find_certain_calls(modules)]
     keywords = [
@@ -82,11 +83,6 @@ def find_unfused(modules: Sequence[SourceModule]) -> SourceLocation | None:
     all_switches = [node for node in nodes if node.attr in FUSED] if switched else []
     is_final = {name for name, *_ in switched} == FUSED and len(all_switches) == len(switched)
     return _locate(*switched[0][1:]) if is_final else None
-
-
-def _imports_unsloth(module: SourceModule) -> bool:
-    names = (name for node in list_imports(module.body) for name in imported_modules(module.package, node))
-    return any(name.partition(".")[0] == "unsloth" for name in names)
 
 
 def _follow_bases(tree: SourceTree, module: SourceModule, expression: ast.expr) -> tuple[list[Class], str]:

@@ -7,7 +7,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from attncheck.lint.frameworks.verl import FRAMEWORK, tables
 from attncheck.lint.frameworks.verl.given import parse_hydra_inputs
 from tests import snapshots, wheels
 from tests.lint.frameworks.ranges import check_range
+from tools.names.verl import iter_engine_choices
 
 CORPUS = Path(__file__).parents[2] / "data" / "launch" / "verl"
 SCRIPTS = sorted(CORPUS.glob("*.sh"))
@@ -122,16 +123,6 @@ def hydra_job(launch: Launch, version: str, folder: str) -> list[Any]:
     # Shell variables represent something without signs of Hydra's grammar.
     overrides = [re.sub(r"\$\{?\w+\}?", "x", override.text) for override in inputs.overrides]
     return [folder, (inputs.config_name or module_config) if module_config else "no such module", overrides]
-
-
-def iter_engine_choices(release: tables.Release, config_name: str) -> Iterator[dict[str, str]]:
-    """Yield the training engines that a configuration offers, as group choices; its default first."""
-    groups = release.group_choices(config_name)
-    key = next((name for name in ("model_engine", "engine") if name in groups), "")
-    yield {}
-    for choice in release.group_options(key) if key else []:
-        has_optim = "optim" in groups and choice in release.group_options("optim")
-        yield {key: choice, **({"optim": choice} if has_optim else {})}
 
 
 def test_the_table_gives_what_hydra_composes(hydra_environ: dict[str, str], config_folders: dict[str, str]) -> None:

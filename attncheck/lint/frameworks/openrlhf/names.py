@@ -59,12 +59,9 @@ def option_lifetimes(trainer: str) -> Mapping[str, tuple[tuple[int, int, OptionS
 def parser_options(trainer: str, version: str) -> Mapping[str, OptionSpec]:
     """Return a trainer's options in a release; for a trainer that was removed, those of its last release."""
     first, last = _trainer_span(trainer)
-    return _options_at(trainer, min(max(list_releases().index(find_release(version)), first), last))
-
-
-def _options_at(trainer: str, release_index: int) -> dict[str, OptionSpec]:
+    index = min(max(list_releases().index(find_release(version)), first), last)
     spans = ((name, span) for name, rows in option_lifetimes(trainer).items() for span in rows)
-    return {name: option for name, (first, last, option) in spans if first <= release_index <= last}
+    return {name: option for name, (since, until, option) in spans if since <= index <= until}
 
 
 @cache
