@@ -22,7 +22,7 @@ from attncheck.core.io.secrets import remember_setting, remember_settings
 from attncheck.core.job import KEYS, Job, LintedLaunch, SettingProblem
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation
 from attncheck.core.model import Model
-from attncheck.core.report import Report, Section, merge_reports
+from attncheck.core.report import Report, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
@@ -212,7 +212,8 @@ def run(
     names = [framework.name for framework in known_frameworks]
     if unrecognised and not reports and request.framework:
         raise Unanswered(f"{', '.join(source.name for source in unrecognised)}: starts no {request.framework}")
-    report = merge_reports("lint", snapshot, [replace(report, sections=_other_sections(report)) for report in reports])
+    others = ({name: part for name, part in report.sections.items() if name != LintSection.name} for report in reports)
+    report = merge_reports("lint", snapshot, [replace(item, sections=rest) for item, rest in zip(reports, others)])
     parts = [part for part in (report.section(LintSection) for report in reports) if part is not None]
     section = LintSection(
         tuple(launch for part in parts for launch in part.launches),
@@ -277,10 +278,6 @@ class NotingReader:
         if source is not None:
             self.names.add(os.path.normpath(source.name))
         return source
-
-
-def _other_sections(report: Report) -> dict[str, Section]:
-    return {name: section for name, section in report.sections.items() if name != LintSection.name}
 
 
 def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
@@ -616,7 +613,8 @@ def format_launch_diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
 def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corrected_report: Report | None) -> Finding:
     """Return the finding with fixes in the framework's option names, marked proven if the corrected launch lost it."""
     is_gone = corrected_report is not None and not any(
-        _is_same_finding(finding, other) for other in corrected_report.findings
+        (finding.code, finding.subject, finding.message) == (other.code, other.subject, other.message)
+        for other in corrected_report.findings
     )
     fixes = []
     for number, fix in enumerate(finding.fixes):
@@ -639,10 +637,6 @@ def _adds_problem(before: Iterable[Finding], after: Iterable[Finding]) -> bool:
 
 
 PROOF = "linting the corrected launch no longer reports it"
-
-
-def _is_same_finding(first: Finding, second: Finding) -> bool:
-    return (first.code, first.subject, first.message) == (second.code, second.subject, second.message)
 
 
 def _format_fix(fix: Fix, found_launch: FoundLaunch, job: Job) -> str:

@@ -17,6 +17,8 @@ Source: transformers 4.45.2 (trainer.py has no `num_items_in_batch`) and 4.46.3 
 and 4061-4064, 4.51.3 trainer.py:3797 (a forward without `**kwargs`); huggingface/trl#3910.
 """
 
+from dataclasses import replace
+
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries import describe_job, is_older, locate_settings, require_job
@@ -42,6 +44,8 @@ def check(snapshot: Snapshot) -> Problems:
         return
     places = ", ".join(map(str, job.plain_forwards))
     fixes = () if places else change_transformers(snapshot, f">={COUNTS_TOKENS},<5")
+    condition = ", which helps if the model's forward takes **kwargs" * (job.framework == "transformers")
+    fixes = tuple(replace(fix, title=fix.title + condition) for fix in fixes)
     advice = f"do not accumulate; or let forward take **kwargs, and divide by num_items_in_batch: {places}"
     misfit = (f"no transformers>={COUNTS_TOKENS},<5 fits the launch's other packages and options",)
     yield Problem(
