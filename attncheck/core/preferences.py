@@ -4,8 +4,9 @@ A preference loss depends on how much likelier the policy makes each answer than
 the two are one model, so the log-ratios are 0. The loss is its value there, and its gradient is a weighted sum of the
 gradients of the answers' −log p. Sources: trl 1.16.0 trainer/dpo_trainer.py `_compute_loss`, a branch for each loss
 type (`loss += per_sequence_loss.mean()`: the mean over a batch's pairs). Losses without a reference depend on the
-policy's own log-probabilities: experimental/cpo/cpo_trainer.py `cpo_loss`. Not included: ORPO, which also trains on the
-prompt, and losses whose slopes at 0 depend on more than beta and the label smoothing.
+policy's own log-probabilities: experimental/cpo/cpo_trainer.py `cpo_loss`, llamafactory 0.9.5 train/dpo/trainer.py
+`odds_ratio_loss`. Not included: TRL's ORPO, which also trains on the prompt, and losses whose slopes at 0 depend on
+more than beta and the label smoothing.
 """
 
 from dataclasses import dataclass
@@ -31,12 +32,13 @@ PreferenceLoss = Literal[
     "apo_zero_unpaired",
     "bco",  # trl 0.24.0 trainer/bco_trainer.py `bco_loss`, without weights for another distribution of prompts
     "simpo",  # without a reference: trl 1.16.0 experimental/cpo
+    "orpo",  # without a reference: beta times the loss of the odds ratio; the chosen answers' own loss is added
 ]
 PREFERENCE_LOSSES: tuple[PreferenceLoss, ...] = get_args(PreferenceLoss)
 UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired", "bco")  # the mean over answers, in any combination in a batch
 # these use an answer's mean log-probability per token; the others use the sum
-AVERAGED_LOSSES = ("ipo", "sigmoid_norm", "simpo")
-FREE_LOSSES: tuple[PreferenceLoss, ...] = ("sigmoid", "hinge", "ipo", "simpo")  # known without a reference
+AVERAGED_LOSSES = ("ipo", "sigmoid_norm", "simpo", "orpo")
+FREE_LOSSES: tuple[PreferenceLoss, ...] = ("sigmoid", "hinge", "ipo", "simpo", "orpo")  # known without a reference
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ class Slopes:
 class Preference:
     """The loss of a job that trains on pairs: its name as TRL writes it, and its parameters.
 
-    Without a reference, `gamma` is the margin that a chosen answer must have, and `chosen_weight` multiplies the mean
-    of -log p over a batch's chosen answers, which is added.
+    Without a reference, `gamma` is the margin that a chosen answer must have. `chosen_weight` multiplies the chosen
+    answers' own loss, which is added: the mean of -log p over the tokens of a batch, or with `averages_chosen` over
+    each answer's tokens, then over answers.
     """
 
     loss: PreferenceLoss = "sigmoid"
@@ -62,6 +65,7 @@ class Preference:
     has_reference: bool = True
     gamma: float = 0.0
     chosen_weight: float = 0.0
+    averages_chosen: bool = False
 
     @property
     def is_paired(self) -> bool:
@@ -102,12 +106,17 @@ class Preference:
             "apo_zero_unpaired": (0.5, beta / 8),
             "bco": (log(2), beta / 4),
             "simpo": (log(2), beta / 2),
+            "orpo": (log(2) * beta, beta / 2),  # of the odds
         }[self.loss]
         return Slopes(value, slope, -slope)
 
-    def measure(self, margin: float) -> Slopes:
-        """Return the value and slopes without a reference, if the chosen answer's log p is higher by this margin."""
-        beta = self.beta
+    def measure(self, chosen: float, rejected: float) -> Slopes:
+        """Return the value and slopes without a reference, at these log-probabilities."""
+        beta, margin = self.beta, chosen - rejected
+        if self.loss == "orpo":  # the odds of a probability p are p / (1 - p)
+            logit = margin - log1p(-exp(chosen)) + log1p(-exp(rejected))
+            slope = beta / (1 + exp(min(700.0, logit)))
+            return Slopes(beta * _soft_plus(-logit), slope / (1 - exp(chosen)), -slope / (1 - exp(rejected)))
         if self.loss == "hinge":
             value, slope = max(0.0, 1 - beta * margin), beta if beta * margin < 1 else 0.0
         elif self.loss == "ipo":
@@ -125,12 +134,11 @@ class Preference:
         """The loss in words."""
         smoothing = f" and label smoothing {self.label_smoothing:g}" if self.label_smoothing else ""
         mean = "pairs" if self.is_paired else "answers"
-        text = f"the preference loss {self.loss} with beta {self.beta:g}{smoothing}, the mean over {mean}"
-        if self.has_reference:
-            return text
+        free = "" if self.has_reference else ", without a reference"
         gamma = f", a margin of {self.gamma:g}" if self.gamma else ""
         chosen = f", plus {self.chosen_weight:g} times that of the chosen answers" if self.chosen_weight else ""
-        return f"{text}, without a reference{gamma}{chosen}"
+        text = f"the preference loss {self.loss} with beta {self.beta:g}{smoothing}, the mean over {mean}"
+        return f"{text}{free}{gamma}{chosen}"
 
 
 def _soft_plus(number: float) -> float:

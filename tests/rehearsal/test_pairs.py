@@ -85,9 +85,13 @@ FAULTS: dict[str, Fault] = {
     ),
     "reference_subtracted": Fault("ATN433", r"a reference is subtracted", "--loss cpo"),
     "chosen_left_out": Fault("ATN433", r"the chosen answers' own loss is not added", "--loss simpo"),
+    "chosen_left_out, a reference": Fault("ATN433", r"the chosen answers' own loss is not added", "--own_loss 0.5"),
+    "swapped_data, the chosen answers' own loss": Fault(
+        "ATN433", r"chosen and rejected answers are swapped", "--loss orpo --own_loss 1"
+    ),
     "learning_rate_zero": Fault("ATN436", r"the margin between chosen and rejected answers does not grow"),
 }
-EVERY_TIME = ("swapped",)
+EVERY_TIME = ("swapped", "chosen_left_out, a reference")
 CLEAN: dict[str, tuple[str, int]] = {
     "padded": ("", 1),
     "padded, labels seen": ("--labels", 1),
@@ -102,6 +106,9 @@ CLEAN: dict[str, tuple[str, int]] = {
     "cpo": ("--loss cpo", 1),
     "cpo, two ranks, autocast": ("--loss cpo --bf16", 2),
     "simpo": ("--loss simpo --beta 2.0", 1),
+    "orpo": ("--loss orpo --own_loss 1", 1),
+    "the chosen answers' own loss": ("--own_loss 0.2", 1),
+    "the chosen answers' own loss, two ranks, autocast": ("--own_loss 1 --bf16", 2),
 }
 SEEDS = range(5)
 CLEAN_EVERY_TIME = (("padded, labels seen", 0), ("cpo", 0))
@@ -122,13 +129,17 @@ def rehearse_pairs(
     """Return the results of the script's rehearsal; its materials are made once for a seed."""
     if seed not in stages:
         stages[seed] = make_materials(factory.mktemp(f"pairs-{seed}"), seed, form="preference_text")
-    losses: tuple[PreferenceLoss, ...] = ("ipo", "hinge", "simpo", "bco", "sigmoid")
+    losses: tuple[PreferenceLoss, ...] = ("ipo", "hinge", "simpo", "orpo", "bco", "sigmoid")
     loss = next(loss for loss in losses if f"--loss {loss}" in f"{options} --loss sigmoid")
     beta = re.search(r"--beta ([\d.]+)", options)
     preference = Preference(loss, float(beta[1]) if beta else 0.1)
     if "--loss cpo" in options or loss == "simpo":
         gamma = 0.5 if loss == "simpo" else 0.0
         preference = replace(preference, has_reference=False, gamma=gamma, chosen_weight=1.0)
+    own = re.search(r"--own_loss ([\d.]+)", options)
+    if own:
+        has_reference = loss != "orpo"
+        preference = replace(preference, has_reference=has_reference, chosen_weight=float(own[1]), averages_chosen=True)
     objective = Objective("assistant", source="the test", preference=preference)
     objective = UNDOCUMENTED if "--loss scores" in options else objective
     watch = factory.mktemp("run") / "watch"
@@ -143,7 +154,7 @@ def test_a_fault_is_caught_and_named(
     name: str, server: ForkServer, stages: Stages, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     fault = FAULTS[name]
-    results = rehearse_pairs(server, stages, tmp_path_factory, 0, fault.options, name, fault.ranks)
+    results = rehearse_pairs(server, stages, tmp_path_factory, 0, fault.options, name.partition(",")[0], fault.ranks)
     failures = list_failures(results)
     assert fault.code in failures, {check: deciding_reason(result) for check, result in results.items()}
     assert re.search(fault.pattern, failures[fault.code]), failures[fault.code]
@@ -216,6 +227,7 @@ def test_slopes_are_those_of_the_loss(loss: PreferenceLoss) -> None:
         "apo_zero_unpaired": (1 - torch.sigmoid(beta * chosen) + torch.sigmoid(beta * rejected)) / 2,
         "bco": -(logsigmoid(beta * chosen) + logsigmoid(-beta * rejected)) / 2,
         "simpo": -log_p,
+        "orpo": -beta * logsigmoid(chosen - rejected),  # of the odds
         "apo_down": torch.sigmoid(beta * chosen) + 1 - torch.sigmoid(beta * margin),
     }[loss]
     value.backward()
@@ -232,11 +244,16 @@ def test_slopes_without_a_reference_are_those_of_the_loss(loss: PreferenceLoss, 
     from torch.nn.functional import logsigmoid
 
     beta, gamma, smoothing = 0.3, 0.5 if loss == "simpo" else 0.0, 0.1 if loss in ("sigmoid", "simpo") else 0.0
-    chosen, rejected = (torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (margin - 5.0, -5.0))
+    chosen, rejected = (torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (margin - 9.5, -9.5))
     logits = chosen - rejected - gamma / beta
     smoothed = -logsigmoid(beta * logits) * (1 - smoothing) - logsigmoid(-beta * logits) * smoothing
-    value = {"hinge": torch.relu(1 - beta * logits), "ipo": (logits - 1 / (2 * beta)) ** 2}.get(loss, smoothed)
+    odds = logits - torch.log1p(-chosen.exp()) + torch.log1p(-rejected.exp())  # llamafactory 0.9.5 `odds_ratio_loss`
+    value = {
+        "hinge": torch.relu(1 - beta * logits),
+        "ipo": (logits - 1 / (2 * beta)) ** 2,
+        "orpo": -beta * logsigmoid(odds),
+    }.get(loss, smoothed)
     value.backward()
-    slopes = Preference(loss, beta, smoothing, False, gamma).measure(margin)
+    slopes = Preference(loss, beta, smoothing, False, gamma).measure(margin - 9.5, -9.5)
     gradients = [-float(answer.grad) for answer in (chosen, rejected) if answer.grad is not None]
     assert [value.item(), *gradients] == pytest.approx([slopes.value, slopes.chosen, slopes.rejected])

@@ -29,54 +29,44 @@ OTHER_REFERENCE = "the reference is not the model that training starts from"
 NEAR_FACTOR = 0.02  # relative: a factor on all gradients is a number of batches or ranks
 
 
-def define_loss(evidence: Evidence, preference: Preference) -> Definition:
-    """Return the loss at log-ratios of 0: the mean over pairs is twice the mean over answers, which are signed."""
-    if not preference.has_reference:
-        return _define_free_loss(evidence, preference)
-    slopes = preference.slopes
-    weights = tuple(
-        2 * (slopes.chosen if is_chosen(piece.segment.document) else slopes.rejected)
-        if piece.segment.document >= 0
-        else 0.0
-        for piece in evidence.step.pieces
-    )
-    name: Normalisation = "document_tokens" if preference.averages_tokens else "document_sums"
-    return Definition(name, weights=weights, value=slopes.value, name=preference.text)
+def define_loss(evidence: Evidence, preference: Preference, swaps: bool = False) -> Definition:
+    """Return the loss: the mean over pairs is twice the mean over answers, which are signed.
 
-
-def _define_free_loss(evidence: Evidence, preference: Preference, swaps: bool = False) -> Definition:
-    """Return the loss without a reference, at the log-probabilities of the model that training starts from."""
+    With a reference the log-ratios are 0. Without one, each pair has the slopes of the model that training starts from.
+    """
     name: Normalisation = "document_tokens" if preference.averages_tokens else "document_sums"
-    counts, sums = evidence.count_targets(), evidence.sum_nll()
-    shares = evidence.list_shares(name, counts)
-    documents = [piece.segment.document for piece in evidence.step.pieces]
-    is_first = [document >= 0 and is_chosen(document) != swaps for document in documents]
-    margins: dict[int, float] = {}
-    batches: dict[tuple[int, int], int] = {}
-    for piece, first, nll, count in zip(evidence.step.pieces, is_first, sums, counts, strict=True):
-        if piece.segment.document < 0:
-            continue
-        pair, log_p = find_pair(piece.segment.document), -nll / (max(1, count) if preference.averages_tokens else 1)
-        margins[pair] = margins.get(pair, 0.0) + (log_p if first else -log_p)
-        if first:
-            batches[(piece.call.rank, piece.call.batch)] = batches.get((piece.call.rank, piece.call.batch), 0) + count
-    measured = {pair: preference.measure(margin) for pair, margin in margins.items()}
-    value = sum(slopes.value for slopes in measured.values()) / max(1, len(measured))
-    weights = []
-    for piece, first, nll, share in zip(evidence.step.pieces, is_first, sums, shares, strict=True):
-        slopes = measured.get(find_pair(piece.segment.document))
-        weight = 0.0 if slopes is None else 2 * (slopes.chosen if first else slopes.rejected)
-        if first and share:
-            own = preference.chosen_weight / (batches[(piece.call.rank, piece.call.batch)] * len(batches))
-            weight, value = weight + own / share, value + own * nll
-        weights.append(weight)
+    counts, pairs = evidence.count_targets(), [find_pair(piece.segment.document) for piece in evidence.step.pieces]
+    needs_values = bool(preference.chosen_weight) or not preference.has_reference
+    sums = evidence.sum_nll() if needs_values else [0.0] * len(counts)
+    is_first = [is_chosen(piece.segment.document) != swaps for piece in evidence.step.pieces]
+    log_ps: dict[int, dict[bool, float]] = {}
+    for pair, first, nll, count in zip(pairs, is_first, sums, counts, strict=True):
+        answers = log_ps.setdefault(pair, {True: 0.0, False: 0.0})
+        answers[first] -= nll / (max(1, count) if preference.averages_tokens else 1)
+    slopes = {
+        pair: preference.slopes if preference.has_reference else preference.measure(answers[True], answers[False])
+        for pair, answers in log_ps.items()
+        if pair >= 0
+    }
+    weights = [
+        2 * (slopes[pair].chosen if first else slopes[pair].rejected) if pair >= 0 else 0.0
+        for pair, first in zip(pairs, is_first, strict=True)
+    ]
+    value = sum(pair.value for pair in slopes.values()) / max(1, len(slopes))
+    if preference.chosen_weight:
+        chosen = [count if pair >= 0 and first else 0 for pair, first, count in zip(pairs, is_first, counts)]
+        own = evidence.list_shares("document_tokens" if preference.averages_chosen else "batch_tokens", chosen)
+        own = [preference.chosen_weight * share if count else 0.0 for share, count in zip(own, chosen)]
+        value += sum(share * nll for share, nll in zip(own, sums, strict=True))
+        shares = evidence.list_shares(name, counts)
+        weights = [weight + (mine / share if mine else 0.0) for weight, mine, share in zip(weights, own, shares)]
     return Definition(name, weights=tuple(weights), value=value, name=preference.text)
 
 
 def loss_limit(evidence: Evidence, preference: Preference) -> float:
     """Return the largest allowed relative error of the loss: log-ratios of 0 have rounding errors."""
     slopes = preference.slopes
-    if not preference.has_reference:
+    if preference.chosen_weight or not preference.has_reference:
         definition = define_loss(evidence, preference)
         steepest = max(map(abs, definition.weights), default=0.0) / 2
         slopes = Slopes(definition.value or 0.0, steepest, -steepest)
@@ -146,9 +136,9 @@ def _explain_other_loss(evidence: Evidence, preference: Preference, slack: float
         other = replace(preference, loss=name)
         if other.slopes == preference.slopes and other.averages_tokens == preference.averages_tokens:
             continue
-        if not is_near(other.slopes.value, evidence.observed_loss, loss_limit(evidence, other)):
-            continue
         definition = define_loss(evidence, other)
+        if not is_near(definition.value or 0.0, evidence.observed_loss, loss_limit(evidence, other)):
+            continue
         fit = fit_gradients(evidence, definition)
         if fit is not None and fit.error <= slack and is_near(1.0, fit.scale, max(SCALE_LIMIT, slack)):
             return Explanation(definition, 1.0, f"it is {other.text}, not {preference.loss}", fit.scale)
@@ -172,7 +162,8 @@ def _explain_scale(
                 return Explanation(definition, scale=fit.scale)
             if is_near(factor, ratio, max(limit, slack)):
                 return Explanation(definition, ratio, text, fit.scale)
-    betas = (preference.beta * abs(fit.scale), preference.beta / abs(fit.scale)) if preference.has_reference else ()
+    is_plain = preference.has_reference and not preference.chosen_weight
+    betas = (preference.beta * abs(fit.scale), preference.beta / abs(fit.scale)) if is_plain else ()
     for beta in betas:
         other = replace(preference, beta=beta).slopes
         expected = preference.slopes.chosen or preference.slopes.rejected
@@ -197,6 +188,10 @@ def _iter_faults(
     evidence: Evidence, preference: Preference, definition: Definition
 ) -> Iterator[tuple[Definition, str]]:
     """Yield the loss with other tokens or answers counted, the simplest first."""
+    if preference.chosen_weight:
+        yield define_loss(evidence, replace(preference, chosen_weight=0.0)), "the chosen answers' own loss is not added"
+    if preference.chosen_weight or not preference.has_reference:
+        yield define_loss(evidence, preference, swaps=True), "chosen and rejected answers are swapped"
     if not preference.has_reference:
         yield from _iter_free_faults(evidence, preference)
         return
@@ -225,9 +220,6 @@ def _iter_faults(
 
 def _iter_free_faults(evidence: Evidence, preference: Preference) -> Iterator[tuple[Definition, str]]:
     """Yield the faults of a loss without a reference."""
-    yield _define_free_loss(evidence, preference, swaps=True), "chosen and rejected answers are swapped"
-    if preference.chosen_weight:
-        yield define_loss(evidence, replace(preference, chosen_weight=0.0)), "the chosen answers' own loss is not added"
     yield (
         define_loss(evidence, replace(preference, has_reference=True)),
         "a reference is subtracted",

@@ -260,12 +260,13 @@ def test_a_batch_that_padding_free_joins_has_several_rows(text: str, rows: str) 
     ("settings", "version", "is_known"),
     [
         ("", "4.6.0", True),
-        ("--rpo_alpha 0.1", "4.6.0", False),
+        ("--rpo_alpha 0.1", "4.6.0", True),
+        ("--ld_alpha 0.1", "4.6.0", False),
         ("--packing true", "4.6.0", False),
         ("", "3.7.3", False),
     ],
 )
-def test_ms_swifts_dpo_is_judged_without_a_second_loss(settings: str, version: str, is_known: bool) -> None:
+def test_ms_swifts_dpo_is_judged_in_its_plain_and_its_rpo_form(settings: str, version: str, is_known: bool) -> None:
     packages: Any = {"ms-swift": version}
     cut, _ = cut_text(f"{MS_SWIFT_DPO.rstrip()} {settings}\n", **packages)
     assert cut.objective.is_documented == is_known
@@ -342,29 +343,54 @@ def test_openrlhf_dpo_takes_pairs_and_the_model_as_reference() -> None:
     assert cut.form == "preference" and "--data.prompt_key prompt" in launch.command
     assert "--data.chosen_key chosen --data.rejected_key rejected" in launch.command and "ref." not in launch.command
     assert any("own/reference (ref.model_name_or_path) is not meta-llama" in remark for remark in cut.remarks)
-    assert cut.objective.preference == Preference("sigmoid", 0.1)
+    assert cut.objective.preference == Preference("sigmoid", 0.1, averages_chosen=True)
     text = OPENRLHF_DPO.replace("--data.apply_chat_template", "--model.ipo_enable")
     cut, _ = cut_text(text)
-    assert cut.form == "preference_text" and cut.objective.preference == Preference("ipo_of_sums", 0.1)
-    with pytest.raises(cutting.NothingToRehearse, match=r"nll_loss_coef 0.2 adds a second loss"):
-        cut_text(text.replace("--model.beta", "--model.nll_loss_coef 0.2 --model.beta"))
+    assert cut.form == "preference_text"
+    assert cut.objective.preference == Preference("ipo_of_sums", 0.1, averages_chosen=True)
+    cut, _ = cut_text(text.replace("--model.beta", "--model.nll_loss_coef 0.2 --model.beta"))
+    assert cut.objective.preference == Preference("ipo_of_sums", 0.1, chosen_weight=0.2, averages_chosen=True)
 
 
 def test_llamafactory_dpo_reads_a_ranking() -> None:
-    """A ranking of texts; SimPO has no reference, and neither ORPO's loss nor a second one is known."""
+    """A ranking of texts; SimPO and ORPO have no reference, and BCO's weight is not known."""
     cut, launch = cut_text(f"{LLAMAFACTORY_DPO}ref_model: own/reference\n", "yaml")
     information = json.loads(cut.files["dataset_info.json"])["rehearsal"]
     assert information["ranking"] and cut.form == "preference_text" and "ref_model" not in read_file(launch)
-    assert cut.objective.preference == Preference("sigmoid", 0.1) and "own/reference" in cut.remarks[-1]
-    simpo, orpo = (
-        LLAMAFACTORY_DPO.replace("pref_loss: sigmoid\n", f"pref_loss: {loss}\n") for loss in ("simpo", "orpo")
-    )
-    expected = Preference("simpo", 0.1, has_reference=False, gamma=0.5)
-    assert cut_text(simpo, "yaml")[0].objective.preference == expected
-    for text in (orpo, f"{LLAMAFACTORY_DPO}pref_ftx: 0.1\n"):
-        cut = cut_text(text, "yaml")[0]
-        assert not cut.objective.is_documented and cut.form == "preference_text"
-        assert any("the loss is not known here: " in remark for remark in cut.remarks)
+    plain = Preference("sigmoid", 0.1, averages_chosen=True)
+    assert cut.objective.preference == plain and "own/reference" in cut.remarks[-1]
+    for loss, settings, expected in (
+        ("simpo", "", Preference("simpo", 0.1, has_reference=False, gamma=0.5, averages_chosen=True)),
+        ("orpo", "", Preference("orpo", 0.1, has_reference=False, chosen_weight=1.0, averages_chosen=True)),
+        ("sigmoid", "pref_ftx: 0.1\n", replace(plain, chosen_weight=0.1)),
+    ):
+        text = LLAMAFACTORY_DPO.replace("pref_loss: sigmoid\n", f"pref_loss: {loss}\n") + settings
+        assert cut_text(text, "yaml")[0].objective.preference == expected
+    cut = cut_text(f"{LLAMAFACTORY_DPO}pref_bco_weight: 0.1\n", "yaml")[0]
+    assert not cut.objective.is_documented and cut.form == "preference_text"
+    assert any("the loss is not known here: " in remark for remark in cut.remarks)
+
+
+@pytest.mark.parametrize(
+    ("settings", "preference"),
+    [
+        ("rl: dpo\nrl_beta: 0.2\n", Preference("sigmoid", 0.2)),
+        ("rl: ipo\n", Preference("ipo", 0.1)),
+        ("rl: simpo\ncpo_alpha: 0.5\n", Preference("simpo", 0.1, 0.0, False, 0.5, 0.5)),
+        ("rl: kto\n", Preference("kto", 0.1)),
+        ("rl: orpo\norpo_alpha: 0.1\n", None),
+        ("rl: dpo\ndpo_use_weighting: true\n", None),
+    ],
+)
+def test_axolotl_trains_on_pairs_as_trl_does(settings: str, preference: Preference | None) -> None:
+    """Its rows are prompts and answers; its loss is that of TRL's trainer, which trains on the prompt in ORPO."""
+    cut, launch = cut_text(AXOLOTL + settings, "yaml")
+    keys = read_file(launch)
+    assert cut.form == "preference_text" and cut.objective.preference == preference
+    assert '"type"' not in keys["datasets"] and any("prompt strategy" in remark for remark in cut.remarks)
+    assert ("skip_prepare_dataset" in keys) == ("kto" in settings)
+    cut, launch = cut_text((AXOLOTL + settings).replace("type: alpaca", "type: chat_template.default"), "yaml")
+    assert cut.form == ("preference_text" if settings.startswith(("rl: kto", "rl: orpo")) else "preference")
 
 
 def test_openrlhf_multiturn_takes_messages() -> None:

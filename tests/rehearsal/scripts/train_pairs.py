@@ -32,8 +32,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--max_length", type=int, default=2048)
     parser.add_argument("--beta", type=float, default=0.1)
     parser.add_argument(
-        "--loss", choices=("sigmoid", "ipo", "hinge", "cpo", "simpo", "bco", "scores"), default="sigmoid"
+        "--loss", choices=("sigmoid", "ipo", "hinge", "cpo", "simpo", "orpo", "bco", "scores"), default="sigmoid"
     )
+    parser.add_argument("--own_loss", type=float, default=0.0)
     parser.add_argument("--labels", action="store_true")
     parser.add_argument("--padding_free", action="store_true")
     parser.add_argument("--precompute", action="store_true")
@@ -116,7 +117,7 @@ def sum_log_probabilities(model, batch, options) -> torch.Tensor:
         nll, counts = nll[0], counts[0]
     else:
         nll, counts = nll.sum(1), counts.sum(1)
-    averages = (options.loss in ("ipo", "simpo")) != (FAULT == "averaged_over_length")
+    averages = (options.loss in ("ipo", "simpo", "orpo")) != (FAULT == "averaged_over_length")
     return -nll / counts if averages else -nll
 
 
@@ -135,7 +136,7 @@ def compute_loss_of_scores(scores: torch.Tensor) -> torch.Tensor:
 
 def compute_loss(logps: torch.Tensor, reference: torch.Tensor, options, batch) -> torch.Tensor:
     """Return the mean over the batch's pairs; CPO and SimPO have no reference, and add the chosen answers' own loss."""
-    is_free = options.loss in ("cpo", "simpo") and FAULT != "reference_subtracted"
+    is_free = options.loss in ("cpo", "simpo", "orpo") and FAULT != "reference_subtracted"
     if FAULT == "no_reference" or is_free:
         reference = torch.zeros_like(reference)
     chosen, rejected = (logps - reference).chunk(2)
@@ -150,6 +151,13 @@ def compute_loss(logps: torch.Tensor, reference: torch.Tensor, options, batch) -
         sums = logps[: len(chosen)] * (counts if options.loss == "simpo" else 1)
         own = 0.0 if FAULT == "chosen_left_out" else -sums.sum() / counts.sum()
         return own - functional.logsigmoid(beta * margin - (0.5 if options.loss == "simpo" else 0.0)).mean()
+    if options.own_loss:  # over each answer's tokens, then over answers, as in LLaMA-Factory
+        counts = (batch["labels"][: len(chosen), 1:] != IGNORED).sum(1)
+        means = logps[: len(chosen)] / (1 if options.loss == "orpo" else counts)
+        weight = 0.0 if FAULT == "chosen_left_out" else options.own_loss
+        odds = margin - torch.log1p(-chosen.exp()) + torch.log1p(-rejected.exp()) if options.loss == "orpo" else None
+        scaled = functional.logsigmoid(beta * margin) if odds is None else beta * functional.logsigmoid(odds)
+        return -scaled.mean() - weight * means.mean()
     if options.loss == "bco":
         return -(functional.logsigmoid(beta * chosen) + functional.logsigmoid(-beta * rejected)).mean() / 2
     if options.loss == "ipo":

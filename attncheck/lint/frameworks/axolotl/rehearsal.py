@@ -1,4 +1,4 @@
-"""Scales down a launch of axolotl's SFT, and determines its objective.
+"""Scales down a launch of axolotl's SFT or of its training on pairs, and determines its objective.
 
 Sources, axolotl 0.19.0: utils/schemas/datasets.py (`path`, `type`, `ds_type`, `field_messages`), prompt_strategies/
 (`alpaca`: answers after a prompt, `completion`: whole texts, `chat_template`: answers, each with the token that ends
@@ -6,11 +6,15 @@ it), utils/schemas/config.py (`train_on_inputs`, off), core/trainers/base.py:154
 micro_batch_size × sequence_len), processing_strategies.py (`processor_type` with unprepared rows: their images, and
 answers by the turns of the templates that it knows, otherwise every token). The loss is that of transformers' Trainer:
 the mean over num_items_in_batch.
+
+Sources for `rl`: core/builders/rl.py (TRL's trainers, and the names of their options), utils/data/rl.py (rows without a
+`type` are `prompt`, `chosen` and `rejected` already; those of KTO are not, except if they are not prepared).
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from attncheck.lint.fields import (
@@ -21,6 +25,7 @@ from attncheck.lint.fields import (
     OFF_VALUES,
     PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
+    UNDOCUMENTED,
     WITHOUT_CUDA,
     DataForm,
     Job,
@@ -36,6 +41,7 @@ from attncheck.lint.fields import (
     is_on,
     list_left_out,
 )
+from attncheck.lint.frameworks.trl.rehearsal import read_objective
 
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
 # Several processes on a CPU: with this, accelerate joins them in one world (accelerate 1.13.0 state.py).
@@ -65,6 +71,19 @@ TURN_ENDS = {
 KNOWN_TURNS = ("qwen2_vl", "qwen3_5", "llama3_2_vision")
 OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's template, or one in the file
 CORRECTIONS = ({"packing": "off"},)
+PAIR_TRAINERS = {"dpo": "dpo", "ipo": "dpo", "simpo": "cpo", "orpo": "orpo", "kto": "kto"}  # values of `rl`, TRL's
+TRL_NAMES = {
+    "rl_beta": "beta",
+    "trl.beta": "beta",
+    "dpo_loss_type": "loss_type",
+    "dpo_loss_weights": "loss_weights",
+    "dpo_label_smoothing": "label_smoothing",
+    "dpo_use_weighting": "use_weighting",
+    "dpo_norm_loss": "use_weighting",
+    "dpo_use_liger_kernel": "use_liger_loss",
+    "kto_desirable_weight": "desirable_weight",
+    "kto_undesirable_weight": "undesirable_weight",
+}
 # Keys of a data set that choose which of its turns are learned, or other files: utils/schemas/datasets.py.
 CHOOSING = frozenset(("roles_to_train", "message_field_training", "message_field_training_detail", "data_files"))
 FIELDS = {  # of a prompt strategy that the file describes: `UserDefinedPrompterType`
@@ -77,8 +96,8 @@ FIELDS = {  # of a prompt strategy that the file describes: `UserDefinedPrompter
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `axolotl train`, or of its configuration file; or why it is not rehearsed."""
-    if job.trainer != "sft":
-        return f"axolotl's {job.trainer} is not rehearsed yet; only sft is"
+    if job.trainer not in ("sft", *PAIR_TRAINERS):
+        return f"axolotl's {job.trainer} is not rehearsed yet: sft, {', '.join(PAIR_TRAINERS)} are"
     attention = cut_attention(job, materials)
     alias = materials.alias(job.model)
     form, dataset, targets = _cut_dataset(job, materials)
@@ -109,15 +128,22 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "save_strategy": "no",
         "dataloader_num_workers": "0",
     }
-    template, remarks = _cut_template(job) if form == "messages" and not materials.full_model else ({}, ())
+    template, remarks = (
+        _cut_template(job) if form in ("messages", "preference") and not materials.full_model else ({}, ())
+    )
     sets |= template
     whole_rows = "" if materials.uses_gpu or _starts_processes(launch) else "axolotl starts one process on a CPU"
     is_ring = materials.ring_size > 1 and not whole_rows  # its device mesh is named "cuda": utils/distributed.py:314
     source = f"axolotl {job.version}: transformers' mean over num_items_in_batch"
+    objective = Objective(targets, TRAINER_NORMALISATIONS, source)
+    if job.trainer in PAIR_TRAINERS:
+        objective = _read_pairs(job)
+        remarks += tuple(_list_pair_remarks(entry, form, objective))
+        sets |= {"skip_prepare_dataset": "true"} if job.trainer == "kto" else {}
     return JobCut(
         sets,
         form,
-        Objective(targets, TRAINER_NORMALISATIONS, source),
+        objective,
         environ=QUIET if materials.uses_gpu else {**QUIET, **(CPU_RING if is_ring else CPU_BFLOAT16)},
         command=_write_command(job, materials.processes if is_ring else 1),
         model_alias=alias,
@@ -152,11 +178,36 @@ def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str,
     kind = str(_read_entry(get_setting(job, "datasets") or "").get("type") or "")
     targets: Targets = "all" if is_on(job, "train_on_inputs") else "assistant"
     entry = {"path": materials.data_file, "ds_type": "json"}
+    if job.trainer in PAIR_TRAINERS:
+        if job.trainer in ("dpo", "ipo", "simpo") and kind in ("chat_template", "chat_template.default"):
+            return "preference", {**entry, "type": kind, "field_messages": "prompt"}, targets
+        return "preference_text", entry, targets
     if kind.startswith("completion"):
         return "text", {**entry, "type": kind}, "all"
     if kind.startswith("alpaca"):
         return "instruction", {**entry, "type": kind}, targets
     return "messages", {**entry, "type": "chat_template", "field_messages": "messages"}, targets
+
+
+def _read_pairs(job: Job) -> Objective:
+    """Return the objective of TRL's trainer, whose release axolotl pins."""
+    releases = [text.removeprefix("trl==") for text in job.requires if text.startswith("trl==")]
+    settings = [
+        replace(setting, name="loss_type" if setting.name == "rl" else TRL_NAMES.get(setting.name, setting.name))
+        for setting in job.settings
+        if setting.name != "rl" or setting.value in ("ipo", "simpo")
+    ]
+    if not releases:
+        return UNDOCUMENTED
+    trainer = PAIR_TRAINERS[job.trainer]
+    return read_objective(replace(job, trainer=trainer, version=releases[0], settings=tuple(settings)))[1]
+
+
+def _list_pair_remarks(entry: dict[str, Any], form: DataForm, objective: Objective) -> Iterator[str]:
+    if form == "preference_text" and entry.get("type"):
+        yield "the data's prompt strategy is left out: a prompt and its answers are texts"
+    if not objective.is_documented:
+        yield "its loss is unknown"
 
 
 def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:

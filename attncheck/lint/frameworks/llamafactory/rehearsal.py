@@ -8,13 +8,15 @@ transformers' Trainer; if the model has a processor, each batch's mean (train/sf
 
 Sources for `stage: dpo`: data/converter.py (`ranking`: a prompt, a chosen and a rejected answer as text),
 train/dpo/trainer.py (`losses.mean()` over a batch's pairs, divided by the accumulation because
-`model_accepts_loss_kwargs` is off), hparams/finetuning_args.py.
+`model_accepts_loss_kwargs` is off; `pref_ftx` and ORPO add each chosen answer's own mean),
+hparams/finetuning_args.py.
 
 launcher.py: torchrun starts NPROC_PER_NODE processes; the default is one per GPU, so none on a CPU.
 """
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 from attncheck.lint.fields import (
@@ -54,7 +56,7 @@ RANKING_INFO = {
     }
 }
 # Settings of preference losses that add another loss, or weight tokens differently.
-CHANGED_LOSS = ("pref_ftx", "pref_bco_weight", "ld_alpha")
+CHANGED_LOSS = ("pref_bco_weight", "ld_alpha")
 DATASET_INFO = {
     "rehearsal": {
         "file_name": "train.jsonl",
@@ -183,10 +185,13 @@ def _read_pairs(job: Job) -> Objective | str:
         value = get_setting(job, name) or "0"
         if value.lower() not in (*OFF_VALUES, "0.0"):
             return f"{name} {value} selects a preference loss that is not rehearsed"
-    loss, beta = get_setting(job, "pref_loss") or "sigmoid", get_setting(job, "pref_beta")
-    preference = read_preference(loss, (beta, 0.1), (get_setting(job, "dpo_label_smoothing"), 0.0))
-    if loss == "simpo":
+    loss, names = get_setting(job, "pref_loss") or "sigmoid", {"pref_beta": 0.1, "dpo_label_smoothing": 0.0}
+    numbers = [(get_setting(job, name), default) for name, default in names.items()]
+    preference = read_preference(loss, *numbers, (get_setting(job, "pref_ftx"), 0.0))
+    if loss in ("simpo", "orpo"):
         preference = drop_reference(preference, get_setting(job, "simpo_gamma") or "0.5")
     if isinstance(preference, str):
         return preference
+    own = preference.chosen_weight + (1.0 if loss == "orpo" else 0.0)
+    preference = replace(preference, chosen_weight=own, averages_chosen=True)
     return make_objective(preference, f"llamafactory {job.version} train/dpo/trainer.py: the mean over a batch's pairs")

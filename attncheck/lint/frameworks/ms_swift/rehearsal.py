@@ -7,7 +7,8 @@ trainers/seq2seq_trainer.py:31 (`model_accepts_loss_kwargs`: the loss is the mea
 num_items_in_batch), template/base.py (a row's `images` are paths, to which "<image>" in the text points).
 
 For `swift rlhf`: arguments/rlhf_args.py (the data of preference pairs), rlhf_trainers/dpo_trainer.py (its loss without
-packing: `losses.mean()` over a batch's pairs, divided by the accumulation; `rpo_alpha` is 1 by default before 3.8.0)
+packing: `losses.mean()` over a batch's pairs, divided by the accumulation; `rpo_alpha` times the mean over the tokens
+of the chosen answers, 1 by default before 3.8.0)
 and rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`), whose completions and rewards are replaced by made-up
 ones. Other losses are not known here.
 """
@@ -55,7 +56,7 @@ LEFT_OUT = (
     *("teacher_model_server", "offload_teacher_model", "move_model_batches"),
 )
 RPO_OFF_SINCE = "3.8.0"
-CHANGED_PAIRS = ("rpo_alpha", "ld_alpha", "loss_weights", "f_divergence_type", "reference_free", "loss_scale")
+CHANGED_PAIRS = ("ld_alpha", "loss_weights", "f_divergence_type", "reference_free", "loss_scale")
 CORRECTIONS = ({"packing": "off"},)
 
 
@@ -139,8 +140,9 @@ def _read_pairs(job: Job) -> Objective | None:
     is_split = is_on(job, "packing") or job.plan.ring_size > 1
     if job.trainer != "dpo" or is_changed or is_split or not is_at_least(job.version, RPO_OFF_SINCE):
         return None
-    loss, smoothing = get_setting(job, "loss_type") or "sigmoid", get_setting(job, "label_smoothing")
-    preference = read_preference(loss, (get_setting(job, "beta"), 0.1), (smoothing, 0.0))
+    names = {"beta": 0.1, "label_smoothing": 0.0, "rpo_alpha": 0.0}
+    numbers = [(get_setting(job, name), default) for name, default in names.items()]
+    preference = read_preference(get_setting(job, "loss_type") or "sigmoid", *numbers)
     if isinstance(preference, str) or preference.loss != "sigmoid":
         return None
     return make_objective(preference, f"ms-swift {job.version} rlhf_trainers/dpo_trainer.py: the mean over its pairs")

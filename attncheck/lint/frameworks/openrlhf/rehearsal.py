@@ -7,7 +7,8 @@ over the tokens of the whole step, across ranks too; before 0.10.4 over those of
 
 Sources for DPO: cli/train_dpo.py (without `ref.model_name_or_path` the model is its own reference),
 datasets/reward_dataset.py (`prompt_key`, texts, or messages with `apply_chat_template`), models/loss.py `DPOLoss` (the
-mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
+mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums), trainer/dpo_trainer.py `concatenated_forward` (the
+chosen answers' own loss: the mean over answers of each one's mean).
 """
 
 from dataclasses import replace
@@ -138,12 +139,9 @@ def _read_answers(job: Job) -> tuple[DataForm, dict[str, str], Objective]:
 
 def _read_pairs(job: Job) -> tuple[DataForm, dict[str, str], Objective] | str:
     """Return the data's form, the settings that read it, and the loss of a pair; or why it is not rehearsed."""
-    nll = get_setting(job, "model.nll_loss_coef") or "0"
-    if nll not in ("0", "0.0"):
-        return f"model.nll_loss_coef {nll} adds a second loss to the preference loss; this is not rehearsed"
     loss = "ipo_of_sums" if is_on(job, "model.ipo_enable") else "sigmoid"
-    smoothing = get_setting(job, "model.label_smoothing")
-    preference = read_preference(loss, (get_setting(job, "model.beta"), 0.1), (smoothing, 0.0))
+    names = {"model.beta": 0.1, "model.label_smoothing": 0.0, "model.nll_loss_coef": 0.0}
+    preference = read_preference(loss, *((get_setting(job, name), default) for name, default in names.items()))
     if isinstance(preference, str):
         return preference
     form: DataForm = "preference" if is_on(job, "data.apply_chat_template") else "preference_text"
@@ -155,7 +153,7 @@ def _read_pairs(job: Job) -> tuple[DataForm, dict[str, str], Objective] | str:
         "ref.model_name_or_path": DROP,
     }
     source = f"openrlhf {job.version} models/loss.py: the mean over a batch's pairs"
-    return form, data, make_objective(preference, source)
+    return form, data, make_objective(replace(preference, averages_chosen=True), source)
 
 
 def _cut_data(job: Job) -> tuple[DataForm, dict[str, str], Targets]:

@@ -60,7 +60,6 @@ REFACTORED = "0.29"  # DPOTrainer was rewritten (0.28.0 and 0.29.1 trainer/dpo_t
 # Settings of DPO that weight tokens or pairs by the model's output, or add another loss.
 CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "loss_weights", "use_liger_loss")
 SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")  # programs in trl/scripts
-CPO_DEFAULTS = {"simpo_gamma": "0.5", "cpo_alpha": "1.0"}
 DPO_CORRECTIONS = ({"padding_free": "false"},)
 # Trainers whose loss is unknown -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
 # experimental/.
@@ -92,7 +91,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     is_example = program.endswith(f"examples/scripts/{job.trainer}.py") and job.trainer in SCRIPTS
     own_program = f"trl.scripts.{job.trainer}" if is_example and misses_program(launch) else ""
     is_own_script = launch.starts_written_script or not (own_program or program == "trl" or "trl/scripts/" in program)
-    reading = read_policy(job, is_own_script) if is_policy else READERS.get(job.trainer, _read_other)(job)
+    reading = read_policy(job, is_own_script) if is_policy else read_objective(job)
     if isinstance(reading, str):
         return reading
     form, objective = reading
@@ -234,10 +233,10 @@ def _read_kto(job: Job) -> tuple[DataForm, Objective]:
 
 def _read_cpo(job: Job) -> tuple[DataForm, Objective]:
     """Return the data's form and CPO's or SimPO's loss of a pair, which has no reference."""
-    numbers = ((get_setting(job, "beta"), 0.1), (get_setting(job, "label_smoothing"), 0.0))
+    names = {"beta": 0.1, "label_smoothing": 0.0, "cpo_alpha": 1.0}
+    numbers = [(get_setting(job, name), default) for name, default in names.items()]
     preference = read_preference(get_setting(job, "loss_type") or "sigmoid", *numbers)
-    gamma, weight = (get_setting(job, name) or default for name, default in CPO_DEFAULTS.items())
-    preference = drop_reference(preference, gamma, weight)
+    preference = drop_reference(preference, get_setting(job, "simpo_gamma") or "0.5")
     is_changed = (get_setting(job, "alpha") or "0").lower() not in (*OFF_VALUES, "0.0")  # AlphaPO
     if isinstance(preference, str) or is_changed:
         return "preference", UNDOCUMENTED
@@ -257,11 +256,6 @@ def is_weighted(weight: str | None) -> bool:
     return weight is not None and not (is_number(weight) and float(weight) == 1.0)
 
 
-def _read_other(job: Job) -> tuple[DataForm, Objective]:
-    """Return the data's form and objective of a trainer whose loss is unknown."""
-    return OTHER_FORMS[job.trainer], UNDOCUMENTED
-
-
 READERS: Mapping[str, Callable[[Job], tuple[DataForm, Objective]]] = {
     "sft": _read_sft,
     "dpo": _read_dpo,
@@ -269,3 +263,8 @@ READERS: Mapping[str, Callable[[Job], tuple[DataForm, Objective]]] = {
     "cpo": _read_cpo,
     "bco": _read_bco,
 }
+
+
+def read_objective(job: Job) -> tuple[DataForm, Objective]:
+    """Return the data's form and the objective of a trainer that does not generate its answers."""
+    return READERS[job.trainer](job) if job.trainer in READERS else (OTHER_FORMS[job.trainer], UNDOCUMENTED)
