@@ -21,7 +21,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import FRAMEWORK_NAMES
 from attncheck.doctor.rules.transformers.transformers_import_broken import DISTRIBUTION_OF
-from attncheck.lint.stated_versions import find_stated_versions
+from attncheck.lint.stated_versions import find_stated_versions, is_own_source
 
 MODULE = re.compile(r"^([a-z]\w*) is not installed, so the script|No module named '(\w+)", re.MULTILINE)
 DISTRIBUTION = re.compile(r"The '([\w-]+)' distribution was not found|pip install (?:-U |--upgrade )?([A-Za-z][\w-]*)")
@@ -31,8 +31,13 @@ MAX_BYTES = 1 << 20  # of a list
 REQUIREMENT = re.compile(r"^[\s\"'-]*([A-Za-z][\w.-]*)((?:\[[\w,-]+\])?(?:[<>=!~]=?[^\s\"';#]*)?)", re.MULTILINE)
 
 
-def list_installs(snapshot: Snapshot, folders: Collection[str], text: str) -> tuple[Fix, ...]:
-    """Return the command that installs the packages which a launch's output and remarks report as missing."""
+def list_installs(
+    snapshot: Snapshot, folders: Collection[str], text: str, stated: Collection["Differing"] = ()
+) -> tuple[Fix, ...]:
+    """Return the command that installs the packages which a launch's output and remarks report as missing.
+
+    It also installs the `stated` versions, without the packages whose own source is in the launch's tree.
+    """
     own = {_normalise(name): f"{name}{rest}" for name, rest in _iter_own_requirements(folders)}
     others = {_normalise(line) for distribution in snapshot.distributions for line in distribution.requires}
     names = {_normalise(match[1] or match[2]): "" for match in DISTRIBUTION.finditer(text)}
@@ -42,6 +47,7 @@ def list_installs(snapshot: Snapshot, folders: Collection[str], text: str) -> tu
         if name in own or name in others:
             names[name] = ""
     missing = [own.get(name, name) for name in names if not snapshot.lists(name)]
+    missing += [f"{row.name}{row.wanted}" for row in stated if not is_own_source(row.name, row.file)]
     return (install.install_packages(snapshot, *missing),) if missing else ()
 
 

@@ -741,7 +741,8 @@ def _iter_findings(
         if result.check == "run":
             folders = dict.fromkeys(("", os.path.dirname(read.recognised.launch.source.name)))
             text = "\n".join((*result.violations, *result.warnings, *result.notes))
-            fixes += missing.list_installs(read.snapshot, folders, text)
+            stated = () if first.steps else missing.list_differing(read.snapshot, read.recognised.launch.source)
+            fixes += missing.list_installs(read.snapshot, folders, text, stated)
         tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
         lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
         reason, what = deciding_reason(result), MESSAGES[result.check]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attncheck.core.launch import Source
-from attncheck.rehearsal.missing import list_installs, list_stated
+from attncheck.rehearsal.missing import list_differing, list_installs, list_stated
 from tests.snapshots import h200, with_package
 
 REMARK = "{} is not installed, so the script ends at its import: rehearsed up to its first use"
@@ -43,4 +43,19 @@ def test_other_versions_than_a_project_states_are_named(tmp_path: Path, stated: 
     (tmp_path / ".git").mkdir()
     (tmp_path / "requirements.txt").write_text(stated)
     line = "requirements.txt requires trl==0.12.0; installed: trl 1.16.0"
-    assert list_stated(snapshot, Source(str(tmp_path / "run.sh"), "", "shell")) == ((line,) if is_other else ())
+    source = Source(str(tmp_path / "run.sh"), "", "shell")
+    assert list_stated(snapshot, source) == ((line,) if is_other else ())
+    fixes = list_installs(snapshot, [], "No module named 'torch'", list_differing(snapshot, source))
+    assert [fix.installs for fix in fixes] == ([("trl==0.12.0",)] if is_other else [])
+
+
+def test_a_vendored_package_is_not_installed(tmp_path: Path) -> None:
+    """Its own source states its version, and is what runs."""
+    snapshot = with_package(with_package(h200(), "trl", "1.16.0"), "verl", "0.9.1")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "requirements.txt").write_text("trl==0.12.0")
+    (tmp_path / "verl" / "version").mkdir(parents=True)
+    (tmp_path / "verl" / "version" / "version").write_text("0.5.0")
+    rows = list_differing(snapshot, Source(str(tmp_path / "run.sh"), "", "shell"))
+    assert {row.name for row in rows} == {"trl", "verl"}
+    assert [fix.installs for fix in list_installs(snapshot, [], "", rows)] == [("trl==0.12.0",)]

@@ -59,7 +59,7 @@ def define_loss(evidence: Evidence, preference: Preference, swaps: bool = False)
         own = [preference.chosen_weight * share if count else 0.0 for share, count in zip(own, chosen)]
         value += sum(share * nll for share, nll in zip(own, sums, strict=True))
         shares = evidence.list_shares(name, counts)
-        weights = [weight + (mine / share if mine else 0.0) for weight, mine, share in zip(weights, own, shares)]
+        weights = [weight + (added / share if added else 0.0) for weight, added, share in zip(weights, own, shares)]
     return Definition(name, weights=tuple(weights), value=value, name=preference.text)
 
 

@@ -270,7 +270,8 @@ def test_ms_swifts_dpo_is_judged_in_its_plain_and_its_rpo_form(settings: str, ve
     packages: Any = {"ms-swift": version}
     cut, _ = cut_text(f"{MS_SWIFT_DPO.rstrip()} {settings}\n", **packages)
     assert cut.objective.is_documented == is_known
-    assert cut.objective.preference == (Preference("sigmoid", 0.2) if is_known else None)
+    weight = 0.1 if "rpo" in settings else 0.0
+    assert cut.objective.preference == (Preference("sigmoid", 0.2, chosen_weight=weight) if is_known else None)
     assert is_known != any("loss of ms-swift's dpo is unknown" in remark for remark in cut.remarks)
 
 
