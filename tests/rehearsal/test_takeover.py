@@ -14,11 +14,14 @@ import pytest
 from attncheck.rehearsal.watcher import takeover
 
 DRIVER = """\
-import json, os, pathlib, sys, time
+import atexit, json, os, pathlib, sys, time
 rank = int(os.environ["RANK"])
 names = ("WORLD_SIZE", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "ATTNCHECK_DRIVER")
 seen = {name: os.environ.get(name) for name in names}
-pathlib.Path(sys.argv[1]).with_name(f"{rank}.json").write_text(json.dumps(seen))
+seen["forked"] = hasattr(json, "started_by")
+place = pathlib.Path(sys.argv[1]).with_name(f"{rank}.json")
+place.write_text(json.dumps(seen))
+atexit.register(lambda: place.write_text(json.dumps({**seen, "ended": True})))
 if os.environ["FAILING"] == str(rank):
     time.sleep(0.5)
     sys.stderr.write("ValueError: here")
@@ -33,6 +36,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "a_driver.py").write_text(DRIVER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("ATTNCHECK_DRIVER", "verl")
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
     monkeypatch.setenv("FAILING", "")
     return tmp_path
 
@@ -41,23 +45,38 @@ def read_ranks(folder: Path) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
-def test_ranks_know_their_place(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_ranks(folder: Path, isolates: bool = False) -> subprocess.CompletedProcess[str]:
+    """Start two ranks from a process that has a value in a module, which forks have and new processes have not."""
+    starter = (
+        "import json, sys; json.started_by = 'us'\n"
+        "from attncheck.rehearsal.watcher import takeover\n"
+        f"sys.exit(takeover.run_ranks('a_driver', {str(folder / 'launch')!r}, 2, isolates={isolates}))"
+    )
+    return subprocess.run([sys.executable, "-c", starter], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("without_cuda", [True, False])
+def test_ranks_know_their_place(without_cuda: bool, driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each is to see its own GPU, it sees that alone; none is asked to take over again."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    assert takeover.run_ranks("a_driver", str(driver / "launch"), 2, isolates=True) == 0
+    if without_cuda:
+        monkeypatch.setenv("ATTNCHECK_WITHOUT_CUDA", "1")
+    assert run_ranks(driver, isolates=True).returncode == 0
     ranks = read_ranks(driver)
-    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3", "5"]
-    assert all(rank["LOCAL_RANK"] == "0" and rank["WORLD_SIZE"] == "2" for rank in ranks)
-    assert all(rank["ATTNCHECK_DRIVER"] is None for rank in ranks)
+    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == (["3,5"] * 2 if without_cuda else ["3", "5"])
+    assert [rank["LOCAL_RANK"] for rank in ranks] == (["0", "1"] if without_cuda else ["0", "0"])
+    assert all(rank["WORLD_SIZE"] == "2" and rank["ATTNCHECK_DRIVER"] is None for rank in ranks)
+    assert all(rank["ended"] and rank["forked"] == without_cuda for rank in ranks)
 
 
-def test_a_rank_that_fails_ends_the_others(
-    driver: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("without_cuda", [True, False])
+def test_a_rank_that_fails_ends_the_others(without_cuda: bool, driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The launch ends with its status, while the other would go on for a minute."""
     monkeypatch.setenv("FAILING", "1")
-    assert takeover.run_ranks("a_driver", str(driver / "launch"), 2) == 7
-    assert capsys.readouterr().err == "ValueError: here"
+    if without_cuda:
+        monkeypatch.setenv("ATTNCHECK_WITHOUT_CUDA", "1")
+    done = run_ranks(driver)
+    assert (done.returncode, done.stderr) == (7, "ValueError: here")
     assert [rank["LOCAL_RANK"] for rank in read_ranks(driver)] == ["0", "1"]
 
 

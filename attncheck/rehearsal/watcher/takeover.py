@@ -1,21 +1,25 @@
 """Takes over a launch when its framework would start Ray; its configuration is composed and validated by then.
 
 The launch's own command has run so far, with its own files and overrides. The rest of it runs as Ray's workers would:
-the ranks of the actor, one process each, with the variables that torch.distributed reads.
+the ranks of the actor, one process each, with the variables that torch.distributed reads. Without CUDA they are forks
+of the launch's process, which has imported torch and the framework. A thread forks them, so that a rank's frames are
+not below those of the launch's script.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import importlib.util
 import json
+import multiprocessing
 import os
 import pickle
 import runpy
 import socket
-import subprocess
 import sys
+import threading
 import time
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -95,7 +99,10 @@ def take_over_openrlhf(utils: Any) -> None:
     calls `get_strategy` of utils/utils.py. Options are dotted since 0.10.2.
     """
 
+    original = utils.get_strategy
+
     def save_and_run(args: Any) -> None:
+        utils.get_strategy = vars(sys.modules["openrlhf.utils"])["get_strategy"] = original  # for the ranks
         path = os.path.join(os.environ["ATTNCHECK_WATCH"], "options.pickle")
         with open(path, "wb") as stream:
             pickle.dump(args, stream)
@@ -201,26 +208,55 @@ def run_ranks(module: str, configuration: str, world_size: int, isolates: bool =
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
     environment["LOCAL_WORLD_SIZE"] = str(world_size)
     devices = _list_devices(world_size) if isolates else []
-    processes, errors = [], [f"{configuration}-errors-{rank}" for rank in range(world_size)]
-    for rank, path in enumerate(errors):
-        with open(path, "wb") as stream:
-            own = {**environment, **_place_rank(rank, devices)}
-            processes.append(subprocess.Popen([sys.executable, "-m", module, configuration], env=own, stderr=stream))
+    errors = [f"{configuration}-errors-{rank}" for rank in range(world_size)]
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(
+            target=_run_rank, args=(module, configuration, {**environment, **_place_rank(rank, devices)}, path)
+        )
+        for rank, path in enumerate(errors)
+    ]
+    thread = threading.Thread(target=lambda: [process.start() for process in processes])
+    thread.start()
+    thread.join()
     while True:
-        statuses = [process.poll() for process in processes]
+        statuses = [process.exitcode for process in processes]
         failed = [rank for rank, status in enumerate(statuses) if status]
         if failed or None not in statuses:
             break
         time.sleep(POLL_SECONDS)
     for process in processes:
-        if process.poll() is None:
+        if process.is_alive():
             process.kill()
     if not failed:
         return 0
     first = min(failed, key=lambda rank: os.stat(errors[rank]).st_mtime)
     with open(errors[first], errors="replace") as stream:
         sys.stderr.write(stream.read()[-ERROR_TAIL:])
-    return processes[first].returncode
+    return statuses[first] or 1
+
+
+def _run_rank(module: str, configuration: str, environment: dict[str, str], errors: str) -> None:
+    """Run a driver as a rank, its errors in a file: in this process, or in a new one, to which its own GPU is bound."""
+    with open(errors, "wb") as stream:
+        os.dup2(stream.fileno(), 2)
+    if not os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
+        os.execve(sys.executable, [sys.executable, "-m", module, configuration], environment)
+    from . import waiting
+
+    os.environ.pop("ATTNCHECK_DRIVER", None)
+    os.environ.update(environment)
+    waiting.install(os.environ["ATTNCHECK_WATCH"])
+    sys.argv = [module, configuration]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.getcwd()
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except Exception as error:
+        sys.last_value = error
+        raise
+    finally:
+        atexit._run_exitfuncs()
 
 
 def _list_devices(world_size: int) -> list[str]:
