@@ -35,7 +35,7 @@ class Fit:
     missing: int  # trainers' packages that the launches' trees state
     distance: int  # between the stated and the installed releases: 100 for a major, 1 for a minor release
     refused: int  # names and values that the installed releases refuse
-    age: tuple[int, ...] = ()  # of the frameworks, negated: the newest comes first
+    age: tuple[int, ...] = ()  # of each framework: how far from a fork's own release, else negated: the newest is first
     strain: int = 0  # major releases of transformers since the one that the frameworks name
 
     @property
@@ -71,7 +71,7 @@ def select(pythons: list[str], request: Request, seconds: float) -> Interpreter:
 
 def measure(snapshot: Snapshot, request: Request) -> Fit:
     """Return how an environment's releases fit the launches of a request; a fork next to a launch is its framework."""
-    absent, missing, frameworks, differing, newest, foreign, refused = set(), set(), set(), set(), [], 0, 0
+    absent, missing, frameworks, differing, ages, foreign, refused = set(), set(), set(), set(), [], 0, 0
     for source in request.sources:
         stated = find_stated_versions(source)
         own = {name for name, file in stated.files.items() if is_own_source(name, file)}
@@ -84,13 +84,16 @@ def measure(snapshot: Snapshot, request: Request) -> Fit:
             missing |= {name for name in needed if not snapshot.lists(name)}
             foreign += bool(framework) and not snapshot.lists(framework)
             version = snapshot.version(framework)
-            newest += [-_read_number(str(version.value))] if isinstance(version, Known) else []
+            if isinstance(version, Known):
+                vendored = _read_number(stated.versions.get(framework, "0")) if framework in own else 0
+                number = _read_number(str(version.value))
+                ages += [abs(number - vendored) if vendored else -number]
             refused += len(read.job.unknown_settings)
             refused += sum(problem.consequence == "refuses" for problem in read.job.problems)
     distances = [_measure_distance(row.wanted, row.installed) for row in differing]
     majors, distance = (sum(numbers) for numbers in zip(*distances)) if distances else (0, 0)
     strain = sum(_measure_strain(snapshot, framework) for framework in frameworks)
-    return Fit(len(absent), majors, foreign, len(missing), distance, refused, tuple(newest), strain)
+    return Fit(len(absent), majors, foreign, len(missing), distance, refused, tuple(ages), strain)
 
 
 def _measure_strain(snapshot: Snapshot, framework: str) -> int:

@@ -124,6 +124,7 @@ class Request:
     trusts_remote_code: bool = False  # whether to run code of model repositories if the launch requests it
     runs_substitutions: bool = False  # whether to run commands in the launch's options and exports, `$(…)`
     only: tuple[str, ...] = ()  # the checks to answer; (): all
+    model: str = ""  # the launches' model, if they do not name it or its class is not known; "": their own
 
 
 @dataclass
@@ -175,7 +176,11 @@ def runs_own_script(read: ReadLaunch) -> bool:
 def read_launches_of(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
     """Return the launches of a source, as the examined environment's releases read them."""
     read_file = _read_nearby(request.make_reader(source))
-    return read_launches(snapshot, source, request.read_model, read_file, request.own_loops)
+    launches = read_launches(snapshot, source, request.read_model, read_file, request.own_loops)
+    if not request.model:
+        return launches
+    snapshot = lint.add_model(snapshot, request.model, request.read_model)
+    return [replace(read, job=replace(read.job, model=request.model), snapshot=snapshot) for read in launches]
 
 
 def _read_nearby(read_file: lint.ReadFile) -> lint.ReadFile:
@@ -454,7 +459,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_watched_differences(stage.folder)
     if stage.unknown:
-        differences += (Difference(CLASS, "not known", f"that of {stage.model}, a stand-in for {stage.unknown}"),)
+        ran = f"that of {stage.model}, a stand-in for {stage.unknown} (--model names the model)"
+        differences += (Difference(CLASS, "not known", ran),)
     if stage.made_up:
         differences += (Difference("field that the script reads", ", ".join(stage.made_up), "made up"),)
     results = leave_unasked(results, differences)

@@ -13,6 +13,7 @@ from attncheck.cli.commands.smoke import make_rehearsal_request
 from attncheck.core.snapshot import Snapshot
 from attncheck.rehearsal.environments import VARIABLE, list_environments, measure
 from attncheck.rehearsal.execution import lay_programs, list_replaced
+from attncheck.rehearsal.run import choose_model, read_launches_of
 from tests.snapshots import h200, with_package
 
 LAUNCH = "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name a/b --output_dir o {}\n"
@@ -63,6 +64,20 @@ def test_a_fork_next_to_a_launch_has_the_requirements_of_its_framework(
     request = make_rehearsal_request(("run.sh",), None, False, 0)
     without, having = (measure(snapshot, request) for snapshot in (h200(), with_package(h200(), "ms-swift", "4.6.0")))
     assert having < without and without.missing == having.missing == having.distance == 0
+    assert measure(with_package(h200(), "ms-swift", "3.3.0"), request) < having  # the nearest to the fork's own
+
+
+def test_a_model_that_a_launch_does_not_name_is_named_by_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands for the launch's own, of which only a folder of another machine is known."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").write_text(LAUNCH.format("").replace("Qwen/Qwen2.5-0.5B", "/data/step_12"))
+    request = make_rehearsal_request(("run.sh",), None, False, 0)
+    for model, expected in (("", "/data/step_12"), ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B")):
+        own = replace(request, model=model)
+        (read,) = read_launches_of(make("1.16.0"), own, own.sources[0])
+        assert choose_model(read) == ("llama", expected)
 
 
 def test_a_folder_of_environments_is_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

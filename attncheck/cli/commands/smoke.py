@@ -58,6 +58,15 @@ FullModel = Annotated[
         "a small one of its architecture.",
     ),
 ]
+LaunchModel = Annotated[
+    str | None,
+    option(
+        TRAIN,
+        "--model",
+        metavar="MODEL",
+        help="Rehearse LAUNCH with a small model of this one's architecture: a folder or a Hub name. Default: its own.",
+    ),
+]
 RealData = Annotated[
     bool,
     option(
@@ -122,6 +131,7 @@ def smoke(
     model: Target = None,
     full: Full = False,
     full_model: FullModel = False,
+    launch_model: LaunchModel = None,
     real_data: RealData = False,
     trust_script: TrustScript = False,
     trust_remote_code: TrustRemoteCode = False,
@@ -157,6 +167,7 @@ def smoke(
             trusts_remote_code=trust_remote_code,
             runs_substitutions=run_substitutions,
             only=tuple(only or ()),
+            model=launch_model or "",
         )
         pythons = environments.list_environments(python)
         fitting = environments.select(pythons, launches, policy.timeout) if pythons else None
@@ -175,7 +186,7 @@ def smoke(
         raise BadUsage("--full-model applies to a launch's rehearsal; use --full to train a MODEL's real weights")
     if real_data:
         raise BadUsage("--real-data is for a launch's rehearsal: name a launch")
-    only_launches = {"--trust-script": trust_script, "--trust-remote-code": trust_remote_code}
+    only_launches = {"--trust-script": trust_script, "--trust-remote-code": trust_remote_code, "--model": launch_model}
     for name, value in {**only_launches, "--run-substitutions": run_substitutions}.items():
         if value:
             raise BadUsage(f"{name} is for a launch's rehearsal: name a launch")
