@@ -16,6 +16,7 @@ ERROR_LINE = re.compile(
     # Hydra's, hydra 1.3.2 _internal/config_loader_impl.py, without the error's name
     r"|^(?:In '[^']+': )?Could not (?:append|delete|find|load|override)"
 )
+CONTINUED = re.compile(r":$|\d validation errors? for [\w.]+$")  # pydantic's, 2.14
 RANK = re.compile(r"^\[rank\d+\]: ?")
 # The error of a class whose name says nothing, after a traceback's lines.
 OWN_ERROR = re.compile(r"(?!torch\.distributed\.elastic|.*(?:CalledProcess|SignalException))[A-Za-z_][\w.]*(?:: .*)?")
@@ -54,7 +55,7 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     if not places:  # the ranks' last lines, before the launcher's
         lines = lines[: next((place for place, line in enumerate(lines) if BANNER.search(line)), None)]
     error = lines[places[-1]] if places else ""
-    if error.rstrip().endswith(":"):  # its cause is on the next line
+    if CONTINUED.search(error.rstrip()):  # its cause is on the next line
         error = " ".join(line.strip() for line in lines[places[-1] : places[-1] + 2])
     error = RANK.sub("", error)
     # a launcher's message about its child is left out, and lines of marks

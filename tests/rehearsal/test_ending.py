@@ -51,6 +51,14 @@ def test_its_own_error_stays_its_own(lines: tuple[str, ...], denied: tuple[str, 
     assert end(*lines, denied=denied)[0] == "fail"
 
 
+def test_an_error_of_two_lines_is_read_to_its_end() -> None:
+    """A validation's own first line only counts its errors."""
+    text = end("ValidationError: 1 validation error for AxolotlConfig", "  Value error, packing does not work with rl")[
+        1
+    ]
+    assert text.startswith("ValidationError: 1 validation error for AxolotlConfig Value error, packing does not work")
+
+
 @pytest.mark.parametrize(("status", "answer"), [(0, "pass"), (137, "fail"), (127, "fail")])
 def test_other_ends(status: int, answer: str) -> None:
     assert end("bash: line 1: trl: command not found", status=status)[0] == answer

@@ -248,15 +248,8 @@ def _run_rank(module: str, configuration: str, environment: dict[str, str], erro
     os.environ.update(environment)
     waiting.install(os.environ["ATTNCHECK_WATCH"])
     sys.argv = [module, configuration]
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = os.getcwd()
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except Exception as error:
-        sys.last_value = error
-        raise
-    finally:
-        atexit._run_exitfuncs()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    atexit._run_exitfuncs()  # a forked process ends without them
 
 
 def _list_devices(world_size: int) -> list[str]:

@@ -13,7 +13,7 @@ Sources for `rl`: core/builders/rl.py (TRL's trainers, and the names of their op
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +72,7 @@ KNOWN_TURNS = ("qwen2_vl", "qwen3_5", "llama3_2_vision")
 OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's template, or one in the file
 CORRECTIONS = ({"packing": "off"},)
 PAIR_TRAINERS = {"dpo": "dpo", "ipo": "dpo", "simpo": "cpo", "orpo": "orpo", "kto": "kto"}  # values of `rl`, TRL's
+REPLACED_STRATEGY = "the data's prompt strategy is left out: a prompt and its answers are texts"
 TRL_NAMES = {
     "rl_beta": "beta",
     "trl.beta": "beta",
@@ -138,7 +139,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     objective = Objective(targets, TRAINER_NORMALISATIONS, source)
     if job.trainer in PAIR_TRAINERS:
         objective = _read_pairs(job)
-        remarks += tuple(_list_pair_remarks(entry, form, objective))
+        remarks += (REPLACED_STRATEGY,) if form == "preference_text" and entry.get("type") else ()
+        remarks += () if objective.is_documented else (f"the loss of axolotl's {job.trainer} is unknown",)
         sets |= {"skip_prepare_dataset": "true"} if job.trainer == "kto" else {}
     return JobCut(
         sets,
@@ -201,13 +203,6 @@ def _read_pairs(job: Job) -> Objective:
         return UNDOCUMENTED
     trainer = PAIR_TRAINERS[job.trainer]
     return read_objective(replace(job, trainer=trainer, version=releases[0], settings=tuple(settings)))[1]
-
-
-def _list_pair_remarks(entry: dict[str, Any], form: DataForm, objective: Objective) -> Iterator[str]:
-    if form == "preference_text" and entry.get("type"):
-        yield "the data's prompt strategy is left out: a prompt and its answers are texts"
-    if not objective.is_documented:
-        yield "its loss is unknown"
 
 
 def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
