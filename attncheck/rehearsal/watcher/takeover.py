@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import importlib
 import importlib.util
 import json
@@ -210,6 +211,7 @@ def run_ranks(module: str, configuration: str, world_size: int, isolates: bool =
     devices = _list_devices(world_size) if isolates else []
     errors = [f"{configuration}-errors-{rank}" for rank in range(world_size)]
     context = multiprocessing.get_context("fork")
+    gc.freeze()  # a collection would otherwise copy every object into each rank
     processes = [
         context.Process(
             target=_run_rank, args=(module, configuration, {**environment, **_place_rank(rank, devices)}, path)

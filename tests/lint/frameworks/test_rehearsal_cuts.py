@@ -215,6 +215,15 @@ def test_llamafactory_reads_our_data_under_its_own_template() -> None:
     assert not cut.emulates_flash_attn
 
 
+def test_llamafactory_pretrains_on_one_stream_of_texts() -> None:
+    """Its rows are cut from all texts, which nothing separates: usual in pre-training, so no error."""
+    cut, launch = cut_text(LLAMAFACTORY.replace("stage: sft", "stage: pt"), "yaml")
+    assert (cut.form, cut.objective.is_documented, cut.pictures) == ("text", False, "")
+    entries = read_file(launch)
+    assert entries["template"] == "default" and entries["dataset"] == "rehearsal"
+    assert json.loads(cut.files["dataset_info.json"])["rehearsal"]["columns"] == {"prompt": "text"}
+
+
 def test_llamafactory_learns_prompts_where_it_is_told_and_keeps_flash_attn() -> None:
     """train_on_prompt makes whole documents the target; fa2 is emulated under its own name."""
     cut, launch = cut_text(f"{LLAMAFACTORY}train_on_prompt: true\nflash_attn: fa2\n", "yaml")

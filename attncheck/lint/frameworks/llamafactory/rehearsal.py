@@ -1,4 +1,4 @@
-"""Scales down a launch of LLaMA-Factory's SFT or DPO, and determines its objective.
+"""Scales down a launch of LLaMA-Factory's pre-training, SFT or DPO, and determines its objective.
 
 Sources for `stage: sft`, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its
 dataset_info.json), data/parser.py (`formatting: sharegpt`, `tags`; a column with paths of images, to which
@@ -10,6 +10,9 @@ Sources for `stage: dpo`: data/converter.py (`ranking`: a prompt, a chosen and a
 train/dpo/trainer.py (`losses.mean()` over a batch's pairs, divided by the accumulation because
 `model_accepts_loss_kwargs` is off; `pref_ftx` and ORPO add each chosen answer's own mean),
 hparams/finetuning_args.py.
+
+Sources for `stage: pt`: data/processor/pretrain.py (each text ends with the tokenizer's EOS token, except under the
+template llama3; packed by default), data/converter.py (a text is the column `prompt`).
 
 launcher.py: torchrun starts NPROC_PER_NODE processes; the default is one per GPU, so none on a CPU.
 """
@@ -55,6 +58,7 @@ RANKING_INFO = {
         "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"},
     }
 }
+TEXT_INFO = {"rehearsal": {"file_name": "train.jsonl", "columns": {"prompt": "text"}}}
 # Settings of preference losses that add another loss, or weight tokens differently.
 CHANGED_LOSS = ("pref_bco_weight", "ld_alpha")
 DATASET_INFO = {
@@ -83,9 +87,9 @@ PICTURE_COLUMNS = {"messages": "messages", "images": "images"}
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the scaled-down launch of `llamafactory-cli train` or of its file; or why it is not rehearsed."""
-    if job.trainer not in ("sft", "dpo"):
-        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; only sft and dpo are"
-    is_ranked = job.trainer == "dpo"
+    if job.trainer not in ("pt", "sft", "dpo"):
+        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; only pt, sft and dpo are"
+    is_ranked, is_text = job.trainer == "dpo", job.trainer == "pt"
     objective = _read_pairs(job) if is_ranked else _read_answers(job, materials.has_tower)
     unknown, objective = (objective, UNDOCUMENTED) if isinstance(objective, str) else ("", objective)
     requested = get_setting(job, "flash_attn") or ""
@@ -111,8 +115,10 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     }
     if is_on(job, "use_llama_pro"):
         sets["freeze_trainable_layers"] = "2"  # it must divide the number of layers (model/adapter.py:81)
-    information = RANKING_INFO if is_ranked else DATASET_INFO
-    has_room = not is_ranked and materials.has_tower and materials.max_length >= PICTURE_LENGTH
+    if is_text:  # rows are cut from one stream, as is usual
+        sets["template"], objective = "default", UNDOCUMENTED
+    information = RANKING_INFO if is_ranked else TEXT_INFO if is_text else DATASET_INFO
+    has_room = job.trainer == "sft" and materials.has_tower and materials.max_length >= PICTURE_LENGTH
     has_pictures = has_room and not materials.real_data
     if has_pictures:
         information = {"rehearsal": {**information["rehearsal"], "columns": PICTURE_COLUMNS}}
@@ -121,7 +127,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     own_program = PROGRAM if misses_program(launch) else ""
     return JobCut(
         sets,
-        "preference_text" if is_ranked else "messages",
+        "preference_text" if is_ranked else "text" if is_text else "messages",
         objective,
         environ={} if materials.uses_gpu else {"NPROC_PER_NODE": str(materials.processes)},
         command=("llamafactory-cli", "train", "{file}"),
