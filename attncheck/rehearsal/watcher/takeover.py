@@ -218,9 +218,10 @@ def run_ranks(module: str, configuration: str, world_size: int, isolates: bool =
         )
         for rank, path in enumerate(errors)
     ]
-    thread = threading.Thread(target=lambda: [process.start() for process in processes])
-    thread.start()
-    thread.join()
+    for process in processes:
+        thread = threading.Thread(target=process.start)
+        thread.start()
+        thread.join()
     while True:
         statuses = [process.exitcode for process in processes]
         failed = [rank for rank, status in enumerate(statuses) if status]
