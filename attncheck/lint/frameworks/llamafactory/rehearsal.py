@@ -191,9 +191,9 @@ def _read_pairs(job: Job) -> Objective | str:
         value = get_setting(job, name) or "0"
         if value.lower() not in (*OFF_VALUES, "0.0"):
             return f"{name} {value} selects a preference loss that is not rehearsed"
-    loss, names = get_setting(job, "pref_loss") or "sigmoid", {"pref_beta": 0.1, "dpo_label_smoothing": 0.0}
-    numbers = [(get_setting(job, name), default) for name, default in names.items()]
-    preference = read_preference(loss, *numbers, (get_setting(job, "pref_ftx"), 0.0))
+    loss = get_setting(job, "pref_loss") or "sigmoid"
+    names = {"pref_beta": 0.1, "dpo_label_smoothing": 0.0, "pref_ftx": 0.0}
+    preference = read_preference(loss, *((get_setting(job, name), default) for name, default in names.items()))
     if loss in ("simpo", "orpo"):
         preference = drop_reference(preference, get_setting(job, "simpo_gamma") or "0.5")
     if isinstance(preference, str):
