@@ -336,11 +336,11 @@ def _patch_trainer(recorder: Recorder, trainer: Any) -> None:
     """Record what a trainer logs, and the end of its prompts if labels are read."""
     watch_logs(recorder, trainer)
     watch_training(trainer, note_trainer)
+    watch_training(trainer, lambda trainer: gc.freeze())  # accelerate and axolotl collect: long after their imports
     if os.environ.get("ATTNCHECK_ROWS"):
         watch_training(trainer, note_loss_settings)
     if os.environ.get("ATTNCHECK_LABELS"):
         watch_training(trainer, functools.partial(note_prompt, recorder.folder))
-        watch_training(trainer, lambda trainer: gc.freeze())  # accelerate collects, which takes long after its imports
     if {"ATTNCHECK_ROWS", "ATTNCHECK_FORK"} & os.environ.keys():
         take_known(trainer.Trainer)
     if os.environ.get("ATTNCHECK_DRIVER") == "trl":
