@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.rehearsal import JOB_FOLDER, Isolation
-from attncheck.core.results.rehearsal import DIVISOR, Difference
+from attncheck.core.results.rehearsal import DIVISOR, READER, Difference
 from attncheck.rehearsal import guards
 from attncheck.rehearsal.extensions import FOLDER
 from attncheck.workers.process import closing_stream
@@ -49,6 +49,7 @@ ABSENT: Mapping[str, str] = {
 REPLACED: Mapping[str, str] = {
     "cuda": "what the script places on {} stays on the CPU, because this machine has no GPU",
     "rows": "{} was not found: the script reads the rehearsal's rows instead",
+    "reader": "{} ends with {} on synthetic rows: the trainer gets the rows without it",
     "picture": "{} were not found: the script opens small ones instead",
     "nearby": "{} was not found where the script looks for it: the one in the launch's folder is read",
     "template": "the installed release has no template {}: its default replaces it",
@@ -223,10 +224,16 @@ def list_watched_differences(folder: str) -> tuple[Difference, ...]:
     averaged = [name for kind, name in notes if kind == "argument" and "num_items_in_batch" in name]
     return (
         *(Difference(DIVISOR, "another release's", "the number of batches") for _ in averaged[:1]),
+        *(Difference(READER, name.partition(" ")[0], "left out") for kind, name in notes if kind == "reader"),
         *(Difference(name, "not found", "made up") for kind, name in notes if kind == "picture"),
         *(Difference("quantisation", name, "none") for name in models),
         *(Difference("template", *pair) for pair in templates),
     )
+
+
+def list_unread(folder: str) -> list[str]:
+    """Return the functions of the script that ended on the synthetic rows."""
+    return [name.partition(" ")[0] for kind, name in _read_notes(folder) if kind == "unread"]
 
 
 def list_loss_settings(folder: str) -> dict[str, str]:

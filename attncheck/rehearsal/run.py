@@ -12,6 +12,7 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.io import interrupts
 from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.job import DROP
@@ -26,7 +27,7 @@ from attncheck.core.rehearsal import (
     Materials,
     Targets,
 )
-from attncheck.core.report import Report
+from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.rehearsal import CLASS, Difference, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.core.snapshot import Snapshot
@@ -203,7 +204,8 @@ def run(
 ) -> Report:
     """Return the report on every launch of the request.
 
-    Raises `NothingToRehearse` if none can be scaled down, `Unanswered` if none can run here.
+    Raises `NothingToRehearse` if none can be scaled down, `Unanswered` if none can run here, `InterruptedRun` with the
+    results so far if it is interrupted after the first of them.
     """
     unknown = [name for name in request.only if name not in MESSAGES]
     if unknown:
@@ -225,6 +227,10 @@ def run(
         except Unanswered as error:
             errors.append(error)
             section, launch_findings = _make_refused(read, str(error)), []
+        except KeyboardInterrupt:
+            if not sections:
+                raise
+            break
         sections.append(section)
         findings += launch_findings
     if len(errors) == len(launches):
@@ -232,8 +238,13 @@ def run(
     section = sections[0]
     for other in sections[1:]:
         section = section.merge(other)
-    measured_on = replace(section.measured_on, seed=request.seed, seconds=round(time.monotonic() - began, 3))
-    return Report("smoke", snapshot, tuple(findings), sections={"rehearsal": replace(section, measured_on=measured_on)})
+    seconds, is_partial = round(time.monotonic() - began, 3), interrupts.is_interrupted()
+    measured_on = replace(section.measured_on, seed=request.seed, seconds=seconds, interrupted=is_partial)
+    section = replace(section, measured_on=measured_on)
+    report = Report("smoke", snapshot, tuple(findings), sections={"rehearsal": section})
+    if is_partial:
+        raise InterruptedRun(report)
+    return report
 
 
 def _make_refused(read: ReadLaunch, reason: str) -> RehearsalSection:
@@ -278,8 +289,11 @@ def _rehearse(
             if again.results[0].violations == first.results[0].violations:  # of another dictionary, not of a row
                 break
             first = again
+        if not first.steps and not materials.real_data and execution.list_unread(folder):
+            cut = replace(cut, environ={**cut.environ, "ATTNCHECK_WITHOUT_READERS": "1"})
+            first = _run_once(stage, cut, {}, "")
         first = _keep_requested(first, request.only)
-        trials = _try_corrections(stage, cut, first) if request.fix else []
+        trials = _try_corrections(stage, cut, first) if request.fix and not interrupts.is_interrupted() else []
         launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]
     verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
     kind, name, torch = (str(stage.device.get(key, "")) for key in ("kind", "name", "torch"))
@@ -420,7 +434,7 @@ def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...
 def ask_worker(
     target: ExecutionTarget, message: Mapping[str, Any], items: tuple[str, ...]
 ) -> tuple[dict[str, Event], Mapping[str, Any]]:
-    """Return the last event of each item that a worker reached, and the worker's device."""
+    """Return the last event of each item that a worker reached, also before an interrupt, and the worker's device."""
     events: dict[str, Event] = {}
 
     def on_event(event: Event) -> None:
@@ -428,7 +442,11 @@ def ask_worker(
             events[event.item] = event
 
     pool = Pool(target.python, 1)
-    pool.run([Job("rehearsal", message, items, target.seconds * 3.0)], on_event)
+    try:
+        pool.run([Job("rehearsal", message, items, target.seconds * 3.0)], on_event)
+    except KeyboardInterrupt:
+        if not events:
+            raise
     return events, pool.device
 
 
@@ -464,7 +482,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     if stage.made_up:
         differences += (Difference("field that the script reads", ", ".join(stage.made_up), "made up"),)
     results = leave_unasked(results, differences)
-    if ranks and stage.read.job.plan.deterministic:
+    if ranks and stage.read.job.plan.deterministic and not interrupts.is_interrupted():
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
     job = stage.read.job
     scope = f"asked of {job.framework} {job.version} {job.trainer}, {stage.model}, ranks: {ranks}"
@@ -692,6 +710,8 @@ def _try_corrections(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list
             launch = _run_once(stage, trial_cut, correction.sets, text)
         except Unanswered:  # this launch cannot be written that way
             continue
+        except KeyboardInterrupt:
+            break
         passes = {result.check for result in launch.results if judge_result(result) in ("pass", "warn")}
         trials.append(_Trial(correction, launch, tuple(name for name in failed if name in passes)))
         if trials[-1].is_clean:

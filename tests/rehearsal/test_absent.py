@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.rehearsal.execution import list_absent
+from attncheck.rehearsal.execution import list_absent, list_left_out
 from attncheck.rehearsal.watcher import former
 
 INSTALL = """
@@ -68,6 +68,7 @@ USES = {
     "helpers.client.ask('x')": "ModuleNotFoundError: No module named 'no_such_package'",
     "Encoding.load('x')": "ModuleNotFoundError: No module named 'no_such_package'",
     "f'{part.__version__}'": "ModuleNotFoundError: No module named 'deepspeed'",
+    "Encoding.__dataclass_fields__": "ModuleNotFoundError: No module named 'no_such_package'",
     "Removed": "ok",
     "print(Removed)": "ImportError: cannot import name 'Removed' from 'packed'",
     "if Removed: pass": "ImportError: cannot import name 'Removed' from 'packed'",
@@ -123,6 +124,22 @@ def test_the_body_of_a_script_with_a_main_only_defines_names(tmp_path: Path, end
     environ = {"PYTHONPATH": str(Path(__file__).parents[2])}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
     assert ended.returncode == status, ended.stderr
+
+
+@pytest.mark.parametrize(("without_gpu", "status"), [("1", 0), ("", 1)])
+def test_ligers_patches_are_left_out_without_a_gpu(tmp_path: Path, without_gpu: str, status: int) -> None:
+    """Its own losses are imported as they are, and so is all of it if there is a GPU."""
+    (tmp_path / "watch").mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"{INSTALL}from liger_kernel.transformers import AutoLigerKernelForCausalLM, apply_liger_kernel_to_llama\n"
+        "apply_liger_kernel_to_llama(rope=True)\nassert AutoLigerKernelForCausalLM.from_pretrained\n"
+    )
+    command = [sys.executable, str(script), str(tmp_path / "watch")]
+    environ = {"PYTHONPATH": str(Path(__file__).parents[2]), "ATTNCHECK_WITHOUT_GPU": without_gpu}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environ)
+    assert ended.returncode == status, ended.stderr
+    assert list_left_out(str(tmp_path)) == (("liger_kernel",) if without_gpu else ())
 
 
 def test_a_logger_without_its_own_requirements_does_nothing(tmp_path: Path) -> None:

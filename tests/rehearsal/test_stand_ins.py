@@ -19,6 +19,7 @@ import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
 import attncheck.rehearsal.watcher.modules as modules
+from attncheck.core.results.rehearsal import READER
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.columns import list_columns, list_model_classes, list_modules
 from attncheck.rehearsal.execution import (
@@ -26,6 +27,7 @@ from attncheck.rehearsal.execution import (
     list_absent,
     list_loss_settings,
     list_replaced,
+    list_unread,
     list_watched_differences,
 )
 from attncheck.rehearsal.fidelity import leave_unasked
@@ -33,6 +35,8 @@ from attncheck.rehearsal.run import CHECKS
 from attncheck.rehearsal.shapes import read_shapes
 from attncheck.rehearsal.watcher.script_code import note_loss_settings
 from attncheck.rehearsal.watcher.stand_ins import (
+    _leave_failing_reader,
+    _list_splits,
     answer_any_split,
     answer_removed,
     choose_model_type,
@@ -700,6 +704,41 @@ def test_fields_that_the_rows_lack_are_renamed_removed_and_added() -> None:
     assert set(made.column_names) == {"solution", "text"}
     with pytest.raises(ValueError, match="gone"):
         kind.rename_column(rows, "gone", "new")
+
+
+def _read_own_shape(row: dict[str, Any]) -> dict[str, Any]:
+    return {"prompt": json.loads(row["problem"])["task"]}
+
+
+def _keep_long(row: dict[str, Any]) -> bool:
+    return len(row["turns"]) > 1
+
+
+def test_a_reader_that_fails_on_synthetic_rows_is_noted_and_left_out_the_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also as a filter; a function of an installed package fails as before, and one that works is applied."""
+    watch = tmp_path / "watch"
+    watch.mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(watch))
+    rows = [{"problem": "w1 w2"}]
+    apply = _leave_failing_reader(lambda rows, function, **options: [function(row) for row in rows])
+    with pytest.raises(json.JSONDecodeError):
+        apply(rows, _read_own_shape)
+    assert list_unread(str(tmp_path)) == ["_read_own_shape"] and not list_watched_differences(str(tmp_path))
+    monkeypatch.setenv("ATTNCHECK_WITHOUT_READERS", "1")
+    assert apply(rows, _read_own_shape, num_proc=2) is rows and apply(rows, function=_keep_long) is rows
+    with pytest.raises(TypeError):
+        apply(rows, json.loads)
+    assert apply(rows, lambda row: row["problem"]) == ["w1 w2"]
+    left_out = {(difference.dimension, difference.written) for difference in list_watched_differences(str(tmp_path))}
+    assert left_out == {(READER, "_read_own_shape"), (READER, "_keep_long")}
+
+
+@pytest.mark.parametrize("files", [{}, None])
+def test_a_data_set_without_files_has_the_usual_splits(files: Any) -> None:
+    """As of a script that lists the files of a folder that is not there."""
+    assert _list_splits(files)[:3] == ("train", "validation", "test")
 
 
 def test_checkpointing_of_a_fork_finds_the_layer() -> None:

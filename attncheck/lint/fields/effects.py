@@ -7,7 +7,8 @@ count. For a bare "dir", "path" or "key" (`hydra.run.dir`), the enclosing tables
 - `secret`: a secret according to `core.io.secrets` (`hub_token`, `logger.wandb.key`; not `pad_token`, `prompt_key`);
 - `push`: a hub, an upload, another machine's store (`push_to_hub`, `hub_model_id`, `default_hdfs_dir`);
 - `resume`: "resume", or a state to load, restore or start from (`load_checkpoint_path`, `init_from`);
-- `checkpoint`: weights that fit only the user's model: an adapter with a path (`lora_model_dir`, `adapters`);
+- `checkpoint`: weights that fit only the user's model: an adapter with a path (`lora_model_dir`, `adapters`), or with a
+  file of weights (`pretrain_mm_mlp_adapter projector.bin`);
 - `overwrite`: "overwrite", or a verb of deleting with only a job's own output (`clean`, `force`,
   `delete_old_checkpoints`; not `remove_unused_columns`, and not a cache that is refilled: `overwrite_cache`);
 - `place`: a dir, path or file with a word of writing (`output_dir`, `log_file`), such a word alone (`output`,
@@ -31,6 +32,7 @@ Effect = Literal["remote_code", "secret", "push", "resume", "checkpoint", "overw
 _WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")
 _GLUED = re.compile(r"(log|out|output|save|work|run|ckpt|cache|data|model|train|input|base)(dir|path|file|to)")
 _SCALAR = re.compile(r"(?i)true|false|yes|no|none|null|[-+]?[\d.]+(e[-+]?\d+)?")
+_WEIGHTS = re.compile(r"\.(?:bin|pt|pth|ckpt|safetensors)$")
 _PATH_LIKE = re.compile(r"[/.$~\\]")
 SWITCH_KINDS = ("bool", "bool?", "int", "float")  # types that hold no text
 
@@ -137,6 +139,8 @@ def _is_adapter(leaf: set[str], value: str) -> bool:
     """Return whether a setting names an adapter's weights."""
     if leaf & (OUTPUTS | {"init", "save"}):
         return False
+    if leaf & (ADAPTERS | {"pretrain"}) and _WEIGHTS.search(value):
+        return True
     return bool(leaf & ADAPTERS and leaf & FILES_OF_ADAPTERS) or (leaf <= ADAPTERS and bool(_PATH_LIKE.search(value)))
 
 

@@ -51,6 +51,7 @@ RENAMED = {
     "prepare_model_for_int8_training": "prepare_model_for_kbit_training",  # peft 0.10
 }
 AVAILABLE = re.compile(r"is_([a-z]+)_available")  # functions that packages share, and move
+LIGER = re.compile(r"_?apply_liger_kernel|AutoLigerKernelForCausalLM$")  # whose kernels need a GPU
 GUARDS = ("ImportError", "ModuleNotFoundError")
 ANY_ERROR = ("Exception", "BaseException", "")
 MAX_NOTE = 120  # characters of a file's name
@@ -59,10 +60,15 @@ MAX_FILES = 4000  # of a package that are searched for a name
 
 def install(folder: str) -> None:
     """Answer the imports of this process, and note in `folder` what was absent."""
-    original = builtins.__import__
+    original, is_without_gpu = builtins.__import__, bool(os.environ.get("ATTNCHECK_WITHOUT_GPU"))
 
     @functools.wraps(original)
     def answer(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        is_liger = is_without_gpu and name.startswith("liger_kernel") and bool(fromlist) and is_script(globals)
+        if is_liger and all(map(LIGER.match, fromlist)):
+            note(folder, "gpu", "liger_kernel")
+            auto = importlib.import_module("transformers").AutoModelForCausalLM
+            return _Completed(_Idle(), {"AutoLigerKernelForCausalLM": auto})
         try:
             module = original(name, globals, locals, fromlist, level)
         except ModuleNotFoundError as error:
@@ -254,7 +260,7 @@ class _Unused:
         self.__dict__["__error__"] = error
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__version__":
+        if name in ("__version__", "__dataclass_fields__"):
             self._fail()
         if name.startswith("__"):
             raise AttributeError(name)

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .absent import is_guarded, is_script, list_requirements, note
+from .modules import is_foreign, unwrap
 from .script_code import note_code
 from .towers import find_tower
 
@@ -117,6 +118,7 @@ def find_rows(load: Any) -> None:
 def take_known_columns(arrow_dataset: Any) -> None:
     """Let the script rename, remove and add fields, whether or not the synthetic rows have them."""
     kind = arrow_dataset.Dataset
+    kind.filter = _leave_failing_reader(kind.filter)
     rename, remove, add, apply = kind.rename_column, kind.remove_columns, kind.add_column, kind.map
 
     def keep_present(rows: Any, names: Any) -> list[str]:
@@ -143,11 +145,35 @@ def take_known_columns(arrow_dataset: Any) -> None:
         note_code("data", arguments[0] if arguments else options.get("function"))
         if options.get("remove_columns"):
             options["remove_columns"] = keep_present(rows, options["remove_columns"])
-        return apply(rows, *arguments, **options)
+        return apply_or_leave(rows, *arguments, **options)
 
+    apply_or_leave = _leave_failing_reader(apply)
     kind.rename_column, kind.remove_columns, kind.add_column, kind.map = (
         rename_column, remove_columns, add_column, apply_to
     )  # fmt: skip
+
+
+def _leave_failing_reader(apply: Any) -> Any:
+    """Return a data set's method that applies a function, and leaves the rows if the script's fails on them.
+
+    Only a reader of the script knows what is in its rows. Its failure is noted, and left out if the launch runs again.
+    """
+
+    @functools.wraps(apply)
+    def call(rows: Any, *arguments: Any, **options: Any) -> Any:
+        function = arguments[0] if arguments else options.get("function")
+        try:
+            return apply(rows, *arguments, **options)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            is_left = "ATTNCHECK_WITHOUT_READERS" in os.environ
+            if is_foreign(function):
+                text = f"{unwrap(function).__name__} {type(error).__name__}"
+                note(os.environ["ATTNCHECK_WATCH"], "reader" if is_left else "unread", text)
+            if not is_left or not is_foreign(function):
+                raise
+            return rows
+
+    return call
 
 
 @functools.cache
@@ -158,7 +184,7 @@ def answer_any_split(kind: Any) -> Any:
 
 def _list_splits(files: Any) -> tuple[str, ...]:
     """Return the names of a data set's splits: its files', or the usual ones and those that the script takes."""
-    if isinstance(files, dict):
+    if isinstance(files, dict) and files:
         return tuple(files)
     return tuple(dict.fromkeys((*SPLITS, *TAKEN_SPLIT.findall(_read_main()))))
 
@@ -230,7 +256,10 @@ def open_rows() -> None:
 
 
 def find_required_files() -> None:
-    """Let a data file that is replaced by the synthetic rows exist for a script that otherwise ends."""
+    """Let a data file that is replaced by the synthetic rows exist for a script that otherwise ends.
+
+    A tower that an option names exists too: scripts of LLaVA's family choose its class by that.
+    """
     for name in ("exists", "isfile"):
         setattr(os.path, name, _answer_required(getattr(os.path, name)))
 
@@ -241,6 +270,8 @@ def _answer_required(original: Any) -> Any:
         if original(path):
             return True
         name, frame = os.path.basename(str(path)), sys._getframe(1)
+        if "transformers" in sys.modules and path in sys.argv and is_script(frame.f_globals) and find_tower(path):
+            return True
         is_data = os.path.splitext(name)[1] in ROW_FILES and not NO_ROWS.search(name)
         lines = list_requirements(frame.f_code.co_filename) if is_data and is_script(frame.f_globals) else []
         return any(first <= frame.f_lineno <= last for first, last in lines)

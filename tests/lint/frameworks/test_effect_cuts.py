@@ -146,6 +146,19 @@ def test_a_number_or_a_switch_is_no_place(name: str, kind: str, value: str) -> N
     assert name == "save_safetensors" or find_effect(name, "str", "runs/x") == "place"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "effect"),
+    [
+        ("pretrain_mm_mlp_adapter", "./checkpoints/projector.bin", "checkpoint"),
+        ("pretrain_mm_mlp_adapter", "a/b", ""),
+        ("pretrain_mm_mlp_adapter", "", ""),
+        ("train_data", "data/train.bin", ""),
+    ],
+)
+def test_a_file_of_an_adapters_weights_fits_only_the_users_model(name: str, value: str, effect: Effect) -> None:
+    assert find_effect(name, "str", value) == effect
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_somebody_says_of_every_setting_what_it_does(framework: str) -> None:
     """A setting that can hold a place, or whose name sounds so, has an effect, is cut, or is in the list."""
