@@ -566,12 +566,13 @@ def _fit_launcher(launch: Launch, cut: JobCut, read_file: ReadFile) -> tuple[Lau
 def _import_project(launch: Launch, cut: JobCut, is_console_script: bool) -> JobCut:
     """Return the cut of a script with its project importable as after `pip install -e .`, through the watcher.
 
-    Python itself searches only the script's folder.
+    Python itself searches only the script's folder. Projects that are folders of the launch's are importable too.
     """
     program = launch.words[0].text if launch.words else ""
+    inside = sorted(entry.path for entry in os.scandir(os.getcwd()) if entry.is_dir())
     projects = [
         folder
-        for folder in list_folders_above(launch, str(find_script(launch) or ""))
+        for folder in (*list_folders_above(launch, str(find_script(launch) or "")), *inside)
         if any(os.path.isfile(f"{folder}/{n}") for n in PROJECT)
     ]
     if program.endswith(".py") and os.path.dirname(program):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from attncheck.core.io import interrupts
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.rehearsal import JOB_FOLDER, Isolation
 from attncheck.core.results.rehearsal import DIVISOR, READER, Difference
@@ -143,6 +144,7 @@ def _follow(
     """Return how a launch ended; it is stopped after the requested steps or at the deadline."""
     taken = 0
     while not process.wait_for_exit(POLL_SECONDS):
+        interrupts.raise_if_interrupted()
         if count_steps(watch) != taken:
             taken = count_steps(watch)
             report_progress(f"step {taken} of {request.steps}")

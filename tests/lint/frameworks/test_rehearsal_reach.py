@@ -517,6 +517,10 @@ def test_a_launch_starts_where_its_program_is(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "pyproject.toml").touch()
     launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
     assert launch.cut.environ["ATTNCHECK_PROJECT"] == str(tmp_path)
+    (tmp_path / "open-r1").mkdir()
+    (tmp_path / "open-r1" / "setup.py").touch()  # a project inside the launch's, which its users install too
+    launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
+    assert launch.cut.environ["ATTNCHECK_PROJECT"] == f"{tmp_path}:{tmp_path / 'open-r1'}"
     (tmp_path / "train_sft.py").touch()
     launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
     assert launch.command.startswith("python train_sft.py ")
