@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -40,7 +40,7 @@ def end_after(count: int) -> type:
     """Return a pool whose worker answers this many checks before the machine ends the program."""
 
     class EndingPool:
-        device: dict[str, Any] = {}
+        device: ClassVar[dict[str, Any]] = {}
 
         def __init__(self, python: str, size: int) -> None: ...
 
