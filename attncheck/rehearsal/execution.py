@@ -68,6 +68,7 @@ FIRST_LINE = re.compile(rb"#!(/\S*/)python[\d.]*\s")
 LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
+RECORDED_STEPS = 3  # whose tensors the watcher keeps
 MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows
 MAX_NOTE_BYTES = 64 << 10
 MAX_DENIED = 100  # the most paths, and bytes of each, that are read from the watcher's notes
@@ -141,7 +142,11 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
 def _follow(
     process: "LaunchProcess", request: RunRequest, watch: str, began: float, report_progress: Callable[[str], None]
 ) -> Execution:
-    """Return how a launch ended; it is stopped after the requested steps or at the deadline."""
+    """Return how a launch ended; it is stopped after the requested steps or at the deadline.
+
+    At half of its time a launch without half of its steps will not take them all: it is stopped if it has taken the
+    recorded ones, of which all but the learning is judged.
+    """
     taken = 0
     while not process.wait_for_exit(POLL_SECONDS):
         interrupts.raise_if_interrupted()
@@ -152,8 +157,10 @@ def _follow(
             return Execution(0, taken, (), time.monotonic() - began)
         if waits := list_waits(watch):
             return Execution(None, taken, (), time.monotonic() - began, waits=waits)
-        if time.monotonic() - began > request.seconds:
-            return Execution(None, count_steps(watch), (), request.seconds)
+        seconds = time.monotonic() - began
+        is_slow = seconds > request.seconds / 2 and RECORDED_STEPS < taken < request.steps / 2
+        if is_slow or seconds > request.seconds:
+            return Execution(None, count_steps(watch), (), seconds)
     return Execution(process.returncode, count_steps(watch), (), time.monotonic() - began)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from attncheck.core.rehearsal import FilesBy, Isolation
 from attncheck.core.results.smoke import judge_result
 from attncheck.rehearsal.ending import judge_end
-from attncheck.rehearsal.execution import Execution
+from attncheck.rehearsal.execution import Execution, RunRequest, _follow
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
 WARNING = "[W socket.cpp:759] The client socket cannot be initialized: Temporary failure in name resolution"
@@ -62,6 +67,20 @@ def test_an_error_of_two_lines_is_read_to_its_end() -> None:
 @pytest.mark.parametrize(("status", "answer"), [(0, "pass"), (137, "fail"), (127, "fail")])
 def test_other_ends(status: int, answer: str) -> None:
     assert end("bash: line 1: trl: command not found", status=status)[0] == answer
+
+
+@pytest.mark.parametrize(("steps", "is_stopped"), [(5, True), (3, False), (16, False)])
+def test_a_launch_that_cannot_take_all_its_steps_is_stopped_at_half_of_its_time(
+    tmp_path: Path, steps: int, is_stopped: bool
+) -> None:
+    """If the recorded steps are there, so that all but the learning is judged."""
+    (tmp_path / "steps-0.json").write_text(json.dumps({"steps": [{}] * steps}))
+    polls = iter([False, False, True])
+    process: Any = type("Process", (), {"returncode": 0, "wait_for_exit": lambda self, seconds: next(polls)})()
+    request, began = RunRequest("train", {}, False, 30, 100.0), time.monotonic() - 60
+    ended = _follow(process, request, str(tmp_path), began, lambda text: None)
+    assert ended.returncode == (None if is_stopped else 0) and ended.steps == steps
+    assert not is_stopped or judge_end(ended).outcome == "out_of_time"
 
 
 BANNER = (
