@@ -69,6 +69,8 @@ RAY = Absent("Ray places the processes as the program requests")
         ("deepspeed --include a:0,1@b:0,1 t.py", "t.py", ["deepspeed"], 2, 2),
         ("deepspeed --include a:0@b:0,1 t.py", "t.py", ["deepspeed"], 2, Absent),
         ("deepspeed --hostfile h --num_gpus 8 t.py", "t.py", ["deepspeed"], Absent, 8),
+        ("deepspeed --num_gpus 4 ${ARGUMENTS} $MORE t.py --c", "t.py --c", ["deepspeed"], Unreadable, 4),
+        ('deepspeed "$PROGRAM" t.py', "$PROGRAM t.py", ["deepspeed"], 1, GPUS),
         ("accelerate launch t.py", "t.py", ["accelerate"], 1, GPUS),
         ("accelerate launch --multi_gpu --num_processes 8 -m a.b", "a.b", ["accelerate"], 1, 8),
         ("accelerate launch --num-processes 16 --num-machines 2 --log_dir x t.py", "t.py", ["accelerate"], 2, 8),

@@ -1,5 +1,6 @@
 """Parsing shared by the launchers: the options before a script, and counts in them. Not a launcher itself."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -50,7 +51,7 @@ def parse_leading_options(
     notes: list[str] = []
     index = 0
     while index < len(words) and words[index].text not in ("-", "--"):
-        if _holds_options(words[index : index + 2]):
+        if _holds_options(words[index:]):
             values |= dict.fromkeys(filter(COUNT.match, value_options - values.keys()), words[index])
             index += 1
             continue
@@ -77,9 +78,13 @@ def parse_leading_options(
 
 
 def _holds_options(words: Sequence[Word]) -> bool:
-    """Return whether the first of two words is an unknown variable in front of a program."""
-    is_unknown = len(words) > 1 and not words[0].known and VARIABLE.fullmatch(words[0].text) is not None
-    return is_unknown and words[1].known and PROGRAM.fullmatch(words[1].text) is not None
+    """Return whether the first word is an unknown variable, in front of a program or of more of them."""
+    rest = list(itertools.dropwhile(_is_variable, words))
+    return len(rest) < len(words) and bool(rest) and rest[0].known and PROGRAM.fullmatch(rest[0].text) is not None
+
+
+def _is_variable(word: Word) -> bool:
+    return not word.known and VARIABLE.fullmatch(word.shell) is not None
 
 
 def _match_option(

@@ -485,6 +485,8 @@ def load_with_known(model_class: Any) -> None:
 
     @functools.wraps(original)
     def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
+        if arguments and not os.path.isdir(arguments[0]) and find_tower(arguments[0]):
+            options.setdefault("attn_implementation", "eager")  # towers' default until transformers 4.46
         while True:
             try:
                 return original(cls, *arguments, **options)
