@@ -165,11 +165,10 @@ def _leave_failing_reader(apply: Any) -> Any:
         try:
             return apply(rows, *arguments, **options)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            is_left = "ATTNCHECK_WITHOUT_READERS" in os.environ
+            kind = "reader" if "ATTNCHECK_WITHOUT_READERS" in os.environ else "unread"
             if is_foreign(function):
-                text = f"{unwrap(function).__name__} {type(error).__name__}"
-                note(os.environ["ATTNCHECK_WATCH"], "reader" if is_left else "unread", text)
-            if not is_left or not is_foreign(function):
+                note(os.environ["ATTNCHECK_WATCH"], kind, f"{unwrap(function).__name__} {type(error).__name__}")
+            if kind == "unread" or not is_foreign(function):
                 raise
             return rows
 
