@@ -218,7 +218,7 @@ def run(
             f"{names}: starts neither a training that attncheck knows nor a script with options, or a file of "
             f"them, for model, data, output and learning rate or steps"
         )
-    sections = []
+    sections: list[RehearsalSection] = []
     findings: list[Finding] = []
     errors: list[Unanswered] = []
     for read in launches:
