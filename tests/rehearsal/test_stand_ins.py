@@ -519,6 +519,8 @@ def test_fields_are_read_from_the_modules_that_a_script_imports(tmp_path: Path) 
     [
         ("Qwen3VLForConditionalGeneration", ["Qwen3VLForConditionalGeneration"], "qwen3_vl"),
         ("LlamaForCausalLM, Trainer", ["LlamaForCausalLM"], "llama"),
+        # transformers 4.57.3 lists it for the type of its tower, too
+        ("AutoProcessor, LlavaForConditionalGeneration", ["LlavaForConditionalGeneration"], "llava"),
         ("LlamaForCausalLM, Qwen2ForCausalLM", ["LlamaForCausalLM", "Qwen2ForCausalLM"], ""),
         ("AutoModelForCausalLM, LlamaForCausalLM", [], ""),
     ],
@@ -529,6 +531,14 @@ def test_a_scripts_model_class_decides_the_type(imports: str, classes: list[str]
     assert list_model_classes(list_modules(tmp_path / "train.py", ())) == classes
     assert towers.find_type("/models/sft-v2", classes) == kind
     assert towers.find_type("Qwen/Qwen2.5-7B", classes) == "qwen2"
+
+
+def test_prompts_have_no_field_that_the_trainer_passes_to_a_reward_function(tmp_path: Path) -> None:
+    """A reward function reads its own arguments, which are no fields of rows."""
+    columns = ["prompts", "completions", "golden"]
+    ask_for_materials(tmp_path, 0, "llama", "prompt_texts", documents=4, columns=columns)
+    row = json.loads((tmp_path / "data" / "train.jsonl").read_text().splitlines()[0])
+    assert "golden" in row and row.keys().isdisjoint(columns[:2])
 
 
 @pytest.fixture

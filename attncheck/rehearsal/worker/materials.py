@@ -58,8 +58,9 @@ ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|ta
 NO_COLUMN = re.compile(
     r"_ids$|token_id$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
 )
-# TRL 1.16.0 data_utils.py decides by these, besides the prompt, whether and as what a row is a conversation.
-TRL_COLUMNS = ("chosen", "rejected", "completion", "messages", "label")
+# TRL 1.16.0 data_utils.py decides by these, besides the prompt, whether and as what a row is a conversation; the others
+# it passes to reward functions together with a row's fields (trainer/grpo_trainer.py: `_calculate_rewards`).
+TRL_COLUMNS = ("chosen", "rejected", "completion", "messages", "label", "prompts", "completions", "completion_ids")
 PICTURE_NAME = re.compile(r"(^|_)(image|img|picture|photo)(s|_|$)")
 NUMBER_NAME = re.compile(r"(^|_)(id|idx|index)$")
 REJECTED_WORDS = 8  # words of the language for rejected answers
