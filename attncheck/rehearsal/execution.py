@@ -42,6 +42,7 @@ ABSENT: Mapping[str, str] = {
         "{} is not an argument in the installed release, so the script ends there: rehearsed with its new name or "
         "without it"
     ),
+    "lacking": "{} of the script lacks {}, which the installed release reads: rehearsed with its default",
     "argument": "{} is called with {} by the installed release, so the script ends there: rehearsed without it",
     "twice": "{} is an argument of the installed release too, so the script's parser ends there: rehearsed with one",
     "former": "{} is not in the installed release, so the script ends at its import: rehearsed with attncheck's own",

@@ -459,6 +459,31 @@ def test_a_script_reads_settings_of_another_release(tmp_path: Path, monkeypatch:
     assert names_read == ["Settings.max_seq_length", "Settings.trust_remote_code"]
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_scripts_own_configuration_has_the_defaults_of_trls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    """Nothing is said of TRL's own."""
+
+    class TrainingArguments:
+        pass
+
+    @dataclasses.dataclass
+    class DPOConfig(TrainingArguments):
+        padding_free: bool = False
+        kwargs: list[str] = dataclasses.field(default_factory=list)
+
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
+    monkeypatch.setitem(sys.modules, "trl", SimpleNamespace(DPOConfig=DPOConfig))
+    answer_removed(TrainingArguments)
+    made: Any = type("DPOConfig", (TrainingArguments,), {})() if is_own else DPOConfig()
+    assert (made.padding_free, made.kwargs) == (False, [])
+    lacking = "DPOConfig of the script lacks {}, which the installed release reads: rehearsed with its default"
+    names = ("kwargs", "padding_free") if is_own else ()
+    assert list_absent(str(tmp_path)) == [lacking.format(name) for name in names]
+
+
 @pytest.mark.parametrize(
     ("read", "texts"),
     [

@@ -562,9 +562,17 @@ def _note_unknown(names: Iterable[str]) -> None:
 
 
 def answer_removed(*kinds: Any) -> None:
-    """Answer a script that reads settings of another release: by their new name, or None."""
+    """Answer a script that reads settings of another release: by their new name, or None.
+
+    A trainer of TRL that reads settings which a script's own class of a configuration's name lacks gets the defaults.
+    """
 
     def find(self: Any, name: str) -> Any:
+        released = getattr(sys.modules.get("trl"), type(self).__name__, None)
+        field = getattr(released, "__dataclass_fields__", {}).get(name)
+        if field is not None and not isinstance(self, released):
+            note(os.environ["ATTNCHECK_WATCH"], "lacking", f"{type(self).__name__} {name}")
+            return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         frame = sys._getframe(1)
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
         is_read = f".{name}" in line and not re.search(rf"attr\(.*,\s*['\"]{name}['\"]", line)  # not by hasattr
