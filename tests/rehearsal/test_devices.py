@@ -141,6 +141,8 @@ def test_what_replaces_sharding_may_leave_parameters_unused(
     layer = SimpleNamespace(gradient_checkpointing=checkpoints, _gradient_checkpointing_func=checkpoint)
     wrapper: Any = Wrapper(SimpleNamespace(modules=lambda: [layer]))
     assert wrapper.finds == expected
+    monkeypatch.setenv("ATTNCHECK_DRIVER", "trl")  # whose trainers enable checkpoints again after each generation
+    assert Wrapper(SimpleNamespace(modules=lambda: [layer])).finds == (expected and not checkpoints)
 
 
 def test_a_trainer_that_looks_for_unused_parameters_does_not_stop_what_replaces_sharding(

@@ -189,7 +189,11 @@ def allow_unused_parameters(module: Any) -> None:
 
 
 def _is_reentrant(module: Any) -> bool:
-    """Return whether a module's checkpoints are reentrant, torch's default."""
+    """Return whether a module's checkpoints are reentrant, torch's default, or will be.
+
+    TRL 0.24.0 models/utils.py (`unwrap_model_for_generation`) enables them again without the launch's options.
+    """
     checkpoint = getattr(module, "_gradient_checkpointing_func", None)
     options = getattr(checkpoint, "keywords", None) or {}
-    return bool(getattr(module, "gradient_checkpointing", False) and options.get("use_reentrant", True))
+    is_reentrant = options.get("use_reentrant", True) or os.environ.get("ATTNCHECK_DRIVER") == "trl"
+    return bool(getattr(module, "gradient_checkpointing", False) and is_reentrant)
