@@ -36,6 +36,7 @@ FLASH_ATTN = {
 ABSENT: Mapping[str, str] = {
     "idle": "{} is not installed, so the script ends at its import: rehearsed with calls that do nothing",
     "broken": "{1} is not installed, so the script ends where it imports {0}: rehearsed with calls that do nothing",
+    "twin": "{} is not installed, so the script ends at its import: rehearsed with {}",
     "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
     "removed": "{} is not in the installed release, so the script ends at its import: rehearsed up to its first use",
     "setting": (

@@ -52,6 +52,7 @@ RENAMED = {
 }
 AVAILABLE = re.compile(r"is_([a-z]+)_available")  # functions that packages share, and move
 LIGER = re.compile(r"_?apply_liger_kernel|AutoLigerKernelForCausalLM$")  # whose kernels need a GPU
+LIKE_JSON = ("ujson", "simplejson", "rapidjson")  # packages with the functions of Python's json
 GUARDS = ("ImportError", "ModuleNotFoundError")
 ANY_ERROR = ("Exception", "BaseException", "")
 MAX_NOTE = 120  # characters of a file's name
@@ -94,6 +95,9 @@ def install(folder: str) -> None:
 def _make_absent(folder: str, name: str, names: Any, error: ModuleNotFoundError) -> Any:
     """Return the replacement of a missing module, or its package if no names are imported from it."""
     package = name.partition(".")[0]
+    if package in LIKE_JSON:
+        note(folder, "twin", f"{package} json")
+        return importlib.import_module("json")
     if package in IDLE:
         note(folder, "idle", package)
         return _Idle()
