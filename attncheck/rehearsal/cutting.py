@@ -569,10 +569,12 @@ def _import_project(launch: Launch, cut: JobCut, is_console_script: bool) -> Job
     Python itself searches only the script's folder. Projects that are folders of the launch's are importable too.
     """
     program = launch.words[0].text if launch.words else ""
-    inside = sorted(entry.path for entry in os.scandir(os.getcwd()) if entry.is_dir())
     projects = [
         folder
-        for folder in (*list_folders_above(launch, str(find_script(launch) or "")), *inside)
+        for folder in (
+            *list_folders_above(launch, str(find_script(launch) or "")),
+            *sorted(entry.path for entry in os.scandir(os.getcwd()) if entry.is_dir()),
+        )
         if any(os.path.isfile(f"{folder}/{n}") for n in PROJECT)
     ]
     if program.endswith(".py") and os.path.dirname(program):

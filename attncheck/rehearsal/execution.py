@@ -16,7 +16,7 @@ from pathlib import Path
 from attncheck.core.io import interrupts
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.rehearsal import JOB_FOLDER, Isolation
-from attncheck.core.results.rehearsal import DIVISOR, READER, Difference
+from attncheck.core.results.rehearsal import DIVISOR, Difference
 from attncheck.rehearsal import guards
 from attncheck.rehearsal.extensions import FOLDER
 from attncheck.workers.process import closing_stream
@@ -70,7 +70,6 @@ FIRST_LINE = re.compile(rb"#!(/\S*/)python[\d.]*\s")
 LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
-RECORDED_STEPS = 3  # whose tensors the watcher keeps
 MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows
 MAX_NOTE_BYTES = 64 << 10
 MAX_DENIED = 100  # the most paths, and bytes of each, that are read from the watcher's notes
@@ -159,10 +158,9 @@ def _follow(
             return Execution(0, taken, (), time.monotonic() - began)
         if waits := list_waits(watch):
             return Execution(None, taken, (), time.monotonic() - began, waits=waits)
-        seconds = time.monotonic() - began
-        is_slow = seconds > request.seconds / 2 and RECORDED_STEPS < taken < request.steps / 2
-        if is_slow or seconds > request.seconds:
-            return Execution(None, count_steps(watch), (), seconds)
+        is_slow = 3 < taken < request.steps / 2  # the watcher keeps the tensors of three
+        if time.monotonic() - began > request.seconds / (2 if is_slow else 1):
+            return Execution(None, count_steps(watch), (), time.monotonic() - began)
     return Execution(process.returncode, count_steps(watch), (), time.monotonic() - began)
 
 
@@ -235,7 +233,11 @@ def list_watched_differences(folder: str) -> tuple[Difference, ...]:
     averaged = [name for kind, name in notes if kind == "argument" and "num_items_in_batch" in name]
     return (
         *(Difference(DIVISOR, "another release's", "the number of batches") for _ in averaged[:1]),
-        *(Difference(READER, name.partition(" ")[0], "left out") for kind, name in notes if kind == "reader"),
+        *(
+            Difference("function that reads rows", name.partition(" ")[0], "left out")
+            for kind, name in notes
+            if kind == "reader"
+        ),
         *(Difference(name, "not found", "made up") for kind, name in notes if kind == "picture"),
         *(Difference("quantisation", name, "none") for name in models),
         *(Difference("template", *pair) for pair in templates),

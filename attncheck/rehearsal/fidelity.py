@@ -14,7 +14,7 @@ from pathlib import Path
 from attncheck.core.facts import Known
 from attncheck.core.job import DROP, Job
 from attncheck.core.rehearsal import JobCut, Materials, Objective
-from attncheck.core.results.rehearsal import CLASS, DIVISOR, READER, Difference
+from attncheck.core.results.rehearsal import CLASS, DIVISOR, Difference
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
@@ -53,7 +53,7 @@ DIMENSIONS = {
     # a trainer that only the script knows may continue or replace the completions that it gets
     ROLLOUTS: _Dimension(("batch", "documents", "loss", "gradients", "learning"), keeps_passes=True),
     "configuration file": _Dimension(("run", "batch", "documents", "update", "loss", "gradients", "learning")),
-    READER: _Dimension(("batch", "learning")),
+    "function that reads rows": _Dimension(("batch", "learning")),
     "field that the script reads": _Dimension(("batch", "learning"), keeps_passes=True),
 }
 

@@ -1,5 +1,6 @@
 """Rehearses launches: makes their materials, runs them scaled down, judges the first step, and tries fixes."""
 
+import itertools
 import os
 import re
 import shutil
@@ -238,11 +239,15 @@ def run(
     section = sections[0]
     for other in sections[1:]:
         section = section.merge(other)
-    seconds, is_partial = round(time.monotonic() - began, 3), interrupts.is_interrupted()
-    measured_on = replace(section.measured_on, seed=request.seed, seconds=seconds, interrupted=is_partial)
+    measured_on = replace(
+        section.measured_on,
+        seed=request.seed,
+        seconds=round(time.monotonic() - began, 3),
+        interrupted=interrupts.is_interrupted(),
+    )
     section = replace(section, measured_on=measured_on)
     report = Report("smoke", snapshot, tuple(findings), sections={"rehearsal": section})
-    if is_partial:
+    if measured_on.interrupted:
         raise InterruptedRun(report)
     return report
 
@@ -293,7 +298,7 @@ def _rehearse(
             cut = replace(cut, environ={**cut.environ, "ATTNCHECK_WITHOUT_READERS": "1"})
             first = _run_once(stage, cut, {}, "")
         first = _keep_requested(first, request.only)
-        trials = _try_corrections(stage, cut, first) if request.fix and not interrupts.is_interrupted() else []
+        trials = _try_corrections(stage, cut, first) if request.fix else []
         launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]
     verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
     kind, name, torch = (str(stage.device.get(key, "")) for key in ("kind", "name", "torch"))
@@ -703,15 +708,14 @@ def _try_corrections(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list
     """Return the trials of possible fixes, up to the first that fixes everything."""
     failed = failed_checks(first)
     trials: list[_Trial] = []
-    for correction in corrections.propose(stage.read, cut, failed, first) if failed else ():
+    proposed = corrections.propose(stage.read, cut, failed, first) if failed else ()
+    for correction in itertools.takewhile(lambda _: not interrupts.is_interrupted(), proposed):
         text = corrections.describe(stage.read, correction)
         trial_cut = replace(cut, environ={**cut.environ, **correction.environ})
         try:
             launch = _run_once(stage, trial_cut, correction.sets, text)
-        except Unanswered:  # this launch cannot be written that way
+        except (Unanswered, KeyboardInterrupt):  # this launch cannot be written that way
             continue
-        except KeyboardInterrupt:
-            break
         passes = {result.check for result in launch.results if judge_result(result) in ("pass", "warn")}
         trials.append(_Trial(correction, launch, tuple(name for name in failed if name in passes)))
         if trials[-1].is_clean:

@@ -14,7 +14,6 @@ from attncheck.core.results.smoke import CheckResult
 CACHE_IS_ON = "the cache is on, and transformers then does not separate packed documents"
 
 DIVISOR = "divisor of the loss"  # the dimension of a script's loss that does not take the number of items
-READER = "function that reads rows"  # the dimension of a script's function that fails on synthetic rows
 CLASS = "class of the model"  # the dimension of a launch whose model is not known, and that a stand-in replaces
 
 

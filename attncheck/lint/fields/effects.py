@@ -139,9 +139,11 @@ def _is_adapter(leaf: set[str], value: str) -> bool:
     """Return whether a setting names an adapter's weights."""
     if leaf & (OUTPUTS | {"init", "save"}):
         return False
-    if leaf & (ADAPTERS | {"pretrain"}) and _WEIGHTS.search(value):
-        return True
-    return bool(leaf & ADAPTERS and leaf & FILES_OF_ADAPTERS) or (leaf <= ADAPTERS and bool(_PATH_LIKE.search(value)))
+    return bool(
+        (leaf & ADAPTERS and leaf & FILES_OF_ADAPTERS)
+        or (leaf <= ADAPTERS and _PATH_LIKE.search(value))
+        or (leaf & (ADAPTERS | {"pretrain"}) and _WEIGHTS.search(value))
+    )
 
 
 def _is_place(leaf: set[str], whole: set[str], value: str) -> bool:

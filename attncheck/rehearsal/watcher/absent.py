@@ -52,7 +52,6 @@ RENAMED = {
 }
 AVAILABLE = re.compile(r"is_([a-z]+)_available")  # functions that packages share, and move
 LIGER = re.compile(r"_?apply_liger_kernel|AutoLigerKernelForCausalLM$")  # whose kernels need a GPU
-LIKE_JSON = ("ujson", "simplejson", "rapidjson")  # packages with the functions of Python's json
 GUARDS = ("ImportError", "ModuleNotFoundError")
 ANY_ERROR = ("Exception", "BaseException", "")
 MAX_NOTE = 120  # characters of a file's name
@@ -68,8 +67,9 @@ def install(folder: str) -> None:
         is_liger = is_without_gpu and name.startswith("liger_kernel") and bool(fromlist) and is_script(globals)
         if is_liger and all(map(LIGER.match, fromlist)):
             note(folder, "gpu", "liger_kernel")
-            auto = importlib.import_module("transformers").AutoModelForCausalLM
-            return _Completed(_Idle(), {"AutoLigerKernelForCausalLM": auto})
+            return _Completed(
+                _Idle(), {"AutoLigerKernelForCausalLM": importlib.import_module("transformers").AutoModelForCausalLM}
+            )
         try:
             module = original(name, globals, locals, fromlist, level)
         except ModuleNotFoundError as error:
@@ -95,7 +95,7 @@ def install(folder: str) -> None:
 def _make_absent(folder: str, name: str, names: Any, error: ModuleNotFoundError) -> Any:
     """Return the replacement of a missing module, or its package if no names are imported from it."""
     package = name.partition(".")[0]
-    if package in LIKE_JSON:
+    if package in ("ujson", "simplejson", "rapidjson"):  # they have its functions
         note(folder, "twin", f"{package} json")
         return importlib.import_module("json")
     if package in IDLE:

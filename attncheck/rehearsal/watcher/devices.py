@@ -195,5 +195,7 @@ def _is_reentrant(module: Any) -> bool:
     """
     checkpoint = getattr(module, "_gradient_checkpointing_func", None)
     options = getattr(checkpoint, "keywords", None) or {}
-    is_reentrant = options.get("use_reentrant", True) or os.environ.get("ATTNCHECK_DRIVER") == "trl"
-    return bool(getattr(module, "gradient_checkpointing", False) and is_reentrant)
+    return bool(
+        getattr(module, "gradient_checkpointing", False)
+        and (os.environ.get("ATTNCHECK_DRIVER") == "trl" or options.get("use_reentrant", True))
+    )

@@ -266,10 +266,9 @@ def find_required_files() -> None:
 def _answer_required(original: Any) -> Any:
     @functools.wraps(original)
     def exists(path: Any) -> bool:
-        if original(path):
-            return True
         name, frame = os.path.basename(str(path)), sys._getframe(1)
-        if "transformers" in sys.modules and path in sys.argv and is_script(frame.f_globals) and find_tower(path):
+        may_be_tower = "transformers" in sys.modules and path in sys.argv and is_script(frame.f_globals)
+        if original(path) or (may_be_tower and find_tower(path)):
             return True
         is_data = os.path.splitext(name)[1] in ROW_FILES and not NO_ROWS.search(name)
         lines = list_requirements(frame.f_code.co_filename) if is_data and is_script(frame.f_globals) else []
@@ -569,8 +568,7 @@ def answer_removed(*kinds: Any) -> None:
 
     def find(self: Any, name: str) -> Any:
         released = getattr(sys.modules.get("trl"), type(self).__name__, None)
-        field = getattr(released, "__dataclass_fields__", {}).get(name)
-        if field is not None and not isinstance(self, released):
+        if (field := getattr(released, "__dataclass_fields__", {}).get(name)) is not None:
             note(os.environ["ATTNCHECK_WATCH"], "lacking", f"{type(self).__name__} {name}")
             return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         frame = sys._getframe(1)

@@ -47,9 +47,12 @@ TERMS = {  # terms that are switched off, and their descriptions
 
 
 def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str, str]:
-    """Return the settings of a GRPO launch that limit generation, and the settings that are removed."""
+    """Return the settings of a GRPO launch that limit generation, and the settings that are removed.
+
+    A script may compute those of generation, so they are removed from any.
+    """
     names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs",)))  # a script may read its own
-    written = [name for name in names if get_setting(job, name) is not None]
+    written = [name for name in names if get_setting(job, name) is not None or (is_own_script and name in LEFT_OUT)]
     iterations = {"num_iterations": "1"} if get_setting(job, "num_iterations") is not None else {}
     return {
         **dict.fromkeys(written, DROP),

@@ -59,8 +59,9 @@ def find_type(name: str, classes: Collection[str] = ()) -> str:
     kind = names.find_type(name, CONFIG_MAPPING_NAMES, has_experts) if name else ""
     mappings = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES")
     known = {own for mapping in mappings for own in getattr(modeling_auto, mapping, {})}
-    own_configs = (getattr(getattr(transformers, made, None), "config_class", None) for made in classes)
-    kinds = {kind} if kind in known else {config.model_type for config in own_configs if config is not None} & known
+    kinds = {kind} & known or {
+        getattr(getattr(getattr(transformers, made, None), "config_class", None), "model_type", "") for made in classes
+    } & known
     return kinds.pop() if len(kinds) == 1 else ""
 
 
