@@ -30,7 +30,9 @@ def point_to_materials(launch: Launch, materials: Materials) -> dict[str, str]:
     options = dict.fromkeys((*model[:1], *find_options(launch, TOKENIZER_OPTIONS)), materials.model)
     if data and (materials.real_data or not is_hub_name(get_option(launch, data))):
         options[data] = _choose_data(data, get_option(launch, data), materials)
-    return options | dict.fromkeys(find_options(launch, LENGTH_OPTIONS), str(materials.max_length))
+    return options | dict.fromkeys(
+        find_options(launch, (*LENGTH_OPTIONS, "max_source_length", "max_target_length")), str(materials.max_length)
+    )
 
 
 def stand_in(materials: Materials) -> dict[str, str]:

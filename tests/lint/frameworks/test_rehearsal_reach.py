@@ -546,6 +546,18 @@ def test_the_project_of_a_launch_is_found(tmp_path: Path, monkeypatch: pytest.Mo
         assert launch.cut.environ["ATTNCHECK_PROJECT"].split(":")[:2] == [str(inner / "src"), str(inner)]
 
 
+def test_the_lengths_of_a_prompt_and_its_answer_are_cut(tmp_path: Path) -> None:
+    """A script may pad every row to their sum."""
+    options = (
+        "--model_name_or_path m --data_path d.jsonl --output_dir o --max_source_length 1024 --max_target_length 256"
+    )
+    source = Source("run.sh", f"python train.py {options} --learning_rate 1e-4", "shell")
+    (read,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
+    materials = cutting.make_materials(read, str(tmp_path), 30, False, 2)
+    cut = cutting.cut_job(read, materials).options
+    assert {cut["max_source_length"], cut["max_target_length"]} == {str(materials.max_length)}
+
+
 def test_a_file_of_unknown_place_is_found_if_it_is_the_only_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
