@@ -32,6 +32,7 @@ from attncheck.rehearsal.execution import (
 from attncheck.rehearsal.fidelity import leave_unasked
 from attncheck.rehearsal.run import CHECKS
 from attncheck.rehearsal.shapes import read_shapes
+from attncheck.rehearsal.watcher import script_code
 from attncheck.rehearsal.watcher.script_code import note_loss_settings
 from attncheck.rehearsal.watcher.stand_ins import (
     _leave_failing_reader,
@@ -576,6 +577,8 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "attncheck_drivers", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "attncheck_drivers.rollouts", rollouts)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.modules", modules)
+    monkeypatch.setitem(sys.modules, "attncheck_watcher.script_code", script_code)
+    monkeypatch.setattr(script_code, "CODE", {})
     monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.trl", raising=False)
     return importlib.import_module("attncheck.rehearsal.drivers.trl")
 
@@ -590,6 +593,37 @@ def test_a_model_generates_the_completions_of_its_prompts(driver: Any) -> None:
     assert made[:, 5:].tolist() == [[4, 5, 60], [6, 60, 61], [10, 11, 60]]
     texts = ["w4w5", "w6", [{"role": "assistant", "content": "w10 w11"}]]
     assert driver.COMPLETIONS.reward(None, texts) == [1.0, 0.0, 1.0]
+
+
+def count_words(completions: list[str], **columns: Any) -> list[float]:
+    return [float(len(text.split())) for text in completions]
+
+
+def match_answers(completions: list[str], answer: list[int], **columns: Any) -> list[float]:
+    return [float(f"{own}</answer>" in text) for text, own in zip(completions, answer)]
+
+
+def count_sorted_words(completions: list[str], **columns: Any) -> list[float]:
+    return sorted(count_words(completions))
+
+
+def match_by_place(completions: list[str], answer: list[int], **columns: Any) -> list[float]:
+    rewards = match_answers(completions, answer)
+    return [*rewards[::2], *rewards[1::2]]
+
+
+def find_shortest(completions: list[str], **columns: Any) -> list[float]:
+    return [float(len(text) == min(map(len, completions))) for text in completions]
+
+
+def test_rewards_of_other_completions_are_noted(driver: Any) -> None:
+    """A script's functions are called once, at first; a reward that depends on its group is no fault."""
+    own = [count_words, match_answers, find_shortest, count_sorted_words, match_by_place, len]
+    for _ in range(2):
+        driver.COMPLETIONS.functions, own = own, []
+        driver.COMPLETIONS.reward([None] * 4, ["w6"] * 4, answer=[41, 42, 43, 44], log_metric=print)
+    names = [text.partition(",")[0] for text in script_code.CODE["misplaced"]]
+    assert names == ["count_sorted_words", "match_by_place"]
 
 
 def test_what_a_loss_is_computed_of_is_recorded(driver: Any, tmp_path: Path) -> None:

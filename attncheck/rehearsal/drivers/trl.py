@@ -8,20 +8,24 @@ generation/utils.py: `GenerationMixin.generate`, which PEFT's models also call.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
+import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
-from attncheck_watcher.modules import is_foreign  # type: ignore[import-not-found]
+from attncheck_watcher.modules import describe_code, is_foreign  # type: ignore[import-not-found]
+from attncheck_watcher.script_code import CODE  # type: ignore[import-not-found]
 
 LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
 TENSORS = {"advantages", "prompt_ids", "prompt_mask", "completion_ids", "completion_mask"}  # of a batch
 WORD = re.compile(r"w(\d+)")  # decoded without spaces by some tokenizer classes
+REWARD_SECONDS = 5.0  # for calling a script's reward functions, which may wait for a server
 
 
 class Completions:
@@ -40,6 +44,7 @@ class Completions:
             self._answers.setdefault(tuple(question), []).append(response)
         self.are_whole = "response" in documents[0]  # an engine's responses, with their EOS token if they have one
         self._given: Counter[tuple[int, ...]] = Counter()
+        self.functions: Sequence[Any] = ()  # the script's own, until they were called
 
     def read(self, tokens: list[int]) -> tuple[int, ...]:
         """Return the words among tokens; a word's number is its token."""
@@ -54,11 +59,42 @@ class Completions:
 
     def reward(self, prompts: Any, completions: Any, **columns: Any) -> list[float]:
         """Return 1 for each completion that is its prompt's rewarded one, otherwise 0."""
+        functions, self.functions = self.functions, ()
+        values = {"prompts": prompts, "completions": completions, **columns}
+        if functions:
+            thread = threading.Thread(target=note_misplaced, args=(functions, values), daemon=True)
+            thread.start()
+            thread.join(REWARD_SECONDS)
         texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
         return [float(tuple(map(int, WORD.findall(text))) in self.rewarded) for text in texts]
 
 
 COMPLETIONS = Completions(read_documents())
+
+
+def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None:
+    """Note the script's reward functions that return the right rewards for the wrong completions.
+
+    Each gets completions of different lengths and formats, all at once and one by one. Rewards may depend on a group
+    or on chance: only the same rewards in another order are a fault.
+    """
+    count = len(columns["completions"])
+    rows = {key: value for key, value in columns.items() if isinstance(value, list) and len(value) == count}
+    others = {key: (lambda *_, **__: None) if callable(value) else value for key, value in columns.items()}
+    texts: list[Any] = []
+    for number, completion in enumerate(rows["completions"]):
+        answers = [str(own[number]) for own in rows.values() if number % 2 and isinstance(own[number], (str, int))]
+        text = f"<think>{'w1 ' * (7 * number % 11 + 1)}</think><answer>{' '.join(answers[-3:]) or number}</answer>"
+        texts.append(text if isinstance(completion, str) else [{**completion[-1], "content": text}])
+    rows["completions"] = texts
+    for function in filter(is_foreign, functions):
+        with contextlib.suppress(Exception):
+            together = list(map(float, function(**{**others, **rows})))
+            single = ({key: own[number : number + 1] for key, own in rows.items()} for number in range(count))
+            alone = [float(function(**{**others, **own})[0]) for own in single]
+            again = list(map(float, function(**{**others, **rows})))
+            if together == again != alone and sorted(together) == sorted(alone):
+                CODE.setdefault("misplaced", []).append(describe_code(function))
 
 
 def replace_generation(module: Any) -> None:
@@ -122,6 +158,8 @@ def _replace_rewards(trainer: Any) -> None:
     @functools.wraps(original)
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
         bound = signature.bind(self, *arguments, **options)
+        own = bound.arguments.get("reward_funcs") or []
+        COMPLETIONS.functions = own if isinstance(own, list) else [own]
         bound.arguments["reward_funcs"] = COMPLETIONS.reward
         for name in ("reward_processing_classes", "rollout_func"):
             bound.arguments.pop(name, None)

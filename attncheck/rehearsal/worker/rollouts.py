@@ -14,9 +14,11 @@ FP32_NATS = 1e-3  # error of a token's log-probability in float32
 
 
 def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
-    """Yield the first step's rollouts that were not passed to the model exactly once and complete."""
+    """Yield the first step's rollouts with a wrong reward, or not passed to the model exactly once and complete."""
     if not evidence.rollouts:
         return
+    for function in evidence.taken[0].code.get("misplaced", ()):
+        yield f"{function} returns the rewards in another order than the completions: each is right, if called alone"
     words = evidence.step.index.words
     seen: Counter[int] = Counter()
     for piece in evidence.step.pieces:
