@@ -16,6 +16,8 @@ LOST_SHARE = 0.02  # share of documents: fewer are the end of a data set, or nea
 CUT_SHARE = 0.05  # share of documents: fewer may be at the ends of the data set's parts
 LOST_WORDS = 6  # consecutive words of a document: fewer may match another's
 MOST = 0.5  # share of the documents
+MIN_PACKED = 3  # documents per row: with fewer, filtered documents may be next to the ends of rows by chance
+SPLIT_TWICE = ": each rank loads its own part of the data, and its sampler takes a part of that: they are split twice"
 UNDRAWN_SHARE = 0.34  # share of documents: fewer may be held out by the sampler
 
 Row = Sequence[Segment]
@@ -80,6 +82,7 @@ def read_ledger(evidence: Evidence) -> Ledger | None:
 def find_lost(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """Yield the documents that an epoch loses, or repeats although its sampler does not say so."""
     yield from _find_lost_words(ledger)
+    yield from _find_lost_between_rows(ledger)
     yield from _find_few(ledger) if evidence.data_sets < 2 else ()
     if not ledger.replaces:
         yield from find_uneven(evidence, ledger)
@@ -124,6 +127,19 @@ def _find_lost_words(ledger: Ledger) -> Iterator[str]:
         )
 
 
+def _find_lost_between_rows(ledger: Ledger) -> Iterator[str]:
+    """Yield a line if packing loses the document after the last one of each row, as if it did not fit."""
+    held, rows = _list_documents(ledger.held), [row for row in ledger.held if row]
+    ends, starts = {row[-1].document for row in rows}, {row[0].document for row in rows}
+    lost = [document for document in range(len(ledger.words)) if document not in held]
+    between = [document for document in lost if document - 1 in ends and document + 1 in starts]
+    if len(between) > max(2, LOST_SHARE * len(ledger.words), MOST * len(lost)) and len(held) > MIN_PACKED * len(rows):
+        yield (
+            f"{len(between)} documents are in no row, each the one between the last document of a row and the first of "
+            f"the next, such as document {between[0]}: packing loses the document that does not fit"
+        )
+
+
 def _find_few(ledger: Ledger) -> Iterator[str]:
     """Yield a line if the data set repeats few documents many times."""
     counts = _count_beginnings(ledger.held)
@@ -161,9 +177,12 @@ def find_undrawn(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
         return
     held, drawn = _list_documents(ledger.held), _list_documents(ledger.drawn)
     if drawn and len(held - drawn) > UNDRAWN_SHARE * len(held):
+        parts = [_list_documents(ledger.read_rows(epoch)) for epoch in ledger.epochs]
+        is_split = len(parts) > 1 and sum(map(len, parts)) == len(held)
         yield (
             f"in one epoch the sampler draws {len(drawn)} of the {len(held)} documents in the data set, and never the "
             f"others; the first of these is document {min(held - drawn)}"
+            f"{SPLIT_TWICE if is_split else ''}"
         )
 
 

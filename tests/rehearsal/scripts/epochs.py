@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 from transformers import AutoModelForCausalLM, AutoTokenizer, get_scheduler
 
 EPOCH = os.environ.get("EPOCH", "")
@@ -25,6 +25,19 @@ def cut_stream(stream, keeps_tail: bool):
     return [stream[place : place + ROW] for place in range(0, stop, ROW)]
 
 
+def pack(documents):
+    row = []
+    for tokens in documents:
+        if len(row) + len(tokens) > 2 * ROW:
+            yield row
+            row = []
+            if EPOCH == "packed_without_the_next":
+                continue
+        row = row + tokens
+    if row:
+        yield row
+
+
 def make_rows(documents):
     """Return the rows of the data set."""
     if EPOCH == "tails_dropped":  # of each part of the data, as `map(batched=True)` gives them
@@ -36,6 +49,10 @@ def make_rows(documents):
         return cut_stream(join(documents), False)
     if EPOCH in ("few_documents", "mixture"):
         return [documents[number % 8] for number in range(len(documents))]
+    if EPOCH.startswith("packed"):
+        return list(pack(documents))
+    if EPOCH == "split_twice":
+        return documents[int(os.environ["RANK"]) :: 2]
     if EPOCH == "held_out":
         return documents[: len(documents) * 9 // 10]
     if EPOCH == "tensors":
@@ -75,6 +92,8 @@ def main() -> None:
     if EPOCH in ("first_half_alone", "split_by_sampler", "as_long_as_the_steps"):
         share = {"first_half_alone": 2, "split_by_sampler": 10 / 9}.get(EPOCH, len(rows) / 4 / options.max_steps)
         sampler = torch.utils.data.SubsetRandomSampler(range(int(len(rows) / share)))
+    if EPOCH == "split_twice":
+        sampler = DistributedSampler(rows, num_replicas=2, rank=int(os.environ["RANK"]))
     if EPOCH == "first_half_twice":
         sampler = [*range(len(rows) // 2)] * 2
     loader = DataLoader(
