@@ -124,6 +124,11 @@ FAULTS: dict[str, Fault] = {
     # The gradients.
     "ranks_apart": Fault("ATN434", r"rank 1 steps with different gradients from rank 0.* not averaged", ranks=2),
     "summed_over_ranks": Fault("ATN434", r"2 times those of the loss: .*the number of ranks", ranks=2),
+    "reduced_after_clipping": Fault(
+        "ATN434",
+        r"rank 1 clips other gradients than rank 0, .* averaged across ranks before they are clipped",
+        ranks=2,
+    ),
     "gradients_zeroed_between_batches": Fault(
         "ATN434", r"only from batch 2 of 2: the gradients of the others are lost, because train.py:\d+ zeroes them"
     ),
@@ -177,7 +182,7 @@ FAULTS: dict[str, Fault] = {
 # A fault of each kind, quick to run.
 EVERY_TIME = (
     "halves_swapped", "every_third_lost", "labels_shifted", "padding_labelled", "mask_of_ones", "kernel_not_causal",
-    "shifted_twice", "mean_of_batches", "mean_of_ranks", "ranks_apart", "layer_detached",
+    "shifted_twice", "mean_of_batches", "mean_of_ranks", "ranks_apart", "layer_detached", "reduced_after_clipping",
     "gradient_scaled_in_a_layer", "hidden_states_detached", "shifted_backwards",
     "never_steps", "attention_not_held", "gradients_zeroed_after_clipping",
     "middles_lost", "mask_of_ones_and_zeros", "padding_learned", "mlp_detached", "state_cleared",

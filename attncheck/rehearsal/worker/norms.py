@@ -32,6 +32,11 @@ def read_before(record: RankRecord) -> Gradients:
     return record.backward or record.gradients
 
 
+def read_stepped(record: RankRecord) -> Gradients:
+    """Return the gradients with which a rank's optimisers step."""
+    return {name: value for update in record.updates for name, value in update["gradients"].items()}
+
+
 def read_clipped_step(ranks: Sequence[RankRecord], model: Mapping[str, Tensor]) -> ClippedStep | None:
     """Return a step of ranks that hold parts of weights; None for another step, or without one factor on all."""
     if not ranks:
@@ -39,8 +44,7 @@ def read_clipped_step(ranks: Sequence[RankRecord], model: Mapping[str, Tensor]) 
     gradients = [read_before(record) for record in ranks]
     names = [name for name in gradients[0] if name in model and all(name in own for own in gradients)]
     parts = {name for name in names if _is_split([own[name] for own in gradients], model[name])}
-    at_step = {name: value for update in ranks[0].updates for name, value in update["gradients"].items()}
-    change = compare(gradients[0], at_step, names)
+    change = compare(gradients[0], read_stepped(ranks[0]), names)
     factors = list(change.factors.values())
     if not parts or change.others or not factors or max(factors) - min(factors) > EQUAL * max(factors):
         return None

@@ -27,6 +27,7 @@ from transformers.integrations import sdpa_attention
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
 IGNORED = -100
+APART = ("ranks_apart", "summed_over_ranks", "reduced_after_clipping")  # without DistributedDataParallel
 MASKS = {}
 
 
@@ -424,6 +425,8 @@ def reduce_gradients(model, options, total: int, world_size: int) -> None:
             continue
         if world_size > 1 and (options.reduction == "sum" or FAULT == "summed_over_ranks"):
             dist.all_reduce(parameter.grad)
+        if FAULT == "reduced_after_clipping":
+            dist.all_reduce(parameter.grad.div_(world_size))
         if options.reduction == "gradients":
             parameter.grad.mul_(world_size / total)
 
@@ -435,7 +438,7 @@ def wrap(model, options, world_size: int):
         return FullyShardedDataParallel(
             model, auto_wrap_policy=layers, use_orig_params=options.fsdp == "original", device_id=torch.device("cpu")
         )
-    if world_size == 1 or options.reduction == "sum" or FAULT in ("ranks_apart", "summed_over_ranks"):
+    if world_size == 1 or options.reduction == "sum" or FAULT in APART:
         return model
     return torch.nn.parallel.DistributedDataParallel(model)
 
@@ -626,6 +629,8 @@ def main() -> None:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         if FAULT.startswith("second_pass"):
             take_second_pass(model, batches, int(total))
+        if FAULT == "reduced_after_clipping":
+            clip(model, wrapped)
         reduce_gradients(model, options, int(total), world_size)
         if FAULT == "clipped_while_scaled":
             clip(model, wrapped)

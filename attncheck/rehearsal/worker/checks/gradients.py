@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS
@@ -30,6 +31,7 @@ from attncheck.rehearsal.worker.explanations import (
     iter_moved_targets,
     iter_slice_faults,
 )
+from attncheck.rehearsal.worker.norms import read_stepped
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
 
 MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that should step equally
@@ -290,6 +292,13 @@ def _compare_ranks(evidence: Evidence) -> Iterator[str]:
             if float((other - gradient).norm()) > MAX_RANK_DIFFERENCE * float(other.norm()):
                 shares_row = any({first.rank, record.rank} <= set(group) for group in evidence.step.layout.groups)
                 where = "reduced over the ranks that share a row" if shares_row else "averaged across ranks"
+                one, own = (read_stepped(rank).get(name) for rank in (first, record))
+                if record.clips and isinstance(one, Tensor) and isinstance(own, Tensor) and torch.allclose(one, own):
+                    yield (
+                        f"rank {record.rank} clips other gradients than rank 0, by another norm: {name} differs; they "
+                        f"must be {where} before they are clipped, not after that"
+                    )
+                    return
                 yield (
                     f"rank {record.rank} steps with different gradients from rank 0: {name} differs; "
                     f"they are not {where}"

@@ -14,7 +14,7 @@ from attncheck.rehearsal.worker.changes import ROUNDED_LIMIT, Gradients, compare
 from attncheck.rehearsal.worker.definitions import compute_loss
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
-from attncheck.rehearsal.worker.norms import find_wrong_norm, read_before
+from attncheck.rehearsal.worker.norms import find_wrong_norm, read_before, read_stepped
 from attncheck.rehearsal.worker.optimizers import step_again
 from attncheck.rehearsal.worker.records import RankRecord
 
@@ -151,8 +151,7 @@ def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 def _find_unequal_steps(ranks: Sequence[RankRecord]) -> Iterator[str]:
     """Yield a line if ranks with equal gradients take different steps, in parameters that each rank has whole."""
-    first, *others = [{n: value for update in record.updates for n, value in update["gradients"].items()}
-                      for record in ranks]  # fmt: skip
+    first, *others = map(read_stepped, ranks)
     for record, own in zip(ranks[1:], others, strict=True):
         alike = {
             name: value
@@ -226,9 +225,8 @@ def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
 def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
     """Return faults and possibly intended effects of other code that changes gradients before the step."""
     clipped = _clip_again(record)
-    at_step = {name: value for update in record.updates for name, value in update["gradients"].items()}
     held = {name for update in record.updates for name in update["weights"]}
-    change = compare(clipped or record.gradients, at_step, held)
+    change = compare(clipped or record.gradients, read_stepped(record), held)
     wrong, deliberate = judge_change(change, "before the step")
     if record.backward and record.world_size == 1:  # with several ranks the last backward leaves each with its own
         early = judge_change(compare(record.backward, record.gradients, held), "after the last backward")
