@@ -134,6 +134,8 @@ class Recorder:
             self.drawn = []
             self.listener = make_listener(self.drawn), model
             self.listener[0].__enter__()
+        if self.entered is None and not _has_trained_parameters(model):
+            CODE["others"] = [type(model).__name__]
         if model is self.adapted or not torch.is_grad_enabled():
             return
         if not _has_trained_parameters(model) or (self.entered is not None and self.entered is not model):
@@ -142,9 +144,13 @@ class Recorder:
         version = 0 if is_flat(model) else sum(value._version for value in model.parameters())
         self.version = version if self.version is None else self.version
         inputs = self._find_tokens(model, {**_name_arguments(model, arguments), **options})
-        if torch.is_tensor(inputs.get("input_ids")) and version == self.version:  # otherwise a batch's second pass
-            rows = mark_hidden(inputs["input_ids"], inputs.get("attention_mask"))
-            self.rows += [(model.training, row) for row in rows.tolist()]
+        rows: list[Any] = []
+        if torch.is_tensor(inputs.get("input_ids")):
+            marked = mark_hidden(inputs["input_ids"], inputs.get("attention_mask")).tolist()
+            rows = [(model.training, row) for row in marked]
+        # A batch's second pass may be at weights that a script moved, also through `data`, without a new version.
+        is_second = version != self.version or (rows != [] and all(row in self.rows for row in rows))
+        self.rows += [] if is_second else rows
         if not self.keeps_calls or len(self.calls) >= MAX_CALLS:
             return
         if self.trained is None and self.is_recording:
@@ -164,7 +170,7 @@ class Recorder:
                 "tensors": {name: _keep(value) for name, value in inputs.items() if torch.is_tensor(value)},
                 "options": {name: value for name, value in inputs.items() if isinstance(value, PLAIN_TYPES)},
                 "after_losses": len(self.losses),
-                "moved": version != self.version,
+                "moved": is_second,
                 "cached": _count_cached(inputs.get("past_key_values")),
                 "autocast": "",  # known once the call is inside the module that casts it
                 "random": self.randomness.rates,  # with those that are found in the call

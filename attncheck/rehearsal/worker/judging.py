@@ -71,7 +71,9 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             elif "documents" in failed and item in OF_WEIGHTS:
                 result = CheckResult(item, "skipped")  # before its costly search for an explanation
             elif item in OF_WEIGHTS and any(call.description.get("moved") for call in evidence.step.calls):
-                result = CheckResult(item, "skipped", "unknown: the weights change between the batches of a step")
+                result = CheckResult(
+                    item, "skipped", "unknown: a step passes a batch twice, or changes the weights between"
+                )
             else:
                 result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
             if item in LATER and judge_result(result) in ("pass", "warn"):

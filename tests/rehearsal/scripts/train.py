@@ -514,15 +514,15 @@ def take_second_pass(model, batches, total: int) -> None:
     moves = [1e-2 * parameter.grad for parameter in model.parameters()]
     with torch.no_grad():
         for parameter, move in zip(model.parameters(), moves):
-            parameter.add_(move)
+            (parameter.data if FAULT.endswith("of_data") else parameter).add_(move)  # without a new version
     model.zero_grad()
     for batch in batches:
         nll = compute_nll(model(**batch, use_cache=False).logits, batch["labels"])
         (nll.sum() / total).backward()
     with torch.no_grad():
         for parameter, move in zip(model.parameters(), moves):
-            if FAULT == "second_pass":
-                parameter.sub_(move)
+            if FAULT in ("second_pass", "second_pass_of_data"):
+                (parameter.data if FAULT.endswith("of_data") else parameter).sub_(move)
 
 
 def start_ranks(options, rank: int, world_size: int) -> None:
@@ -634,6 +634,10 @@ def main() -> None:
         reduce_gradients(model, options, int(total), world_size)
         if FAULT == "clipped_while_scaled":
             clip(model, wrapped)
+        if FAULT == "steps_around_the_scaler":
+            optimiser.step()
+            wrapped.zero_grad()
+            continue
         scaler.unscale_(optimiser)
         if FAULT == "values_clipped":
             torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
