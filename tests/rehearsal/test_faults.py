@@ -206,7 +206,7 @@ HIDDEN = ("shifted_twice", "not_shifted", "not_shifted_summed", "mean_of_batches
 # What a user may mean, by the name that makes the script do it: none of it is an error.
 LEGAL = ("optimiser_adafactor", "optimiser_own", "two_optimisers", "values_clipped", "zeroed_after_the_forward_pass",
          "embeddings_frozen", "embeddings_tied", "head_drops_out", "small_addition", "one_begin",
-         "second_pass", "second_pass_of_data")  # fmt: skip
+         "second_pass", "second_pass_of_data", "teacher")  # fmt: skip
 
 CLEAN: dict[str, tuple[str, int]] = {
     "padded": ("", 1),

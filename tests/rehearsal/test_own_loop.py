@@ -226,6 +226,15 @@ def test_a_factor_is_told_and_not_judged(fault: str, server: ForkServer, folder:
     assert judge_result(results["gradients"]) == "pass"
 
 
+@pytest.mark.parametrize(("fault", "codes"), [("", []), ("steps_around_the_scaler", ["ATN433"])])
+def test_a_step_with_scaled_gradients_is_an_error(
+    fault: str, codes: list[str], server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", "--reduction scaler", fault, objective=UNDOCUMENTED)
+    assert list(list_failures(results)) == codes
+    assert not codes or "not scaler.step(optimizer)" in results["loss"].violations[0]
+
+
 @pytest.mark.nightly
 def test_another_loss_is_not_judged(server: ForkServer, folder: Path, tmp_path: Path) -> None:
     results = rehearse(server, folder, tmp_path / "watch", PACKED, "another_loss", objective=UNDOCUMENTED)

@@ -6,6 +6,7 @@ each answer has its own weight of either sign at the first step, because the mod
 value is not such a sum.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -185,6 +186,12 @@ def list_factors(evidence: Evidence) -> dict[str, float]:
     if sharing > 1 and ranks > 1:
         factors["divided by the number of all ranks, including those that share a row"] = 1.0 / (ranks * sharing)
     return factors
+
+
+def is_scaled(factor: float) -> bool:
+    """Return whether a factor is that of a GradScaler: a large power of two."""
+    exponent = math.log2(factor) if factor > 0 else 0.0
+    return abs(exponent) > 9 and is_near(2.0 ** round(exponent), factor, SCALE_LIMIT)
 
 
 def name_factor(evidence: Evidence, factor: float) -> str:

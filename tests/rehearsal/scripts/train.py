@@ -525,6 +525,15 @@ def take_second_pass(model, batches, total: int) -> None:
                 (parameter.data if FAULT.endswith("of_data") else parameter).sub_(move)
 
 
+def distil(logits, batch, options) -> torch.Tensor:
+    """Return the mean divergence from a teacher with the model's first weights: 0 in the first step."""
+    teacher = MASKS.get("teacher") or load_model(options).eval().requires_grad_(False)
+    MASKS["teacher"] = teacher
+    with torch.no_grad():
+        right = teacher(**{name: value for name, value in batch.items() if name != "labels"}).logits.log_softmax(-1)
+    return (right.exp() * (right - logits.log_softmax(-1))).sum(-1)[batch["labels"] != IGNORED].mean()
+
+
 def start_ranks(options, rank: int, world_size: int) -> None:
     if world_size > 1:
         dist.init_process_group("gloo")
@@ -622,6 +631,8 @@ def main() -> None:
                 loss = loss * total
             if FAULT == "small_addition":
                 loss = loss + 1e-4 * (logits.float().logsumexp(-1) ** 2).mean() / len(batches)
+            if FAULT == "teacher":
+                loss = loss + distil(logits, batch, options) / len(batches)
             scaler.scale(loss).backward()
             if FAULT.startswith("scheduled_each_batch"):
                 schedule.step()

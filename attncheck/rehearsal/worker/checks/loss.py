@@ -5,9 +5,11 @@ from dataclasses import replace
 from statistics import fmean
 
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss, is_near
+from attncheck.rehearsal.worker.changes import compare
+from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss, is_near, is_scaled
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import documented, explain_loss, find_own_regulariser, loss_limit
+from attncheck.rehearsal.worker.norms import read_stepped
 from attncheck.rehearsal.worker.pairs import is_chosen
 from attncheck.rehearsal.worker.policy import is_negated, measure_magnitude
 from attncheck.rehearsal.worker.rollouts import (
@@ -80,11 +82,14 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
+    others = evidence.step.ranks[0].code.get("others", ())
+    if explanation is None and evidence.is_own_script and evidence.has_own_loss and others:
+        return CheckResult("loss", "skipped", f"unknown: what another model, {others[0]}, adds to {definition.text}")
     reversed_scores = _find_reversed_scores(evidence) if explanation is None else ""
     if reversed_scores:
         return CheckResult("loss", warnings=(reversed_scores,))
     if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
-        return _tell_own_loss(observed, explanation)
+        return _tell_own_loss(evidence, explanation)
     if explanation is not None and evidence.replaces_rewards and is_negated(explanation):
         return CheckResult("loss", warnings=(REVERSED,))
     if explanation is not None:
@@ -152,10 +157,16 @@ def _has_its_targets(definition: Definition) -> bool:
     return definition.shift == 1 and not (definition.every or definition.sliced or definition.by_rank)
 
 
-def _tell_own_loss(observed: float, explanation: Explanation | None) -> CheckResult:
+def _tell_own_loss(evidence: Evidence, explanation: Explanation | None) -> CheckResult:
     """Return a description of an undocumented loss, because its author may intend a factor or a different loss."""
+    observed = evidence.observed_loss
     if explanation is None:
         return CheckResult(
             "loss", "skipped", f"the loss, {observed:.5g}, is not a mean over target tokens, but the script's own"
         )
+    record = evidence.step.ranks[0]  # an optimiser may divide by the factor itself
+    stepped = compare(record.gradients, read_stepped(record), record.gradients)
+    if is_scaled((explanation.scale or 1.0) * stepped.usual):
+        fault = f"the gradients are {explanation.fault}: a GradScaler's factor is on them at the step, because the"
+        return CheckResult("loss", violations=(f"{fault} script calls optimizer.step(), not scaler.step(optimizer)",))
     return CheckResult("loss", warnings=(f"the loss is {observed:.5g}: {explanation.fault}",))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.changes import ROUNDED_LIMIT, Gradients, compare, judge_change, name
-from attncheck.rehearsal.worker.definitions import compute_loss
+from attncheck.rehearsal.worker.definitions import compute_loss, is_scaled
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
 from attncheck.rehearsal.worker.norms import find_wrong_norm, read_before, read_stepped
@@ -236,8 +236,7 @@ def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
         return wrong, deliberate
     if abs(change.usual - 1.0) > ROUNDED_LIMIT and len(change.factors) == len(record.gradients):
         wrong = [f"the gradients are {change.usual:.4g} times what clipping to a norm of {norms[0]:g} gives"]
-        exponent = -math.log2(change.usual) if change.usual > 0 else 0.0
-        if exponent > 3 and abs(exponent - round(exponent)) < SAME * exponent:
+        if is_scaled(change.usual):
             wrong[0] += ", because they are clipped before unscale_: a GradScaler's factor is still on them"
     return wrong, deliberate
 
