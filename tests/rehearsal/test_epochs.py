@@ -90,6 +90,11 @@ def test_an_epoch_is_judged_after_a_few_steps(name: str, server: ForkServer, fol
         ("scheduled_for_steps", "fail", r"made for 112 steps, those of the optimiser in 1 epoch$"),
         ("scheduled_for_batches", "warn", r"2 times too early, unless it counts batches$"),
         ("scheduled_for_a_number", "warn", r"2 times too early, unless it counts batches$"),  # 25 times 112
+        (
+            "scheduled_for_another",
+            "fail",
+            r"stays 0.005: the scheduler that steps \(epochs.py:\d+\) is made for another",
+        ),
         ("another_rate", "warn", r"a learning rate of 2e-05 \(in this run 0.005\), but the optimiser has 0.001"),
         ("rate_of_a_rate", "warn", r"a learning rate of 2e-05 .* but a scheduler makes it 2.5e-05"),
     ],

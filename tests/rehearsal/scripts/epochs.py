@@ -107,9 +107,10 @@ def main() -> None:
     )
     rates = {"another_rate": 1e-3, "rate_of_a_rate": 5e-3}
     optimizer = torch.optim.AdamW(model.parameters(), lr=rates.get(EPOCH, options.learning_rate))
-    accumulation = 2 if EPOCH.startswith("scheduled") else 1
+    accumulation = 2 if EPOCH in ("scheduled_for_steps", "scheduled_for_batches", "scheduled_for_a_number") else 1
     planned = {"scheduled_for_steps": len(loader) // 2, "scheduled_for_a_number": 2800}.get(EPOCH, len(loader))
-    schedule = get_scheduler("cosine", optimizer, 0, planned)
+    other = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
+    schedule = get_scheduler("cosine", other if EPOCH == "scheduled_for_another" else optimizer, 0, planned)
     if EPOCH == "rate_of_a_rate":
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: options.learning_rate * (1 - step / planned)

@@ -40,7 +40,12 @@ def run(evidence: Evidence) -> CheckResult:
         *_find_idle(evidence), *_find_early_step(evidence), *_find_lost_state(taken),
     ]  # fmt: skip
     schedule, unclear_schedule = _find_schedule(evidence)
-    violations += [*schedule, *_find_unequal_steps(evidence.step.ranks), *find_wrong_norm(evidence.clipped)]
+    violations += [
+        *schedule,
+        *_find_unscheduled(evidence),
+        *_find_unequal_steps(evidence.step.ranks),
+        *find_wrong_norm(evidence.clipped),
+    ]
     deliberate: list[str] = []  # only the author knows whether it is intended
     for number, record in enumerate(taken if not violations else (), 1):
         altered, unclear = _find_altered(record)
@@ -128,6 +133,24 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
         length = f"{epochs[0]} epoch{'s' * (epochs[0] > 1)}"
         return [f"{text}: it is made for {planned} steps, those of the optimiser in {length}"], []
     return ([text], []) if len(lines) > 1 else ([], [f"{text}, unless it counts batches"])
+
+
+def _find_unscheduled(evidence: Evidence) -> Iterator[str]:
+    """Yield a line if no optimiser that steps ever had a scheduler, although one steps.
+
+    torch 2.13 optim/lr_scheduler.py sets `initial_lr` in its optimiser's groups; transformers' for Adafactor without a
+    rate removes it.
+    """
+    groups = [
+        g["options"] for record in evidence.taken for own in record.updates if own["weights"] for g in own["groups"]
+    ]
+    lines = [line for step in evidence.steps[: len(evidence.taken)] for line in step.schedule]
+    is_constant = len({step.rate for step in evidence.steps}) == 1
+    if lines and groups and is_constant and all(own.get("lr") and "initial_lr" not in own for own in groups):
+        yield (
+            f"the learning rate stays {groups[0]['lr']:.2g}: the scheduler that steps ({lines[0]}) is made for another "
+            "optimiser, which is not the one that trains"
+        )
 
 
 def _tell_drawn(evidence: Evidence) -> Iterator[str]:
