@@ -243,8 +243,8 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         rounded.compare_frequencies(ranks[0].frequencies, is_guessed)
         if is_own:
             rounded.watch_gradients(compared)
-    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill, words)))
-    unstepped = records.count_unstepped(folder / "watch")
+    documents = records.read_documents(folder / "watch")
+    steps = tuple(records.read_steps(documents, lambda rows: joining.join_step_rows(rows, layout, fill, words)))
     rollouts = tuple(records.read_rollouts(folder / "watch"))
     taken: list[RankRecord] = []
     clipped: list[Any] = []
@@ -258,14 +258,14 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         model,
         rounded,
         tuple(changed),
-        unstepped,
+        max((document["unstepped"] for document in documents if not document["steps"]), default=0),
         rollouts,
         full_model,
         tuple(taken),
-        tuple(records.read_logs(folder / "watch")),
+        tuple(documents[0]["logs"] if documents else ()),
         bool(message.get("freezes")),
         bool(message.get("shares_rows")),
-        records.read_drawn(folder / "watch"),
+        tuple(dict.fromkeys(name for document in documents for name in document["drawn"])),
         objective.targets == "labelled",
         tuple(records.read_epochs(folder / "watch")),
         tuple(clipped),

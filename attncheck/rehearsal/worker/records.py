@@ -165,10 +165,14 @@ def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
         )
 
 
-def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
+def read_documents(folder: Path, kind: str = "steps") -> list[Any]:
+    """Return the ranks' files of a kind, in order: those of steps have the trainer's logs and what it drew, too."""
+    paths = sorted(folder.glob(f"{kind}-*.json"), key=lambda path: int(path.stem.removeprefix(f"{kind}-")))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def read_steps(documents: Sequence[Any], join_rows: JoinRows) -> list[StepRecord]:
     """Return the losses of the steps that every rank took; `join_rows` builds rows from the ranks' rows."""
-    paths = sorted(folder.glob("steps-*.json"), key=lambda path: int(path.stem.removeprefix("steps-")))
-    documents = [json.loads(path.read_text())["steps"] for path in paths]
     return [
         StepRecord(
             tuple(tuple(step["losses"]) for step in ranks),
@@ -177,7 +181,7 @@ def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
             ranks[0]["planned"],
             max(ranks[0]["rates"], default=None),
         )
-        for ranks in zip(*documents)
+        for ranks in zip(*(document["steps"] for document in documents))
     ]
 
 
@@ -193,18 +197,6 @@ def read_epochs(folder: Path) -> list[EpochRecord]:
     return epochs
 
 
-def read_logs(folder: Path) -> list[Mapping[str, float]]:
-    """Return the logs of the first rank's trainer, each with its "step"; none without transformers' Trainer."""
-    paths = sorted(folder.glob("steps-*.json"))
-    return json.loads(paths[0].read_text())["logs"] if paths else []
-
-
-def read_drawn(folder: Path) -> tuple[str, ...]:
-    """Return the operators that drew random numbers in a rank's model call in evaluation mode."""
-    documents = [json.loads(path.read_text()) for path in sorted(folder.glob("steps-*.json"))]
-    return tuple(dict.fromkeys(name for document in documents for name in document["drawn"]))
-
-
 def count_data_sets(folder: Path) -> int:
     """Return the number of different data sets that a script loaded and got the same rows for."""
     return len(list(folder.glob("data-set-*")))
@@ -215,7 +207,6 @@ def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
 
     Ranks that share their rows get the same rollouts.
     """
-    documents = [json.loads(path.read_text())["steps"] for path in sorted(folder.glob("rollouts-*.json"))]
     return [
         tuple(
             RolloutRecord(
@@ -227,11 +218,5 @@ def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
             )
             for number, rollout in {entry["document"]: entry for rank in ranks for entry in rank}.items()
         )
-        for ranks in zip(*documents)
+        for ranks in zip(*(document["steps"] for document in read_documents(folder, "rollouts")))
     ]
-
-
-def count_unstepped(folder: Path) -> int:
-    """Return the number of losses that a rank differentiated without ever taking a step; 0 if it took one."""
-    documents = [json.loads(path.read_text()) for path in folder.glob("steps-*.json")]
-    return max((document["unstepped"] for document in documents if not document["steps"]), default=0)

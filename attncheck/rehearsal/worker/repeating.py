@@ -21,8 +21,8 @@ def compare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     send({"started": item})
     first, second = (Path(folder) for folder in message["folders"])
     result = compare_runs(
-        (records.read_ranks(first), records.read_steps(first, join_rows)),
-        (records.read_ranks(second), records.read_steps(second, join_rows)),
+        (records.read_ranks(first), records.read_steps(records.read_documents(first), join_rows)),
+        (records.read_ranks(second), records.read_steps(records.read_documents(second), join_rows)),
     )
     send({"item": item, "answer": codec.to_plain(result)})
 

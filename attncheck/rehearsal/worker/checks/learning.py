@@ -38,9 +38,8 @@ def run(evidence: Evidence) -> CheckResult:
     is_of_pairs = evidence.step.objective.preference is not None
     # Another multiple of the mean has no known floor, the loss of pairs no entropy.
     floor = _floor(evidence) if is_mean and not is_of_pairs else 0.0
-    if evidence.full_model:
-        return _judge_trained(evidence, losses, floor)
-    bound = FALL * losses[0] if losses else 0.0
+    is_trained = evidence.full_model  # already: its losses must only be finite, and not below the possible minimum
+    bound = FALL * losses[0] if losses and not is_trained else 0.0
     tokens = [sum(len(row) for row in step.rows) for step in evidence.steps]
     failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
     counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
@@ -49,19 +48,23 @@ def run(evidence: Evidence) -> CheckResult:
     preference = evidence.step.objective.preference
     if preference is not None and not preference.is_paired:
         slow = "not judged: the loss on answers depends on how much other tokens change"
-    judged = _find_impossible(losses, floor) if slow else _find_violations(losses, floor, bound, counts, failure)
+    judged = (
+        _find_impossible(losses, floor)
+        if slow or is_trained
+        else _find_violations(losses, floor, bound, counts, failure)
+    )
     violations = tuple(judged)
     if evidence.unstepped:
         violations = (f"{evidence.unstepped} losses were differentiated, but no optimiser took a step",)
-    if slow and not violations:
+    if slow and not (violations or is_trained):
         return CheckResult("learning", "skipped", slow, steps=steps)
-    if len(losses) < MIN_STEPS and not violations:
+    if len(losses) < (1 if is_trained else MIN_STEPS) and not violations:
         return CheckResult("learning", "skipped", f"{len(losses)} steps were taken, too few to judge", steps=steps)
     if violations:
         is_still = evidence.steps and all(step.rate == 0 for step in evidence.steps)
         still = (f"the learning rate is 0 in all {len(losses)} steps",) if is_still else ()
         violations = (*still, *violations, *find_outside_changes(evidence.taken))
-    notes = (UNKNOWN,) if evidence.step.index.is_own else ()
+    notes = (*([UNJUDGED] if is_trained else []), *([UNKNOWN] if evidence.step.index.is_own else []))
     return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
 
 
@@ -98,18 +101,6 @@ def _predict_fall(record: RankRecord) -> float | None:
         if torch.is_tensor(after) and torch.is_tensor(gradient := gradients.get(name)) and gradient.shape == after.shape
     ]
     return max(sum(gains), 0.0) if gains else None
-
-
-def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> CheckResult:
-    """Judge the losses of a pretrained model: they must be finite, and not below the possible minimum."""
-    steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
-    violations = tuple(_find_impossible(losses, floor))
-    if evidence.unstepped:
-        violations = (f"{evidence.unstepped} losses were differentiated, but no optimiser took a step",)
-    elif not losses:
-        return CheckResult("learning", "skipped", "no step was taken")
-    notes = (UNJUDGED, *([UNKNOWN] if evidence.step.index.is_own else []))
-    return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor)
 
 
 def _judge_rewarded(evidence: Evidence) -> CheckResult:
