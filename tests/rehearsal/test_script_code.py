@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from attncheck.rehearsal.watcher import script_code
 from attncheck.rehearsal.watcher.modules import is_foreign
-from attncheck.rehearsal.worker.checks.batch import _find_dropped_columns
+from attncheck.rehearsal.worker.checks.batch import _tell_code
 
 
 class Trainer:
@@ -86,7 +88,7 @@ def test_a_formatting_function_to_no_effect(
     assert ("unused" in code) == is_unused
     record = SimpleNamespace(code=code | {"dropped": []})
     evidence: Any = SimpleNamespace(taken=[record])
-    texts = list(_find_dropped_columns(evidence))
+    texts = _tell_code(evidence)
     assert len(texts) == is_unused and all("function Collator.pad, " in text for text in texts)
 
 
@@ -113,3 +115,35 @@ def test_objects_with_every_attribute_are_no_functions() -> None:
             pass
 
     assert not is_foreign(Idle())
+
+
+LOOPS = """
+def train(loader, sampler, epochs):
+    for epoch in range(epochs):
+        MARK
+        for batch in loader:
+            pass
+"""
+
+
+@pytest.mark.parametrize(("mark", "epochs", "line"), [("pass", 2, ["loops.py:5"]), ("sampler.set_epoch(epoch)", 2, [])])
+def test_a_loop_over_epochs_in_one_order(
+    mark: str, epochs: int, line: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A sampler of ranks draws the same order in each epoch, unless it is given the epoch."""
+    code: dict[str, list[str]] = {}
+    monkeypatch.setattr(script_code, "CODE", code)
+    monkeypatch.setattr(script_code, "is_script", lambda values: values.get("__name__") == "loops")
+    (tmp_path / "loops.py").write_text(LOOPS.replace("MARK", mark))
+    sampler: Any = SimpleNamespace(shuffle=True, set_epoch=lambda epoch: None)
+
+    class Loader:
+        def __iter__(self) -> Any:
+            script_code.note_order(sys._getframe(1), [sampler])
+            return iter(())
+
+    values: dict[str, Any] = {"__name__": "loops"}
+    exec(compile((tmp_path / "loops.py").read_text(), str(tmp_path / "loops.py"), "exec"), values)
+    values["train"](Loader(), sampler, epochs)
+    assert code.get("unset", []) == line
+    assert len(_tell_code(SimpleNamespace(taken=[SimpleNamespace(code=code)]))) == len(line)  # type: ignore[arg-type]

@@ -90,8 +90,10 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
     for function in filter(is_foreign, functions):
         with contextlib.suppress(Exception):
             together = list(map(float, function(**{**others, **rows})))
-            single = ({key: own[number : number + 1] for key, own in rows.items()} for number in range(count))
-            alone = [float(function(**{**others, **own})[0]) for own in single]
+            alone = [
+                float(function(**{**others, **{key: own[number : number + 1] for key, own in rows.items()}})[0])
+                for number in range(count)
+            ]
             again = list(map(float, function(**{**others, **rows})))
             if together == again != alone and sorted(together) == sorted(alone):
                 CODE.setdefault("misplaced", []).append(describe_code(function))

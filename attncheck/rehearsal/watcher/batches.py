@@ -10,13 +10,14 @@ import functools
 import itertools
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .describe import describe_process
 from .randomness import keep_randomness
-from .script_code import note_code
+from .script_code import note_code, note_order
 
 MAX_LOADERS = 4  # per process, with recorded rows
 MAX_ROWS = 4096  # per data set
@@ -49,6 +50,7 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
     def plan(iterator: Any) -> None:
         rows = iterator._dataset
         note_code("data", iterator._collate_fn)
+        note_order(sys._getframe(2), _list_samplers(iterator))
         if iterator._dataset_kind or any(rows is other for other in known) or len(known) >= MAX_LOADERS:
             return  # rows without numbers, or an epoch after the first
         known.append(rows)

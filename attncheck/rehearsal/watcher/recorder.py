@@ -144,12 +144,11 @@ class Recorder:
         version = 0 if is_flat(model) else sum(value._version for value in model.parameters())
         self.version = version if self.version is None else self.version
         inputs = self._find_tokens(model, {**_name_arguments(model, arguments), **options})
-        rows: list[Any] = []
-        if torch.is_tensor(inputs.get("input_ids")):
-            marked = mark_hidden(inputs["input_ids"], inputs.get("attention_mask")).tolist()
-            rows = [(model.training, row) for row in marked]
+        tokens = inputs.get("input_ids")
+        marked = mark_hidden(tokens, inputs.get("attention_mask")).tolist() if torch.is_tensor(tokens) else []
+        rows = [(model.training, row) for row in marked]
         # A batch's second pass may be at weights that a script moved, also through `data`, without a new version.
-        is_second = version != self.version or (rows != [] and all(row in self.rows for row in rows))
+        is_second = version != self.version or (bool(rows) and all(row in self.rows for row in rows))
         self.rows += [] if is_second else rows
         if not self.keeps_calls or len(self.calls) >= MAX_CALLS:
             return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import linecache
 import os
+import re
 import sys
 from typing import Any
 
@@ -20,7 +23,6 @@ LOSS_SETTINGS = (
     *("loss_weights", "temperature", "epsilon", "epsilon_high", "top_entropy_quantile", "entropy_coef"),
     *("use_adaptive_entropy", "off_policy_mask_threshold"),
 )
-DROPPED = "dropped"  # in CODE: columns of the data that the trainer drops, and that the script's loss or collator names
 # Columns that TRL 1.16.0 tokenizes, not the text from a formatting function: trainer/sft_trainer.py (`tokenize_fn`).
 CONVERSED = frozenset({"messages", "prompt"})
 TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it
@@ -36,6 +38,20 @@ def note_code(part: str, function: Any) -> set[str]:
             if (text := describe_code(own)) not in CODE.setdefault(part, []):
                 CODE[part].append(text)
     return texts
+
+
+def note_order(frame: Any, samplers: list[Any]) -> None:
+    """Add the line of a script's loop over epochs whose sampler draws the same order in each, without `set_epoch`.
+
+    torch 2.13 utils/data/distributed.py. accelerate's loaders call it themselves (1.15.0 data_loader.py).
+    """
+    own = find_script_frame(frame)
+    is_seeded = any(getattr(sampler, "shuffle", False) and hasattr(sampler, "set_epoch") for sampler in samplers)
+    text = "".join(linecache.getlines(own.f_code.co_filename)) if own is not None and is_seeded else ""
+    loops = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.For, ast.While)))
+    inner = [node for loop in loops for part in loop.body for node in ast.walk(part) if isinstance(node, ast.For)]
+    if not re.search("set_epoch|accelerat", text, re.IGNORECASE) and any(node.lineno == own.f_lineno for node in inner):
+        CODE["unset"] = [name_line(own)]
 
 
 def note_loss(frame: Any) -> None:
@@ -59,7 +75,7 @@ def note_trainer(trainer: Any) -> None:
         for name, value in vars(type(callback)).items():
             if name.startswith("on_"):
                 note_code("steps", value)
-    CODE[DROPPED] = sorted(texts.intersection(_list_dropped(trainer)))
+    CODE["dropped"] = sorted(texts.intersection(_list_dropped(trainer)))
     formatting = getattr(trainer, "_formatting_func", None)
     if formatting is not None and not CONVERSED.isdisjoint(getattr(trainer.train_dataset, "column_names", None) or ()):
         CODE["unused"] = [describe_code(formatting)]

@@ -43,6 +43,11 @@ class Definition:
         mean = "the mean over the targets of each rank's slice, averaged: " if self.by_rank else ""
         return self.name or mean + NORMALISATION_TEXTS[self.normalisation]
 
+    @property
+    def has_other_targets(self) -> bool:
+        """Whether the targets are not just the next tokens, so that more than a factor is unusual."""
+        return bool(self.shift != 1 or self.every or self.sliced or self.by_rank)
+
     def list_parts(self, ranks: int) -> "list[Definition]":
         """Return the definitions that this one is the mean of: one for each of the `ranks` that share a row."""
         if not self.by_rank:

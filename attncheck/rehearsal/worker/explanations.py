@@ -123,8 +123,7 @@ def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
         if fit is not None and fit.error <= slack and mean:
             factor = evidence.observed_loss / mean
             multiple = f"{factor:.4g} times {definition.text}"
-            is_named = definition.shift != 1 or definition.every or definition.sliced or definition.by_rank
-            fault = f"{explanation.fault} ({multiple})" if is_named else multiple
+            fault = f"{explanation.fault} ({multiple})" if definition.has_other_targets else multiple
             return Explanation(definition, factor, fault, fit.scale)
     return None
 

@@ -269,7 +269,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         objective.targets == "labelled",
         tuple(records.read_epochs(folder / "watch")),
         tuple(clipped),
-        records.count_data_sets(folder / "watch"),
+        len(list((folder / "watch").glob("data-set-*"))),
         replaces_rewards=bool(message.get("replaces_rewards")),
         rates=tuple(message.get("rates", (0.0, 0.0))),
         is_guessed=is_guessed,

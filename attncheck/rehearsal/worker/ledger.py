@@ -17,7 +17,6 @@ CUT_SHARE = 0.05  # share of documents: fewer may be at the ends of the data set
 LOST_WORDS = 6  # consecutive words of a document: fewer may match another's
 MOST = 0.5  # share of the documents
 MIN_PACKED = 3  # documents per row: with fewer, filtered documents may be next to the ends of rows by chance
-SPLIT_TWICE = ": each rank loads its own part of the data, and its sampler takes a part of that: they are split twice"
 UNDRAWN_SHARE = 0.34  # share of documents: fewer may be held out by the sampler
 
 Row = Sequence[Segment]
@@ -178,11 +177,11 @@ def find_undrawn(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     held, drawn = _list_documents(ledger.held), _list_documents(ledger.drawn)
     if drawn and len(held - drawn) > UNDRAWN_SHARE * len(held):
         parts = [_list_documents(ledger.read_rows(epoch)) for epoch in ledger.epochs]
-        is_split = len(parts) > 1 and sum(map(len, parts)) == len(held)
+        why = ": each rank loads its own part of the data, and its sampler takes a part of that: they are split twice"
         yield (
             f"in one epoch the sampler draws {len(drawn)} of the {len(held)} documents in the data set, and never the "
             f"others; the first of these is document {min(held - drawn)}"
-            f"{SPLIT_TWICE if is_split else ''}"
+            f"{why if len(parts) > 1 and sum(map(len, parts)) == len(held) else ''}"
         )
 
 

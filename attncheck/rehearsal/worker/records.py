@@ -197,11 +197,6 @@ def read_epochs(folder: Path) -> list[EpochRecord]:
     return epochs
 
 
-def count_data_sets(folder: Path) -> int:
-    """Return the number of different data sets that a script loaded and got the same rows for."""
-    return len(list(folder.glob("data-set-*")))
-
-
 def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
     """Return the rollouts of each step on all ranks; none without a driver.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.evidence import Evidence
-from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, Layout
+from attncheck.rehearsal.worker.layouts import ORDER_TEXTS
 from attncheck.rehearsal.worker.ledger import describe_epoch, find_lost, find_undrawn, find_uneven, read_ledger
 from attncheck.rehearsal.worker.pairs import find_wrong_pairs, is_chosen
 from attncheck.rehearsal.worker.records import ModelCall
@@ -26,6 +26,20 @@ UNJUDGED = (
     "truncated"
 )
 SAME_ROWS = "not judged: whether documents are used twice, because {} data sets are loaded and have the same rows here"
+CODE_TEXTS = {  # part of the script's code, as the watcher's `script_code.py` names it -> what is wrong with it
+    "dropped": (
+        "the trainer drops the columns {} of the data, which the script's loss or collator reads: "
+        "remove_unused_columns is not false"
+    ),
+    "unset": (
+        "each epoch has the same order: the loop in {} does not call set_epoch of its sampler, which shuffles by that "
+        "number"
+    ),
+    "unused": (
+        "the text of the formatting function {} is not trained: TRL tokenizes the messages or prompts that the rows "
+        "still have"
+    ),
+}
 WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
 
 
@@ -50,7 +64,7 @@ def run(evidence: Evidence) -> CheckResult:
     if ledger is not None:
         violations += find_lost(evidence, ledger)
         warnings += (find_uneven if ledger.replaces else find_undrawn)(evidence, ledger)
-    warnings += _find_dropped_columns(evidence)
+    warnings += _tell_code(evidence)
     wrong_pictures, picture_notes = _judge_pictures(evidence)
     violations += wrong_pictures
     if evidence.step.labels_enter:
@@ -115,17 +129,14 @@ def _describe_batches(evidence: Evidence) -> str:
     rows = sum(call.input_ids.shape[0] for call in step.calls)
     tokens = sum(call.input_ids.numel() for call in step.calls)
     targets = sum(int(piece.is_target.sum()) for piece in step.pieces)
-    ranks, batches = len(step.ranks), len(step.calls)
+    ranks, batches, size = len(step.ranks), len(step.calls), step.layout.size
+    shared = f" over {size} ranks each ({ORDER_TEXTS[step.layout.order]})" if size > 1 else ""
     return (
         f"the first step: {ranks} rank{'s' * (ranks != 1)}, {batches} batch{'es' * (batches != 1)}, {rows} "
         f"row{'s' * (rows != 1)}"
-        f"{_describe_layout(step.layout)}, {tokens} tokens, {len(step.pieces)} documents or pieces of one, "
+        f"{shared}, {tokens} tokens, {len(step.pieces)} documents or pieces of one, "
         f"{targets} targets"
     )
-
-
-def _describe_layout(layout: Layout) -> str:
-    return f" over {layout.size} ranks each ({ORDER_TEXTS[layout.order]})" if layout.size > 1 else ""
 
 
 def _note_labels(evidence: Evidence) -> tuple[str, ...]:
@@ -134,19 +145,10 @@ def _note_labels(evidence: Evidence) -> tuple[str, ...]:
     return ("labels are not passed to the model; the loss and the gradients show whether they are right",)
 
 
-def _find_dropped_columns(evidence: Evidence) -> Iterator[str]:
-    """Yield a line if the trainer ignores columns that the script's loss or collator reads, or its formatted text."""
-    for record in evidence.taken[:1]:
-        if columns := record.code.get("dropped"):
-            yield (
-                f"the trainer drops the columns {', '.join(columns)} of the data, which the script's loss or collator "
-                "reads: remove_unused_columns is not false"
-            )
-        if functions := record.code.get("unused"):
-            yield (
-                f"the text of the formatting function {functions[0]} is not trained: TRL tokenizes the messages or "
-                "prompts that the rows still have"
-            )
+def _tell_code(evidence: Evidence) -> list[str]:
+    """Return what is wrong with the script's own code for data, as the watcher noted it."""
+    code = evidence.taken[0].code if evidence.taken else {}
+    return [text.format(", ".join(code[part])) for part, text in CODE_TEXTS.items() if code.get(part)]
 
 
 def _find_holes(evidence: Evidence) -> Iterator[str]:

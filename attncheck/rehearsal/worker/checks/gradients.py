@@ -224,9 +224,12 @@ def _name_scale(evidence: Evidence, scale: float) -> str:
         "the number of ranks": len(evidence.step.ranks) // sharing,
         "the number of batches per step": evidence.batches,
     }
-    factors = {text: float(count) for text, count in counts.items()}
-    factors |= {f"one over {text}": 1.0 / count for text, count in counts.items()}
-    named = [text for text, factor in factors.items() if factor != 1.0 and abs(scale / factor - 1) < 0.02]
+    named = [
+        f"{before}{text}"
+        for before, power in (("", 1), ("one over ", -1))
+        for text, count in counts.items()
+        if count != 1 and abs(scale / count**power - 1) < 0.02
+    ]
     preference = evidence.step.objective.preference
     if preference is not None and named and preference.has_beta_in_slopes_alone:
         named.append(f"beta is {preference.beta * scale:.4g}, not {preference.beta:g}")
@@ -293,14 +296,12 @@ def _compare_ranks(evidence: Evidence) -> Iterator[str]:
                 shares_row = any({first.rank, record.rank} <= set(group) for group in evidence.step.layout.groups)
                 where = "reduced over the ranks that share a row" if shares_row else "averaged across ranks"
                 one, own = (read_stepped(rank).get(name) for rank in (first, record))
-                if record.clips and isinstance(one, Tensor) and isinstance(own, Tensor) and torch.allclose(one, own):
-                    yield (
-                        f"rank {record.rank} clips other gradients than rank 0, by another norm: {name} differs; they "
-                        f"must be {where} before they are clipped, not after that"
-                    )
-                    return
+                is_late = isinstance(one, Tensor) and isinstance(own, Tensor) and torch.allclose(one, own)
                 yield (
-                    f"rank {record.rank} steps with different gradients from rank 0: {name} differs; "
-                    f"they are not {where}"
+                    f"rank {record.rank} clips other gradients than rank 0, by another norm: {name} differs; they "
+                    f"must be {where} before they are clipped, not after that"
+                    if record.clips and is_late
+                    else f"rank {record.rank} steps with different gradients from rank 0: {name} differs; they are "
+                    f"not {where}"
                 )
                 return

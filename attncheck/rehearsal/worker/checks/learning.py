@@ -48,12 +48,11 @@ def run(evidence: Evidence) -> CheckResult:
     preference = evidence.step.objective.preference
     if preference is not None and not preference.is_paired:
         slow = "not judged: the loss on answers depends on how much other tokens change"
-    judged = (
+    violations = tuple(
         _find_impossible(losses, floor)
         if slow or is_trained
         else _find_violations(losses, floor, bound, counts, failure)
     )
-    violations = tuple(judged)
     if evidence.unstepped:
         violations = (f"{evidence.unstepped} losses were differentiated, but no optimiser took a step",)
     if slow and not (violations or is_trained):

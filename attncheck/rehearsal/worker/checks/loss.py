@@ -6,7 +6,7 @@ from statistics import fmean
 
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.changes import compare
-from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss, is_near, is_scaled
+from attncheck.rehearsal.worker.definitions import Explanation, compute_loss, is_near, is_scaled
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import documented, explain_loss, find_own_regulariser, loss_limit
 from attncheck.rehearsal.worker.norms import read_stepped
@@ -88,7 +88,9 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
     reversed_scores = _find_reversed_scores(evidence) if explanation is None else ""
     if reversed_scores:
         return CheckResult("loss", warnings=(reversed_scores,))
-    if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
+    if not evidence.step.objective.is_documented and (
+        explanation is None or not explanation.definition.has_other_targets
+    ):
         return _tell_own_loss(evidence, explanation)
     if explanation is not None and evidence.replaces_rewards and is_negated(explanation):
         return CheckResult("loss", warnings=(REVERSED,))
@@ -152,11 +154,6 @@ def _find_reversed_scores(evidence: Evidence) -> str:
     return f"{text} {len(wrong)} of {len(slopes)} answers" if wrong else ""
 
 
-def _has_its_targets(definition: Definition) -> bool:
-    """Return whether a definition's targets are the next tokens, so that only its factor is unusual."""
-    return definition.shift == 1 and not (definition.every or definition.sliced or definition.by_rank)
-
-
 def _tell_own_loss(evidence: Evidence, explanation: Explanation | None) -> CheckResult:
     """Return a description of an undocumented loss, because its author may intend a factor or a different loss."""
     observed = evidence.observed_loss
@@ -167,6 +164,11 @@ def _tell_own_loss(evidence: Evidence, explanation: Explanation | None) -> Check
     record = evidence.step.ranks[0]  # an optimiser may divide by the factor itself
     stepped = compare(record.gradients, read_stepped(record), record.gradients)
     if is_scaled((explanation.scale or 1.0) * stepped.usual):
-        fault = f"the gradients are {explanation.fault}: a GradScaler's factor is on them at the step, because the"
-        return CheckResult("loss", violations=(f"{fault} script calls optimizer.step(), not scaler.step(optimizer)",))
+        return CheckResult(
+            "loss",
+            violations=(
+                f"the gradients are {explanation.fault}: a GradScaler's factor is on them at the step, because the "
+                "script calls optimizer.step(), not scaler.step(optimizer)",
+            ),
+        )
     return CheckResult("loss", warnings=(f"the loss is {observed:.5g}: {explanation.fault}",))

@@ -56,9 +56,11 @@ def run(evidence: Evidence) -> CheckResult:
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
     warnings += [*deliberate, *unclear_schedule, *find_outside_changes(taken), *_find_wrong_logs(evidence)]
+    warnings += [*_tell_zero_rate(taken), *_tell_other_rate(evidence), *_find_rounded_away(evidence)]
     warnings += [
-        *_tell_zero_rate(taken), *_tell_other_rate(evidence), *_tell_drawn(evidence), *_find_rounded_away(evidence),
-    ]  # fmt: skip
+        f"dropout is applied in evaluation mode ({', '.join(evidence.drawn)}): the model's answers change from call to "
+        "call"
+    ] * bool(evidence.drawn)
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
@@ -150,14 +152,6 @@ def _find_unscheduled(evidence: Evidence) -> Iterator[str]:
         yield (
             f"the learning rate stays {groups[0]['lr']:.2g}: the scheduler that steps ({lines[0]}) is made for another "
             "optimiser, which is not the one that trains"
-        )
-
-
-def _tell_drawn(evidence: Evidence) -> Iterator[str]:
-    if evidence.drawn:
-        yield (
-            f"dropout is applied in evaluation mode ({', '.join(evidence.drawn)}): the model's answers change from "
-            "call to call"
         )
 
 
