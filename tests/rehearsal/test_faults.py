@@ -7,13 +7,14 @@ what is said about it must match.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from attncheck.core.rehearsal import Objective
 from attncheck.core.results.smoke import deciding_reason, judge_result
+from attncheck.rehearsal.worker import records
 from tests.rehearsal.staging import LABELLED, ForkServer, list_failures, make_materials, rehearse
 
 ANSWERS = Objective("assistant", ("step_tokens",), "the test")
@@ -350,6 +351,23 @@ def test_what_may_be_meant_is_a_warning(
     left = {"loss", "gradients"} if fault.startswith("second_pass") else set()
     assert {name for name, result in results.items() if judge_result(result) != "pass"} == {check, *left}
     assert judge_result(results[check]) == "warn" and re.search(pattern, deciding_reason(results[check]))
+
+
+@pytest.mark.parametrize(("fault", "answer"), [("mean_of_rows", "warn"), ("mean_of_batches", "fail")])
+def test_a_trainers_own_loss_may_mean_rows(
+    fault: str,
+    answer: str,
+    server: ForkServer,
+    stages: Stages,
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mean of batches is a loss that forgets the number of tokens of the step."""
+    read, code = records.read_ranks, {"trainer": [], "loss": ["MyTrainer.compute_loss, train.py:1"]}
+    monkeypatch.setattr(records, "read_ranks", lambda *own: [replace(record, code=code) for record in read(*own)])
+    results = rehearse(server, prepare(stages, tmp_path_factory, 0), tmp_path / "watch", "", fault)
+    assert judge_result(results["loss"]) == answer, results["loss"]
 
 
 @pytest.mark.nightly

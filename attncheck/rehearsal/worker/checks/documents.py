@@ -24,7 +24,6 @@ MATCH = 0.25  # a hypothesis explains a fault if it reduces the distance to less
 SEES = "tokens attend to"  # the beginning of a hypothesis that explains the difference
 HIDDEN = torch.finfo(torch.float16).min / 2  # added to scores
 ADDED = "the mask is added to the scores, as a mask of floats is"
-BORDERS = "tokens attend as cu_seq_lens_q says, which has other boundaries than the documents"
 RECURRENT = "recurrent layers carry earlier documents in the row into later ones"  # no mask has an effect on them
 MEANT = re.compile(r"lora_dropout|neftune|^the script's")  # set only by launches, for adapters or noise, or by scripts
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
@@ -173,10 +172,6 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
         yield RECURRENT, hidden(row, reset, everything & same)
         begins = [0, *(own.diff().nonzero().flatten() + 1).tolist()]
         yield f"{RECURRENT}, but their convolutions do not", hidden(row, reset, everything & same, convolved=begins)
-    borders = call.tensors.get("cu_seq_lens_q")
-    if borders is not None and len(call.input_ids) == 1:
-        blocks = torch.bucketize(torch.arange(length), borders[1:].long(), right=True)
-        yield BORDERS, hidden(row, given, everything & (blocks[:, None] == blocks[None, :]))
     if follows_others:
         yield "tokens attend to earlier documents in the row", hidden(row, given, everything & inside)
     if follows_others and reset != given:

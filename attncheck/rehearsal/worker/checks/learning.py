@@ -143,9 +143,11 @@ def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
         return
     last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
     if floor and len(losses) >= LAST_STEPS and last < floor - MARGIN:
-        seen = "the model sees future tokens, or not all targets count"
-        why = seen if last >= 0 else "a term has the wrong sign, such as a divergence from another model"
-        yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: {why}"
+        why = "the model sees future tokens, or not all targets count"
+        yield (
+            f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: "
+            f"{why if last >= 0 else 'a term has the wrong sign, such as a divergence from another model'}"
+        )
 
 
 def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int], failure: str) -> Iterator[str]:

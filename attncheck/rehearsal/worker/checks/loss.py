@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from statistics import fmean
 
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, Normalisation
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.changes import compare
 from attncheck.rehearsal.worker.definitions import Explanation, compute_loss, is_near, is_scaled
@@ -19,6 +20,7 @@ from attncheck.rehearsal.worker.rollouts import (
 )
 
 NEAR_ONE = 0.01
+MEANT: tuple[Normalisation, ...] = ("row_tokens", "document_tokens")  # a loss that divides by the lengths of rows
 REVERSED = (
     "rewarded responses become less likely: this is wrong unless your reward functions return a cost; "
     "synthetic rewards replace them here"
@@ -82,8 +84,8 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
-    others = evidence.step.ranks[0].code.get("others", ())
-    if explanation is None and evidence.is_own_script and evidence.has_own_loss and others:
+    code = evidence.step.ranks[0].code
+    if explanation is None and evidence.is_own_script and evidence.has_own_loss and (others := code.get("others")):
         return CheckResult("loss", "skipped", f"unknown: what another model, {others[0]}, adds to {definition.text}")
     reversed_scores = _find_reversed_scores(evidence) if explanation is None else ""
     if reversed_scores:
@@ -94,6 +96,11 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         return _tell_own_loss(evidence, explanation)
     if explanation is not None and evidence.replaces_rewards and is_negated(explanation):
         return CheckResult("loss", warnings=(REVERSED,))
+    is_own = "trainer" in code and any("compute_loss" in function for function in code.get("loss", ()))
+    if is_own and explanation is not None and explanation.fault in (NORMALISATION_TEXTS[name] for name in MEANT):
+        return CheckResult(
+            "loss", warnings=(f"the script's own loss is {explanation.fault}; the framework's is {definition.text}",)
+        )
     if explanation is not None:
         violation = f"the loss is {observed:.5g}: {explanation.fault}; it should be {expected:.5g}"
         if definition.value is not None and not measure.beyond:
