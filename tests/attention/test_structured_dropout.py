@@ -78,6 +78,8 @@ def probe(
     """
 
     def run(inputs: Inputs) -> Outputs:
+        if not inputs.case.dropout:  # the same call without dropout is right
+            return attend(inputs, torch.ones(shape_of(inputs.case), dtype=torch.bool))
         outputs = attend(inputs, mask(inputs.case, torch.Generator().manual_seed(torch.initial_seed())))
         return with_edits(outputs, **edits) if bool(inputs.q.any()) else read(outputs, inputs)
 
@@ -384,7 +386,7 @@ def test_the_scores_of_a_query_with_two_keys_may_be_rounded(dtype: Dtype) -> Non
         kept = independent(inputs.case, generator)
         outputs = _run_rounded(inputs, kept)
         swapped = torch.where(torch.arange(400)[:, None, None, None] == 7, ~kept, kept)
-        return replace(outputs, dv=_run_rounded(inputs, swapped).dv) if spoilt else outputs
+        return replace(outputs, dv=_run_rounded(inputs, swapped).dv) if spoilt and inputs.case.dropout else outputs
 
     assert found(run_probe(case, "cpu", run)) == CLEAN
     violations = run_probe(case, "cpu", lambda inputs: run(inputs, spoilt=True)).violations
@@ -409,12 +411,27 @@ def test_the_seed_of_the_call_before_shows_in_the_backward() -> None:
 
     def run(inputs: Inputs) -> Outputs:
         seeds.append(torch.initial_seed())
-        own, stale = (independent(FULL, torch.Generator().manual_seed(seed)) for seed in (seeds[-1], seeds[-2:][0]))
+        own, stale = (
+            independent(inputs.case, torch.Generator().manual_seed(seed)) for seed in (seeds[-1], seeds[-2:][0])
+        )
         wrong = attend(inputs, stale)
         return replace(wrong, out=attend(inputs, own).out)
 
     violations = run_probe(FULL, "cpu", run).violations
     assert {line.split()[0] for line in violations} == {"dq", "dk", "dv"}, violations
+
+
+@pytest.mark.parametrize("what", ["weights", "dv"])
+def test_dropout_is_not_blamed_for_what_is_wrong_without_it(what: str) -> None:
+    def run(inputs: Inputs) -> Outputs:
+        outputs = attend(inputs, independent(inputs.case, torch.Generator().manual_seed(torch.initial_seed())))
+        if what == "dv":
+            return replace(outputs, dv=outputs.dv * 1.1)
+        return replace(outputs, out=outputs.out * (torch.arange(64) % 9 > 0)[:, None, None])
+
+    (violation,) = run_probe(FULL, "cpu", run).violations
+    named = {"weights": "without dropout too, weights up to 0.016 are", "dv": "without dropout too, dv of batch"}
+    assert violation.startswith(named[what])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -48,11 +48,9 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
     def read_weights(start: int, seed: int) -> Tensor:
         return _read_weights(case, normal, call, exact, start, seed)
 
-    first_chunk = read_weights(0, case.seed)
-    chunks = [first_chunk]
-    for start in range(case.v_head_dim, case.seqlen_k, case.v_head_dim):
-        chunks.append(read_weights(start, case.seed))
-    weights = torch.cat(chunks, -1)  # (batch, num_heads, seqlen_q, seqlen_k): 0 or 1 / (1 - rate), and noise
+    starts = range(0, case.seqlen_k, case.v_head_dim)
+    first_chunk, *chunks = [read_weights(start, case.seed) for start in starts]
+    weights = torch.cat((first_chunk, *chunks), -1)  # (batch, num_heads, seqlen_q, seqlen_k): 0 or 1 / (1 - rate)
     other_chunk = read_weights(0, case.seed + 1)  # the next call has another seed than this one: a stale one shows
     torch.manual_seed(case.seed)
     outputs = call(inputs)
@@ -66,7 +64,21 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
     elif not violations:
         kept, is_read = weights > 0.5 / (1.0 - case.dropout), readable | (exact == 0.0)
         violations += _output_violations(inputs, outputs, kept, is_read)
+    if violations and (wrong := _find_usual_mistake(case, normal, call, exact, readable)):
+        violations = [wrong]
     return ProbeResult(outputs, tuple(violations), tuple(warnings))
+
+
+def _find_usual_mistake(case: Case, normal: Inputs, call: BackendCall, exact: Tensor, readable: Tensor) -> str:
+    """Return what is wrong without dropout too, "" if nothing is, so that dropout is to blame."""
+    case = replace(case, dropout=0.0)
+    starts = range(0, case.seqlen_k, case.v_head_dim)
+    weights = torch.cat([_read_weights(case, normal, call, exact, start, case.seed) for start in starts], -1)
+    lost = readable & ~((weights - 1.0).abs() < 0.5)
+    if bool(lost.any()):
+        return f"without dropout too, weights up to {float(exact[lost].max()):.2g} are wrong by more than half"
+    inputs, every = cast_to_case(normal, case), torch.ones_like(readable)
+    return next(_output_violations(inputs, call(inputs), every, every), "")
 
 
 def _read_weights(case: Case, normal: Inputs, call: BackendCall, exact: Tensor, start: int, seed: int) -> Tensor:
@@ -204,10 +216,11 @@ def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor, is_read: 
             ratio = torch.where((keys_per_query >= MIN_KEYS)[:, None], ratio, 0.0)
         if not bool((ratio <= 1.0).all()):
             batch, head = divmod(int(ratio.nan_to_num(math.inf).argmax()), ratio.shape[1])
-            yield (
-                f"{name} of batch {batch}, head {head} does not drop what the forward pass drops under the same seed: "
-                f"relative error {float(error[batch, head] / size[batch, head].clamp_min(1e-30)):.2g}"
-            )
+            relative = float(error[batch, head] / size[batch, head].clamp_min(1e-30))
+            why = "does not drop what the forward pass drops under the same seed"
+            if not case.dropout:
+                name, why = f"without dropout too, {name}", "is wrong"
+            yield f"{name} of batch {batch}, head {head} {why}: relative error {relative:.2g}"
 
 
 def _rounding_noise(right: DenseAttention, factor: Tensor) -> dict[str, Tensor]:

@@ -47,7 +47,7 @@ CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and back
 UNJUDGED_ERRORS = (Refused, RuntimeError, NotImplementedError, ValueError)  # of a deterministic mode
 MAX_CAUSES = 3  # the most wrong cases for which simpler cases are tried
 GROSS_RATIO = 30.0  # of an error to its budget that simpler cases show too
-STATISTIC = ("dropout", "the weights that dropout")  # beginnings of violations that only many weights show
+STATISTIC = ("dropout", "the weights that dropout", "without dropout")  # of violations that only many weights show
 MAX_YARDSTICK_SCORES = {
     "cpu": 1 << 20,
     "cuda": 1 << 28,
