@@ -31,7 +31,8 @@ class Coverage:
         Dimensions in `usually_plain` take their first value if no other completes a tuple; the others take any value.
         Values of the dimension `coarse`, except for the first one, are coarse.
         """
-        self.dimensions, self.is_allowed, self.usually_plain = dimensions, is_allowed, usually_plain
+        self.dimensions, self.interacting = dimensions, interacting
+        self.is_allowed, self.usually_plain = is_allowed, usually_plain
         names = list(dimensions)
         self.values = [(name, value) for name in names for value in dimensions[name]]
         bits = range(len(self.values))
@@ -106,7 +107,7 @@ class Coverage:
                 self.triples[x, others[0]] &= ~(1 << others[1])
 
 
-def make_rows(coverage: Coverage, seed: int) -> list[Row]:
+def make_rows(coverage: Coverage, seed: int | str) -> list[Row]:
     """Return rows with every allowed tuple of `coverage`; another seed gives other rows with the same coverage."""
     rng = random.Random(seed)
     rows: list[Row] = []

@@ -12,11 +12,11 @@ from typing import Any, Literal
 from attncheck.core.cases import BROADCAST_STRIDES, STRIDE_LETTERS, UNBOUNDED, Case, Probe
 from attncheck.measure.covering import Coverage, Row, make_rows
 
-MAX_CELLS = 300_000  # entries of a case's score matrices, about
-MAX_DROPOUT_CELLS = 200_000  # the probe calls a backend several times
-# With many tiles, about; CPUs multiply float16 several times slower than other dtypes.
+# Entries of a case's score matrices, about; CPUs multiply float16 several times slower than other dtypes.
+MAX_CELLS = {"bfloat16": 140_000, "float16": 90_000, "float32": 140_000}  # twice as many if packed
+MAX_DROPOUT_CELLS = 150_000  # the probe calls a backend several times
 MAX_CELLS_OF_MANY_TILES = {"bfloat16": 1_200_000, "float16": 600_000, "float32": 1_200_000}
-MAX_PACKED_TOKENS = 550
+MAX_ELEMENTS = 300_000  # of q, about: most of a short case's time is that of its tensors
 FEWEST_OF_MANY_TILES = 5  # of 64 tokens: three of 128
 OTHER_HEAD_DIMS = (16, 24, 40, 48, 56, 88, 104, 112, 120, 144, 160, 224, 240)
 V_HEAD_DIMS = (16, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 256)
@@ -55,7 +55,7 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "dout_strides": ("c", "t", "s", "r", "e"),
     "strides": ("", "sliced", "expanded", "scalar_dout"),
 }
-INTERACTING = tuple(DIMENSIONS)[:16]
+INTERACTING = (*tuple(DIMENSIONS)[:16], "length")
 # Of several, by the number of heads.
 KV_HEADS = {4: (2,), 9: (3,), 10: (2, 5), 14: (2, 7), 20: (2, 5), 65: (13, 5), 96: (12, 24, 6)}
 ALWAYS_VARIED = (
@@ -69,14 +69,17 @@ PROBE_DIMENSIONS = {
     **{name: DIMENSIONS[name] for name in ("alignment", "tiles", "length", "reach")},
     "batch": (3, 1, 9),
 }
-# Kernels have faster paths for calls without options, one for each kind of lengths.
+# Kernels have faster paths for calls without options, one for each kind of lengths and head_dim.
 PLAIN_DIMENSIONS = {
-    **{name: DIMENSIONS[name] for name in ("layout", "keys", "causal", "documents", "kv_heads", "tiles")},
+    **{name: DIMENSIONS[name] for name in ("layout", "keys", "documents", "kv_heads")},
     "length": ("tile", "odd", "above", "short"),
-    "head_dim": (64, 256, 128, 96),
-    "batch": (3, 1, 9),
+    "head_dim": (64, 256, 128, 0),
+    "batch": (2, 1),
+    "tiles": DIMENSIONS["tiles"],
 }
-Array = Literal["quick", "standard", "probes", "plain"]
+Array = Literal["quick", "standard", "probes", "plain", "plain_full"]
+PLAIN_ARRAYS: tuple[Array, ...] = ("plain", "plain_full")
+PLAIN = {name: values[0] for name, values in DIMENSIONS.items()}
 QUICK_LEVELS = 3  # the most values of each dimension in the quick suite
 # Features that some backends refuse. A row with more of them would run on no backend.
 REFUSED_BY_SOME = ("softcap", "sinks", "alibi", "attention_chunk", "mask", "per_head", "scale")
@@ -100,8 +103,9 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
         or (documents in ("unequal", "apart") and layout == "dense")
         or (documents == "some_empty" and layout not in ("packed", None))
         or (batch == 1 and "batch" in row and (documents != "equal" or layout not in ("dense", "packed", None)))
-        or (many and (length in ("one", "short") or batch > 3 or batch * heads > 12))
+        or (many and (length in ("one", "short") or batch > 3 or batch * heads > (8 if dtype == "float16" else 12)))
         or (get("reach", "tile") != "tile" and not (row.get("window", "?") or row.get("attention_chunk", "?")))
+        or batch * heads * (get("head_dim", 64) or 160) > 70_000  # a row has nine tokens at least
         or (heads > 60 and (batch > 3 or get("head_dim", 64) > 128))
         or (length == "one" and crossed)
         # flash-attn 2.8.3 takes documents of one query as decoding, one token each (`seqlenq_ngroups_swapped`).
@@ -147,17 +151,25 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
 
 @functools.cache
 def make_coverage(array: Array, seed: int) -> tuple[Coverage, tuple[Row, ...]]:
-    """Return an array's coverage and its rows: all pairs of values, and in `standard` also triples."""
+    """Return an array's coverage and its rows: all pairs of values, and often triples.
+
+    `standard` leaves out what the plain calls have.
+    """
     quick = {name: values[:QUICK_LEVELS] for name, values in DIMENSIONS.items()}
     dimensions: dict[str, tuple[Any, ...]] = {
         "quick": quick,
         "standard": DIMENSIONS,
         "probes": PROBE_DIMENSIONS,
-        "plain": PLAIN_DIMENSIONS,
+        "plain": PLAIN_DIMENSIONS | {"causal": (True,)},
+        "plain_full": PLAIN_DIMENSIONS | {"causal": (False,)},
     }[array]
-    interacting = {"standard": INTERACTING, "plain": tuple(PLAIN_DIMENSIONS)[:3]}.get(array, ())
-    coverage = Coverage(dimensions, interacting, is_allowed, (*REFUSED_BY_SOME, *SELDOM_COMBINED), "dropout")
-    return coverage, tuple(make_rows(coverage, seed))
+    interacting = {"standard": INTERACTING, "quick": (), "probes": ()}.get(array, tuple(PLAIN_DIMENSIONS)[:6])
+    usually_plain = (*REFUSED_BY_SOME, *SELDOM_COMBINED, *(("tiles",) if array in PLAIN_ARRAYS else ()))
+    coverage = Coverage(dimensions, interacting, is_allowed, usually_plain, "dropout")
+    for earlier in PLAIN_ARRAYS if array == "standard" else ():
+        for row in make_coverage(earlier, seed)[1]:
+            coverage.remove([coverage.values.index(item) for item in (PLAIN | row).items()])
+    return coverage, tuple(make_rows(coverage, f"{array} {seed}"))
 
 
 def describe_coverage(array: Array, seed: int) -> Iterator[str]:
@@ -167,7 +179,7 @@ def describe_coverage(array: Array, seed: int) -> Iterator[str]:
     yield f"{array}: {len(rows)} generated cases over {len(coverage.dimensions)} dimensions, seed {seed}"
     for name, values in coverage.dimensions.items():
         yield f"  {name}: " + ", ".join(str(value) or "none" for value in values)
-    for size, title in ((2, "pairs of values"), (3, f"triples of {', '.join(INTERACTING)}")):
+    for size, title in ((2, "pairs of values"), (3, f"triples of {', '.join(coverage.interacting)}")):
         if coverage.total[size]:
             covered = coverage.total[size] - left[size]
             yield f"  {title}: {covered} of {coverage.total[size]}; {coverage.excluded[size]} exclude each other"
@@ -176,15 +188,14 @@ def describe_coverage(array: Array, seed: int) -> Iterator[str]:
 
 def arrays_of(suite: str) -> tuple[Array, ...]:
     """Return the arrays whose cases a suite has."""
-    return ("quick",) if suite == "quick" else ("plain", "probes", "standard")
+    return ("quick",) if suite == "quick" else (*PLAIN_ARRAYS, "probes", "standard")
 
 
 def iter_generated_cases(array: Array, seed: int) -> Iterator[Case]:
     """Yield one case for each row of an array."""
-    rng = random.Random(seed)
-    plain = {name: values[0] for name, values in DIMENSIONS.items()}
+    rng = random.Random(f"{array} {seed}")
     for row in make_coverage(array, seed)[1]:
-        yield _make_case({**plain, **row}, rng)
+        yield _make_case(PLAIN | row, rng)
 
 
 def _make_case(row: Row, rng: random.Random) -> Case:
@@ -194,7 +205,7 @@ def _make_case(row: Row, rng: random.Random) -> Case:
     v_head_dim = {"equal": head_dim, "narrower": rng.choice(narrower), "wider": rng.choice(wider or [256])}[
         row["v_head_dim"]
     ]
-    seqlens_q, seqlens_k = _choose_lengths(row, heads, rng)
+    seqlens_q, seqlens_k = _choose_lengths(row, heads, head_dim, rng)
     longest, shorter = max(seqlens_q + seqlens_k), min(max(seqlens_q), max(seqlens_k))
     letters = "".join(row[f"{name}_strides"] for name in ("q", "k", "v", "dout"))
     names = {letters: name for name, letters in STRIDE_LETTERS.items()}
@@ -221,12 +232,13 @@ def _make_case(row: Row, rng: random.Random) -> Case:
     )
 
 
-def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _choose_lengths(row: Row, heads: int, head_dim: int, rng: random.Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return seqlens_q and seqlens_k of the row's class, as large as its heads and batch allow."""
     count, packed = row["batch"], row["layout"] == "packed"
-    cells = MAX_DROPOUT_CELLS if row["dropout"] else MAX_CELLS
-    limit = int((cells / heads / (1 if packed else count)) ** 0.5)
-    limit = max(9, min(limit, MAX_PACKED_TOKENS) // count if packed else min(limit, 400))
+    cells = MAX_DROPOUT_CELLS if row["dropout"] else MAX_CELLS[row["dtype"]]
+    limit = int((cells / heads * (2 if packed else 1 / count)) ** 0.5)
+    tokens = MAX_ELEMENTS // (count * heads * head_dim)
+    limit = max(9, min(limit // (count if packed else 1), tokens, 400))
     least = 1
     if row["tiles"] == "many":
         cells, least = cells if row["dropout"] else MAX_CELLS_OF_MANY_TILES[row["dtype"]], FEWEST_OF_MANY_TILES
@@ -264,13 +276,13 @@ def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int
 def _choose_length(kind: str, limit: int, least: int, rng: random.Random, longest: bool) -> int:
     """Return a length of a class: by its remainder to a tile of 64, or to a smaller one below `limit`.
 
-    It has at least `least` tiles; `longest`: as many as `limit` allows.
+    It has at least `least` tiles; whole tiles, or with `longest`: as many as `limit` allows.
     """
     if kind in ("one", "short"):
         return {"one": 1, "short": rng.randint(2, min(15, limit))}[kind]
     tile = next(size for size in (64, 32, 16, 8) if size < limit)
     count = (limit - 1) // tile
-    edge = tile * (count if longest else rng.randint(least, count))
+    edge = tile * (count if longest or kind == "tile" else rng.randint(least, count))  # 128 too, if that is whole
     return edge + {"below": -1, "tile": 0, "above": 1, "odd": -rng.randrange(3, tile // 2 + 1, 2)}[kind]
 
 
