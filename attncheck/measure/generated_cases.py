@@ -15,7 +15,7 @@ from attncheck.measure.covering import Coverage, Row, make_rows
 # Entries of a case's score matrices, about; CPUs multiply float16 several times slower than other dtypes.
 MAX_CELLS = {"bfloat16": 140_000, "float16": 90_000, "float32": 140_000}  # twice as many if packed
 MAX_DROPOUT_CELLS = 150_000  # the probe calls a backend several times
-MAX_CELLS_OF_MANY_TILES = {"bfloat16": 1_200_000, "float16": 600_000, "float32": 1_200_000}
+MAX_CELLS_OF_MANY_TILES = {"bfloat16": 700_000, "float16": 450_000, "float32": 700_000}
 MAX_ELEMENTS = 300_000  # of q, about: most of a short case's time is that of its tensors
 FEWEST_OF_MANY_TILES = 5  # of 64 tokens: three of 128
 OTHER_HEAD_DIMS = (16, 24, 40, 48, 56, 88, 104, 112, 120, 144, 160, 224, 240)

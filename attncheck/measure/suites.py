@@ -192,7 +192,7 @@ def _model_like_cases() -> Iterator[Case]:
 
 def _offset_cases() -> Iterator[Case]:
     """Yield cases with token offsets beyond 2^15 and 2^16, and little to compute."""
-    tiny: dict[str, Any] = {"num_heads": 1, "num_kv_heads": 1, **_head_dim_fields(32)}
+    tiny: dict[str, Any] = {"num_heads": 1, "num_kv_heads": 1, **_head_dim_fields(16)}
     seqlens = (32,) * OFFSET_BATCH
     yield Case("offsets", seqlens, seqlens, **tiny)
     seqlens = (*seqlens[1:], 31)

@@ -384,7 +384,9 @@ def test_lengths_of_the_two_sides_are_features_of_their_own(
 def test_dropout_is_not_blamed_for_what_is_wrong_without_it() -> None:
     case = replace(DROPPED, sinks=True)
     violations = measure_parity(forget_together("sinks"), case, noise="eager", takes_mask=True).violations
-    assert violations[0].startswith(f"{NEEDED}only sinks; right") and violations[1].startswith("so dropout"), violations
+    assert violations[0].startswith(f"{NEEDED}only sinks; right") and violations[1].startswith("so without dropout"), (
+        violations
+    )
     run = measure_parity(forget_together("dropout", "group"), case, noise="eager", takes_mask=True)
     assert run.violations[0].startswith("dropout 0.2 keeps") and not run.pattern
 
@@ -433,18 +435,24 @@ def test_a_parameter_of_an_earlier_call_is_named(kept: str, probe: Probe) -> Non
     assert judge_run(wrong).answer == "fail" and any(line.startswith(STALE_PARAMETERS) for line in lines), lines
 
 
-def test_the_number_of_kv_heads_of_an_earlier_call_is_named() -> None:
-    """A backward compiled for a head_dim keeps the group's size of its first call."""
-    first: dict[int, int] = {48: 1}
+@pytest.mark.parametrize(
+    ("field", "name"), [("num_kv_heads", "number of kv heads"), ("seqlen_k", "lengths"), ("strides", "strides")]
+)
+def test_what_a_backward_keeps_of_its_first_call_is_named(field: str, name: str) -> None:
+    """Compiled for a head_dim, or planned for lengths, it keeps that call's number of kv heads, lengths or strides."""
+    first: dict[tuple[int, ...], Any] = {}
 
     def run(inputs: Inputs) -> Outputs:
-        outputs, kv_heads = eager.BACKEND.run(inputs, False), inputs.case.num_kv_heads
-        is_stale = outputs.dk is not None and first.setdefault(inputs.case.head_dim, kv_heads) != kv_heads
+        outputs, case = eager.BACKEND.run(inputs, False), inputs.case
+        key = (case.head_dim,) if field != "strides" else case.seqlens_k
+        if not first:
+            first[key] = None
+        is_stale = outputs.dk is not None and first.setdefault(key, getattr(case, field)) != getattr(case, field)
         return replace(outputs, dk=2.0 * outputs.dk) if is_stale and outputs.dk is not None else outputs
 
     case = make_case((70,), num_kv_heads=2, head_dim=48, v_head_dim=48)
     wrong = measure_parity(run, case, noise="eager", takes_mask=True)
-    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE_PARAMETERS + "number of kv heads", wrong
+    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE_PARAMETERS + name, wrong
 
 
 @pytest.mark.parametrize("name", ["sinks", "k"])
@@ -548,7 +556,8 @@ def test_dropout_is_judged_by_what_it_keeps() -> None:
         return plain(replace(inputs, case=replace(inputs.case, dropout=0.0)))
 
     def seeded(inputs: Inputs) -> Outputs:
-        torch.manual_seed(0)
+        if inputs.case.dropout:
+            torch.manual_seed(0)
         return plain(inputs)
 
     def unscaled(inputs: Inputs) -> Outputs:

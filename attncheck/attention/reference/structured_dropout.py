@@ -6,6 +6,7 @@ shapes must give the same mask; otherwise activation checkpointing recomputes a 
 inputs with that seed is then compared with float64 attention under that mask, gradients included.
 """
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention import masks
-from attncheck.attention.backend import Outputs
+from attncheck.attention.backend import Outputs, Refused
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.reference.dense import DenseAttention
 from attncheck.attention.reference.rounding_noise import ETA, KAPPA
@@ -64,8 +65,9 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
     elif not violations:
         kept, is_read = weights > 0.5 / (1.0 - case.dropout), readable | (exact == 0.0)
         violations += _output_violations(inputs, outputs, kept, is_read)
-    if violations and (wrong := _find_usual_mistake(case, normal, call, exact, readable)):
-        violations = [wrong]
+    with contextlib.suppress(Refused):
+        if violations and (wrong := _find_usual_mistake(case, normal, call, exact, readable)):
+            violations = [wrong]
     return ProbeResult(outputs, tuple(violations), tuple(warnings))
 
 
