@@ -18,6 +18,7 @@ from attncheck.measure.generated_cases import arrays_of, iter_generated_cases
 Suite = Literal["quick", "standard", "full"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
 OFFSET_BATCH = 2080  # rows of 32 tokens: token offsets exceed 2^16, element offsets 2^20
+OFFSET_KEYS = 34_000
 FEW_DOCUMENTS = (200, 7, 1, 128, 65)
 FEW_HEADS: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}  # of long sequences: a CPU takes seconds for many
 LATE_DOCUMENTS = (*(1 + 37 * i % 41 for i in range(28)), 150, 129, 135, 131, 140, 137)  # the late ones are long
@@ -198,6 +199,9 @@ def _offset_cases() -> Iterator[Case]:
     seqlens = (*seqlens[1:], 31)
     yield Case("offsets", seqlens, seqlens, layout="right_padded", **tiny)
     yield Case("offsets", seqlens, seqlens, layout="packed", **tiny)
+    masks: tuple[dict[str, Any], ...] = ({"mask": "bool"}, {"mask": "additive"}, {"window_size": (OFFSET_KEYS - 99, 0)})
+    for fields in masks:  # and key positions beyond 2^15
+        yield Case("offsets", (3,), (OFFSET_KEYS,), **tiny, **fields)
 
 
 def _mask_cases() -> Iterator[Case]:

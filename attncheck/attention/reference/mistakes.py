@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.reference.dense import DenseAttention, Places, alibi_bias
-from attncheck.core.cases import UNBOUNDED, Layout
+from attncheck.core.cases import UNBOUNDED, UNLIMITED, Layout
 
 Mistakes = Iterator[tuple[str, DenseAttention]]
 TILES = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -82,27 +82,31 @@ def _masks(right: DenseAttention) -> Mistakes:
             "the window's sides were swapped": _with_mask(right, window_size=(right_side, left)),
         }.items()
     for side, size, make in (("left", left, lambda n: (n, right_side)), ("right", right_side, lambda n: (left, n))):
-        if size == UNBOUNDED:
-            continue
-        yield f"the window had no limit on its {side} side", _with_mask(right, window_size=make(UNBOUNDED))
-        for step, words in ((1, "larger"), (-1, "smaller")):
-            if size + step >= 0:
-                yield f"the window's {side} side was one {words}", _with_mask(right, window_size=make(size + step))
-        yield from {
-            f"the window's {side} side was twice as large": _with_mask(right, window_size=make(2 * size)),
-            f"the window's {side} side was half as large": _with_mask(right, window_size=make(size // 2)),
-        }.items()
+        sizes = {
+            "one larger": size + 1,
+            "one smaller": size - 1,
+            "twice as large": 2 * size,
+            "half as large": size // 2,
+        }
+        sizes |= {"infinite": UNLIMITED}
+        yield from (
+            (f"the window's {side} side was {words}", _with_mask(right, window_size=make(other)))
+            for words, other in sizes.items()
+            if size != UNBOUNDED and other >= 0
+        )
     if case.attention_chunk:
-        yield "there were no attention chunks", _with_mask(right, attention_chunk=0)
-        for step, words in ((1, "more"), (-1, "less")):
-            yield f"chunks had one token {words}", _with_mask(right, attention_chunk=case.attention_chunk + step)
         sliding = (
             places.visible(replace(case, attention_chunk=0)) & (places.q - places.k < case.attention_chunk)[:, None]
         )
-        yield "chunks were a sliding window", replace(right, visible=sliding)
         moved = replace(places, q=places.q + places.k_start, k=_buffer(places.k))
         same = places.q_document == places.k_document
-        yield "chunks were counted from the buffer's start", replace(right, visible=moved.visible(case, same))
+        yield from {
+            "there were no attention chunks": _with_mask(right, attention_chunk=0),
+            "chunks had one token more": _with_mask(right, attention_chunk=case.attention_chunk + 1),
+            "chunks had one token less": _with_mask(right, attention_chunk=case.attention_chunk - 1),
+            "chunks were a sliding window": replace(right, visible=sliding),
+            "chunks were counted from the buffer's start": replace(right, visible=moved.visible(case, same)),
+        }.items()
     if case.mask and right.visible.shape[-1] == right.visible.shape[-2]:
         yield "the mask was transposed", replace(right, visible=right.visible.mT)
 
@@ -194,26 +198,20 @@ def _tiles(right: DenseAttention) -> Mistakes:
         left = case.window_size[0]
         if left != UNBOUNDED:
             rest = places.visible(replace(case, window_size=(UNBOUNDED, case.window_size[1])))
-            for words, inside in (
-                ("the tile's first query", places.k >= q_tile - left),
-                ("the tile's last query", places.k >= q_tile + tile - 1 - left),
-                ("the first query and the key's tile", (places.k >= places.q - left) | (k_tile >= q_tile - left)),
-            ):
-                yield (
-                    f"{words} decided the window's left side, tile {tile}",
-                    replace(right, visible=rest & inside[:, None]),
-                )
-            own_row = places.k >= right.places.q - _shift(right) - left
-            yield (
-                "the window's left side began at the query's own number",
-                replace(right, visible=rest & own_row[:, None]),
-            )
-            first_tile = own_row | (places.q - _shift(right) >= tile)
-            first_tile = first_tile & ((places.k >= places.q - left) | (places.q - _shift(right) < tile))
-            yield (
-                f"the window's left side began at the query's own number in the first {tile} queries",
-                replace(right, visible=rest & first_tile[:, None]),
-            )
+            inside, own_row = places.k >= places.q - left, places.k >= places.q - _shift(right) - left
+            is_first = places.q - _shift(right) < tile
+            starts = {
+                f"the tile's first query decided the window's left side, tile {tile}": places.k >= q_tile - left,
+                f"the tile's last query decided the window's left side, tile {tile}": places.k
+                >= q_tile + tile - 1 - left,
+                f"the first query and the key's tile decided the window's left side, tile {tile}": inside
+                | (k_tile >= q_tile - left),
+                "the window's left side began at the query's own number": own_row,
+                f"the window's left side began at the query's own number in the first {tile} queries": torch.where(
+                    is_first, own_row, inside
+                ),
+            }
+            yield from ((words, replace(right, visible=rest & kept[:, None])) for words, kept in starts.items())
             stop = -(-(k_tile + left + 1) // tile) * tile
             yield f"queries after the window of the first key in a tile of {tile} were left out", hide(places.q >= stop)
 
@@ -252,13 +250,14 @@ def _heads(right: DenseAttention) -> Mistakes:
             f"query head h read v's head {words}": replace(right, v_heads=chosen),
             f"the product of dS and K for query head h read k's head {words}": replace(right, dq_heads=chosen),
         }.items()
-    tables = {f"h mod {size}": own % size for size in TABLES if size < heads}
-    tables |= {
+    tables = {f"h mod {size}": own % size for size in TABLES if size < heads} | {
         "h mod the group": own % group,
         "the first of the group": own // group * group,
         "h // group": own // group,
+        "0": own * 0,
+        "the next one": (own + 1) % heads,
+        "in reverse": heads - 1 - own,
     }
-    tables |= {"0": own * 0, "the next one": (own + 1) % heads, "in reverse": heads - 1 - own}
     for words, chosen in tables.items():
         if torch.equal(chosen, own):
             continue
