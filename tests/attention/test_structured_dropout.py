@@ -426,7 +426,7 @@ def test_dropout_is_not_blamed_for_what_is_wrong_without_it(what: str) -> None:
     def run(inputs: Inputs) -> Outputs:
         outputs = attend(inputs, independent(inputs.case, torch.Generator().manual_seed(torch.initial_seed())))
         if what == "dv":
-            return replace(outputs, dv=outputs.dv * 1.1)
+            return with_edits(outputs, dv=lambda dv: dv * 1.1)
         return replace(outputs, out=outputs.out * (torch.arange(64) % 9 > 0)[:, None, None])
 
     (violation,) = run_probe(FULL, "cpu", run).violations
