@@ -35,6 +35,7 @@ PreferenceLoss = Literal[
     "orpo",  # without a reference: beta times the loss of the odds ratio; the chosen answers' own loss is added
 ]
 PREFERENCE_LOSSES: tuple[PreferenceLoss, ...] = get_args(PreferenceLoss)
+COUPLED_LOSSES = ("kto", "aot", "aot_unpaired")  # an answer's part is defined by its micro-batch
 UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired", "bco")  # the mean over answers, in any combination in a batch
 # these use an answer's mean log-probability per token; the others use the sum
 AVERAGED_LOSSES = ("ipo", "sigmoid_norm", "simpo", "orpo")

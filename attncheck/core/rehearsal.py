@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from attncheck.core.preferences import Preference
+from attncheck.core.preferences import COUPLED_LOSSES, Preference
 
 # Which tokens are learned: whole documents, answers only, or those that the user's own script labels.
 Targets = Literal["all", "assistant", "last", "labelled"]
@@ -44,6 +44,7 @@ Normalisation = Literal[
     "document_sums",  # over documents, each the sum over its targets
     "batch_positions",  # over all of a batch's positions, also those without a target, then across batches and ranks
 ]
+COUPLED_MEANS = ("batch_tokens", "batch_rows", "rank_tokens", "group_tokens")  # over a micro-batch's tokens
 # All that an author may intend.
 NORMALISATIONS: tuple[Normalisation, ...] = tuple(n for n in get_args(Normalisation) if n != "batch_positions")
 NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
@@ -114,6 +115,14 @@ class Objective:
     is_documented: bool = True  # False: only the script's author knows what is optimised
     token_loss: TokenLoss = TokenLoss()
     is_mean: bool = True  # False: an undocumented loss of pairs; near a mean over tokens it is so by coincidence
+
+    @property
+    def couples_rows(self) -> bool:
+        """Whether a row's part of the loss depends on the others of its micro-batch, as documented."""
+        own = self.preference
+        if own is not None:
+            return own.loss in COUPLED_LOSSES or bool(own.chosen_weight)  # a mean over a micro-batch's tokens
+        return self.is_documented and self.normalisations[0] in COUPLED_MEANS
 
     @property
     def text(self) -> str:

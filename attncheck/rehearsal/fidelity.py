@@ -109,7 +109,9 @@ def _read_class(materials: Materials) -> str:
     return str(names[0]) if names else ""
 
 
-def list_unasked(read: ReadLaunch, objective: Objective, has_text_only: bool) -> Iterator[str]:
+def list_unasked(
+    read: ReadLaunch, objective: Objective, has_text_only: bool, results: Sequence[CheckResult]
+) -> Iterator[str]:
     """Yield what the launch does, or may do, and a rehearsal of its first steps on short documents leaves out."""
     if has_text_only:
         yield "images"
@@ -121,7 +123,8 @@ def list_unasked(read: ReadLaunch, objective: Objective, has_text_only: bool) ->
         yield "evaluation"
     if job.plan.accumulation > 1:
         yield "an epoch's short last step"
-        yield "the same rows in other micro-batches"
+        if all(result.check != "twin" or result.outcome != "ok" for result in results):
+            yield "the same rows in other micro-batches"
 
 
 def shares_rows(job: Job) -> bool:

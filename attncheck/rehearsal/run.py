@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core import codec
+from attncheck.core.experiments import HALVES
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io import interrupts
@@ -34,9 +35,10 @@ from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_res
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.doctor import engine
+from attncheck.doctor.rules.transformers.neutral_change_trains_otherwise import FIXES as TWIN_FIXES
 from attncheck.lint import run as lint
 from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
-from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
+from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting, is_on
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.launches import CONFIG_SUFFIXES
 from attncheck.lint.pasting import format_command
@@ -67,10 +69,11 @@ CODES = {
     "repeat": "ATN437",
     "update": "ATN438",
     "labels": "ATN439",
+    "twin": "ATN470",
 }
 STAND_IN = "llama"  # for a model whose type is not known
 NO_NAME = "the model"  # of a launch that names none: what its script builds is trained
-OF_PROCESS = ("run", "repeat")  # not of a step
+OF_PROCESS = ("run", "repeat", "twin")  # not of a step
 MESSAGES = {
     "batch": "the batches do not contain the documents that they should",
     "documents": "packed documents influence each other",
@@ -81,6 +84,7 @@ MESSAGES = {
     "repeat": "two runs of the launch differ",
     "update": "the weights do not follow the gradients",
     "labels": "the launch learns other tokens than intended",
+    "twin": "a change that is neutral by documentation changes what is trained",
 }
 OTHER_OUTPUTS = "the model does not compute what its class defines"  # for a module that differs
 OTHER_TARGETS = "the loss does not predict the next token"  # for targets that no document explains
@@ -88,6 +92,10 @@ STEPS = 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, smallest parameters first
 REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible training
+TWIN_STEPS = 2
+FIRST = "watch-first"  # the records of a launch as written, if it runs again
+# Settings that are neutral by documentation, the most telling first; accumulating comes before them.
+NEUTRAL = ("padding_free", "precompute_ref_log_probs", "use_liger_kernel", "gradient_checkpointing")
 MAX_SCRIPTS = 200  # in addition to a launch's own
 DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
@@ -127,6 +135,7 @@ class Request:
     runs_substitutions: bool = False  # whether to run commands in the launch's options and exports, `$(…)`
     only: tuple[str, ...] = ()  # the checks to answer; (): all
     model: str = ""  # the launches' model, if they do not name it or its class is not known; "": their own
+    twins: bool = False  # whether to run a launch again without each of its neutral settings, not without one
 
 
 @dataclass
@@ -462,6 +471,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     )
     location = str(stage.read.job.location)
     prefix = f"{location}{f' with {tried}' if tried else ''}: "
+    shutil.rmtree(os.path.join(stage.folder, FIRST), ignore_errors=True)
     ended = _execute(stage, cut_launch, stage.materials.steps, prefix)
     cut, made = _take_loss_settings(stage, cut)
     stage.report_progress(prefix + "comparing with the float32 reference")
@@ -481,6 +491,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage, ended.lines))
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_watched_differences(stage.folder)
+    replaced, left_out = execution.list_replaced(stage.folder), execution.list_left_out(stage.folder)
     if stage.unknown:
         ran = f"that of {stage.model}, a stand-in for {stage.unknown} (--model names the model)"
         differences += (Difference(CLASS, "not known", ran),)
@@ -488,7 +499,9 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         differences += (Difference("field that the script reads", ", ".join(stage.made_up), "made up"),)
     results = leave_unasked(results, differences)
     if ranks and stage.read.job.plan.deterministic and not interrupts.is_interrupted():
-        results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
+        results.append(_rerun(stage, cut_launch, REPEATED_STEPS, f"{prefix}again: ", "repeat", "repeating:compare"))
+    if ranks and not tried and not interrupts.is_interrupted():
+        results += _run_twins(stage, cut, results, prefix)
     job = stage.read.job
     scope = f"asked of {job.framework} {job.version} {job.trainer}, {stage.model}, ranks: {ranks}"
     results = [replace(r, notes=(*r.notes, scope)) if r.check in OF_PROCESS and ranks else r for r in results]
@@ -510,14 +523,14 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         ranks,
         ended.steps,
         tried,
-        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :], *made, *execution.list_replaced(stage.folder)),
+        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :], *made, *replaced),
         stage.materials.full_model,
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
         differences,
         (
-            *list_unasked(stage.read, cut.objective, any(TEXT_ONLY in text for text in stage.remarks)),
-            *execution.list_left_out(stage.folder),
+            *list_unasked(stage.read, cut.objective, any(TEXT_ONLY in text for text in stage.remarks), results),
+            *left_out,
         ),
     )
 
@@ -614,21 +627,59 @@ def run_cut(
     return replace(ended, lines=tuple(printed.split("\n")))
 
 
-def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
-    """Run a launch a second time, and return whether it is bitwise identical."""
-    watch, first = (os.path.join(stage.folder, name) for name in ("watch", "watch-first"))
-    shutil.rmtree(first, ignore_errors=True)
-    os.rename(watch, first)
-    ended = _execute(stage, cut_launch, REPEATED_STEPS, prefix)
+def _rerun(
+    stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str, check: str, task: str, **message: Any
+) -> CheckResult:
+    """Run a launch again, and return how a worker's task compares it with the first run."""
+    watch, first = (os.path.join(stage.folder, name) for name in ("watch", FIRST))
+    if not os.path.isdir(first):
+        os.rename(watch, first)
+    ended = _execute(stage, cut_launch, steps, prefix)
     if ended.returncode != 0:
-        return CheckResult("repeat", "skipped", f"the second run ended with status {ended.returncode}")
-    message = {
-        "task": "attncheck.rehearsal.worker.repeating:compare",
+        return CheckResult(check, "skipped", f"the second run ended with status {ended.returncode}")
+    message |= {
+        "task": f"attncheck.rehearsal.worker.{task}",
         "device": "cpu",
         "threads": stage.target.threads_per_worker(1),
         "folders": [first, watch],
     }
-    return _read_result(_run_worker(stage, message, ("repeat",)).get("repeat"), "repeat")
+    return _read_result(_run_worker(stage, message, (check,)).get(check), check)
+
+
+def _run_twins(stage: _Stage, cut: JobCut, results: Sequence[CheckResult], prefix: str) -> list[CheckResult]:
+    """Run a launch again without settings that are neutral by documentation, and return the answer, if there is one.
+
+    If they are not requested, one is asked of a launch without failures: of a loss that no definition has judged, or
+    one of pairs or a policy, which a definition judges for one division of the rows.
+    """
+    answers = {result.check: judge_result(result) for result in results}
+    objective, request = cut.objective, stage.request
+    is_open = answers.get("loss") == "skipped" or objective.preference is not None or objective.policy is not None
+    is_asked = "twin" in request.only if request.only else request.twins or (is_open and "fail" not in answers.values())
+    found = []
+    for change, twin_cut in list(_iter_twins(stage, cut) if is_asked else ())[: None if request.twins else 1]:
+        launch = cutting.cut_launch(stage.read, twin_cut, {}, stage.folder, stage.materials)
+        how = {"change": change, "is_defined": objective.couples_rows}
+        found.append(_rerun(stage, launch, TWIN_STEPS, f"{prefix}without {change}: ", "twin", "twins:compare", **how))
+    judged = [result for result in found if result.outcome == "ok"] or found[:1]
+    violations, warnings, notes = (
+        tuple(text for result in judged for text in getattr(result, name))
+        for name in ("violations", "warnings", "notes")
+    )
+    return [replace(result, violations=violations, warnings=warnings, notes=notes) for result in judged[:1]]
+
+
+def _iter_twins(stage: _Stage, cut: JobCut) -> Iterator[tuple[str, JobCut]]:
+    """Yield the neutral settings of a launch, each with the cut launch without it."""
+    materials = stage.materials
+    if materials.accumulation > 1:
+        rows = cut.sets.get("per_device_train_batch_size", "")
+        batch = max(materials.batch, int(rows) if rows.isdecimal() else 0) * materials.accumulation
+        whole = cutting.cut_job(stage.read, replace(materials, batch=batch, accumulation=1))
+        yield HALVES, replace(cut, sets={**cut.sets, **whole.sets}, options=whole.options)
+    for name in NEUTRAL:
+        if is_on(stage.read.job, name) and cut.sets.get(name) != DROP:
+            yield name, replace(cut, sets={**cut.sets, name: "false"})
 
 
 def _explain_blindness(stage: _Stage, lines: Sequence[str]) -> str:
@@ -768,6 +819,9 @@ def _iter_findings(
             )
             for trial in helped[:1]
         )
+        if result.check == "twin":
+            change = result.violations[0].partition(":")[0]
+            fixes += (Fix("leave the change out", "setting", TWIN_FIXES.get(change, f"{change}: false")),)
         if result.check == "run":
             folders = dict.fromkeys(("", os.path.dirname(read.recognised.launch.source.name)))
             text = "\n".join((*result.violations, *result.warnings, *result.notes))

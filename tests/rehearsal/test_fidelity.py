@@ -135,13 +135,13 @@ def test_settings_that_need_a_gpu_are_not_asked(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked: list[str]) -> None:
-    assert list(list_unasked(read(options), Objective(), has_text_only)) == unasked
+    assert list(list_unasked(read(options), Objective(), has_text_only, ())) == unasked
 
 
 def test_a_script_that_evaluates() -> None:
     source = Source("train.py", SCRIPT, "python")
     (launch,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
-    assert "evaluation" in list_unasked(launch, Objective(), False)
+    assert "evaluation" in list_unasked(launch, Objective(), False, ())
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def _count_rows(job: Job, materials: Materials) -> int:
     """Return the rows of a batch; if padding_free joins them, the plan's batch is one row."""
     rows = get_setting(job, "per_device_train_batch_size") or ""
     is_joined = is_on(job, "padding_free") and not is_on(job, "packing")
-    return min(int(rows), MAX_JOINED_ROWS) if is_joined and rows.isdecimal() else materials.batch
+    return max(min(int(rows), MAX_JOINED_ROWS) if is_joined and rows.isdecimal() else 0, materials.batch)
 
 
 def leaves_sharding_out(job: Job) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import linecache
 import os
 import re
@@ -25,7 +26,8 @@ LOSS_SETTINGS = (
 )
 # Columns that TRL 1.16.0 tokenizes, not the text from a formatting function: trainer/sft_trainer.py (`tokenize_fn`).
 CONVERSED = frozenset({"messages", "prompt"})
-TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it
+TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it: its loss
+LOSS_METHODS = ("_compute_loss", "get_batch_loss_metrics", "compute_loss")  # of a class, the most specific first
 
 
 def note_code(part: str, function: Any) -> set[str]:
@@ -62,8 +64,10 @@ def note_loss(frame: Any) -> None:
 
 def note_trainer(trainer: Any) -> None:
     """Add the methods that a script gives transformers' Trainer and its callbacks, and the functions that it passes."""
-    CODE[TRAINER], texts = [], set()
-    for kind in type(trainer).__mro__:
+    kinds = type(trainer).__mro__
+    own_losses = (vars(kind)[name] for kind in kinds for name in LOSS_METHODS if name in vars(kind))
+    CODE[TRAINER], texts = [describe_code(inspect.unwrap(function)) for function in own_losses][:1], set()
+    for kind in kinds:
         for name, value in vars(kind).items():
             if not name.startswith("__"):
                 parts = (part for part, words in WORDS.items() if any(word in name for word in words))

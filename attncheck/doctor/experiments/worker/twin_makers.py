@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from .frameworks import find_swift_pipeline, list_arguments, start_llamafactory, start_swift
-from .twins import LENGTHS, MESSAGES, Make, attempt, list_parameters, list_trainers, measure_twins, write_rows
+from .twins import (
+    IMPORT_FAILED,
+    LENGTHS,
+    MESSAGES,
+    Make,
+    attempt,
+    list_parameters,
+    list_trainers,
+    measure_twins,
+    write_rows,
+)
 
 SPREAD = 0.3  # a standard deviation of weights with which tokens have different losses
 OTHERS = ("grpo", "ppo", "pt", "sft")  # of ms-swift and LLaMA-Factory: they generate, or their gradients are measured
@@ -65,13 +75,14 @@ def measure_framework(
 
 
 def _measure(trainer: str, variant: str, makers: list[Make], config: Any, is_liger: bool) -> list[dict[str, Any]]:
-    """Return the twins of the first maker whose rows the trainer takes; none is asked of a trainer that takes none."""
-    named = {"trainer": trainer, "variant": variant}
+    """Return the twins of the first maker whose rows the trainer takes; without one, why it takes none."""
+    named, error = {"trainer": trainer, "variant": variant}, "it takes none of the known kinds of rows"
     for make in makers:
         seen = attempt(make, LENGTHS, 4, 1, {})
         if not isinstance(seen, str) and len(seen.trainer.train_dataset) == len(LENGTHS):  # else it made others
             return [{**named, **item} for item in measure_twins(make, seen, config, is_liger)]
-    return [{**named, "error": "it takes none of the known kinds of rows"}]
+        error = seen if isinstance(seen, str) and seen.startswith(IMPORT_FAILED) else error
+    return [{**named, "error": error}]
 
 
 def make_trl_trainer(

@@ -46,6 +46,7 @@ PREFERENCES, LABELLED, ANSWERS, STEPWISE, MESSAGES = range(5)  # kinds of data
 VALUE = 0.25  # of an option that is off, or 1, by default
 TOLERANCE = 1e-3  # relative, in float32
 REFUSALS = (ValueError, NotImplementedError, AssertionError)
+IMPORT_FAILED = "an import fails: "
 FOREIGN = ("transformers", "torch", "builtins", "abc", "typing")  # modules whose classes are no trainer's own
 
 
@@ -268,17 +269,26 @@ def _evaluate_after_step(make: Make, settings: dict[str, Any]) -> Any:
 
 
 def attempt(make: Make, lengths: Any, per_device: int, count: int, settings: dict[str, Any], **options: Any) -> Any:
-    """Return what a trainer's steps give, or why they fail: "" if it refuses the settings."""
+    """Return what a trainer's steps give, or why they or an import fail: "" if it refuses the settings."""
     try:
         trainer = make(lengths, per_device, count, settings)
-    except Exception:
-        return ""
+    except Exception as error:
+        return f"{IMPORT_FAILED}{_describe(error)}" if _is_of_import(error) else ""
     try:
         return observe(trainer, **options)
     except REFUSALS:
         return ""
     except Exception as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return _describe(error)
+
+
+def _is_of_import(error: BaseException) -> bool:
+    """Return whether an import fails: transformers 5.17.0 utils/import_utils.py raises others from it."""
+    return isinstance(error, ImportError) or (error.__cause__ is not None and _is_of_import(error.__cause__))
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 # What a class takes ---------------------------------------------------------------------------------------------------

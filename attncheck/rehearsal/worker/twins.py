@@ -1,0 +1,105 @@
+"""The task that compares the first steps of a launch with its twin's: the same rows, and a change that is neutral.
+
+transformers 5.17.0 training_args.py: `gradient_accumulation_steps` "simulates larger batch sizes without additional
+memory". TRL 1.16.0 trainer/dpo_config.py: `padding_free` and `precompute_ref_log_probs` "reduce memory usage".
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attncheck.core import codec
+from attncheck.core.experiments import HALVES
+from attncheck.core.results.smoke import CheckResult, judge_result
+from attncheck.rehearsal.worker import records
+from attncheck.rehearsal.worker.records import RankRecord
+
+EXACT, ROUNDED = 1e-3, 5e-2  # relative errors that rounding may cause: in float32, and in another dtype
+LATER = 1e-2  # in float32, of the second step: Adam enlarges rounding at the first
+FACTOR, NEARLY = 0.1, 0.9  # how near a factor on a gradient is to a number of batches, and the cosine of its direction
+NO_GRADIENT = 1e-12
+PARTS = ("labels", "hidden states", "loss", "gradient")
+
+
+def compare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Handle a job of one item: compare the records of a launch and its twin in `message["folders"]`."""
+    (item,) = message["items"]
+    send({"started": item})
+    steps = [[records.read_ranks(Path(folder), number) for folder in message["folders"]] for number in (1, 2)]
+    result = compare_steps(*steps[0], message["change"], message["is_defined"])
+    if judge_result(result) == "pass" and all(steps[1]):  # a running mean shows later
+        later = compare_steps(*steps[1], message["change"], message["is_defined"], LATER)
+        lines = ([f"{text}, at step 2" for text in own] for own in (later.violations, later.warnings, later.notes))
+        violations, warnings, notes = map(tuple, lines)
+        result = replace(result, violations=violations, warnings=warnings, notes=(*result.notes, *notes[:1]))
+    send({"item": item, "answer": codec.to_plain(result)})
+
+
+def compare_steps(
+    first: Sequence[RankRecord], twin: Sequence[RankRecord], change: str, is_defined: bool, least: float = EXACT
+) -> CheckResult:
+    """Return whether a launch's step has the gradient of its twin's, and the first part that differs.
+
+    `is_defined`: the documented loss of a row depends on its micro-batch. `least` is the smallest error that counts.
+    """
+    ranks = (first, twin)
+    rows = [sorted(_iter_rows(own), key=lambda row: row[:2]) for own in ranks]
+    weights, gradients = ([_join(own[0], name) for own in ranks if own] for name in ("weights", "gradients"))
+    if not rows[0] or [row[0] for row in rows[0]] != [row[0] for row in rows[1]]:
+        return CheckResult("twin", "skipped", f"{change}: the step of the twin takes other rows")
+    given, norm = (float(gradient.norm()) for gradient in gradients)
+    if _differs(*weights, least / 10) or len(gradients[0]) != len(gradients[1]) or not norm > NO_GRADIENT:
+        return CheckResult("twin", "skipped", f"{change}: the twin has other weights, or no gradient")
+    ratio, cosine = given / norm, float(gradients[0] @ gradients[1]) / (norm * given or 1.0)
+    description = first[0].calls[0].description
+    limit = least if description["dtype"] == "torch.float32" and not description["autocast"] else ROUNDED
+    text = f"{change}: the same {len(rows[0])} rows give {ratio:.3g} times the gradient, at a cosine of {cosine:.4f}"
+    notes = tuple(f"the trainer's loss: {place}" for place in first[0].code.get("trainer", ()))
+    if abs(ratio - 1) <= limit and cosine >= 1 - limit / 10:
+        return CheckResult("twin", notes=(text, *notes))
+    losses = [sum(sum(record.losses) for record in own) / len(own) for own in ranks]
+    hidden = any(_differs(own[2], other[2], limit) for own, other in zip(*rows))
+    labels = [row[1] for row in rows[0]] != [row[1] for row in rows[1]]
+    differ = (labels, hidden, abs(losses[0] - losses[1]) > limit * abs(losses[1]), True)
+    text += f"; the {PARTS[differ.index(True)]} differ{'s' * (differ.index(True) > 1)} first"
+    count = len(first[0].losses) / max(1, len(twin[0].losses))
+    is_factor = cosine > NEARLY and min(abs(ratio / count - 1), abs(ratio * count - 1)) < FACTOR
+    if change != HALVES or is_factor:
+        return CheckResult("twin", violations=(text,), notes=notes)
+    text += ": a row's part depends on the other rows of its micro-batch"
+    return CheckResult("twin", warnings=() if is_defined else (text,), notes=(text,) * is_defined + notes)
+
+
+def _iter_rows(ranks: Sequence[RankRecord]) -> Iterator[tuple[list[int], list[int], Tensor]]:
+    """Yield the tokens of each document in a step, the labels of its later tokens, and its hidden states if recorded.
+
+    Documents that follow each other in a row begin at position 0.
+    """
+    for call in (call for record in ranks for call in record.calls):
+        ids, nothing = call.input_ids, torch.empty(len(call.input_ids), 0)
+        given = {name: value for name, value in call.tensors.items() if value.shape == ids.shape}
+        mask, labels = given.get("attention_mask", torch.ones_like(ids)).bool(), given.get("labels")
+        hidden = call.hidden if call.hidden is not None and call.hidden.shape[:2] == ids.shape else None
+        begins = given.get("position_ids", mask) == 0 if "attention_mask" not in given else ~mask & mask
+        for row, kept in enumerate(mask):
+            places = kept.nonzero().flatten()
+            starts = sorted({0, *begins[row].nonzero().flatten().tolist()})
+            for start, end in pairwise([*starts, len(places)]):
+                piece = places[start:end]
+                marks = nothing[row] if labels is None else labels[row, piece[1:]]
+                yield ids[row, piece].tolist(), marks.tolist(), nothing[row] if hidden is None else hidden[row, piece]
+
+
+def _differs(own: Tensor, other: Tensor, limit: float) -> bool:
+    """Return whether two tensors differ; they do not if one was not recorded."""
+    return own.shape == other.shape and float((own - other).norm()) > limit * float(other.norm())
+
+
+def _join(record: RankRecord, name: str) -> Tensor:
+    tensors = getattr(record, name)
+    return torch.cat([torch.zeros(0), *(tensors[key].double().flatten() for key in sorted(tensors))])

@@ -1,0 +1,164 @@
+"""A launch's own twin: the same rows, with a change that is neutral, must give the same loss and gradient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.core import codec
+from attncheck.core.experiments import HALVES
+from attncheck.core.facts import Absent
+from attncheck.core.launch import Source
+from attncheck.core.preferences import Preference
+from attncheck.core.rehearsal import Objective
+from attncheck.core.results.smoke import CheckResult, judge_result
+from attncheck.lint.rewriting import ReadLaunch, read_launches
+from attncheck.rehearsal import cutting, run
+from attncheck.rehearsal.worker.records import ModelCall, RankRecord
+from attncheck.rehearsal.worker.twins import compare, compare_steps
+from attncheck.workers.execution import ExecutionTarget
+from tests.rehearsal.staging import ForkServer, make_argv, make_materials
+from tests.snapshots import laptop
+
+WHOLE = "--per_device_train_batch_size 4 --gradient_accumulation_steps 1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_materials(tmp_path_factory.mktemp("materials") / "made")
+
+
+def ask(server: ForkServer, folder: Path, tmp_path: Path, fault: str, is_defined: bool = False) -> CheckResult:
+    """Return the answer for our own training script, with two micro-batches of two rows and with one of four."""
+    folders = [tmp_path / name for name in ("first", "twin")]
+    for watch, options in zip(folders, ("", WHOLE)):
+        watch.mkdir()
+        ended = server.run(make_argv(folder, options, 3), {"PLANTED_FAULT": fault}, watch, 1)
+        assert ended["statuses"] == [0], ended
+    sent: list[dict[str, Any]] = []
+    compare({"items": ["twin"], "folders": folders, "change": HALVES, "is_defined": is_defined}, sent.append)
+    return codec.read(CheckResult, sent[-1]["answer"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_defined", "answer", "text"),
+    [
+        ("", False, "pass", "give 1 times the gradient, at a cosine of 1.0000"),
+        ("not_divided_by_accumulation", False, "fail", " times the gradient, at a cosine of 0.9"),
+        (
+            "divided_by_accumulation_twice",
+            False,
+            "fail",
+            "give 0.5 times the gradient, at a cosine of 1.0000; the loss",
+        ),
+        ("mean_of_batches", False, "warn", "a row's part depends on the other rows of its micro-batch"),
+        ("mean_of_batches", True, "pass", "a row's part depends on the other rows of its micro-batch"),
+    ],
+)
+def test_what_accumulating_changes(
+    fault: str, is_defined: bool, answer: str, text: str, server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    result = ask(server, folder, tmp_path, fault, is_defined)
+    assert judge_result(result) == answer, result
+    assert text in "\n".join((*result.violations, *result.warnings, *result.notes))
+
+
+def make_record(tokens: list[list[int]] | None = None, scale: float = 1.0, **tensors: Any) -> RankRecord:
+    ids = torch.tensor(tokens or [[1, 2, 3], [4, 5, 6]])
+    description = {"dtype": "torch.float32", "autocast": ""}
+    hidden = ids[..., None].float().repeat(1, 1, 2)
+    call = ModelCall(0, 0, {"input_ids": ids, **tensors}, {}, hidden, description)
+    gradients = {"w": torch.ones(3) * scale}
+    code = {"trainer": ["Trainer.compute_loss, trl/trainer.py:7"]}
+    return RankRecord(0, 1, (call,), (2.0,), gradients, ("w",), {"w": torch.ones(3)}, (), (), (), code=code)
+
+
+def test_documents_of_a_joined_row_are_the_same_rows() -> None:
+    joined = make_record([[4, 5, 6, 1, 2, 3]], position_ids=torch.tensor([[0, 1, 2, 0, 1, 2]]))
+    mask = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]])
+    padded = make_record([[9, 1, 2, 3], [4, 5, 6, 9]], attention_mask=mask)
+    assert judge_result(compare_steps([joined], [padded], "padding_free", False)) == "pass"
+
+
+CHANGED = {
+    "labels": make_record(scale=2.0, labels=torch.tensor([[1, 2, -100], [4, 5, 6]])),
+    "hidden states": make_record(scale=2.0),
+    "loss": replace(make_record(scale=2.0), losses=(3.0,)),
+    "gradient": make_record(scale=2.0),
+}
+CHANGED["hidden states"].calls[0].hidden.mul_(2)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("part", CHANGED)
+def test_the_first_part_that_differs_is_named(part: str) -> None:
+    labels = {"labels": torch.tensor([[1, 2, 3], [4, 5, 6]])} if part == "labels" else {}
+    result = compare_steps([CHANGED[part]], [make_record(**labels)], "precompute_ref_log_probs", True)
+    (text,) = result.violations
+    assert f"the {part} differ" in text and "give 2 times the gradient" in text
+    assert result.notes == ("the trainer's loss: Trainer.compute_loss, trl/trainer.py:7",)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ([], "other rows"),
+        ([make_record([[1, 2, 3], [4, 5, 7]])], "other rows"),
+        ([replace(make_record(), weights={"w": torch.zeros(3)})], "other weights"),
+        ([make_record(scale=0.0)], "no gradient"),
+    ],
+)
+def test_what_cannot_be_compared(other: list[RankRecord], reason: str) -> None:
+    result = compare_steps([make_record()], other, HALVES, False)
+    assert result.outcome == "skipped" and reason in result.reason
+
+
+def read(text: str) -> ReadLaunch:
+    source = Source("run.sh", f"{text}\n", "shell")
+    (launch,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
+    return launch
+
+
+ACCUMULATES = "--gradient_accumulation_steps 8 --per_device_train_batch_size 2"
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ("", []),
+        (ACCUMULATES, [HALVES]),
+        (f"{ACCUMULATES} --precompute_ref_log_probs true", [HALVES, "precompute_ref_log_probs"]),
+        ("--gradient_checkpointing true --use_liger_kernel true", ["gradient_checkpointing"]),  # liger needs a GPU
+        ("--gradient_checkpointing false", []),
+    ],
+)
+def test_the_neutral_settings_of_a_launch(options: str, changes: list[str], tmp_path: Path) -> None:
+    launch = read(f"trl dpo --model_name_or_path m --dataset_name d --output_dir o {options}")
+    materials = cutting.make_materials(launch, str(tmp_path), 30, False, 2)
+    cut = cutting.cut_job(launch, materials)
+    request = run.Request((), lambda name: Absent("no"), lambda source: lambda path: None)
+    stage = run._Stage(launch, str(tmp_path), materials, ExecutionTarget("python"), request, print, {})
+    twins = dict(run._iter_twins(stage, cut))
+    assert list(twins) == changes
+    for name, twin in twins.items():
+        changed = {key: value for key, value in twin.sets.items() if cut.sets.get(key) != value}
+        sizes = {"per_device_train_batch_size": "4", "gradient_accumulation_steps": "1"}
+        assert changed == (sizes if name == HALVES else {name: "false"})
+
+
+@pytest.mark.parametrize(
+    ("objective", "couples"),
+    [
+        (Objective(), False),
+        (Objective(normalisations=("batch_tokens",)), True),
+        (Objective(normalisations=("batch_tokens",), is_documented=False), False),
+        (Objective(preference=Preference("sigmoid")), False),
+        (Objective(preference=Preference("kto")), True),
+        (Objective(preference=Preference("simpo", chosen_weight=1.0)), True),
+    ],
+)
+def test_losses_that_couple_rows_as_documented(objective: Objective, couples: bool) -> None:
+    assert objective.couples_rows == couples
