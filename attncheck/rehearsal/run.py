@@ -658,9 +658,10 @@ def _run_twins(stage: _Stage, cut: JobCut, results: Sequence[CheckResult], prefi
     is_asked = "twin" in request.only if request.only else request.twins or (is_open and "fail" not in answers.values())
     found = []
     for change, twin_cut in list(_iter_twins(stage, cut) if is_asked else ())[: None if request.twins else 1]:
-        launch = cutting.cut_launch(stage.read, twin_cut, {}, stage.folder, stage.materials)
+        launch = cutting.cut_launch(stage.read, twin_cut, {}, stage.folder, stage.materials, request.runs_substitutions)
         how = {"change": change, "is_defined": objective.couples_rows}
-        found.append(_rerun(stage, launch, TWIN_STEPS, f"{prefix}without {change}: ", "twin", "twins:compare", **how))
+        text = f"{prefix}without {change}: "
+        found.append(_rerun(stage, launch, TWIN_STEPS, text, "twin", "twins:compare", how=how))
     judged = [result for result in found if result.outcome == "ok"] or found[:1]
     violations, warnings, notes = (
         tuple(text for result in judged for text in getattr(result, name))

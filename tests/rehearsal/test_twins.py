@@ -40,20 +40,21 @@ def ask(server: ForkServer, folder: Path, tmp_path: Path, fault: str, is_defined
         ended = server.run(make_argv(folder, options, 3), {"PLANTED_FAULT": fault}, watch, 1)
         assert ended["statuses"] == [0], ended
     sent: list[dict[str, Any]] = []
-    compare({"items": ["twin"], "folders": folders, "change": HALVES, "is_defined": is_defined}, sent.append)
+    how = {"change": HALVES, "is_defined": is_defined}
+    compare({"items": ["twin"], "folders": folders, "how": how}, sent.append)
     return codec.read(CheckResult, sent[-1]["answer"])
 
 
 @pytest.mark.parametrize(
     ("fault", "is_defined", "answer", "text"),
     [
-        ("", False, "pass", "give 1 times the gradient, at a cosine of 1.0000"),
-        ("not_divided_by_accumulation", False, "fail", " times the gradient, at a cosine of 0.9"),
+        ("", False, "pass", "give 1 times the gradient (cosine 1.0000)"),
+        ("not_divided_by_accumulation", False, "fail", " times the gradient (cosine 0.9"),
         (
             "divided_by_accumulation_twice",
             False,
             "fail",
-            "give 0.5 times the gradient, at a cosine of 1.0000; the loss",
+            "give 0.5 times the gradient (cosine 1.0000); the loss differs first",
         ),
         ("mean_of_batches", False, "warn", "a row's part depends on the other rows of its micro-batch"),
         ("mean_of_batches", True, "pass", "a row's part depends on the other rows of its micro-batch"),
