@@ -119,9 +119,8 @@ class Objective:
     @property
     def couples_rows(self) -> bool:
         """Whether a row's part of the loss depends on the others of its micro-batch, as documented."""
-        own = self.preference
-        if own is not None:
-            return own.loss in COUPLED_LOSSES or bool(own.chosen_weight)  # a mean over a micro-batch's tokens
+        if self.preference is not None:  # its weight is that of a mean over a micro-batch's tokens
+            return self.preference.loss in COUPLED_LOSSES or bool(self.preference.chosen_weight)
         return self.is_documented and self.normalisations[0] in COUPLED_MEANS
 
     @property

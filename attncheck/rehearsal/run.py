@@ -95,7 +95,8 @@ REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible t
 TWIN_STEPS = 2
 FIRST = "watch-first"  # the records of a launch as written, if it runs again
 # Settings that are neutral by documentation, the most telling first; accumulating comes before them.
-NEUTRAL = ("padding_free", "precompute_ref_log_probs", "use_liger_kernel", "gradient_checkpointing")
+LIGER = "use_liger_kernel"
+NEUTRAL = ("padding_free", "precompute_ref_log_probs", LIGER, "gradient_checkpointing")
 MAX_SCRIPTS = 200  # in addition to a launch's own
 DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
@@ -135,7 +136,6 @@ class Request:
     runs_substitutions: bool = False  # whether to run commands in the launch's options and exports, `$(…)`
     only: tuple[str, ...] = ()  # the checks to answer; (): all
     model: str = ""  # the launches' model, if they do not name it or its class is not known; "": their own
-    twins: bool = False  # whether to run a launch again without each of its neutral settings, not without one
 
 
 @dataclass
@@ -501,7 +501,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     if ranks and stage.read.job.plan.deterministic and not interrupts.is_interrupted():
         results.append(_rerun(stage, cut_launch, REPEATED_STEPS, f"{prefix}again: ", "repeat", "repeating:compare"))
     if ranks and not tried and not interrupts.is_interrupted():
-        results += _run_twins(stage, cut, results, prefix)
+        results += _run_twin(stage, cut, results, prefix)
     job = stage.read.job
     scope = f"asked of {job.framework} {job.version} {job.trainer}, {stage.model}, ranks: {ranks}"
     results = [replace(r, notes=(*r.notes, scope)) if r.check in OF_PROCESS and ranks else r for r in results]
@@ -646,40 +646,41 @@ def _rerun(
     return _read_result(_run_worker(stage, message, (check,)).get(check), check)
 
 
-def _run_twins(stage: _Stage, cut: JobCut, results: Sequence[CheckResult], prefix: str) -> list[CheckResult]:
-    """Run a launch again without settings that are neutral by documentation, and return the answer, if there is one.
+def _run_twin(stage: _Stage, cut: JobCut, results: Sequence[CheckResult], prefix: str) -> list[CheckResult]:
+    """Run a launch again without a setting that is neutral by documentation, and return the answer, if there is one.
 
-    If they are not requested, one is asked of a launch without failures: of a loss that no definition has judged, or
-    one of pairs or a policy, which a definition judges for one division of the rows.
+    It is asked of a launch without failures whose loss no definition has judged, or whose definition judges one
+    division of the rows, that of pairs or a policy; and of each launch if it is requested.
     """
     answers = {result.check: judge_result(result) for result in results}
     objective, request = cut.objective, stage.request
     is_open = answers.get("loss") == "skipped" or objective.preference is not None or objective.policy is not None
-    is_asked = "twin" in request.only if request.only else request.twins or (is_open and "fail" not in answers.values())
-    found = []
-    for change, twin_cut in list(_iter_twins(stage, cut) if is_asked else ())[: None if request.twins else 1]:
-        launch = cutting.cut_launch(stage.read, twin_cut, {}, stage.folder, stage.materials, request.runs_substitutions)
-        how = {"change": change, "is_defined": objective.couples_rows}
-        text = f"{prefix}without {change}: "
-        found.append(_rerun(stage, launch, TWIN_STEPS, text, "twin", "twins:compare", how=how))
-    judged = [result for result in found if result.outcome == "ok"] or found[:1]
-    violations, warnings, notes = (
-        tuple(text for result in judged for text in getattr(result, name))
-        for name in ("violations", "warnings", "notes")
-    )
-    return [replace(result, violations=violations, warnings=warnings, notes=notes) for result in judged[:1]]
+    is_asked = "twin" in request.only if request.only else is_open and "fail" not in answers.values()
+    change, twin = next(_iter_twins(stage, cut) if is_asked else iter(()), ("", None))
+    if twin is None:
+        return []
+    launch = cutting.cut_launch(stage.read, twin, {}, stage.folder, stage.materials, request.runs_substitutions)
+    how = {"change": change, "is_defined": objective.couples_rows}
+    return [_rerun(stage, launch, TWIN_STEPS, f"{prefix}{change}: ", "twin", "twins:compare", how=how)]
 
 
 def _iter_twins(stage: _Stage, cut: JobCut) -> Iterator[tuple[str, JobCut]]:
-    """Yield the neutral settings of a launch, each with the cut launch without it."""
-    materials = stage.materials
+    """Yield the neutral settings of a launch, the most telling first, each with the cut launch without it.
+
+    Liger's losses of pairs and policies need no GPU, and are left out of the first run only.
+    """
+    job, materials = stage.read.job, stage.materials
+    is_left_out = cut.sets.get(LIGER) == DROP and stage.read.snapshot.lists("liger-kernel")
+    if is_left_out and job.framework == "trl" and job.trainer != "sft":
+        environ = {**cut.environ, "ATTNCHECK_LIGER": LIGER}
+        yield LIGER, replace(cut, sets={**cut.sets, LIGER: "true"}, environ=environ)
     if materials.accumulation > 1:
         rows = cut.sets.get("per_device_train_batch_size", "")
         batch = max(materials.batch, int(rows) if rows.isdecimal() else 0) * materials.accumulation
         whole = cutting.cut_job(stage.read, replace(materials, batch=batch, accumulation=1))
         yield HALVES, replace(cut, sets={**cut.sets, **whole.sets}, options=whole.options)
     for name in NEUTRAL:
-        if is_on(stage.read.job, name) and cut.sets.get(name) != DROP:
+        if is_on(job, name) and cut.sets.get(name) != DROP:
             yield name, replace(cut, sets={**cut.sets, name: "false"})
 
 
@@ -821,8 +822,8 @@ def _iter_findings(
             for trial in helped[:1]
         )
         if result.check == "twin":
-            change = result.violations[0].partition(":")[0]
-            fixes += (Fix("leave the change out", "setting", TWIN_FIXES.get(change, f"{change}: false")),)
+            setting = result.violations[0].partition(":")[0]
+            fixes += (Fix("leave the change out", "setting", TWIN_FIXES.get(setting, f"{setting}: false")),)
         if result.check == "run":
             folders = dict.fromkeys(("", os.path.dirname(read.recognised.launch.source.name)))
             text = "\n".join((*result.violations, *result.warnings, *result.notes))

@@ -49,6 +49,7 @@ from .stand_ins import (
     find_small_model,
     find_tokens,
     leave_early_stopping,
+    leave_kernels,
     leave_login,
     leave_unknown,
     leave_unknown_keys,
@@ -105,6 +106,7 @@ def install(folder: str) -> None:
         "llamafactory.data.template": take_known_template,
         "transformers.modeling_layers": name_layers,
         "transformers.trainer_callback": leave_early_stopping,
+        "liger_kernel.transformers": leave_kernels,
     }
     if os.environ.get("ATTNCHECK_LABELS"):
         gc.disable()  # of one step little would be collected

@@ -64,10 +64,9 @@ def note_loss(frame: Any) -> None:
 
 def note_trainer(trainer: Any) -> None:
     """Add the methods that a script gives transformers' Trainer and its callbacks, and the functions that it passes."""
-    kinds = type(trainer).__mro__
-    own_losses = (vars(kind)[name] for kind in kinds for name in LOSS_METHODS if name in vars(kind))
-    CODE[TRAINER], texts = [describe_code(inspect.unwrap(function)) for function in own_losses][:1], set()
-    for kind in kinds:
+    losses = (vars(kind)[name] for kind in type(trainer).__mro__ for name in LOSS_METHODS if name in vars(kind))
+    CODE[TRAINER], texts = [describe_code(inspect.unwrap(function)) for function in losses][:1], set()
+    for kind in type(trainer).__mro__:
         for name, value in vars(kind).items():
             if not name.startswith("__"):
                 parts = (part for part, words in WORDS.items() if any(word in name for word in words))

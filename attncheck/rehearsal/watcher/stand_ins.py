@@ -619,7 +619,7 @@ def _drop_unknown_optimizer(options: dict[str, Any]) -> None:
 def _fit_cpu(options: dict[str, Any]) -> dict[str, Any]:
     """Return arguments of TrainingArguments without those that need a GPU."""
     watch, optimizer = os.environ["ATTNCHECK_WATCH"], str(options.get("optim", ""))
-    left_out = [name for name in GPU_SETTINGS if options.get(name)]
+    left_out = [name for name in GPU_SETTINGS if options.get(name) and name != os.environ.get("ATTNCHECK_LIGER")]
     for name in left_out:
         note(watch, "gpu", name)
         if name in SHARDING:
@@ -629,6 +629,13 @@ def _fit_cpu(options: dict[str, Any]) -> dict[str, Any]:
         note(watch, "gpu", optimizer)
         changed["optim"] = "adamw_torch"
     return changed
+
+
+def leave_kernels(module: Any) -> None:
+    """Leave a model without liger's kernels, which need a GPU; its losses of pairs and policies are torch's."""
+    if os.environ.get("ATTNCHECK_LIGER"):
+        module._apply_liger_kernel_to_instance = lambda **options: None
+        sys.modules["torch"].compile = lambda function=None, **options: function or (lambda own: own)
 
 
 def _parse(text: str) -> Any:

@@ -4,8 +4,7 @@ transformers 5.17.0 training_args.py: `gradient_accumulation_steps` "simulates l
 memory". TRL 1.16.0 trainer/dpo_config.py: `padding_free` and `precompute_ref_log_probs` "reduce memory usage".
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from attncheck.rehearsal.worker.records import RankRecord
 
 # Relative errors that rounding may cause: in float32, also at the second step (Adam enlarges it), in another dtype.
 LIMITS, ROUNDED = {1: 1e-3, 2: 1e-2}, 5e-2
-FACTOR, NEARLY = 0.1, 0.9  # how near a factor on a gradient is to a number of batches, and the cosine of its direction
-NO_GRADIENT = 1e-12
+# How near a factor on a gradient is to a number of batches, and the cosine of its direction; no gradient.
+FACTOR, NEARLY, NONE = 0.1, 0.9, 1e-12
 PARTS = ("labels differ", "hidden states differ", "loss differs", "gradient differs")
 
 
@@ -50,12 +49,12 @@ def compare_steps(
     `is_defined`: the documented loss of a row depends on its micro-batch.
     """
     ranks = (first, twin)
-    rows = [sorted(_iter_rows(own), key=lambda row: row[:2]) for own in ranks]
-    if not rows[0] or [row[0] for row in rows[0]] != [row[0] for row in rows[1]]:
+    (tokens, labels, norms), others = map(_list_tokens, ranks)
+    if not len(tokens) or not tokens.equal(others[0]):
         return CheckResult("twin", "skipped", f"{change}: the step of the twin takes other rows")
     weights, gradients = ([_join(getattr(own[0], name)) for own in ranks] for name in ("weights", "gradients"))
     given, norm = (float(gradient.norm()) for gradient in gradients)
-    if _differs(*weights, LIMITS[step] / 10) or len(gradients[0]) != len(gradients[1]) or not norm > NO_GRADIENT:
+    if _differs(*weights, LIMITS[step] / 10) or len(gradients[0]) != len(gradients[1]) or not norm > NONE:
         return CheckResult("twin", "skipped", f"{change}: the twin has other weights, or no gradient")
     ratio, cosine = given / norm, float(gradients[0] @ gradients[1]) / (norm * given or 1.0)
     call, losses = (
@@ -64,13 +63,12 @@ def compare_steps(
     )
     limit = LIMITS[step] if call["dtype"] == "torch.float32" and not call["autocast"] else ROUNDED
     differ = (
-        [row[1] for row in rows[0]] != [row[1] for row in rows[1]],
-        any(_differs(own[2], other[2], limit) for own, other in zip(*rows)),
+        not labels.equal(others[1]),
+        _differs(norms, others[2], limit),
         abs(losses[0] - losses[1]) > limit * abs(losses[1]),
         abs(ratio - 1) > limit or cosine < 1 - limit / 10,
     )
-    text = f"{change}: the same {len(rows[0])} rows of step {step} "
-    text += f"give {ratio:.3g} times the gradient (cosine {cosine:.4f})"
+    text = f"{change}: the same rows of step {step} give {ratio:.3g} times the gradient (cosine {cosine:.4f})"
     notes = tuple(f"the trainer's loss: {place}" for place in first[0].code.get("trainer", ()))
     if not differ[-1]:
         return CheckResult("twin", notes=(text, *notes))
@@ -82,24 +80,20 @@ def compare_steps(
     return CheckResult("twin", warnings=() if is_defined else (text,), notes=(text,) * is_defined + notes)
 
 
-def _iter_rows(ranks: Sequence[RankRecord]) -> Iterator[tuple[list[int], list[int], Tensor]]:
-    """Yield the tokens of each document in a step, the labels of its later tokens, and its hidden states if recorded.
+def _list_tokens(ranks: Sequence[RankRecord]) -> list[Tensor]:
+    """Return a step's tokens, its predicted labels, and the norms of its hidden states, each sorted.
 
-    Documents that follow each other in a row begin at position 0.
+    So it is the same whether rows are padded, or joined.
     """
+    parts: list[list[Tensor]] = [[torch.zeros(0)], [torch.zeros(0)], [torch.zeros(0)]]
     for call in (call for record in ranks for call in record.calls):
-        ids, nothing = call.input_ids, torch.empty(len(call.input_ids), 0)
+        ids = call.input_ids
         given = {name: value for name, value in call.tensors.items() if value.shape == ids.shape}
-        mask, labels = given.get("attention_mask", torch.ones_like(ids)).bool(), given.get("labels")
-        hidden = call.hidden if call.hidden is not None and call.hidden.shape[:2] == ids.shape else None
-        begins = given.get("position_ids", mask) == 0 if "attention_mask" not in given else ~mask & mask
-        for row, kept in enumerate(mask):
-            places = kept.nonzero().flatten()
-            starts = sorted({0, *begins[row].nonzero().flatten().tolist()})
-            for start, end in pairwise([*starts, len(places)]):
-                piece = places[start:end]
-                marks = nothing[row] if labels is None else labels[row, piece[1:]]
-                yield ids[row, piece].tolist(), marks.tolist(), nothing[row] if hidden is None else hidden[row, piece]
+        seen, labels = given.get("attention_mask", torch.ones_like(ids)).bool(), given.get("labels", ids[:, :0])[:, 1:]
+        norms = call.hidden.norm(dim=-1) if call.hidden is not None else ids[:0]
+        found = (ids[seen], labels[labels >= 0], norms[seen] if norms.shape == ids.shape else ids[:0, 0])
+        parts = [[*part, values] for part, values in zip(parts, found)]
+    return [torch.cat(part).sort().values for part in parts]
 
 
 def _differs(own: Tensor, other: Tensor, limit: float) -> bool:

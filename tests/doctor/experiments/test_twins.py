@@ -170,6 +170,16 @@ def test_a_short_last_step_is_no_second_problem_of_a_loss_that_nothing_divides()
     assert [count(*measured), count(measured[1])] == [1, 1]
 
 
+@pytest.mark.parametrize(("cause", "text"), [(True, "an import fails: No module"), (False, "it takes none of")])
+def test_a_failed_import_is_told(cause: bool, text: str) -> None:
+    def make(*arguments: Any) -> Any:
+        error = RuntimeError("Failed to import trl.trainer.x")
+        raise error from (ModuleNotFoundError("No module named 'z'") if cause else None)
+
+    [twin] = twin_makers._measure("ours", "", [make, make], Config, False)
+    assert twin["error"].startswith(text)
+
+
 def test_a_trainer_that_was_not_measured_is_inconclusive() -> None:
     twin = TwinMeasurement("trl", "cpo", error="it takes none of the known kinds of rows")
     snapshot = replace(s.h200(), experiments=Known(Experiments(twins=(twin,))))

@@ -273,22 +273,14 @@ def attempt(make: Make, lengths: Any, per_device: int, count: int, settings: dic
     try:
         trainer = make(lengths, per_device, count, settings)
     except Exception as error:
-        return f"{IMPORT_FAILED}{_describe(error)}" if _is_of_import(error) else ""
+        reasons = [own for own in (error.__cause__, error) if isinstance(own, ImportError)]
+        return f"{IMPORT_FAILED}{' '.join(str(reasons[0]).split())[:200]}" if reasons else ""
     try:
         return observe(trainer, **options)
     except REFUSALS:
         return ""
     except Exception as error:
-        return _describe(error)
-
-
-def _is_of_import(error: BaseException) -> bool:
-    """Return whether an import fails: transformers 5.17.0 utils/import_utils.py raises others from it."""
-    return isinstance(error, ImportError) or (error.__cause__ is not None and _is_of_import(error.__cause__))
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 # What a class takes ---------------------------------------------------------------------------------------------------
