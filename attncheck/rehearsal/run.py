@@ -636,7 +636,9 @@ def _rerun(
         os.rename(watch, first)
     ended = _execute(stage, cut_launch, steps, prefix)
     if ended.returncode != 0:
-        return CheckResult(check, "skipped", f"the second run ended with status {ended.returncode}")
+        return CheckResult(
+            check, "skipped", f"the second run ended with status {ended.returncode}: {''.join(ended.lines[-1:])[:200]}"
+        )
     message |= {
         "task": f"attncheck.rehearsal.worker.{task}",
         "device": "cpu",
@@ -670,7 +672,7 @@ def _iter_twins(stage: _Stage, cut: JobCut) -> Iterator[tuple[str, JobCut]]:
     Liger's losses of pairs and policies need no GPU, and are left out of the first run only.
     """
     job, materials = stage.read.job, stage.materials
-    is_left_out = cut.sets.get(LIGER) == DROP and stage.read.snapshot.lists("liger-kernel")
+    is_left_out = cut.sets.get(LIGER) == DROP and all(map(stage.read.snapshot.lists, ("liger-kernel", "triton")))
     if is_left_out and job.framework == "trl" and job.trainer != "sft":
         environ = {**cut.environ, "ATTNCHECK_LIGER": LIGER}
         yield LIGER, replace(cut, sets={**cut.sets, LIGER: "true"}, environ=environ)
