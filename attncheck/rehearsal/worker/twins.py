@@ -37,8 +37,8 @@ def compare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         )
         for step in LIMITS
     ]
-    found = [result for result in results if judge_result(result) in ("fail", "warn")]
-    send({"item": item, "answer": codec.to_plain((found or results)[0])})
+    faulty = [result for result in results if judge_result(result) in ("fail", "warn")]
+    send({"item": item, "answer": codec.to_plain((faulty or results)[0])})
 
 
 def compare_steps(
@@ -91,8 +91,8 @@ def _list_tokens(ranks: Sequence[RankRecord]) -> list[Tensor]:
         given = {name: value for name, value in call.tensors.items() if value.shape == ids.shape}
         seen, labels = given.get("attention_mask", torch.ones_like(ids)).bool(), given.get("labels", ids[:, :0])[:, 1:]
         norms = call.hidden.norm(dim=-1) if call.hidden is not None else ids[:0]
-        found = (ids[seen], labels[labels >= 0], norms[seen] if norms.shape == ids.shape else ids[:0, 0])
-        parts = [[*part, values] for part, values in zip(parts, found)]
+        own = (ids[seen], labels[labels >= 0], norms[seen] if norms.shape == ids.shape else ids[:0, 0])
+        parts = [[*part, values] for part, values in zip(parts, own)]
     return [torch.cat(part).sort().values for part in parts]
 
 
