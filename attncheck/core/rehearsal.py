@@ -44,7 +44,6 @@ Normalisation = Literal[
     "document_sums",  # over documents, each the sum over its targets
     "batch_positions",  # over all of a batch's positions, also those without a target, then across batches and ranks
 ]
-COUPLED_MEANS = ("batch_tokens", "batch_rows", "rank_tokens", "group_tokens")  # over a micro-batch's tokens
 # All that an author may intend.
 NORMALISATIONS: tuple[Normalisation, ...] = tuple(n for n in get_args(Normalisation) if n != "batch_positions")
 NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
@@ -121,7 +120,7 @@ class Objective:
         """Whether a row's part of the loss depends on the others of its micro-batch, as documented."""
         if self.preference is not None:  # its weight is that of a mean over a micro-batch's tokens
             return self.preference.loss in COUPLED_LOSSES or bool(self.preference.chosen_weight)
-        return self.is_documented and self.normalisations[0] in COUPLED_MEANS
+        return self.is_documented and self.normalisations[0].partition("_")[0] in ("batch", "group")
 
     @property
     def text(self) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from attncheck.core.experiments import HALVES
 from attncheck.core.facts import Known
 from attncheck.core.job import DROP, Job
 from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.core.results.rehearsal import CLASS, DIVISOR, Difference
-from attncheck.core.results.smoke import CheckResult, judge_result
+from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
 from attncheck.lint.rewriting import ReadLaunch
 
@@ -110,7 +111,11 @@ def _read_class(materials: Materials) -> str:
 
 
 def list_unasked(
-    read: ReadLaunch, objective: Objective, has_text_only: bool, results: Sequence[CheckResult]
+    read: ReadLaunch,
+    objective: Objective,
+    has_text_only: bool,
+    results: Sequence[CheckResult] = (),
+    left_out: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield what the launch does, or may do, and a rehearsal of its first steps on short documents leaves out."""
     if has_text_only:
@@ -118,13 +123,15 @@ def list_unasked(
     if objective.policy is None:
         yield "truncated rows"
     job, script = read.job, read.recognised.launch.file
+    twins = " ".join(deciding_reason(result) for result in results if result.check == "twin" and result.outcome == "ok")
     is_set = any((get_setting(job, name) or "no").lower() not in OFF_VALUES for name in EVALUATES)
     if is_set or (script is not None and ".evaluate(" in script.text):
         yield "evaluation"
     if job.plan.accumulation > 1:
         yield "an epoch's short last step"
-        if all(result.check != "twin" or result.outcome != "ok" for result in results):
+        if HALVES not in twins:
             yield "the same rows in other micro-batches"
+    yield from (name for name in dict.fromkeys(left_out) if name not in twins)
 
 
 def shares_rows(job: Job) -> bool:

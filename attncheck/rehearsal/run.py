@@ -91,8 +91,7 @@ OTHER_TARGETS = "the loss does not predict the next token"  # for targets that n
 STEPS = 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, smallest parameters first
-REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible training
-TWIN_STEPS = 2
+REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible training, or has a twin
 FIRST = "watch-first"  # the records of a launch as written, if it runs again
 # Settings that are neutral by documentation, the most telling first; accumulating comes before them.
 LIGER = "use_liger_kernel"
@@ -492,6 +491,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
     differences += execution.list_watched_differences(stage.folder)
     replaced, left_out = execution.list_replaced(stage.folder), execution.list_left_out(stage.folder)
+    left_out += (LIGER,) * (cut.sets.get(LIGER) == DROP)
     if stage.unknown:
         ran = f"that of {stage.model}, a stand-in for {stage.unknown} (--model names the model)"
         differences += (Difference(CLASS, "not known", ran),)
@@ -528,9 +528,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
         differences,
-        (
-            *list_unasked(stage.read, cut.objective, any(TEXT_ONLY in text for text in stage.remarks), results),
-            *left_out,
+        tuple(
+            list_unasked(stage.read, cut.objective, any(TEXT_ONLY in text for text in stage.remarks), results, left_out)
         ),
     )
 
@@ -663,7 +662,7 @@ def _run_twin(stage: _Stage, cut: JobCut, results: Sequence[CheckResult], prefix
         return []
     launch = cutting.cut_launch(stage.read, twin, {}, stage.folder, stage.materials, request.runs_substitutions)
     how = {"change": change, "is_defined": objective.couples_rows}
-    return [_rerun(stage, launch, TWIN_STEPS, f"{prefix}{change}: ", "twin", "twins:compare", how=how)]
+    return [_rerun(stage, launch, REPEATED_STEPS, f"{prefix}{change}: ", "twin", "twins:compare", how=how)]
 
 
 def _iter_twins(stage: _Stage, cut: JobCut) -> Iterator[tuple[str, JobCut]]:
@@ -674,8 +673,7 @@ def _iter_twins(stage: _Stage, cut: JobCut) -> Iterator[tuple[str, JobCut]]:
     job, materials = stage.read.job, stage.materials
     is_left_out = cut.sets.get(LIGER) == DROP and all(map(stage.read.snapshot.lists, ("liger-kernel", "triton")))
     if is_left_out and job.framework == "trl" and job.trainer != "sft":
-        environ = {**cut.environ, "ATTNCHECK_LIGER": LIGER}
-        yield LIGER, replace(cut, sets={**cut.sets, LIGER: "true"}, environ=environ)
+        yield LIGER, replace(cut, sets={**cut.sets, LIGER: "true"}, environ={**cut.environ, "ATTNCHECK_LIGER": LIGER})
     if materials.accumulation > 1:
         rows = cut.sets.get("per_device_train_batch_size", "")
         batch = max(materials.batch, int(rows) if rows.isdecimal() else 0) * materials.accumulation

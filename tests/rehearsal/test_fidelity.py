@@ -11,6 +11,7 @@ import pytest
 from attncheck.core.facts import Absent, Known
 from attncheck.core.launch import Source
 from attncheck.core.rehearsal import Objective
+from attncheck.core.report import Outcome
 from attncheck.core.results.rehearsal import Difference
 from attncheck.core.results.smoke import CheckResult
 from attncheck.lint.rewriting import ReadLaunch, read_launches
@@ -135,13 +136,26 @@ def test_settings_that_need_a_gpu_are_not_asked(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_rehearsal_leaves_out(options: str, has_text_only: bool, unasked: list[str]) -> None:
-    assert list(list_unasked(read(options), Objective(), has_text_only, ())) == unasked
+    assert list(list_unasked(read(options), Objective(), has_text_only)) == unasked
+
+
+def test_what_a_twin_answers_is_asked() -> None:
+    def unasked(text: str, outcome: Outcome = "ok") -> set[str]:
+        results = [CheckResult("twin", outcome, text, notes=(text,))]
+        return {
+            *list_unasked(read("--gradient_accumulation_steps 8"), Objective(), False, results, ["use_liger_kernel"])
+        }
+
+    halves, liger = "two micro-batches: the same rows", "use_liger_kernel: the same rows"
+    both = {"the same rows in other micro-batches", "use_liger_kernel"}
+    assert unasked(halves) & both == {"use_liger_kernel"} and unasked(liger) & both == both - {"use_liger_kernel"}
+    assert unasked(halves, "skipped") >= both
 
 
 def test_a_script_that_evaluates() -> None:
     source = Source("train.py", SCRIPT, "python")
     (launch,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
-    assert "evaluation" in list_unasked(launch, Objective(), False, ())
+    assert "evaluation" in list_unasked(launch, Objective(), False)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ LOSS_SETTINGS = (
 # Columns that TRL 1.16.0 tokenizes, not the text from a formatting function: trainer/sft_trainer.py (`tokenize_fn`).
 CONVERSED = frozenset({"messages", "prompt"})
 TRAINER = "trainer"  # in CODE if transformers' Trainer trains, whose script only starts it: its loss
-LOSS_METHODS = ("_compute_loss", "get_batch_loss_metrics", "compute_loss")  # of a class, the most specific first
 
 
 def note_code(part: str, function: Any) -> set[str]:
@@ -64,7 +63,12 @@ def note_loss(frame: Any) -> None:
 
 def note_trainer(trainer: Any) -> None:
     """Add the methods that a script gives transformers' Trainer and its callbacks, and the functions that it passes."""
-    losses = (vars(kind)[name] for kind in type(trainer).__mro__ for name in LOSS_METHODS if name in vars(kind))
+    losses = (
+        vars(kind)[name]
+        for kind in type(trainer).__mro__
+        for name in ("_compute_loss", "get_batch_loss_metrics", "compute_loss")  # the most specific first
+        if name in vars(kind)
+    )
     CODE[TRAINER], texts = [describe_code(inspect.unwrap(function)) for function in losses][:1], set()
     for kind in type(trainer).__mro__:
         for name, value in vars(kind).items():
