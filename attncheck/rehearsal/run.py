@@ -95,7 +95,7 @@ REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible t
 FIRST = "watch-first"  # the records of a launch as written, if it runs again
 # Settings that are neutral by documentation, the most telling first; accumulating comes before them.
 LIGER = "use_liger_kernel"
-NEUTRAL = ("padding_free", "precompute_ref_log_probs", LIGER, "gradient_checkpointing")
+NEUTRAL = ("padding_free", "precompute_ref_log_probs", LIGER, "use_liger_loss", "gradient_checkpointing")
 MAX_SCRIPTS = 200  # in addition to a launch's own
 DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
