@@ -14,7 +14,7 @@ from attncheck.core.agreement import Layout, Overrides, Rollout, Scoring
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import DROP, Job
 from attncheck.core.plan import Precision
-from attncheck.lint.fields.rehearsing import ON_VALUES, get_setting
+from attncheck.lint.fields.rehearsing import get_setting, is_on
 from attncheck.lint.fields.releases import is_at_least
 
 VERL = "actor_rollout_ref"
@@ -66,8 +66,8 @@ def read_trl(job: Job) -> ReadJob:
     """Return both sides of a TRL launch with GRPO or RLOO."""
     default = 1.0 if is_at_least(job.version, "0.17") else 0.9
     temperature = _number(job, default, "temperature")
-    is_vllm = _is_on(job, "use_vllm")
-    continuous = _is_on(job, "use_transformers_continuous_batching") or _is_on(job, "use_transformers_paged")
+    is_vllm = is_on(job, "use_vllm")
+    continuous = is_on(job, "use_transformers_continuous_batching") or is_on(job, "use_transformers_paged")
     rollout = Rollout(
         precision="bf16" if is_vllm else job.plan.precision,
         attn_implementation=job.plan.attn_implementation,  # it generates with the model that it trains
@@ -85,7 +85,7 @@ def read_trl(job: Job) -> ReadJob:
         passes_positions=False,
         temperature=temperature if is_at_least(job.version, "0.16") else 1.0,
         clip=(low, _number(job, low, "epsilon_high")),
-        dropout="functional" if _is_on(job, "disable_dropout") else "on",
+        dropout="functional" if is_on(job, "disable_dropout") else "on",
     )
     remedies = {
         "truncated-distribution": _undo(job, top_p="1.0", top_k="0", min_p="0.0"),
@@ -210,11 +210,6 @@ def _number(job: Job, default: float, *names: str) -> float:
 
 def _top_k(job: Job, name: str) -> int:
     return max(0, int(_number(job, 0, name)))
-
-
-def _is_on(job: Job, name: str) -> bool:
-    value = get_setting(job, name)
-    return value is not None and value.lower() in ON_VALUES
 
 
 def _overrides(job: Job, prefix: str) -> Overrides:

@@ -16,7 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.io.errors import AttncheckError, BadUsage
-from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.core.io.files import read_text
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
@@ -65,7 +65,6 @@ SCRIPT_FOLDERS = (".", "scripts")
 LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Dockerfile")
 LOCKED = re.compile(r'^\[\[package\]\]\nname = "([\w.-]+)"\nversion = "([\w.+]+)"$', re.MULTILINE)
 CONDA_NAMES = {"pytorch": "torch"}
-MAX_BYTES = 1 << 22  # a uv.lock may have more than 1 MB
 OTHER_LISTS = "requirements[-_]*.txt"  # for one purpose each: only what all of them state alike counts
 LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
 
@@ -200,19 +199,19 @@ def _list_checkouts(folder: Path) -> list[tuple[str, str, str, str]]:
 def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name, paths in OWN_FILES.items():
         for path in (place for base in (folder, folder / "src") for place in (base / text for text in paths)):
-            text = _read_text(path) if _holds_package(path, name) else ""
+            text = read_text(path) if _holds_package(path, name) else ""
             elsewhere = STATED_ELSEWHERE.search(text)
-            text += "\n" + _read_text(path.parent / f"{elsewhere[1].replace('.', '/')}.py") if elsewhere else ""
+            text += "\n" + read_text(path.parent / f"{elsewhere[1].replace('.', '/')}.py") if elsewhere else ""
             match, parts = STATED.search(text), PARTS.findall(text)
             whole = match[1] if match else text.strip() if path.suffix in ("", ".txt") else ""
             version = ".".join(parts[:3]) + "".join(parts[3:]) if parts else whole
             if _is_version(version):
                 yield name, version, "", str(path.relative_to(folder))
     for file in ("setup.py", "pyproject.toml"):
-        whole = _read_text(folder / file)
+        whole = read_text(folder / file)
         text = whole if file == "setup.py" else "".join(PROJECT.findall(whole))
         named, stated, elsewhere = OWN_NAME.search(text), OWN_VERSION.search(text), STATED_FILE.search(whole)
-        version = stated[1] if stated else _read_text(folder / elsewhere[1]).strip() if elsewhere else ""
+        version = stated[1] if stated else read_text(folder / elsewhere[1]).strip() if elsewhere else ""
         if named and _is_version(version):
             yield canonical_name(named[1]), version, "", file
 
@@ -227,10 +226,10 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
         yield from _read_list(folder, name) if (folder / name).is_file() else ()
     others = [row for path in sorted(folder.glob(OTHER_LISTS)) for row in _read_list(folder, path.name)]
     yield from (row for row in others if len({other[1:3] for other in others if other[0] == row[0]}) == 1)
-    locked = LOCKED.findall(_read_text(folder / "uv.lock"))  # also what only extras take, if it has one version
+    locked = LOCKED.findall(read_text(folder / "uv.lock"))  # also what only extras take, if it has one version
     names = [name for name, _ in locked]
     yield from ((name, pin, "", "uv.lock") for name, pin in locked if names.count(name) == 1)
-    setup = COMMENT_LINE.sub("", _read_text(folder / "setup.py"))
+    setup = COMMENT_LINE.sub("", read_text(folder / "setup.py"))
     for name, version in (match.groups("") for match in FROM_SOURCE.finditer(setup)):  # "trl @ git+https://…"
         pin = version if _is_version(version) else ""
         yield canonical_name(name), pin, "" if pin else NO_VERSION, "setup.py"
@@ -239,7 +238,7 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
             pin = find_pin(SpecifierSet(match[2]))
             yield canonical_name(match[1]), pin, "" if pin else match[2].strip(), "setup.py"
     for file in LINE_FILES:
-        for match in LINE_PIN.finditer(COMMENT_LINE.sub("", _read_text(folder / file))):
+        for match in LINE_PIN.finditer(COMMENT_LINE.sub("", read_text(folder / file))):
             if _is_version(match[2]):
                 name = canonical_name(match[1])
                 yield CONDA_NAMES.get(name, name), match[2], "", file
@@ -281,7 +280,7 @@ def _iter_installs(text: str, with_upgrades: bool = True) -> Iterator[tuple[str,
 def _list_installs(folder: Path) -> tuple[tuple[str, str, str], ...]:
     """Return what the files of a folder that install packages pass to `pip install`: name, version and file."""
     paths = [path for pattern in INSTALLING_FILES for path in sorted(folder.glob(pattern)) if path.is_file()]
-    texts = {str(path.relative_to(folder)): _read_text(path) for path in paths[:MAX_INSTALLING_FILES]}
+    texts = {str(path.relative_to(folder)): read_text(path) for path in paths[:MAX_INSTALLING_FILES]}
     return tuple(
         (*row, file)
         for file, text in (texts | _find_setup_scripts(folder)).items()
@@ -292,15 +291,7 @@ def _list_installs(folder: Path) -> tuple[tuple[str, str, str], ...]:
 def _find_setup_scripts(folder: Path) -> dict[str, str]:
     """Return the texts of a folder's scripts that set up an environment, by file."""
     paths = (path for place in SCRIPT_FOLDERS for path in sorted((folder / place).glob("*.sh")))
-    return {str(path.relative_to(folder)): _read_text(path) for path in paths if SETUP_SCRIPT.search(path.name)}
-
-
-def _read_text(path: Path) -> str:
-    """Return the text of a small file; "" if it cannot be read."""
-    try:
-        return read_bounded(path, MAX_BYTES).decode("utf-8", "replace")
-    except CannotRead:
-        return ""
+    return {str(path.relative_to(folder)): read_text(path) for path in paths if SETUP_SCRIPT.search(path.name)}
 
 
 def _is_same(first: str, second: str) -> bool:

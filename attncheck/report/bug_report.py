@@ -4,7 +4,6 @@ For one package it has only the findings about that package. If parity measured 
 writes a script which reproduces it without attncheck.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from attncheck.core.cases import Case
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import BackendState, Finding, Report, Run
+from attncheck.core.snapshot import normalise_name
 from attncheck.report.finding_lines import merge_alike
 from attncheck.report.markdown_findings import format_finding
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
@@ -45,8 +45,8 @@ def write_bug_report(report: Report, package: str = "", max_findings: int | None
 
 def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
     """Return the findings about a package or its backends. Raises `BadUsage` that lists what has findings."""
-    wanted = _normalise(package)
-    names = {_normalise(state.name) for state in _list_backends(report) if _normalise(state.package) == wanted}
+    wanted = normalise_name(package)
+    names = {normalise_name(state.name) for state in _list_backends(report) if normalise_name(state.package) == wanted}
     matching = tuple(finding for finding in report.findings if _subject_name(finding) in {wanted, *names})
     if not matching:
         subjects = dict.fromkeys(_subject_name(finding) for finding in report.findings if finding.subject)
@@ -56,11 +56,7 @@ def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
 
 
 def _subject_name(finding: Finding) -> str:
-    return _normalise((finding.subject.split() or [""])[0])
-
-
-def _normalise(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return normalise_name((finding.subject.split() or [""])[0])
 
 
 def _list_backends(report: Report) -> tuple[BackendState, ...]:
@@ -90,7 +86,7 @@ def _describe_environment(report: Report, package: str) -> Iterator[str]:
     glibc = f", glibc {host.glibc.value}" if isinstance(host.glibc, Known) else ""
     yield f"Python {host.python_version} ({host.python_abi}), {system}{glibc}"
     overview = {item.title: item.text for item in doctor.make_overview(report)}
-    for name in dict.fromkeys((_normalise(package), *NAMED_PACKAGES) if package else NAMED_PACKAGES):
+    for name in dict.fromkeys((normalise_name(package), *NAMED_PACKAGES) if package else NAMED_PACKAGES):
         distribution = snapshot.package(name)
         if name in overview and name != "python":
             yield f"{name} {overview[name]}"

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.core.io.files import read_text
 from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.report import Finding, Fix, Report
-from attncheck.report.requirement_files import normalize_name, read_pyproject, read_requirements
+from attncheck.core.snapshot import normalise_name
+from attncheck.report.requirement_files import read_pyproject, read_requirements
 
 PYPROJECT = "pyproject.toml"
 REQUIREMENTS_FILE = re.compile(r".*(?:requirements|constraints).*\.(?:txt|in)", re.IGNORECASE)
 REQUIREMENTS_FOLDER = "requirements"  # every .txt and .in file in this folder is a requirements file
-MAX_BYTES = 1 << 20
 MAX_FILES = 32
 INSTALL_COMMAND = re.compile(r"\b(?:pip3?|uv|poetry|pdm|pixi|conda|mamba)\s+(?:pip\s+)?(?:install|add)\s+(.*)")
 
@@ -83,7 +83,7 @@ def packages_of_finding(finding: Finding, report: Report) -> list[str]:
     subject_parts = finding.subject.split()
     names = []
     if subject_parts and re.fullmatch(r"[A-Za-z][\w.-]*", subject_parts[0]) and _is_package(subject_parts, report):
-        names.append(normalize_name(subject_parts[0]))
+        names.append(normalise_name(subject_parts[0]))
     return list(dict.fromkeys([*names, *(name for fix in finding.fixes for name in _packages_installed_by(fix))]))
 
 
@@ -107,7 +107,7 @@ def _packages_installed_by(fix: Fix) -> Iterator[str]:
             for argument in command.split():
                 name = re.match(r"[A-Za-z][\w.-]*(?=$|[\[<>=!~@;])", argument.strip("'\""))
                 if name:
-                    yield normalize_name(name.group())
+                    yield normalise_name(name.group())
 
 
 def locate_packages(root: Path, names: frozenset[str]) -> dict[str, SourceLocation]:
@@ -115,7 +115,7 @@ def locate_packages(root: Path, names: frozenset[str]) -> dict[str, SourceLocati
     locations: dict[str, SourceLocation] = {}
     for path in _list_requirements_files(root):
         read = read_pyproject if path.name == PYPROJECT else read_requirements
-        for name, line, column in read(_read_text(path)):
+        for name, line, column in read(read_text(path)):
             if name in names:
                 locations.setdefault(name, SourceLocation(path.relative_to(root).as_posix(), line, column))
     return locations
@@ -132,11 +132,3 @@ def _list_requirements_files(root: Path) -> list[Path]:
             continue
     requirements_files = [path for path in paths if is_requirements_file(path.relative_to(root).as_posix())]
     return sorted(requirements_files, key=lambda path: (path.name != PYPROJECT, len(path.parts), path.name))[:MAX_FILES]
-
-
-def _read_text(path: Path) -> str:
-    """Return a file's text, "" if it is too large or cannot be read."""
-    try:
-        return read_bounded(path, MAX_BYTES).decode("utf-8", "replace")
-    except CannotRead:
-        return ""

@@ -7,6 +7,8 @@ ignored; nothing is evaluated.
 import re
 from collections.abc import Iterator
 
+from attncheck.core.snapshot import normalise_name
+
 NamedPackage = tuple[str, int, int]  # a package's normalised name, line and column
 MAX_LINE = 4096  # characters; longer lines are skipped, because patterns would take too long
 NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
@@ -26,11 +28,6 @@ KEY_TABLES = re.compile(
 LIST_KEYS = re.compile(r"(?:.*-)?dependencies")  # … and elsewhere only these keys hold requirements: not `keywords`
 
 
-def normalize_name(name: str) -> str:
-    """Return a package's name as indexes write it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def read_requirements(text: str) -> Iterator[NamedPackage]:
     """Yield the packages that a requirements file names."""
     for number, line in _numbered_lines(text):
@@ -38,7 +35,7 @@ def read_requirements(text: str) -> Iterator[NamedPackage]:
         match = EGG.search(line) or (WHEEL.search(line) if is_link else None)
         match = REQUIREMENT.match(line) if " @ " in line or match is None else match
         if match and not line.lstrip().startswith("#"):
-            yield normalize_name(match.group(1)), number, match.start(1) + 1
+            yield normalise_name(match.group(1)), number, match.start(1) + 1
 
 
 def read_pyproject(text: str) -> Iterator[NamedPackage]:
@@ -54,10 +51,10 @@ def read_pyproject(text: str) -> Iterator[NamedPackage]:
         if key_match:
             key = key_match.group(2)
             if KEY_TABLES.fullmatch(table) and not LIST_TABLES.fullmatch(table) and key != "python":
-                yield normalize_name(key), number, key_match.start(2) + 1
+                yield normalise_name(key), number, key_match.start(2) + 1
         if LIST_TABLES.fullmatch(table) or LIST_KEYS.fullmatch(key):
             for match in STRING.finditer(code, key_match.start(3) if key_match else 0):
-                yield normalize_name(match.group(2)), number, match.start(2) + 1
+                yield normalise_name(match.group(2)), number, match.start(2) + 1
         outside_strings = re.sub(r"\"[^\"]*\"|'[^']*'", "", code)  # the brackets of "torch[cuda]" open no array
         depth = max(depth, 0) + outside_strings.count("[") - outside_strings.count("]")
 

@@ -17,6 +17,7 @@ from attncheck.core.io.errors import AttncheckError, BadUsage, Unanswered
 FIRST_BYTE_SECONDS = 10.0  # timeout for a named pipe, which may have no writer
 STREAM_SECONDS = 600.0  # timeout for a pipe with a writer: `attncheck probe` on the other side may import for minutes
 CHUNK_BYTES = 1 << 16
+MAX_TEXT_BYTES = 1 << 22  # a uv.lock may have more than 1 MB
 # The shell's names for descriptors that it passes: `<(…)` is /dev/fd/63.
 DESCRIPTOR_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 STANDARD_INPUT = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
@@ -94,6 +95,14 @@ def read_standard_input(limit: int, name: str = "standard input") -> bytes:
         return _read_stream(descriptor, name, limit, seconds, seconds)
     except OSError as error:
         raise CannotRead(name, error.strerror or str(error)) from None
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a small file; "" if it cannot be read."""
+    try:
+        return read_bounded(path, MAX_TEXT_BYTES).decode("utf-8", "replace")
+    except CannotRead:
+        return ""
 
 
 def _check_kind(name: str, mode: int, pipes: bool) -> None:

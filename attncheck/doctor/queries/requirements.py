@@ -9,18 +9,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from attncheck.core.snapshot import Distribution, Known, Snapshot
+from attncheck.core.snapshot import Distribution, Known, Snapshot, normalise_name
 from attncheck.doctor.knowledge import liger, ring_flash_attn, transformers
 from attncheck.doctor.knowledge.faulty_releases import list_faults
 from attncheck.doctor.knowledge.frameworks import INTERCHANGEABLE_DISTRIBUTIONS
 from attncheck.doctor.queries.launch import may_import
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def canonical_name(name: str) -> str:
-    """Return `name` in the canonical spelling of PEP 503."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+canonical_name = normalise_name  # for the readers of requirements
 
 
 def marker_environment(snapshot: Snapshot) -> dict[str, str]:

@@ -60,9 +60,9 @@ def compare_snapshots(
         else:
             fixes.append(finding)
     breaks, fixes = _drop_replaced(breaks, fixes)
-    new_findings = _select(breaks, judging)
-    kept = len(_select(new.report.findings, judging)) - len(new_findings)
-    return Comparison(new_findings, _select(fixes, judging), kept, tuple(not_judged))
+    new_findings = select_findings(breaks, judging)
+    kept = len(select_findings(new.report.findings, judging)) - len(new_findings)
+    return Comparison(new_findings, select_findings(fixes, judging), kept, tuple(not_judged))
 
 
 def _drop_replaced(breaks: list[Finding], fixes: list[Finding]) -> tuple[list[Finding], list[Finding]]:
@@ -118,5 +118,6 @@ def _make_fine_key(finding: Finding) -> tuple[str, str]:
     return finding.code, VERSION.sub("", finding.message)
 
 
-def _select(findings: Iterable[Finding], judging: Judging) -> tuple[Finding, ...]:
+def select_findings(findings: Iterable[Finding], judging: Judging) -> tuple[Finding, ...]:
+    """Return the findings that --select and --ignore leave."""
     return tuple(finding for finding in findings if is_selected(finding.code, judging.select, judging.ignore))

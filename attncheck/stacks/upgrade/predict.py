@@ -1,12 +1,12 @@
 """Judges an upgrade without running it: by tables and metadata, and by the new code if its wheel is available."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from attncheck.core.findings import Finding, Fix, Problem, is_selected
+from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.results.upgrade import Basis
 from attncheck.core.snapshot import Distribution, Known, Snapshot
@@ -15,7 +15,7 @@ from attncheck.doctor.knowledge import liger, ring_flash_attn, transformers
 from attncheck.doctor.queries.packages import torch_minor_version
 from attncheck.doctor.repair.overlays import collect_beside
 from attncheck.stacks.diff.one_sided import make_key
-from attncheck.stacks.upgrade.compare import Comparison, Judging, compare_snapshots, list_findings
+from attncheck.stacks.upgrade.compare import Comparison, Judging, compare_snapshots, list_findings, select_findings
 from attncheck.stacks.upgrade.planned import TORCH_LIBRARIES, list_changes, plan_snapshot, withhold
 from attncheck.stacks.upgrade.requests import RequestedPackage, UpgradeRequest
 from attncheck.stacks.upgrade.requirements import is_met_by_installer, list_broken_requirements, list_moved_along
@@ -170,8 +170,8 @@ def predict_upgrade(
     )
     return Prediction(
         basis,
-        replace(comparison, breaks=_select(predicted, judging)),
-        _select(metadata, judging),
+        replace(comparison, breaks=select_findings(predicted, judging)),
+        select_findings(metadata, judging),
         tuple(dict.fromkeys(open_questions)),
     )
 
@@ -187,10 +187,6 @@ def _with_metadata_of(read: Snapshot, planned: Snapshot) -> Snapshot:
         return entry
 
     return replace(read, distributions=tuple(map(correct, read.distributions)))
-
-
-def _select(findings: Sequence[Finding], judging: Judging) -> tuple[Finding, ...]:
-    return tuple(finding for finding in findings if is_selected(finding.code, judging.select, judging.ignore))
 
 
 def read_wheels(

@@ -161,7 +161,7 @@ def _read_in_full(distribution: Distribution, names: list[str], metadata_file: s
         unconditional = files.read_text(folder + "/requires.txt").partition("[")[0]
         distribution["requires"] = [line.strip()[:1000] for line in unconditional.splitlines() if line.strip()][:1000]
     if metadata_file == "METADATA" and distribution["installer"] in ("pip", "uv") and "RECORD" not in names:
-        _add_problem(distribution, "RECORD is missing")
+        integrity.add_problem(distribution, "RECORD is missing")
 
 
 def _apply_headers(distribution: Distribution, path: str) -> None:
@@ -171,17 +171,19 @@ def _apply_headers(distribution: Distribution, path: str) -> None:
         headers, problem = {}, "cannot be read: " + describe_error(error)
     title = os.path.basename(path) if os.path.basename(path) in ("METADATA", "PKG-INFO") else "its metadata"
     if problem:
-        _add_problem(distribution, f"{title} is {problem}" if problem.startswith("not") else f"{title} {problem}")
+        integrity.add_problem(
+            distribution, f"{title} is {problem}" if problem.startswith("not") else f"{title} {problem}"
+        )
     name = headers.get("name", [""])[0]
     if metadata.is_valid_name(name):
         distribution["name"] = metadata.normalise_name(name)
     elif "cannot" not in problem:
-        _add_problem(distribution, f"{title} has a malformed Name" if name else f"{title} has no Name")
+        integrity.add_problem(distribution, f"{title} has a malformed Name" if name else f"{title} has no Name")
     version = headers.get("version", [""])[0]
     if version:
         distribution["version"] = version[:100]
     elif "cannot" not in problem:
-        _add_problem(distribution, f"{title} has no Version")
+        integrity.add_problem(distribution, f"{title} has no Version")
     distribution["requires"] = headers.get("requires-dist", [])
     distribution["requires_python"] = headers.get("requires-python", [""])[0]
 
@@ -219,10 +221,6 @@ def _mark_egg_links(sites: list[tuple[str, list[str]]], installed: list[Distribu
                     editable=True, problem="its egg-link points to a directory that is not on sys.path: " + target
                 )
                 installed.append(distribution)
-
-
-def _add_problem(distribution: Distribution, problem: str) -> None:
-    distribution["problem"] = distribution["problem"] + "; " + problem if distribution["problem"] else problem
 
 
 def _read_bytes(path: str, limit: int = 1 << 16) -> bytes:

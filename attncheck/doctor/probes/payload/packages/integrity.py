@@ -50,7 +50,7 @@ def check_files(distribution: dict[str, Any], records: Records, names: frozenset
         top_names = top_level_names(distribution, records)
         gone = bool(top_names) and not any(_is_present(top_name, names) for top_name in top_names)
         if gone:
-            _add_problem(distribution, "its files no longer exist; only its metadata is left")
+            add_problem(distribution, "its files no longer exist; only its metadata is left")
 
 
 def top_level_names(distribution: dict[str, Any], records: Records) -> set[str]:
@@ -136,7 +136,7 @@ def _compare_sizes(distribution: dict[str, Any], record: bytes) -> None:
         if size >= 0 and actual != size and len(distribution["files_altered"]) < _MAX_FILES:
             distribution["files_altered"].append(path)
     if rows and missing == len(rows):
-        _add_problem(distribution, "its files no longer exist; only its metadata is left")
+        add_problem(distribution, "its files no longer exist; only its metadata is left")
 
 
 def _hash_differs(path: str, digest: str) -> bool:
@@ -156,5 +156,6 @@ def _is_present(top_name: str, names: frozenset[str]) -> bool:
     return top_name in names or top_name + ".py" in names or any(name.startswith(top_name + ".") for name in names)
 
 
-def _add_problem(distribution: dict[str, Any], problem: str) -> None:
+def add_problem(distribution: dict[str, Any], problem: str) -> None:
+    """Add a problem to those of a distribution."""
     distribution["problem"] = distribution["problem"] + "; " + problem if distribution["problem"] else problem
