@@ -13,7 +13,8 @@ SECONDS = 2.0
 ERROR = re.compile(r"line (\d+): ((?:syntax error|unexpected EOF).*)")
 
 # Words, quotes, variables and comments alone: bash finds no error in them, and starting it takes as long as all rules.
-# Whatever may be more than that does not match: a keyword, an operator, a bracket after a name, a joined line.
+# Whatever may be more than that does not match: a keyword, an operator, a bracket after a name, a joined line. It has
+# no anchor at its end, or else a comment could end early for what follows to be a string.
 PLAIN = re.compile(
     r"""(?:
     [ \t\n]+ | (?<!\S)(?<!\\\n)\#[^\n]*

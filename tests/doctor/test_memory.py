@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attncheck.core.facts import Known
+from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.memory import RuleMemory, noted_by_answer
@@ -98,3 +99,39 @@ def test_a_rule_that_reads_all_variables_is_run_again_for_any_of_them() -> None:
 
     answers = [memory.recall("X", s.with_env(s.h200(), **{name: "1"}), read_all) for name in ("ZZ1", "ZZ2", "ZZ1")]
     assert answers == ["ZZ1", "ZZ2", "ZZ1"]
+
+
+def test_of_a_job_only_the_fields_that_were_read_count() -> None:
+    memory: RuleMemory[str] = RuleMemory()
+    calls: list[Snapshot] = []
+
+    def read_framework(snapshot: Snapshot) -> str:
+        calls.append(snapshot)
+        return (
+            f"{snapshot.job.value.framework} {snapshot.job.value.plan.batch}" if isinstance(snapshot.job, Known) else ""
+        )
+
+    trl = s.with_trl_job(s.h200(), "sdpa")
+    others = (
+        s.with_job(trl, framework="verl"),
+        replace(trl, job=s.h200().job),
+        s.with_job(trl, nodes=4, framework="trl"),
+    )
+    answers = [memory.recall("X", snapshot, read_framework) for snapshot in (trl, *others, trl)]
+    assert answers == [read_framework(snapshot) for snapshot in (trl, *others, trl)]
+    assert len(calls) == 3 + len(answers)  # neither the nodes nor the second time
+
+
+def test_equal_locations_of_a_job_are_not_the_same() -> None:
+    """They are equal wherever they end, and a finding shows the end."""
+    memory: RuleMemory[int] = RuleMemory()
+    ends = [
+        memory.recall("X", s.with_job(s.h200(), location=SourceLocation("a.sh", 3, 1, 3, end)), _read_end)
+        for end in (7, 9)
+    ]
+    assert ends == [7, 9]
+
+
+def _read_end(snapshot: Snapshot) -> int:
+    assert isinstance(snapshot.job, Known)
+    return snapshot.job.value.location.end_column

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from attncheck.core.results.lint import launches_of
 from attncheck.lint import launches, run
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
+from attncheck.workers.bash_syntax import PLAIN
 from tests import snapshots as s
 from tests.lint.launches import read_model, read_no_file
 from tests.lint.programs.trees import write_tree
@@ -234,3 +236,20 @@ def test_a_file_that_a_command_writes_is_not_the_one_that_is_committed(tmp_path:
     guarded = f"cd {tmp_path}\nif [ ! -f config.yaml ]; then\n{run_file}fi\n{start}"
     (committed,) = read_script(tmp_path, guarded, files=files)[-1:]
     assert [entry.value for entry in committed.entries] == ["other"]
+
+
+SET_X = "set -x\npython a.py \\\n  --b=\"$c\" --d=\"['e']\" f=['g'] # it's\n"
+FAULTS = (
+    *("fi", "done", "'", '"', "a[", "(", ")", "`", "${x", "x=(", ";;", "&& ;", "|", "<", "if x", "[[ x"),
+    *("d\\\none", "a\\\n#'", "\\", "$(", "{ x"),
+)
+
+
+@pytest.mark.parametrize("fault", ["", *FAULTS])
+@pytest.mark.parametrize("before", [SET_X, "python ${a:-b} 'c d' \\\n  e \\x\n"])
+def test_plain_scripts_are_right(before: str, fault: str) -> None:
+    """Of a script that bash is not asked about, bash finds no error either."""
+    script = before + fault + "\n"
+    is_plain = len(PLAIN.match(script)[0]) == len(script)  # type: ignore[index]
+    ended = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert is_plain == (not fault) and (fault or ended.returncode == 0), (script, ended.stderr)
