@@ -47,8 +47,9 @@ def list_installs(
         if name in own or name in others:
             names[name] = ""
     missing = [own.get(name, name) for name in names if not snapshot.lists(name)]
-    missing += [f"{row.name}{row.wanted}" for row in stated if not is_own_source(row.name, row.file)]
-    return (install.install_packages(snapshot, *missing),) if missing else ()
+    older = [f"{row.name}{row.wanted}" for row in stated if not is_own_source(row.name, row.file)]
+    title = f"install {' '.join((*missing, *older))} in a new environment, which they may need" if older else ""
+    return (install.install_packages(snapshot, *missing, *older, title=title),) if missing or older else ()
 
 
 @dataclass(frozen=True)
