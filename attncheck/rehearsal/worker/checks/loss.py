@@ -165,9 +165,13 @@ def _tell_own_loss(evidence: Evidence, explanation: Explanation | None) -> Check
     """Return a description of an undocumented loss, because its author may intend a factor or a different loss."""
     observed = evidence.observed_loss
     if explanation is None:
-        return CheckResult(
-            "loss", "skipped", f"the loss, {observed:.5g}, is not a mean over target tokens, but the script's own"
+        own = "is not a mean over target tokens, but the script's own"
+        own = (
+            "is not known: the reference isolates documents, which attend to each other here"
+            if evidence.differs
+            else own
         )
+        return CheckResult("loss", "skipped", f"the loss, {observed:.5g}, {own}")
     record = evidence.step.ranks[0]  # an optimiser may divide by the factor itself
     stepped = compare(record.gradients, read_stepped(record), record.gradients)
     if is_scaled((explanation.scale or 1.0) * stepped.usual):
