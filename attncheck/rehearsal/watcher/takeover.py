@@ -2,8 +2,8 @@
 
 The launch's own command has run so far, with its own files and overrides. The rest of it runs as Ray's workers would:
 the ranks of the actor, one process each, with the variables that torch.distributed reads. Without CUDA they are forks
-of the launch's process, which has imported torch and the framework. A thread forks them, so that a rank's frames are
-not below those of the launch's script.
+of the launch's process, which has imported torch and the framework. Its main thread forks them, because the modes that
+keep tensors on the CPU are a thread's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import pickle
 import runpy
 import socket
 import sys
-import threading
 import time
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -219,9 +218,7 @@ def run_ranks(module: str, configuration: str, world_size: int, isolates: bool =
         for rank, path in enumerate(errors)
     ]
     for process in processes:
-        thread = threading.Thread(target=process.start)
-        thread.start()
-        thread.join()
+        process.start()
     while True:
         statuses = [process.exitcode for process in processes]
         failed = [rank for rank, status in enumerate(statuses) if status]
