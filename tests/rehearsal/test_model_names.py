@@ -76,6 +76,7 @@ TRUE_TYPES = {
     "Qwen/Qwen2-7B": "qwen2",
     "Qwen/Qwen2-57B-A14B": "qwen2_moe",
     "Qwen/Qwen2.5-7B-Instruct": "qwen2",
+    "/data/hub/models/Qwen/Qwen2___5-3B-Instruct": "qwen2",
     "Qwen/Qwen2.5-Coder-7B": "qwen2",
     "Qwen/Qwen2.5-Math-1.5B": "qwen2",
     "Qwen/Qwen2.5-14B-Instruct-1M": "qwen2",

@@ -90,7 +90,7 @@ def find_type(name: str, types: Collection[str], has_experts: Callable[[str], bo
 
     `has_experts` returns whether a type's class is a mixture of experts.
     """
-    base = name.lower().rstrip("/").rpartition("/")[2]
+    base = name.lower().rstrip("/").rpartition("/")[2].replace("___", ".")  # ModelScope's folder of "Qwen2.5"
     matches = [*_iter_families(base), *_iter_types(base, types)]
     longest = [named for named in matches if not any(other.contains(named) for other in matches)]
     kinds = {named.kind for named in longest}
