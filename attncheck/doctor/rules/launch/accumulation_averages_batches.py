@@ -44,10 +44,18 @@ def check(snapshot: Snapshot) -> Problems:
         return
     places = ", ".join(map(str, job.plain_forwards))
     fixes = () if places else change_transformers(snapshot, f">={COUNTS_TOKENS},<5")
-    condition = ", which helps if the model's forward takes **kwargs" * (job.framework == "transformers")
-    fixes = tuple(replace(fix, title=fix.title + condition) for fix in fixes)
+    fixes = tuple(
+        replace(fix, title=f"{fix.title}, which helps if the model's forward takes **kwargs")
+        if job.framework == "transformers"
+        else fix
+        for fix in fixes
+    )
     advice = f"do not accumulate; or let forward take **kwargs, and divide by num_items_in_batch: {places}"
-    misfit = (f"no transformers>={COUNTS_TOKENS},<5 fits the launch's other packages and options",)
+    reason = (
+        PLAIN_FORWARD.format(places)
+        if places
+        else f"no transformers {COUNTS_TOKENS} to 4.57 fits the other pins and options"
+    )
     yield Problem(
         message=(
             f"transformers {need(version, 'transformers')} averages over {job.plan.accumulation} "
@@ -55,7 +63,7 @@ def check(snapshot: Snapshot) -> Problems:
         ),
         evidence=(
             f"num_items_in_batch was added in {COUNTS_TOKENS}",
-            *((PLAIN_FORWARD.format(places),) if places else misfit if not fixes else ()),
+            *(() if fixes else (reason,)),
             describe_job(job),
         ),
         fixes=fixes or (Fix("what to do", "manual", advice if places else "do not accumulate"),),
