@@ -51,11 +51,7 @@ def check(snapshot: Snapshot) -> Problems:
         for fix in fixes
     )
     advice = f"do not accumulate; or let forward take **kwargs, and divide by num_items_in_batch: {places}"
-    reason = (
-        PLAIN_FORWARD.format(places)
-        if places
-        else f"no transformers {COUNTS_TOKENS} to 4.57 fits the other pins and options"
-    )
+    reason = PLAIN_FORWARD.format(places) if places else "no transformers 4.46 to 4.57 fits the other pins and options"
     yield Problem(
         message=(
             f"transformers {need(version, 'transformers')} averages over {job.plan.accumulation} "
