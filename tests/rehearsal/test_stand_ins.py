@@ -491,7 +491,7 @@ def test_a_scripts_own_configuration_has_the_defaults_of_trls(
         (["quote"], {"quote": "q a"}),
         (["context", "question", "Answer"], {"context": "", "Answer": ""}),
         (["system", "conversations", "response_b", "role"], {"system": "", "response_b": ""}),
-        (["prompt", "labels"], {}),
+        (["prompt", "labels", "video", "audios"], {}),
         (["label", "question_id", "pad_token_id"], {"label": 0, "question_id": 0}),
         (["input", "output"], {"input": "q"}),
         (["question", "think_answer", "text"], {"think_answer": "a", "text": ""}),

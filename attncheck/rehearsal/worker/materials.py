@@ -54,9 +54,10 @@ PICTURES = (
 )
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 ANSWER_NAME = re.compile(r"answer|output|response|completion|solution|summary|target|highlight|reply")
-# Strings in subscripts that are not fields of rows: those of tokenizer outputs, messages, splits and images.
+# Strings in subscripts that are not fields of rows: those of tokenizer outputs, messages, splits, images and videos.
 NO_COLUMN = re.compile(
     r"_ids$|token_id$|_mask$|^labels$|^(role|content|from|value|type|chosen|rejected|train|test|validation)$|image"
+    r"|^(video|audio)s?$"
 )
 # TRL 1.16.0 data_utils.py decides by these, besides the prompt, whether and as what a row is a conversation; the others
 # it passes to reward functions together with a row's fields (trainer/grpo_trainer.py: `_calculate_rewards`).
