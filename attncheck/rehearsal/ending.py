@@ -57,9 +57,10 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     error = lines[places[-1]] if places else ""
     if CONTINUED.search(error.rstrip()):  # its cause is on the next line
         error = " ".join(line.strip() for line in lines[places[-1] : places[-1] + 2])
-    error = RANK.sub("", error)
     # a launcher's message about its child is left out, and lines of marks
-    lines = [line for line in lines[: places[-1] + 1 if places else None] if line.strip("~^=- ")][-ERROR_LINES:]
+    lines = [line for line in lines[: places[-1] + 1 if places else None] if RANK.sub("", line).strip("~^=- ")]
+    lines, is_bare = lines[-ERROR_LINES:], RANK.sub("", error).strip() == "AssertionError"
+    error = RANK.sub("", ": ".join((error, *(RANK.sub("", line).strip() for line in lines[-2:-1] if is_bare))))
     notes = tuple(line.strip()[:300] for line in lines)
     if refusal := explain_refusal(ended, lines):
         return CheckResult("run", "skipped", f"{refusal} (status {ended.returncode})", notes=notes)

@@ -64,6 +64,13 @@ def test_an_error_of_two_lines_is_read_to_its_end() -> None:
     assert text.startswith("ValidationError: 1 validation error for AxolotlConfig Value error, packing does not work")
 
 
+@pytest.mark.parametrize("rank", ["", "[rank1]: "])
+def test_an_assertion_without_a_text_is_told_by_its_line(rank: str) -> None:
+    lines = (f"{rank}    assert IMAGE in row['value']", f"{rank}           ^^^^^^^^^^^", f"{rank}AssertionError")
+    assert end(*lines)[1].startswith("AssertionError: assert IMAGE in row['value'] (ended with status 1")
+    assert end("    run()", f"{rank}AssertionError: no image")[1].startswith("AssertionError: no image (ended")
+
+
 @pytest.mark.parametrize(("status", "answer"), [(0, "pass"), (137, "fail"), (127, "fail")])
 def test_other_ends(status: int, answer: str) -> None:
     assert end("bash: line 1: trl: command not found", status=status)[0] == answer

@@ -160,10 +160,9 @@ def _leave_failing_reader(apply: Any) -> Any:
     """
 
     @functools.wraps(apply)
-    def call(rows: Any, *arguments: Any, **options: Any) -> Any:
-        function = arguments[0] if arguments else options.get("function")
+    def call(rows: Any, function: Any = None, *arguments: Any, **options: Any) -> Any:
         try:
-            return apply(rows, *arguments, **options)
+            return apply(rows, function, *arguments, **options)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             kind = "reader" if "ATTNCHECK_WITHOUT_READERS" in os.environ else "unread"
             if is_foreign(function):
