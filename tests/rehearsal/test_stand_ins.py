@@ -564,6 +564,10 @@ def test_prompts_have_no_field_that_the_trainer_passes_to_a_reward_function(tmp_
     ask_for_materials(tmp_path, 0, "llama", "prompt_texts", documents=4, columns=columns)
     row = json.loads((tmp_path / "data" / "train.jsonl").read_text().splitlines()[0])
     assert "golden" in row and row.keys().isdisjoint(columns[:2])
+    tokenizer = importlib.import_module("transformers").AutoTokenizer.from_pretrained(tmp_path / "model")
+    turns = [[{"role": "user", "content": text}] for text in ("w1 w2", [{"type": "text", "text": "w1 w2"}])]
+    texts = {tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) for turn in turns}
+    assert texts == {"<|user|> w1 w2 <|end|>\n<|assistant|> "}  # a script may write its turns as parts
 
 
 @pytest.fixture

@@ -188,7 +188,11 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
             remarks = [f"the model is built without a processor: {error}"]
             shutil.rmtree(folder / "model", ignore_errors=True)
     tokenizer = make_tokenizer(message["has_padding_token"])
-    tokenizer.chat_template = write_template(message.get("marker", ""))
+    tokenizer.chat_template = (
+        multimodal.write_chat_template(write_template(message.get("marker", "")))
+        if message.get("columns")  # a script may write its turns as parts
+        else write_template(message.get("marker", ""))
+    )
     parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
     check_tokenizer(folder / "model")
     return parameters, MADE, remarks
