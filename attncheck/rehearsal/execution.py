@@ -158,8 +158,8 @@ def _follow(
             return Execution(0, taken, (), time.monotonic() - began)
         if waits := list_waits(watch):
             return Execution(None, taken, (), time.monotonic() - began, waits=waits)
-        is_slow = 3 < taken < request.steps / 2  # the watcher keeps the tensors of three
-        if time.monotonic() - began > request.seconds / (2 if is_slow else 1):
+        # the watcher keeps the tensors of three steps
+        if time.monotonic() - began > request.seconds / (2 if 3 < taken < request.steps / 2 else 1):
             return Execution(None, count_steps(watch), (), time.monotonic() - began)
     return Execution(process.returncode, count_steps(watch), (), time.monotonic() - began)
 

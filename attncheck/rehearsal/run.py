@@ -253,8 +253,7 @@ def run(
         seconds=round(time.monotonic() - began, 3),
         interrupted=interrupts.is_interrupted(),
     )
-    section = replace(section, measured_on=measured_on)
-    report = Report("smoke", snapshot, tuple(findings), sections={"rehearsal": section})
+    report = Report("smoke", snapshot, (*findings,), sections={"rehearsal": replace(section, measured_on=measured_on)})
     if measured_on.interrupted:
         raise InterruptedRun(report)
     return report

@@ -225,6 +225,9 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         layout = layouts.find_layout(own_ranks, index, ring_size)
     fill = language.LANGUAGE_VOCABULARY if filler is None else filler
     ranks = joining.join_ranks(own_ranks, layout, fill, words)
+    # a script that writes the numbers of Llama's BOS and EOS tokens itself: they are words of the small tokenizer
+    if not is_own and {int(row[0]) for own in ranks for call in own.calls for row in call.input_ids} == {1}:
+        raise ValueError("every row begins with token 1, which the script writes itself: a word of the documents")
     leading = pad_token if is_own and pad_token is not None else -1
     dtype, autocast = _read_precision(ranks)
     model.tie(ranks[0].tied, ranks[0].weights)
