@@ -613,7 +613,7 @@ def count_sorted_words(completions: list[str], **columns: Any) -> list[float]:
 
 def match_by_place(completions: list[str], answer: list[int], **columns: Any) -> list[float]:
     rewards = match_answers(completions, answer)
-    return [*rewards[::2], *rewards[1::2]]
+    return [reward for place in range(4) for reward in rewards[place::4]]  # 4 generations of a prompt
 
 
 def find_shortest(completions: list[str], **columns: Any) -> list[float]:

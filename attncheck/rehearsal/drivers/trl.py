@@ -78,8 +78,8 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
     Each gets completions of different lengths and formats, all at once and one by one. Rewards may depend on a group
     or on chance: only the same rewards in another order are a fault.
     """
-    count = len(columns["completions"])
-    rows = {key: value for key, value in columns.items() if isinstance(value, list) and len(value) == count}
+    given, count = len(columns["completions"]), 4 * len(columns["completions"])  # a batch may be a single group
+    rows = {key: value * 4 for key, value in columns.items() if isinstance(value, list) and len(value) == given}
     others = {key: (lambda *_, **__: None) if callable(value) else value for key, value in columns.items()}
     texts: list[Any] = []
     for number, completion in enumerate(rows["completions"]):
