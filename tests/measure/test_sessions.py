@@ -318,8 +318,12 @@ def test_a_feature_without_which_the_case_is_right_is_named(
 def forget_together(*features: str) -> Call:
     """Return a backend's run whose out is halved if a case has all features."""
 
+    longest = 0
+
     def run(inputs: Inputs) -> Outputs:
+        nonlocal longest
         outputs, case = eager.BACKEND.run(inputs, False), inputs.case
+        longest = max(longest, *case.seqlens_k)
         has = {
             "sinks": case.sinks,
             "group": case.num_kv_heads < case.num_heads,
@@ -334,6 +338,7 @@ def forget_together(*features: str) -> Call:
             "fewer_keys": any(k < q for q, k in zip(case.seqlens_q, case.seqlens_k)),
             "one_query": max(case.seqlens_q) == 1,
             "tail": any(k % 64 for k in case.seqlens_k),
+            "long": max(case.seqlens_k) > (2100 if longest > 2100 else 600),
         }
         return replace(outputs, out=outputs.out / 2.0) if all(has[name] for name in features) else outputs
 
@@ -371,6 +376,8 @@ def test_a_wrong_case_is_reduced_to_the_features_that_it_needs_together(
         (("more_keys", "fewer_keys"), (17, 40), (40, 17), "more keys than queries and fewer keys than queries; right"),
         (("one_query",), (1, 1), (9, 5), "one query in each sequence; right without it"),
         (("tail",), (70, 3), (69, 5), "lengths that are not multiples of 64; right without it"),
+        (("long",), (3,), (2600,), "over 2048 tokens; right without it"),
+        (("long",), (3,), (700,), "over 512 tokens; right without it"),
     ],
 )
 def test_lengths_of_the_two_sides_are_features_of_their_own(
@@ -453,6 +460,22 @@ def test_what_a_backward_keeps_of_its_first_call_is_named(field: str, name: str)
     case = make_case((70,), num_kv_heads=2, head_dim=48, v_head_dim=48)
     wrong = measure_parity(run, case, noise="eager", takes_mask=True)
     assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE_PARAMETERS + name, wrong
+
+
+@pytest.mark.parametrize("strides", ["tttt", "csrc"])
+def test_strides_that_are_kept_by_shape_spoil_a_strided_case(strides: Any) -> None:
+    first: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def run(inputs: Inputs) -> Outputs:
+        own = first.setdefault(tuple(inputs.k.shape), inputs.k.stride())
+        if own == inputs.k.stride():
+            return eager.BACKEND.run(inputs, False)
+        flat = inputs.k.as_strided((inputs.k.untyped_storage().nbytes() // inputs.k.element_size(),), (1,), 0)
+        k = flat.repeat(4).as_strided(inputs.k.shape, own)
+        return eager.BACKEND.run(replace(inputs, k=k), False)
+
+    wrong = measure_parity(run, make_case((70,), num_kv_heads=2, strides=strides), noise="eager", takes_mask=True)
+    assert judge_run(wrong).answer == "fail" and wrong.pattern[0] == STALE_PARAMETERS + "strides", wrong.pattern
 
 
 @pytest.mark.parametrize("name", ["sinks", "k"])
