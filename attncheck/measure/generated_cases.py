@@ -143,6 +143,7 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
         or (get("dropout") and (length in ("one", "short") or values != "normal" or strides in BROADCAST_STRIDES))
         or (get("dropout") and (keys == "decode" or batch > 33 or (batch > 3 and heads > 20)))
         or (get("dropout") and (get("reach") == "small" or (many and batch * heads > 8)))
+        or (get("dropout") and many and get("v_head_dim") == "narrower")  # one call reads v_head_dim keys
         or (get("probe") == "poison" and layout == "dense")
         or (get("probe") == "poison" and documents == "equal" and layout not in ("packed", None))
         or (get("probe") == "poison" and batch == 1 and "batch" in row)

@@ -236,6 +236,13 @@ def test_a_gradient_of_the_sinks_that_changes_is_state() -> None:
     )
 
 
+def test_sinks_without_a_finite_gradient_are_wrong_but_not_state() -> None:
+    inputs = make_inputs(make_case((9,), sinks=True), "cpu")
+    before = replace(attend(inputs), dsinks=torch.tensor([math.nan, math.inf, 1.0, 2.0]))
+    assert not find_state(inputs, before, lambda _: before)
+    assert find_state(inputs, before, lambda _: replace(before, dsinks=torch.tensor([math.nan, math.inf, 1.0, 3.0])))
+
+
 def test_the_longest_the_middle_and_the_last_document_are_tested() -> None:
     case = Case("x", (5, 7, 2, 4, 0), (5, 7, 2, 4, 0), layout="packed")
     tested = structured_targets.tested_documents(case)
