@@ -17,7 +17,7 @@ from attncheck.attention.reference import structured_targets
 from attncheck.attention.reference.structured import run_probe
 from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.attention.reference.structured_edits import find_state
-from attncheck.core.cases import DTYPES, Case, Dtype, with_name
+from attncheck.core.cases import DTYPES, Case, Dtype, iter_segments, with_name
 from tests.attention.float64_attention import Edit, add, attend, put, with_edits
 
 
@@ -247,3 +247,11 @@ def test_the_longest_the_middle_and_the_last_document_are_tested() -> None:
     case = Case("x", (5, 7, 2, 4, 0), (5, 7, 2, 4, 0), layout="packed")
     tested = structured_targets.tested_documents(case)
     assert [[segment.k_stop - segment.k_start for segment in group] for group in tested] == [[7], [2], [4]]
+
+
+def test_a_query_is_sent_to_keys_of_its_document_and_the_next_ones() -> None:
+    case = make_case((40, 30, 50), layout="packed")
+    targets = structured_targets.retrieval_targets(case)
+    for segment in iter_segments(case):
+        keys = targets[segment.batch][segment.q_start : segment.q_stop]
+        assert max(0, segment.k_start - 1) <= min(keys) and max(keys) == min(segment.k_stop, case.seqlen_k - 1)
