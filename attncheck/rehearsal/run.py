@@ -660,8 +660,12 @@ def _run_twin(stage: _Stage, cut: JobCut, results: Sequence[CheckResult], prefix
     if twin is None:
         return []
     launch = cutting.cut_launch(stage.read, twin, {}, stage.folder, stage.materials, request.runs_substitutions)
-    how = {"change": change, "is_defined": objective.couples_rows}
-    return [_rerun(stage, launch, REPEATED_STEPS, f"{prefix}{change}: ", "twin", "twins:compare", how=how)]
+    return [
+        _rerun(
+            *(stage, launch, REPEATED_STEPS, f"{prefix}{change}: ", "twin", "twins:compare"),
+            how={"change": change, "is_defined": objective.couples_rows},
+        )
+    ]
 
 
 def _iter_twins(stage: _Stage, cut: JobCut) -> Iterator[tuple[str, JobCut]]:

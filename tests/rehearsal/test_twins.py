@@ -54,7 +54,7 @@ def ask(server: ForkServer, folder: Path, tmp_path: Path, fault: str, is_defined
             "divided_by_accumulation_twice",
             False,
             "fail",
-            "give 0.5 times the gradient (cosine 1.0000); the loss differs first",
+            "give 0.5 times the gradient (cosine 1.0000); losses differ first",
         ),
         ("mean_of_batches", False, "warn", "a row's part depends on the other rows of its micro-batch"),
         ("mean_of_batches", True, "pass", "a row's part depends on the other rows of its micro-batch"),
@@ -88,8 +88,8 @@ def test_documents_of_a_joined_row_are_the_same_rows() -> None:
 CHANGED = {
     "labels": make_record(scale=2.0, labels=torch.tensor([[1, 2, -100], [4, 5, 6]])),
     "hidden states": make_record(scale=2.0),
-    "loss": replace(make_record(scale=2.0), losses=(3.0,)),
-    "gradient": make_record(scale=2.0),
+    "losses": replace(make_record(scale=2.0), losses=(3.0,)),
+    "gradients": make_record(scale=2.0),
 }
 CHANGED["hidden states"].calls[0].hidden.mul_(2)  # type: ignore[union-attr]
 
@@ -99,7 +99,7 @@ def test_the_first_part_that_differs_is_named(part: str) -> None:
     labels = {"labels": torch.tensor([[1, 2, 3], [4, 5, 6]])} if part == "labels" else {}
     result = compare_steps([CHANGED[part]], [make_record(**labels)], "precompute_ref_log_probs", True)
     (text,) = result.violations
-    assert f"the {part} differ" in text and "give 2 times the gradient" in text
+    assert f"{part} differ first" in text and "give 2 times the gradient" in text
     assert result.notes == ("the trainer's loss: Trainer.compute_loss, trl/trainer.py:7",)
 
 

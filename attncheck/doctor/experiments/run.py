@@ -40,10 +40,10 @@ def add_experiments(
         return replace(snapshot, experiments=Absent(f"{', '.join(missing)} not installed: no Trainer can run"))
     path = _kept_path(snapshot)
     kept = _read_kept(path)
-    if kept is None:
+    if kept is None or kept.lost:
         report_progress(f"running micro-experiments: {', '.join(title for title, _ in EXPERIMENTS.values())}")
         kept = _run(python or sys.executable, snapshot)
-        if not kept.lost:
+        if kept.gradients:  # if others are lost, lint takes these, and the next `doctor --deep` measures again
             _keep(path, kept)
     lost = tuple(f"experiment: {reason}" for reason in (*kept.lost, *kept.unmeasured))
     return replace(snapshot, experiments=Known(kept), lost=(*snapshot.lost, *lost))

@@ -107,6 +107,7 @@ def install(folder: str) -> None:
         "transformers.modeling_layers": name_layers,
         "transformers.trainer_callback": leave_early_stopping,
         "liger_kernel.transformers": leave_kernels,
+        "liger_kernel.chunked_loss": leave_kernels,
     }
     if os.environ.get("ATTNCHECK_LABELS"):
         gc.disable()  # of one step little would be collected

@@ -179,9 +179,12 @@ class Recorder:
 
     def _enter_decoder(self, model: Any, decoder: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Record a call of a model's decoder outside the model's own: the caller applies the head itself."""
+        inputs = {**_name_arguments(decoder, arguments), **options}
         if self.entered is not None:
+            if self.calls and not self.calls[-1]["tensors"]:  # TRL's `_forward_redirection` gives the model no tokens
+                self.calls[-1]["tensors"] = {n: _keep(value) for n, value in inputs.items() if hasattr(value, "detach")}
             return
-        self.enter_model(model, (), {**_name_arguments(decoder, arguments), **options})
+        self.enter_model(model, (), inputs)
 
         def leave(decoder: Any, arguments: Any, output: Any) -> None:
             handle.remove()

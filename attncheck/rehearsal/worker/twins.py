@@ -21,16 +21,14 @@ from attncheck.rehearsal.worker.records import RankRecord
 LIMITS, ROUNDED = {1: 1e-3, 2: 1e-2}, 1e-2
 # How near a factor on a gradient is to a number of batches, and the cosine of its direction; no gradient.
 FACTOR, NEARLY, NONE = 0.1, 0.9, 1e-12
-PARTS = ("labels differ", "hidden states differ", "loss differs", "gradient differs")
 
 
 def compare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Handle a job of one item: compare the records of a launch and its twin in `message["folders"]`.
+    """Handle a job of the item "twin": compare the records of a launch and its twin in `message["folders"]`.
 
     The first step that differs is the answer: a running mean differs at the second.
     """
-    (item,) = message["items"]
-    send({"started": item})
+    send({"started": "twin"})
     results = [
         compare_steps(
             *[records.read_ranks(Path(folder), step) for folder in message["folders"]], **message["how"], step=step
@@ -38,7 +36,7 @@ def compare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         for step in LIMITS
     ]
     faulty = [result for result in results if judge_result(result) in ("fail", "warn")]
-    send({"item": item, "answer": codec.to_plain((faulty or results)[0])})
+    send({"item": "twin", "answer": codec.to_plain((faulty or results)[0])})
 
 
 def compare_steps(
@@ -72,7 +70,7 @@ def compare_steps(
     notes = tuple(f"the trainer's loss: {place}" for place in first[0].code.get("trainer", ()))
     if not differ[-1]:
         return CheckResult("twin", notes=(text, *notes))
-    text += f"; the {PARTS[differ.index(True)]} first"
+    text += ("; labels", "; hidden states", "; losses", "; gradients")[differ.index(True)] + " differ first"
     count = len(first[0].losses) / max(1, len(twin[0].losses))
     if change != HALVES or (cosine > NEARLY and min(abs(ratio / count - 1), abs(ratio * count - 1)) < FACTOR):
         return CheckResult("twin", violations=(text,), notes=notes)

@@ -71,11 +71,13 @@ def test_a_trainer_that_could_not_be_made_is_lost_too(monkeypatch: pytest.Monkey
     assert run.add_experiments(with_trainer(), "python").lost == lost, "kept, and still not silent"
 
 
-def test_ranks_that_were_stopped_are_lost_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ranks_that_were_stopped_are_lost_and_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     late = {"trainer": "transformers", "division": "two ranks", "error": run.NO_ANSWER}
     answers = {"trainers": ChildResult("ok", {"gradients": [late], "batches": []})}
     monkeypatch.setattr(run, "Child", lambda python, call, message: None)
     monkeypatch.setattr(run, "wait_for_children", lambda children, deadline: answers)
     assert "experiment: two ranks: no answer in time" in run.add_experiments(with_trainer(), "python").lost
-    assert isinstance(run.find_kept_experiments(with_trainer()), Absent)
+    assert isinstance(run.find_kept_experiments(with_trainer()), Known), "lint takes what was measured"
+    monkeypatch.setattr(run, "_run", lambda python, snapshot: MEASURED)
+    assert run.add_experiments(with_trainer(), "python").experiments == Known(MEASURED)
