@@ -635,7 +635,11 @@ def _rerun(
     ended = _execute(stage, cut_launch, steps, prefix)
     if ended.returncode != 0:
         return CheckResult(
-            check, "skipped", f"the second run ended with status {ended.returncode}: {''.join(ended.lines[-1:])[:200]}"
+            check,
+            "skipped",
+            f"the second run ended with status {ended.returncode}: {''.join(ended.lines[-1:])}".replace(
+                stage.folder, FOLDER
+            )[:250],
         )
     message |= {
         "task": f"attncheck.rehearsal.worker.{task}",
