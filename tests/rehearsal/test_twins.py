@@ -82,7 +82,7 @@ def test_documents_of_a_joined_row_are_the_same_rows() -> None:
     joined = make_record([[4, 5, 6, 1, 2, 3]], position_ids=torch.tensor([[0, 1, 2, 0, 1, 2]]))
     mask = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]])
     padded = make_record([[9, 1, 2, 3], [4, 5, 6, 9]], attention_mask=mask)
-    assert judge_result(compare_steps([joined], [padded], "padding_free", False)) == "pass"
+    assert judge_result(compare_steps(([joined], [padded]), 1, "padding_free", False)) == "pass"
 
 
 CHANGED = {
@@ -97,7 +97,7 @@ CHANGED["hidden states"].calls[0].hidden.mul_(2)  # type: ignore[union-attr]
 @pytest.mark.parametrize("part", CHANGED)
 def test_the_first_part_that_differs_is_named(part: str) -> None:
     labels = {"labels": torch.tensor([[1, 2, 3], [4, 5, 6]])} if part == "labels" else {}
-    result = compare_steps([CHANGED[part]], [make_record(**labels)], "precompute_ref_log_probs", True)
+    result = compare_steps(([CHANGED[part]], [make_record(**labels)]), 1, "precompute_ref_log_probs", True)
     (text,) = result.violations
     assert f"{part} differ first" in text and "give 2 times the gradient" in text
     assert result.notes == ("the trainer's loss: Trainer.compute_loss, trl/trainer.py:7",)
@@ -113,7 +113,7 @@ def test_the_first_part_that_differs_is_named(part: str) -> None:
     ],
 )
 def test_what_cannot_be_compared(other: list[RankRecord], reason: str) -> None:
-    result = compare_steps([make_record()], other, HALVES, False)
+    result = compare_steps(([make_record()], other), 1, HALVES, False)
     assert result.outcome == "skipped" and reason in result.reason
 
 
