@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from attncheck.core.rehearsal import Objective
 from attncheck.core.results.smoke import CheckResult, judge_result
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, run
+from attncheck.rehearsal.watcher.stand_ins import leave_kernels
 from attncheck.rehearsal.worker.records import ModelCall, RankRecord
 from attncheck.rehearsal.worker.twins import compare, compare_steps
 from attncheck.workers.execution import ExecutionTarget
@@ -96,7 +98,7 @@ CHANGED["hidden states"].calls[0].hidden.mul_(2)  # type: ignore[union-attr]
 
 @pytest.mark.parametrize("part", CHANGED)
 def test_the_first_part_that_differs_is_named(part: str) -> None:
-    labels = {"labels": torch.tensor([[1, 2, 3], [4, 5, 6]])} if part == "labels" else {}
+    labels: dict[str, Any] = {"labels": torch.tensor([[1, 2, 3], [4, 5, 6]])} if part == "labels" else {}
     result = compare_steps(([CHANGED[part]], [make_record(**labels)]), 1, "precompute_ref_log_probs", True)
     (text,) = result.violations
     assert f"{part} differ first" in text and "give 2 times the gradient" in text
@@ -148,6 +150,16 @@ def test_the_neutral_settings_of_a_launch(options: str, changes: list[str], tmp_
         changed = {key: value for key, value in twin.sets.items() if cut.sets.get(key) != value}
         sizes = {"per_device_train_batch_size": "4", "gradient_accumulation_steps": "1"}
         assert changed == ({name: "true"} if name == run.LIGER else sizes if name == HALVES else {name: "false"})
+
+
+def test_ligers_losses_need_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", torch.compile)  # undone at the end
+    module = SimpleNamespace(_apply_liger_kernel_to_instance=None)
+    leave_kernels(module)
+    assert module._apply_liger_kernel_to_instance is None, "on a GPU nothing is left out"
+    monkeypatch.setenv("ATTNCHECK_LIGER", run.LIGER)
+    leave_kernels(module)
+    assert callable(module._apply_liger_kernel_to_instance) and torch.compile(len) is len
 
 
 @pytest.mark.parametrize(

@@ -634,7 +634,7 @@ def leave_kernels(module: Any) -> None:
     """Leave a model without liger's kernels, which need a GPU; its losses of pairs and policies are torch's."""
     if {"ATTNCHECK_LIGER", "ATTNCHECK_WITHOUT_GPU"} & os.environ.keys():
         module._apply_liger_kernel_to_instance = lambda **options: None
-        sys.modules["torch"].compile = lambda function=None, **options: function or (lambda own: own)
+        vars(sys.modules["torch"])["compile"] = lambda function=None, **options: function or (lambda own: own)
 
 
 def _parse(text: str) -> Any:
