@@ -8,12 +8,12 @@ each of them is compared. Both halves of the rows have as many rows and tokens, 
 The attention of the model adds nothing to its results: only what the trainer computes is compared. The rows of a launch
 are reported only if it sets the loss or option and makes the change.
 
-`attncheck smoke LAUNCH` asks the launch itself: it runs again for a few steps, with one batch in place of its accumulated
-ones, with liger's loss if that was left out, or without `padding_free`, `precompute_ref_log_probs` or checkpointing. It
-runs once, if the loss is one of pairs or a policy, or if no definition has judged it; `--only twin` asks any launch.
-The same tokens must give the same labels, hidden states, loss and gradients. A loss that depends on its micro-batch by
-its definition (KTO, a mean over the tokens of a micro-batch) is no fault. If a loss depends on it otherwise, by no
-factor, the answer is a warning.
+`attncheck smoke LAUNCH` asks the launch itself: it runs again for a few steps, with one batch in place of its
+accumulated ones, with liger's loss if that was left out, or without `padding_free`, `precompute_ref_log_probs` or
+checkpointing. It runs once, if the loss is one of pairs or a policy, or if no definition has judged it; `--only twin`
+asks any launch. The same tokens must give the same labels, hidden states, loss and gradients. A loss that depends on
+its micro-batch by its definition (KTO, a mean over the tokens of a micro-batch) is no fault. If a loss depends on it
+otherwise, by no factor, the answer is a warning.
 
 Why it matters: the error is silent. A launch trains another objective than with the setting's other value, or its
 gradients are off by a factor.
