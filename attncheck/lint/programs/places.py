@@ -68,7 +68,7 @@ def _find_place(
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
                 return Entry(str(script), text=written or ""), tuple(dict.fromkeys(folders)), base
             continue
-        places = (folder / source for folder in _start_folders(launch) for source in SOURCE_FOLDERS)
+        places = (folder / source for folder in start_folders for source in SOURCE_FOLDERS)
         is_near = any(locate_module(place, name) is not None for place in places)
         checkouts = () if is_near else list_checkouts(base, name.partition(".")[0])
         for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path, *checkouts):
