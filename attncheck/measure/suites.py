@@ -19,6 +19,7 @@ Suite = Literal["quick", "standard", "full"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
 OFFSET_BATCH = 2080  # rows of 32 tokens: token offsets exceed 2^16, element offsets 2^20
 OFFSET_KEYS = 34_000
+GRID_ROWS = 1025  # of 64 heads: more than the 65,535 blocks that a CUDA grid's second and third dimensions can have
 FEW_DOCUMENTS = (200, 7, 1, 128, 65)
 FEW_HEADS: dict[str, Any] = {"num_heads": 2, "num_kv_heads": 1}  # of long sequences: a CPU takes seconds for many
 LATE_DOCUMENTS = (*(1 + 37 * i % 41 for i in range(28)), 150, 129, 135, 131, 140, 137)  # the late ones are long
@@ -202,6 +203,8 @@ def _offset_cases() -> Iterator[Case]:
     masks: tuple[dict[str, Any], ...] = ({"mask": "bool"}, {"mask": "additive"}, {"window_size": (OFFSET_KEYS - 99, 0)})
     for fields in masks:  # and key positions beyond 2^15
         yield Case("offsets", (3,), (OFFSET_KEYS,), **tiny, **fields)
+    seqlens = (3,) * GRID_ROWS
+    yield Case("offsets", seqlens, seqlens, **(tiny | {"num_heads": 64, "num_kv_heads": 8}))
 
 
 def _mask_cases() -> Iterator[Case]:

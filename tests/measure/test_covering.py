@@ -101,10 +101,10 @@ def test_the_standard_arrays_hold_every_pair_that_makes_sense(seed: int) -> None
 
 
 def test_suites_are_about_as_long_as_what_was_listed_by_hand() -> None:
-    """Which was 344 cases. The calls without options are more, and most of them as short as a tile."""
+    """Which was 344 cases."""
     for seed in (0, 1, 7):
         standard, quick = make_suite("standard", seed), make_suite("quick", seed)
-        assert len(standard) <= 620 and len(quick) <= 70
+        assert len(standard) <= 430 and len(quick) <= 70
         assert len(group_by_shape(standard)) < len(standard)
         assert sum(case.cells for case in quick) < 25e6 and sum(case.cells for case in standard) < 210e6
         names = [case.name for case in standard]
@@ -151,26 +151,25 @@ def test_what_once_was_never_together_now_is() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
 @pytest.mark.parametrize("array", ["plain", "plain_full"])
-def test_calls_without_options_hold_every_triple_with_and_without_a_causal_mask(array: Array, seed: int) -> None:
+def test_calls_without_options_hold_every_pair_with_and_without_a_causal_mask(array: Array, seed: int) -> None:
     coverage, rows = make_coverage(array, seed)
     dimensions = {name: PLAIN_DIMENSIONS[name] for name in tuple(PLAIN_DIMENSIONS)[:6]}
-    assert len(possible_triples(list(rows), dimensions)) <= 0.02 * coverage.total[3]
+    assert len(missing_tuples(list(rows), dimensions, 2)) <= coverage.excluded[2]
     plain = tuple(iter_generated_cases(array, seed))
     assert {case.causal for case in plain} == {array == "plain"} and {64, 128, 256} < {case.head_dim for case in plain}
     assert not any(case.windowed or case.mask or case.scale or case.softcap or case.attention_chunk for case in plain)
     few = [case for case in plain if max(case.seqlens_q) <= 8 < min(case.seqlens_k)]
-    assert {case.layout for case in few} == set(DIMENSIONS["layout"])
-    whole = [case for case in plain if case.layout == "packed" and max(case.seqlens_k) % 128 == 0]
-    assert len(whole) > 3 and len({case.head_dim for case in whole}) > 2
+    assert len({case.layout for case in few}) >= 2
 
 
 def test_offsets_pass_what_16_bits_hold() -> None:
     offsets = [case for case in make_suite("standard") if case.family == "offsets"]
     assert {case.layout for case in offsets} == {"dense", "right_padded", "packed"}
     many, few = ([case for case in offsets if (len(case.seqlens_q) > 1) is is_many] for is_many in (True, False))
-    assert all(len(case.seqlens_q) * max(case.seqlens_q) > 1 << 16 for case in many) and many
+    elements = [len(case.seqlens_q) * max(case.seqlens_q) * case.num_heads for case in many]
+    assert min(elements) > 1 << 16 and any(len(case.seqlens_q) * case.num_heads > 65_535 for case in many)
     assert {case.mask for case in few} == {"", "bool", "additive"} and min(case.seqlen_k for case in few) > 1 << 15
-    wide = [case for case in make_suite("full") if case.family == "offsets" and case.num_heads > 1]
+    wide = [case for case in make_suite("full") if case.family == "offsets" and case.head_dim > 16]
     assert all(sum(case.seqlens_q) * case.num_heads * case.head_dim > 1 << 31 for case in wide) and len(wide) == 2
 
 

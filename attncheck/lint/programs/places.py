@@ -201,7 +201,7 @@ def list_checkouts(folder: Path, package: str) -> tuple[Path, ...]:
     """
     try:
         places = [folder / name for name in os.listdir(folder) if package in name.lower()]
-    except OSError:
+    except (OSError, ValueError):  # a null byte
         return ()
     holding = [place for place in places if locate_module(place, package) and not (place / "__init__.py").is_file()]
     return tuple(holding) if len(holding) == 1 else ()

@@ -909,8 +909,8 @@ def test_settings_under_old_names_are_read_under_their_new_ones() -> None:
         "--chosen_key chosen --rejected_key rejected --beta 0.1 --train_batch_size 8 --micro_train_batch_size 2"
     )
     assert cut_text(text, openrlhf="0.11.2")[0].form == "preference"
-    with pytest.raises(Unanswered, match="adds a second loss"):
-        cut_text(f"{text} --nll_loss_coef 0.1", openrlhf="0.11.2")
+    preference = cut_text(f"{text} --nll_loss_coef 0.25", openrlhf="0.11.2")[0].objective.preference
+    assert preference is not None and preference.chosen_weight == 0.25
 
 
 def test_flash_attn_in_the_script_alone_is_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
