@@ -49,7 +49,7 @@ def read_fields(
     gaps: list[str] = []
     is_model = derives_from_model(tree, definition)
     for base in reversed(node.bases):
-        base_fields, base_gaps = _read_base(tree, module, base, find_external, depth)
+        base_fields, base_gaps = _read_base(tree, module, node, base, find_external, depth)
         fields.update(base_fields)
         gaps += base_gaps
     if is_dataclass(node) or is_model:
@@ -62,11 +62,11 @@ def read_fields(
 
 
 def _read_base(
-    tree: SourceTree, module: SourceModule, base: ast.expr, find_external: FindExternal, depth: int
+    tree: SourceTree, module: SourceModule, node: ast.ClassDef, base: ast.expr, find_external: FindExternal, depth: int
 ) -> tuple[Mapping[str, FieldRow], list[str]]:
     if ast.unparse(base).rpartition(".")[2] in MODEL_BASES:
         return {}, [f"{module.locate(base)} is a pydantic model, which drops unknown fields"]
-    resolved = tree.resolve(module, base.value if isinstance(base, ast.Subscript) else base)
+    resolved = tree.resolve_base(module, node, base.value if isinstance(base, ast.Subscript) else base)
     if isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef):
         return read_fields(tree, resolved, find_external, depth + 1)
     name = resolved.name if isinstance(resolved, External) else ast.unparse(base)
@@ -83,7 +83,7 @@ def derives_from_model(tree: SourceTree, definition: Definition, depth: int = 0)
     if not isinstance(definition.node, ast.ClassDef) or depth > MAX_DEPTH:
         return False
     for base in definition.node.bases:
-        resolved = tree.resolve(definition.module, base)
+        resolved = tree.resolve_base(definition.module, definition.node, base)
         is_model = ast.unparse(base).rpartition(".")[2] in MODEL_BASES
         if is_model or (isinstance(resolved, Definition) and derives_from_model(tree, resolved, depth + 1)):
             return True

@@ -92,8 +92,7 @@ def _follow_bases(tree: SourceTree, module: SourceModule, expression: ast.expr) 
     while isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef) and len(own) < MAX_BASES:
         node = resolved.node
         own.append((node.name, resolved.module, node))
-        is_base = bool(node.bases) and ast.unparse(node.bases[-1]) != node.name
-        resolved = tree.resolve(resolved.module, node.bases[-1]) if is_base else None
+        resolved = tree.resolve_base(resolved.module, node, node.bases[-1]) if node.bases else None
     parts = resolved.name.split(".") if isinstance(resolved, External) else [""]
     return own, f"{parts[0]}.{parts[-1]}"
 

@@ -169,6 +169,13 @@ class SourceTree:
             return self._resolve_attribute(owner, expression.attr)
         return None
 
+    def resolve_base(self, module: SourceModule, node: ast.ClassDef, base: ast.expr) -> Resolved:
+        """Return the definition of a class's base. `class Trainer(Trainer)` has the one that the name was bound to."""
+        if not isinstance(base, ast.Name) or base.id != node.name:
+            return self.resolve(module, base)
+        others = (item for item in module.bindings.get(base.id, ()) if not _has_name_of_base(item))
+        return next(filter(None, (self._resolve_binding(module, item, base.id) for item in others)), None)
+
     def resolve_name(self, module: SourceModule, name: str) -> Resolved:
         """Return the definition of a module's name: the first of its bindings that can be resolved.
 
@@ -187,7 +194,8 @@ class SourceTree:
 
     def _resolve_bindings(self, module: SourceModule, name: str) -> Resolved:
         first_external: Resolved = None
-        for statement in module.bindings.get(name) or module.local_imports.get(name) or ():
+        statements = module.bindings.get(name) or module.local_imports.get(name) or []
+        for statement in sorted(statements, key=_has_name_of_base, reverse=True):
             resolved = self._resolve_binding(module, statement, name)
             if isinstance(resolved, (Definition, SourceModule)):
                 return resolved
@@ -236,6 +244,11 @@ class SourceTree:
                 if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == name:
                     return Definition(owner.module, statement)
         return None
+
+
+def _has_name_of_base(node: ast.AST) -> bool:
+    """Return whether a node is a class that takes the place of its base: `class Trainer(Trainer)`."""
+    return isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") == node.name for base in node.bases)
 
 
 @lru_cache(maxsize=4096)

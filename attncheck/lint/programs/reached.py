@@ -222,7 +222,7 @@ class Follower:
         for base in resolved.node.bases:
             if ast.unparse(base).rpartition(".")[2] == name:
                 return True
-            if self._derives_from(self.tree.resolve(resolved.module, base), name, depth + 1):
+            if self._derives_from(self.tree.resolve_base(resolved.module, resolved.node, base), name, depth + 1):
                 return True
         return False
 

@@ -23,7 +23,7 @@ from attncheck.lint.programs.fixed_arguments import MODEL_ARGUMENTS, Call, find_
 from attncheck.lint.programs.hydra_configs import read_config_options, read_hydra_program, resolve_references
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.made_trainers import find_made, find_unfused
-from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
+from attncheck.lint.programs.modules import Definition, External, Resolved, SourceModule, SourceTree
 from attncheck.lint.programs.passed_options import PassedOptions, list_names, read_options
 from attncheck.lint.programs.places import describe_moved, find_program
 from attncheck.lint.programs.program import Entry, find_entry
@@ -379,7 +379,7 @@ def _find_fixed(
         if isinstance(callee, External) and CONFIGURATION.fullmatch(callee.name):
             created.setdefault(callee.name.rpartition(".")[2], []).append((module, call))
         elif any(keyword.arg in TRAINER_ARGUMENTS for keyword in call.keywords):
-            name = next(filter(LIBRARY_TRAINER.fullmatch, _iter_bases(tree, module, call.func, 0)), "")
+            name = next(filter(LIBRARY_TRAINER.fullmatch, _iter_bases(tree, tree.resolve(module, call.func))), "")
             passing.setdefault(name.rpartition(".")[2], []).append((module, call))
     passing.pop("", None)  # calls of something else
     taken = next(iter(passing.values())) if len(passing) == 1 else []
@@ -409,7 +409,7 @@ def _iter_names(tree: SourceTree, module: SourceModule, chosen: frozenset[str]) 
     dotted = {join_name(node): node for node in nodes if isinstance(node, ast.Attribute)}
     dotted.pop("", None)  # of something else than a name
     for expression in (*names.values(), *dotted.values()):
-        yield from _iter_bases(tree, module, expression, 0)
+        yield from _iter_bases(tree, tree.resolve(module, expression))
 
 
 @lru_cache(maxsize=MAX_KEPT)
@@ -458,8 +458,7 @@ def _list_choices(module: SourceModule) -> set[str]:
     return {word for expression in tests if expression is not None for word in _list_words(expression)}
 
 
-def _iter_bases(tree: SourceTree, module: SourceModule, expression: ast.expr, depth: int) -> Iterator[str]:
-    resolved = tree.resolve(module, expression)
+def _iter_bases(tree: SourceTree, resolved: Resolved, depth: int = 0) -> Iterator[str]:
     if isinstance(resolved, External):
         yield resolved.name
     elif isinstance(resolved, Definition) and isinstance(resolved.node, (ast.ClassDef, ast.FunctionDef)):
@@ -469,24 +468,16 @@ def _iter_bases(tree: SourceTree, module: SourceModule, expression: ast.expr, de
             yield original
         if any(isinstance(item, ast.FunctionDef) and item.name == "compute_loss" for item in resolved.node.body):
             yield OWN_LOSS
-        for base in resolved.node.bases if isinstance(resolved.node, ast.ClassDef) and depth < MAX_BASES else ():
-            if ast.unparse(base) == resolved.node.name:  # class Trainer(Trainer): the imported one
-                yield from _iter_imported_names(resolved.module, resolved.node.name)
-            else:
-                yield from _iter_bases(tree, resolved.module, base, depth + 1)
+        if isinstance(resolved.node, ast.ClassDef) and depth < MAX_BASES:
+            for base in resolved.node.bases:
+                yield from _iter_bases(tree, tree.resolve_base(resolved.module, resolved.node, base), depth + 1)
 
 
 def _iter_called(tree: SourceTree, modules: Sequence[SourceModule]) -> Iterator[str]:
     """Yield what the modules call, with the bases of classes."""
     for module in modules:
         for call in list_kind(module.body, ast.Call):
-            yield from _iter_bases(tree, module, call.func, 0)
-
-
-def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:
-    for statement in module.bindings[name]:
-        if isinstance(statement, ast.ImportFrom):
-            yield f"{statement.module}.{name}"
+            yield from _iter_bases(tree, tree.resolve(module, call.func))
 
 
 def _prepares_rows(module: SourceModule) -> bool:

@@ -57,6 +57,33 @@ def test_a_parser_of_dataclasses_leaves_out_fields_without_init(tmp_path: Path) 
     assert set(program.options) == {"lr"}
 
 
+@pytest.mark.parametrize(
+    ("before", "is_complete"),
+    [
+        ("from transformers import Arguments", False),  # transformers' fields are unknown here
+        ("from own import Arguments", True),
+        ("try:\n    from own import Arguments\nexcept ImportError:\n    pass", True),
+    ],
+)
+def test_a_class_may_have_the_name_of_its_base(tmp_path: Path, before: str, is_complete: bool) -> None:
+    program = read_script(
+        write_tree(
+            tmp_path,
+            {
+                "own.py": "from dataclasses import dataclass\n@dataclass\nclass Arguments:\n    bf16: bool = False\n",
+                "fields.py": f"{before}\nfrom dataclasses import dataclass\n"
+                "@dataclass\nclass Arguments(Arguments):\n    pixels: int = 1\n",
+                "train.py": "from transformers import HfArgumentParser\nfrom fields import Arguments\n"
+                "HfArgumentParser(Arguments).parse_args_into_dataclasses()\n",
+            },
+        )
+    )
+    assert program is not None
+    assert program.is_complete == is_complete, program.gaps
+    assert ("bf16" in program.options) == is_complete and "pixels" in program.options
+    assert not any("as a class" in gap for gap in program.gaps)
+
+
 STRICT, LENIENT = True, False
 
 
