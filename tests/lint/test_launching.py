@@ -96,6 +96,8 @@ RAY = Absent("Ray places the processes as the program requests")
         ("time sudo -E python t.py > log 2>&1 &", "t.py", ["prefix", "prefix", "python"], Absent, Absent),
         ("D=--no_ssh; [ -z $1 ] || D=$1; deepspeed $D t.py --x", "t.py --x", ["deepspeed"], Unreadable, Unreadable),
         ("torchrun $ARGS t.py", "t.py", ["torchrun"], Unreadable, Unreadable),
+        ("accelerate launch $A --num_processes 2 t.py --x", "t.py --x", ["accelerate"], Unreadable, Absent),
+        ("accelerate launch $PROGRAM --x 2 t.py", "$PROGRAM --x 2 t.py", ["accelerate"], 1, GPUS),
         ("torchrun $PROGRAM --x t", "$PROGRAM --x t", ["torchrun"], Known(1), Known(1)),
         ("llamafactory-cli train gone", "llamafactory-cli train gone", [], Absent, Absent),
     ],

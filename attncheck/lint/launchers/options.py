@@ -1,6 +1,5 @@
 """Parsing shared by the launchers: the options before a script, and counts in them. Not a launcher itself."""
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -42,17 +41,22 @@ def parse_leading_options(
 ) -> LeadingOptions:
     """Return the options at the start of `words`; they end at the first other word or at "--".
 
-    A variable of unknown value before a program holds options: `deepspeed ${args} train.py`. They may set any count.
+    A variable of unknown value holds options if a program follows, with only known options between them:
+    `deepspeed ${args} train.py`. They may set any count.
 
     With `fold_hyphens`, "--num-processes" and "--num_processes" are the same name. With `allow_abbrev`, an unambiguous
     prefix represents an option, as in argparse.
     """
     values: dict[str, Word] = {}
     notes: list[str] = []
-    index = 0
+    index, before_variable = 0, LeadingOptions({}, ())
     while index < len(words) and words[index].text not in ("-", "--"):
-        if _holds_options(words[index:]):
-            values |= dict.fromkeys(filter(COUNT.match, value_options - values.keys()), words[index])
+        if not words[index].known and VARIABLE.fullmatch(words[index].shell):
+            before_variable = (
+                before_variable
+                if before_variable.rest
+                else LeadingOptions({**values}, tuple(words[index:]), tuple(notes))
+            )
             index += 1
             continue
         if not words[index].text.startswith("-"):
@@ -72,19 +76,14 @@ def parse_leading_options(
                 notes.append(f"{option} is not a known option of the launcher")
             values[name or option] = replace(words[index], text=value, span=NOWHERE)
         index += 1
+    if before_variable.rest:
+        rest = words[index : index + 1]
+        if len(notes) > len(before_variable.notes) or not any(PROGRAM.fullmatch(w.text) and w.known for w in rest):
+            return before_variable
+        values = dict.fromkeys(filter(COUNT.match, value_options), before_variable.rest[0]) | values
     if index < len(words) and words[index].text == "--":
         index += 1
     return LeadingOptions(values, tuple(words[index:]), tuple(notes))
-
-
-def _holds_options(words: Sequence[Word]) -> bool:
-    """Return whether the first word is an unknown variable, in front of a program or of more of them."""
-    rest = list(itertools.dropwhile(_is_variable, words))
-    return len(rest) < len(words) and bool(rest) and rest[0].known and PROGRAM.fullmatch(rest[0].text) is not None
-
-
-def _is_variable(word: Word) -> bool:
-    return not word.known and VARIABLE.fullmatch(word.shell) is not None
 
 
 def _match_option(
