@@ -6,6 +6,7 @@ setup scripts install. Nothing is run.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -63,7 +64,8 @@ MAX_INSTALLING_FILES = 20
 SETUP_SCRIPT = re.compile(r"(?:^|[_.-])(?:setup|install\w*|env|environment)(?:[_.-].*)?\.sh", re.IGNORECASE)
 SCRIPT_FOLDERS = (".", "scripts")
 LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Dockerfile")
-LOCKED = re.compile(r'^\[\[package\]\]\nname = "([\w.-]+)"\nversion = "([\w.+]+)"$', re.MULTILINE)
+LOCKED = re.compile(r'^\[\[package\]\]\r?\nname = "([\w.-]+)"\r?\nversion = "([\w.+]+)"\r?$', re.MULTILINE)
+LOCK_FILES = ("uv.lock", "poetry.lock", "pdm.lock")
 CONDA_NAMES = {"pytorch": "torch"}
 OTHER_LISTS = "requirements[-_]*.txt"  # for one purpose each: only what all of them state alike counts
 LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
@@ -226,9 +228,10 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
         yield from _read_list(folder, name) if (folder / name).is_file() else ()
     others = [row for path in sorted(folder.glob(OTHER_LISTS)) for row in _read_list(folder, path.name)]
     yield from (row for row in others if len({other[1:3] for other in others if other[0] == row[0]}) == 1)
-    locked = LOCKED.findall(read_text(folder / "uv.lock"))  # also what only extras take, if it has one version
-    names = [name for name, _ in locked]
-    yield from ((name, pin, "", "uv.lock") for name, pin in locked if names.count(name) == 1)
+    for file in LOCK_FILES:  # also what only extras take, if it has one version
+        locked = LOCKED.findall(read_text(folder / file))
+        counts = Counter(name for name, _ in locked)
+        yield from ((name, pin, "", file) for name, pin in locked if counts[name] == 1)
     setup = COMMENT_LINE.sub("", read_text(folder / "setup.py"))
     for name, version in (match.groups("") for match in FROM_SOURCE.finditer(setup)):  # "trl @ git+https://…"
         pin = version if _is_version(version) else ""

@@ -99,6 +99,8 @@ def lint_tree(folder: Path, target: str) -> Report:
         ),
         ({"uv.lock": LOCK, "pyproject.toml": '[project]\nname = "x"\ndependencies = ["trl>=0.9"]'}, "trl", "0.29.1"),
         ({"uv.lock": LOCK + LOCK.replace("0.29.1", "0.28.0")}, "trl", ""),
+        ({"poetry.lock": LOCK}, "trl", "0.29.1"),
+        ({"pdm.lock": LOCK.replace("\n", "\r\n")}, "trl", "0.29.1"),
     ],
 )
 def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, version: str) -> None:
