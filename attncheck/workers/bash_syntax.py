@@ -18,7 +18,7 @@ ERROR = re.compile(r"line (\d+): ((?:syntax error|unexpected EOF).*)")
 PLAIN = re.compile(
     r"""(?:
     [ \t\n]+ | (?<!\S)(?<!\\\n)\#[^\n]*
-    | (?!(?:if|then|else|elif|fi|for|while|until|do|done|case|esac|in|select|function|coproc|time)\b)
+    | (?!(?:if|then|else|elif|fi|for|while|until|do|done|case|esac|in|select|function|coproc|time)\b|\]\])
       [\w./:,=+@%^~*?\]-]+
     | (?<=[=,'"])\[ | \\[^\n] | (?<=[ \t])\\\n | '[^']*' | PARAMETER
     | "(?: [^"\\`$] | \\. | PARAMETER )*"

@@ -240,7 +240,7 @@ def test_a_file_that_a_command_writes_is_not_the_one_that_is_committed(tmp_path:
 
 SET_X = "set -x\npython a.py \\\n  --b=\"$c\" --d=\"['e']\" f=['g'] # it's\n"
 FAULTS = (
-    *("fi", "done", "'", '"', "a[", "(", ")", "`", "${x", "x=(", ";;", "&& ;", "|", "<", "if x", "[[ x"),
+    *("fi", "done", "'", '"', "a[", "(", ")", "`", "${x", "x=(", ";;", "&& ;", "|", "<", "if x", "[[ x", "]]"),
     *("d\\\none", "a\\\n#'", "\\", "$(", "{ x"),
 )
 
