@@ -23,6 +23,10 @@ OTHER_SHELL = re.compile(r"\A#!(?!.*\b(?:[bd]a)?sh\b)|\bextglob\b|\{%")
 EXPANDED = re.compile(r"\$\{(\w+)\[[@*]\]\}")
 ARRAY = re.compile(r"^[ \t]*(\w+)=\((.*?)^[ \t]*\)", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+VALUED = re.compile(r"(?:^--?|[_.-])(?:path|dir|file|name|size|steps|epochs|len|length|rate|dataset|template)$")
+SETS_ANY = re.compile(
+    r"\b(?:eval|declare|typeset|mapfile|readarray)\b|\bprintf\s+-v|\b(?:export|read|local)\b[^\n]*[$]"
+)
 NO_WORD = "bash(1), Word Splitting: an unquoted variable that is not set becomes no word, not an empty one"
 REFUSED = "bash refuses the script before it starts this command"
 EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line continues it"
@@ -121,10 +125,11 @@ def _find_carriage_returns(launch: Launch) -> Iterator[SettingProblem]:
 
 
 def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
-    """Yield the problem of an option whose value is a variable that a comment assigns, or `NAME = value`, and no line.
+    """Yield the problem of an option whose value is a variable that no line assigns.
 
-    With blanks around "=", bash runs NAME as a command. Without it in the environment, the option has no value. Nothing
-    that the script sources may be unread.
+    Either a comment assigns it, or `NAME = value`: with blanks around "=", bash runs NAME as a command. Or its name is
+    in lower case, unlike those that scripts take from the environment. Without it there, the option has no value.
+    Nothing that the script sources may be unread.
     """
     text = launch.source.text
     if launch.is_nested or any("not followed" in note for note in launch.notes):
@@ -136,16 +141,23 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
         is_only_value = is_option(before.text) and "=" not in before.text and is_option(after)
         pattern = re.compile(rf"^[ \t]*(#.*\b{name}=|{name}[ \t]+=(?=\s))[ \t]*(\w*)", re.MULTILINE)
         assignment = pattern.search(text) if name and is_only_value else None
-        if not assignment or '"' in text[slice(*word.span)] or _may_be_switch(launch, before.text, assignment[2]):
+        is_own = is_only_value and launch.source.kind == "shell" and name.islower()
+        if not (assignment or is_own) or '"' in text[slice(*word.span)]:
+            continue
+        if _may_be_switch(launch, before.text, assignment[2] if assignment else None):
             continue
         code = re.sub(r"(^|\s)#.*$", "", pattern.sub("", text), flags=re.MULTILINE)
-        if not re.search(rf"(?<![\w$.-])(?<!\$\{{){name}\b", code):  # --name is an option
-            line = text.count("\n", 0, assignment.end()) + 1
-            reason = "only a comment assigns it" if assignment[1][0] == "#" else f"bash runs {name} as a command"
+        is_set = re.search(rf"(?<![\w$.-])(?<!\$\{{){name}\b", code)  # --name is an option
+        if not is_set and (assignment or not SETS_ANY.search(code)):
+            reason, places = "no line assigns it", ()
+            if assignment:
+                reason = "only a comment assigns it" if assignment[1][0] == "#" else f"bash runs {name} as a command"
+                line = text.count("\n", 0, assignment.end()) + 1
+                places = (f"{launch.source.name}:{line}: {assignment[1].strip()}…",)
             yield SettingProblem(
                 "refuses",
                 f"{before.text} has no value unless the environment sets {name}: {reason}",
-                (f"{launch.source.name}:{line}: {assignment[1].strip()}…", NO_WORD),
+                (*places, NO_WORD),
                 word.location,
                 advice=f"assign {name} before the command",
                 mild=True,
@@ -153,10 +165,15 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
             )
 
 
-def _may_be_switch(launch: Launch, option: str, value: str) -> bool:
-    """Return whether an option may be without a value: by its parser, or if that was not read by its intended value."""
+def _may_be_switch(launch: Launch, option: str, value: str | None) -> bool:
+    """Return whether an option may be without a value: by its parser, or if that was not read by its intended value.
+
+    If no value is known either, its name decides.
+    """
     options = launch.program.options if launch.program is not None else {}
     known = options.get(option.lstrip("-").replace("-", "_")) or options.get(option.lstrip("-"))
+    if known is None and value is None:
+        return VALUED.search(option) is None
     if known is None:
         return value.casefold() in TRUE_WORDS | FALSE_WORDS
     return known.kind != "bool?" and known.nargs not in (1, "+")

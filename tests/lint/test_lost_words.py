@@ -172,6 +172,12 @@ EMPTY_VALUE = "--data_path $DATA --bf16 True"
         ("# DATA=d.json\nread DATA\n", EMPTY_VALUE, ""),
         ("# DATA=d.json\nsource env.sh\n", EMPTY_VALUE, ""),  # it may set it
         ("# where the DATA is\n", EMPTY_VALUE, ""),  # the environment sets it
+        ("data_path=d.json\n", "--data_path $data --bf16 True", "warning"),
+        ("data_path=d.json\n", '--data_path "$data" --bf16 True', ""),
+        ("data_path=d.json\n", "--is_on $data --bf16 True", ""),
+        ("for data in a b; do\n", "--data_path $data --bf16 True; done", ""),
+        ('declare "${1#--}=$2"\n', "--data_path $data --bf16 True", ""),
+        ("data_path=d.json\nsource env.sh\n", "--data_path $data --bf16 True", ""),
     ],
 )
 def test_an_unquoted_variable_without_a_value_leaves_an_option_without_one(
