@@ -14,7 +14,7 @@ from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.io.errors import BadUsage
 from attncheck.doctor.target import apply_target, parse_target
 from attncheck.doctor.target_files import read_package_list
-from attncheck.doctor.target_files.collector import PackageList
+from attncheck.doctor.target_files.collector import NO_VERSION, PackageList
 from tests import snapshots as s
 from tests.adversary.mutation import mutate
 from tests.conftest import Run
@@ -149,6 +149,27 @@ optional-dependencies = {flash = ["flash-attn==2.8.3"]}
 [tool.uv.sources]
 trl = {git = "https://github.com/huggingface/trl"}
 """
+POETRY = """\
+[tool.poetry.dependencies]
+python = "^3.10"
+torch = "2.6.0"
+transformers = "^4.44.2"
+trl = {version = "~0.16", extras = ["vllm"]}
+vllm = "^0.8.1"
+peft = "*"
+accelerate = "^1 || ^2"
+flash-attn = {version = "2.8.3", optional = true}
+"""
+
+
+def test_poetry_s_constraints(tmp_path: Path) -> None:
+    allowed = read(tmp_path, "pyproject.toml", POETRY).allowed
+    assert [allowed[name] for name in ("transformers", "trl", "vllm")] == [
+        ">=4.44.2,<5",
+        ">=0.16,<0.17",
+        ">=0.8.1,<0.9",
+    ]
+    assert allowed["peft"] == allowed["accelerate"] == NO_VERSION
 
 
 @pytest.mark.parametrize(
@@ -158,6 +179,7 @@ trl = {git = "https://github.com/huggingface/trl"}
         ("pylock.train.toml", PYLOCK, {"torch": "2.6.0"}, {"trl"}),
         ("uv.lock", UV_LOCK, {"torch": "2.6.0", "triton": "3.2.0", "accelerate": "1.2.0", "peft": "0.14.0"}, set()),
         ("pyproject.toml", PYPROJECT, {"torch": "2.6.0"}, {"transformers", "trl"}),
+        ("pyproject.toml", POETRY, {"torch": "2.6.0"}, {"transformers", "trl", "vllm", "peft", "accelerate"}),
     ],
 )
 def test_locks_and_projects(tmp_path: Path, name: str, text: str, versions: dict[str, str], allowed: set[str]) -> None:
