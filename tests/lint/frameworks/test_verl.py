@@ -258,6 +258,14 @@ def test_trainers(text: str, trainer: str) -> None:
     assert FRAMEWORK.trainer(read_launch(text)) == trainer
 
 
+def test_only_the_trainer_of_conversations_lacks_columns() -> None:
+    said = [
+        any("convert the data" in line for line in read_job(f"{text} data.response_key=a").remarks)
+        for text in (SFT, PPO)
+    ]
+    assert said == [True, False]
+
+
 def test_a_sound_command_has_nothing_against_it() -> None:
     for version in ("0.2.0.post2", "0.4.1", "0.6.1", "0.7.1", "0.9.1"):
         job = read_job(VALID, version)

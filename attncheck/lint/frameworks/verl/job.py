@@ -71,7 +71,7 @@ def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         requires=release.required_packages(config.values.get_text("actor_rollout_ref.rollout.name")),
         imports=_required_imports(config),
         locations=_locate_settings(config),
-        remarks=(*_collect_remarks(config), *_describe_unread_columns(unknown_settings)),
+        remarks=(*_collect_remarks(config), *_describe_unread_columns(config, unknown_settings)),
     )
     return replace(job, problems=tuple(find_setting_problems(config, job, snapshot)))
 
@@ -278,14 +278,14 @@ def _locate_launch(launch: Launch) -> SourceLocation:
     return launch.entries[0].location if launch.entries else SourceLocation(launch.source.name or COMMAND)
 
 
-def _describe_unread_columns(unknown_settings: tuple[UnknownSetting, ...]) -> tuple[str, ...]:
-    """Return a remark if a launch names data columns that the newer trainer does not read.
+def _describe_unread_columns(config: LaunchConfig, unknown_settings: tuple[UnknownSetting, ...]) -> tuple[str, ...]:
+    """Return a remark if a launch of the newer SFT trainer names data columns that it does not read.
 
     trainer/sft_trainer.py 0.9.1:478 uses MultiTurnSFTDataset unless data.custom_cls names another class.
     """
     removed_keys = [setting.name for setting in unknown_settings if not setting.now]
     columns = [key for key in removed_keys if key in ("data.prompt_key", "data.response_key")]
-    if not columns:
+    if not columns or config.is_reinforcement:
         return ()
     reads = "verl.trainer.sft_trainer reads conversations (data.messages_key)"
     return (f"{', '.join(columns)}: {reads}; convert the data",)
