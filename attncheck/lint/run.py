@@ -429,8 +429,8 @@ def _lint_launch(
         )
         is_own = not request.version and is_own_source(distribution, stated.files.get(distribution, ""))
         is_guess = not release.is_known and not isinstance(snapshot.package(distribution), Absent)
-        if is_own or is_guess:  # the tree's requirements count, or those of another release
-            job = replace(job, requires=())
+        if is_own or is_guess:  # the tree's requirements count; a fix also fits a release that is a guess
+            job = replace(job, requires=(), pins=job.pins if is_own else (*job.pins, *job.requires))
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         findings, report = list_findings(job, launch, request.select)

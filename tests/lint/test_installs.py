@@ -27,9 +27,17 @@ main()
 MODEL = "class OwnForCausalLM:\n    def forward(self, input_ids, labels=None{}):\n        pass\n"
 
 
-def lint(folder: Path, model: str, more: str, options: str, pins: str = "transformers==4.37.2") -> Finding:
+FACTORY = (
+    "llamafactory-cli train --stage sft --do_train --model_name_or_path m --dataset d --template qwen --output_dir o "
+    "--finetuning_type lora --gradient_accumulation_steps 8"
+)
+
+
+def lint(
+    folder: Path, model: str, more: str, options: str, pins: str = "transformers==4.37.2", command: str = ""
+) -> Finding:
     files = {"train.py": PROGRAM.format(model), "own.py": MODEL.format(more), "requirements.txt": f"{pins}\n"}
-    command = f"torchrun train.py --output_dir o --gradient_accumulation_steps 4 {options}\n"
+    command = command or f"torchrun train.py --output_dir o --gradient_accumulation_steps 4 {options}\n"
     write_tree(folder, {**files, "run.sh": command, ".git/HEAD": ""})
     source = read_source(str(folder / "run.sh"))
     request = run.Request((source,), stated="all")
@@ -75,3 +83,9 @@ def test_a_fix_installs_what_the_other_pins_allow(tmp_path: Path, pins: str, ins
 def test_a_newer_trainer_averages_over_batches_of_a_model_without_kwargs(tmp_path: Path) -> None:
     finding = lint(tmp_path, "OwnForCausalLM", "", "--logging_steps 1", "transformers==4.57.3")
     assert any("own.py:2" in text for text in finding.evidence) and not finding.fixes[0].installs
+
+
+@pytest.mark.parametrize("pins", ["llamafactory==0.9.2", "peft==0.12.0"])  # peft excludes newer ones
+def test_a_fix_fits_the_release_that_the_launch_is_read_as(tmp_path: Path, pins: str) -> None:
+    finding = lint(tmp_path, "AutoModelForCausalLM", "", "", f"transformers==4.43.4\n{pins}", FACTORY)
+    assert [line for fix in finding.fixes for line in fix.installs] == ["transformers==4.49.0"]
