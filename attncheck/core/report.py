@@ -102,8 +102,8 @@ class Section:
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """The requested checks that gave no result."""
-        return ()
+        """The requested checks that gave no result; if a probe was lost, what was found there proves nothing."""
+        return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in getattr(self, "lost", ()))
 
     def merge(self: T, later: T) -> T:
         """Return both sections as one: they come from two runs of one command, as a gate makes for each model."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from attncheck.core.report import OpenQuestion, Section
+from attncheck.core.report import Section
 
 SideName = Literal["A", "B"]
 Relation = Literal["named", "stack", "other"]  # how a difference relates to the findings that only one side has
@@ -50,11 +50,6 @@ class DiffSection(Section):
     differences: tuple[StackDifference, ...] = ()
     not_judged: tuple[str, ...] = ()  # what a probe could not do on either side
     lost: tuple[str, ...] = ()  # what a probe could not do on either side
-
-    @property
-    def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What probes could not do; if they failed, agreement of the sides proves nothing."""
-        return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
 
 SECTION = DiffSection

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import OpenQuestion, Section, deduplicate
+from attncheck.core.report import Section, deduplicate
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,6 @@ class DoctorSection(Section):
     needs: tuple[str, ...] = ()  # what matters to the profile: "flash", "ring", "rl", …
 
     lost: tuple[str, ...] = ()  # what a probe could not do, and rules that crashed
-
-    @property
-    def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What could not be examined; the absence of findings there proves nothing."""
-        return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
     def merge(self, later: "DoctorSection") -> "DoctorSection":
         """Return the sections of several models as one."""

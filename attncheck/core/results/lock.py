@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import OpenQuestion, Section
+from attncheck.core.report import Section
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,6 @@ class LockSection(Section):
     # What this side lacks: no report, another suite, another GPU.
     not_compared: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()  # what a probe could not do
-
-    @property
-    def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What probes could not do; the absence of changes there proves nothing."""
-        return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
 
 SECTION = LockSection
