@@ -1,6 +1,7 @@
 """Queries for several rules about packages: how imports ended, whether torch works, why flash-attn does not."""
 
 import re
+from functools import partial
 from typing import Literal
 
 from packaging.version import InvalidVersion, Version
@@ -16,6 +17,17 @@ _NO_LIBRARY = re.compile(r"([\w.+-]+\.so[\w.]*): cannot open shared object file"
 _NO_MODULE = re.compile(r"No module named '(\w+)")
 _NO_SYMBOL = re.compile(r"undefined symbol: (\w+)")
 _NO_GLIBC = re.compile(r"version [`']GLIBC_([\d.]+)' not found")
+
+
+def _find_group(pattern: re.Pattern[str], message: str) -> str:
+    match = pattern.search(message)
+    return match.group(1) if match else ""
+
+
+# What an ImportError's message names, or "": a library that was not opened, an undefined symbol, a glibc not found.
+parse_missing_library = partial(_find_group, _NO_LIBRARY)
+parse_missing_symbol = partial(_find_group, _NO_SYMBOL)
+parse_required_glibc = partial(_find_group, _NO_GLIBC)
 
 
 def import_outcome(snapshot: Snapshot, module: str) -> ImportOutcome | None:
@@ -63,18 +75,6 @@ def missing_module(outcome: ImportOutcome) -> str:
 def is_missing_name(outcome: ImportOutcome) -> bool:
     """Return whether an import failed because a module lacks a name: "cannot import name …"."""
     return outcome.outcome == "raised" and outcome.message.startswith("cannot import name")
-
-
-def parse_missing_library(message: str) -> str:
-    """Return the shared library that an ImportError's message says could not be opened, or ""."""
-    match = _NO_LIBRARY.search(message)
-    return match.group(1) if match else ""
-
-
-def parse_missing_symbol(message: str) -> str:
-    """Return the mangled symbol that an ImportError's message says is undefined, or ""."""
-    match = _NO_SYMBOL.search(message)
-    return match.group(1) if match else ""
 
 
 def torch_works(snapshot: Snapshot) -> bool:
@@ -251,9 +251,3 @@ def availability_evidence(snapshot: Snapshot) -> tuple[str, ...]:
     if answers.get("is_flash_attn_2_available"):
         return ("transformers' is_flash_attn_2_available() is True anyway, because it does not import flash-attn",)
     return ()
-
-
-def parse_required_glibc(message: str) -> str:
-    """Return the glibc version that an ImportError's message says was not found, or ""."""
-    match = _NO_GLIBC.search(message)
-    return match.group(1) if match else ""
