@@ -149,15 +149,15 @@ def _find_unset_values(launch: Launch) -> Iterator[SettingProblem]:
         code = re.sub(r"(^|\s)#.*$", "", pattern.sub("", text), flags=re.MULTILINE)
         is_set = re.search(rf"(?<![\w$.-])(?<!\$\{{){name}\b", code)  # --name is an option
         if not is_set and (assignment or not SETS_ANY.search(code)):
-            reason, places = "no line assigns it", ()
+            reason, place = "no line assigns it", ""
             if assignment:
                 reason = "only a comment assigns it" if assignment[1][0] == "#" else f"bash runs {name} as a command"
                 line = text.count("\n", 0, assignment.end()) + 1
-                places = (f"{launch.source.name}:{line}: {assignment[1].strip()}…",)
+                place = f"{launch.source.name}:{line}: {assignment[1].strip()}…"
             yield SettingProblem(
                 "refuses",
                 f"{before.text} has no value unless the environment sets {name}: {reason}",
-                (*places, NO_WORD),
+                tuple(filter(None, (place, NO_WORD))),
                 word.location,
                 advice=f"assign {name} before the command",
                 mild=True,
@@ -172,10 +172,8 @@ def _may_be_switch(launch: Launch, option: str, value: str | None) -> bool:
     """
     options = launch.program.options if launch.program is not None else {}
     known = options.get(option.lstrip("-").replace("-", "_")) or options.get(option.lstrip("-"))
-    if known is None and value is None:
-        return VALUED.search(option) is None
     if known is None:
-        return value.casefold() in TRUE_WORDS | FALSE_WORDS
+        return VALUED.search(option) is None if value is None else value.casefold() in TRUE_WORDS | FALSE_WORDS
     return known.kind != "bool?" and known.nargs not in (1, "+")
 
 

@@ -174,7 +174,7 @@ class SourceTree:
         if not isinstance(base, ast.Name) or base.id != node.name:
             return self.resolve(module, base)
         others = (item for item in module.bindings.get(base.id, ()) if not _has_name_of_base(item))
-        return next(filter(None, (self._resolve_binding(module, item, base.id) for item in others)), None)
+        return next((found for item in others if (found := self._resolve_binding(module, item, base.id))), None)
 
     def resolve_name(self, module: SourceModule, name: str) -> Resolved:
         """Return the definition of a module's name: the first of its bindings that can be resolved.
