@@ -38,7 +38,7 @@ from attncheck.lint.fields.preferring import (
     make_objective,
     read_preference,
 )
-from attncheck.lint.fields.reading import DefaultedReading, Reading
+from attncheck.lint.fields.reading import DefaultedReading, Reading, collect_problems
 from attncheck.lint.fields.rehearsing import (
     CPU_BFLOAT16,
     GPU_OPTIMIZERS,
@@ -163,6 +163,7 @@ __all__ = [
     "changes_to_edits",
     "choose_learning_rate",
     "collect_environ",
+    "collect_problems",
     "cut_attention",
     "cut_training_arguments",
     "drop_reference",

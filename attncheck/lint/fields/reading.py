@@ -1,9 +1,9 @@
 """The settings of one launch by field, in the words that the readings of all frameworks share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from attncheck.core.job import Consequence, SettingProblem
 from attncheck.core.launch import Setting, SourceLocation
@@ -12,6 +12,8 @@ from attncheck.core.snapshot import Known, Snapshot
 from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.written import NULL_WORDS, get_nested, is_true, parse_value, to_int
+
+AnyReading = TypeVar("AnyReading")
 
 
 class Reading:
@@ -45,6 +47,7 @@ class VersionedReading:
     """A reading of one release."""
 
     version: str
+    find_location: Callable[..., SourceLocation]  # of the first of the fields that the launch sets
 
     def is_at_least(self, boundary: str) -> bool:
         """Return whether the release is `boundary` or newer."""
@@ -53,6 +56,14 @@ class VersionedReading:
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
         """Return the constraint that applies in this release; None if there is none."""
         return find_constraint(constraints, self.version)
+
+    def setting_problem(
+        self, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
+    ) -> Iterator[SettingProblem]:
+        """Yield a problem if one of `ranges` applies, located at the first of `fields` that the launch sets."""
+        constraint = self.find_constraint(ranges)
+        if constraint is not None:
+            yield SettingProblem(consequence, message, (constraint.evidence,), self.find_location(*fields), **options)
 
 
 class DefaultedReading(Reading, VersionedReading, ABC):
@@ -82,16 +93,15 @@ class DefaultedReading(Reading, VersionedReading, ABC):
         """Return a setting as an int; `fallback` if it is 0 or not a number."""
         return to_int(self.get(name), fallback) or fallback
 
-    def setting_problem(
-        self, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
-    ) -> Iterator[SettingProblem]:
-        """Yield a problem if one of `ranges` applies, located at the first of `fields` that the launch sets."""
-        constraint = self.find_constraint(ranges)
-        if constraint is not None:
-            yield SettingProblem(consequence, message, (constraint.evidence,), self.find_location(*fields), **options)
-
     @cached_property
     def model(self) -> Model | None:
         """Return the model; None if its configuration could not be read."""
         fact = self.snapshot.model if self.snapshot is not None else None
         return fact.value if isinstance(fact, Known) else None
+
+
+def collect_problems(
+    behaviours: Iterable[Callable[[AnyReading], Iterator[SettingProblem]]], reading: AnyReading
+) -> tuple[SettingProblem, ...]:
+    """Return the problems that a release has with the settings of a launch."""
+    return tuple(problem for behaviour in behaviours for problem in behaviour(reading))

@@ -26,6 +26,7 @@ from attncheck.lint.fields import (
     Snapshot,
     SourceLocation,
     UnknownSetting,
+    collect_problems,
     find_change_release,
     find_closest_name,
     is_true,
@@ -35,7 +36,7 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.axolotl import tables as axolotl
-from attncheck.lint.frameworks.axolotl.behaviour import find_problems, uses_flash_4
+from attncheck.lint.frameworks.axolotl.behaviour import BEHAVIOURS, uses_flash_4
 from attncheck.lint.frameworks.axolotl.changes import make_edits
 from attncheck.lint.frameworks.axolotl.plan import format_plan
 from attncheck.lint.frameworks.axolotl.rehearsal import cut
@@ -113,7 +114,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=(*launch.entries, *settings.command_options),
         unknown_settings=_find_unknown_settings(settings),
-        problems=find_problems(settings),
+        problems=collect_problems(BEHAVIOURS, settings),
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,

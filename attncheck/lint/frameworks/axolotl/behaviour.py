@@ -18,11 +18,6 @@ EIGHT_BIT_OPTIMIZERS = ("paged_adamw_8bit", "adamw_8bit", "adamw_bnb_8bit")
 PATCHED_SINCE = {"qwen3_next": "0.13.1", "qwen3_5": "0.15.0", "qwen3_5_moe": "0.15.0"}
 
 
-def find_problems(settings: AxolotlReading) -> tuple[SettingProblem, ...]:
-    """Return the problems that the release has with the settings."""
-    return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(settings))
-
-
 def packing_leaks(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for packing that keeps the attention mask: transformers then lets documents attend to each other."""
     if not settings.packed or settings.isolates_documents or settings.is_on("rl"):

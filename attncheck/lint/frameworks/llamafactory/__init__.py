@@ -24,6 +24,7 @@ from attncheck.lint.fields import (
     Precision,
     Snapshot,
     SourceLocation,
+    collect_problems,
     edit_settings,
     find_refused_settings,
     find_unknown_settings,
@@ -34,7 +35,7 @@ from attncheck.lint.fields import (
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.llamafactory import tables
-from attncheck.lint.frameworks.llamafactory.behaviour import LaunchReading, find_problems
+from attncheck.lint.frameworks.llamafactory.behaviour import BEHAVIOURS, LaunchReading
 from attncheck.lint.frameworks.llamafactory.plan import format_plan
 from attncheck.lint.frameworks.llamafactory.rehearsal import cut
 
@@ -99,7 +100,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
             replace(unknown, proof=tables.DATASET_KEYS_PROOF) if unknown.name in tables.DATASET_KEYS else unknown
             for unknown in find_unknown_settings(settings, versions_at_hand, strict=not allows_extra)
         ),
-        problems=(*find_refused_settings(settings, reading.transformers), *find_problems(reading)),
+        problems=(*find_refused_settings(settings, reading.transformers), *collect_problems(BEHAVIOURS, reading)),
         world_size=world_size,
         gpus=world_size,
         nodes=nodes,

@@ -21,6 +21,7 @@ from attncheck.lint.fields import (
     ParsedSettings,
     SettingProblem,
     Snapshot,
+    SourceLocation,
     is_at_least,
 )
 from attncheck.lint.fields import hugging_face as shared
@@ -42,6 +43,10 @@ class LaunchReading(VersionedReading):
     version: str
     transformers: str
     settings: ParsedSettings
+
+    def find_location(self, *names: str) -> SourceLocation:
+        """Return the location of the first of the settings that the launch sets."""
+        return self.settings.find_location(*names)
 
     @property
     def stage(self) -> str:
@@ -104,35 +109,28 @@ class LaunchReading(VersionedReading):
         return self.stage == "sft" and self.implementation == "flash_attention_2" and self.batch == 1
 
 
-def find_problems(reading: LaunchReading) -> tuple[SettingProblem, ...]:
-    """Return the problems that the release has with the settings."""
-    return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(reading))
-
-
 def unserved_flash_3(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `fa3`, a valid choice since 0.9.4 for which there is no implementation."""
-    constraint = reading.find_constraint(constraints.FLASH_3)
-    if constraint and reading.flash_attn == "fa3" and reading.model_type != "gpt_oss":
-        yield SettingProblem(
+    if reading.flash_attn == "fa3" and reading.model_type != "gpt_oss":
+        yield from reading.setting_problem(
             "refuses",
             "flash_attn: fa3 raises NotImplementedError: Unknown attention type",
-            (constraint.evidence,),
-            reading.settings.find_location("flash_attn"),
-            {"attn_implementation": "flash_attention_2"},
-            "use fa2",
+            constraints.FLASH_3,
+            "flash_attn",
+            sets={"attn_implementation": "flash_attention_2"},
+            advice="use fa2",
         )
 
 
 def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `fa2` without the package: another implementation is used, and only a line in the log says so."""
-    constraint = reading.find_constraint(constraints.MISSING_FLASH_ATTN)
-    if constraint and reading.flash_attn == "fa2" and reading.lacks_flash_attn and reading.model_type != "gpt_oss":
+    if reading.flash_attn == "fa2" and reading.lacks_flash_attn and reading.model_type != "gpt_oss":
         instead = "eager" if reading.model_type == "gemma2" else "the model's default implementation"
-        yield SettingProblem(
+        yield from reading.setting_problem(
             "replaces",
             f"flash_attn: fa2 without flash-attn: {instead} runs instead, and only the log says so",
-            (constraint.evidence,),
-            reading.settings.find_location("flash_attn"),
+            constraints.MISSING_FLASH_ATTN,
+            "flash_attn",
             advice="install flash-attn, or write flash_attn: sdpa",
         )
 
@@ -149,7 +147,7 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"gpt_oss imports load_and_register_kernel, which transformers {transformers} does not have: ImportError",
             (constraint.evidence,),
-            reading.settings.find_location("model_name_or_path"),
+            reading.find_location("model_name_or_path"),
             advice="pip install 'transformers>=4.56,!=4.57.0,<5'",
         )
 
@@ -166,7 +164,7 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
         "wrong",
         "packing without neat_packing uses a mask of ones: packed documents attend to each other",
         (constraint.evidence,),
-        reading.settings.find_location("packing"),
+        reading.find_location("packing"),
         {"packing": "off"} if is_neat_broken else {"neat_packing": "true"},
         "do not pack" if is_neat_broken else "neat_packing: true",
         mild=reading.is_one_flash_row,  # a later release separates these, and the recipe may rely on it: a warning
@@ -175,45 +173,43 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def neat_packing_outside_sft(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for neat packing in a stage other than sft."""
-    constraint = reading.find_constraint(constraints.NEAT_PACKING_OUTSIDE_SFT)
-    if constraint and reading.settings.is_on("neat_packing") and reading.stage != "sft":
-        yield SettingProblem(
+    if reading.settings.is_on("neat_packing") and reading.stage != "sft":
+        yield from reading.setting_problem(
             "refuses",
             f"neat_packing in stage {reading.stage}: ValueError: `neat_packing` cannot be set as True except SFT.",
-            (constraint.evidence,),
-            reading.settings.find_location("neat_packing"),
-            {"neat_packing": "false"},
-            "leave it out",
+            constraints.NEAT_PACKING_OUTSIDE_SFT,
+            "neat_packing",
+            sets={"neat_packing": "false"},
+            advice="leave it out",
         )
 
 
 def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check neat packing with several rows: with fa2 the collator of 0.9.5 asserts one; the rest are accumulated."""
-    constraint = reading.find_constraint(constraints.NEAT_PACKING_OF_MANY_ROWS)
-    if constraint and reading.neat_packing and reading.implementation == "flash_attention_2" and reading.batch > 1:
+    if reading.neat_packing and reading.implementation == "flash_attention_2" and reading.batch > 1:
         steps, rows = max(reading.settings.get_int("gradient_accumulation_steps", 1), 1), reading.batch
-        yield SettingProblem(
+        yield from reading.setting_problem(
             "refuses",
             f"neat_packing under fa2 with {rows} rows per device: AssertionError: bsz should be 1 for neat packing",
-            (constraint.evidence,),
-            reading.settings.find_location("per_device_train_batch_size", "neat_packing"),
-            {"per_device_train_batch_size": "1", "gradient_accumulation_steps": str(steps * rows)},
-            "use one row, and more accumulation steps instead",
+            constraints.NEAT_PACKING_OF_MANY_ROWS,
+            "per_device_train_batch_size",
+            "neat_packing",
+            sets={"per_device_train_batch_size": "1", "gradient_accumulation_steps": str(steps * rows)},
+            advice="use one row, and more accumulation steps instead",
         )
 
 
 def neat_packing_refused_models(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for two models that refuse neat packing with flash attention."""
-    constraint = reading.find_constraint(constraints.NEAT_PACKING_REFUSED)
     is_refused = reading.model_type in NEAT_PACKING_REFUSED_MODELS and reading.implementation == "flash_attention_2"
-    if constraint and reading.neat_packing and is_refused:
-        yield SettingProblem(
+    if reading.neat_packing and is_refused:
+        yield from reading.setting_problem(
             "refuses",
             f"neat_packing under fa2 is refused for {reading.model_type}: ValueError",
-            (constraint.evidence,),
-            reading.settings.find_location("neat_packing"),
-            {"neat_packing": "false", "packing": "false"},
-            "do not pack",
+            constraints.NEAT_PACKING_REFUSED,
+            "neat_packing",
+            sets={"neat_packing": "false", "packing": "false"},
+            advice="do not pack",
         )
 
 
@@ -232,7 +228,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
         consequence,
         f"neat_packing of llamafactory {reading.version} with transformers {reading.transformers} {effect}",
         (constraint.evidence,),
-        reading.settings.find_location("neat_packing"),
+        reading.find_location("neat_packing"),
         {"neat_packing": "false", "packing": "false"},
         "do not pack, or use llamafactory 0.9.5",
     )
@@ -240,16 +236,17 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for neat packing without fa2: it makes a 4-D mask for each batch."""
-    constraint = reading.find_constraint(constraints.DENSE_MASK)
-    if constraint and reading.neat_packing and not shared.is_flash(reading.implementation):
+    if reading.neat_packing and not shared.is_flash(reading.implementation):
         length = reading.settings.get_int("cutoff_len", 2048)
-        yield SettingProblem(
+        yield from reading.setting_problem(
             "replaces",
             f"neat_packing without fa2: each row gets a dense mask of {length} × {length}",
-            (constraint.evidence,),
-            reading.settings.find_location("neat_packing"),
-            {"attn_implementation": "flash_attention_2"} if not reading.lacks_flash_attn and reading.batch == 1 else {},
-            "use fa2, whose memory grows linearly with the length",
+            constraints.DENSE_MASK,
+            "neat_packing",
+            sets={"attn_implementation": "flash_attention_2"}
+            if not reading.lacks_flash_attn and reading.batch == 1
+            else {},
+            advice="use fa2, whose memory grows linearly with the length",
             mild=True,
         )
 
@@ -271,7 +268,7 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"{model.model_type} under fa2 needs flash-linear-attention 0.4.1 or newer: ImportError",
             (missing.evidence,),
-            reading.settings.find_location("flash_attn"),
+            reading.find_location("flash_attn"),
             advice="pip install 'flash-linear-attention>=0.4.1'",
         )
     elif unpatched and reading.packed and not is_patched:
@@ -283,20 +280,18 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for model types without a liger patch, which get a warning."""
-    constraint = reading.find_constraint(constraints.LIGER_UNSUPPORTED)
     if (
-        constraint
-        and reading.settings.is_on("enable_liger_kernel")
+        reading.settings.is_on("enable_liger_kernel")
         and reading.model_type
         and reading.model_type not in tables.LIGER_MODEL_TYPES
     ):
-        yield SettingProblem(
+        yield from reading.setting_problem(
             "ignores",
             f"enable_liger_kernel does nothing for {reading.model_type}; only a warning in the log says so",
-            (constraint.evidence,),
-            reading.settings.find_location("enable_liger_kernel"),
-            {"liger": "off"},
-            "leave it out",
+            constraints.LIGER_UNSUPPORTED,
+            "enable_liger_kernel",
+            sets={"liger": "off"},
+            advice="leave it out",
             mild=True,
         )
 
@@ -306,15 +301,14 @@ def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
     file = (reading.settings.get_text("deepspeed")).rsplit("/", 1)[-1]
     stage = read_zero_stage(reading.launch)
     is_zero_3 = stage == 3 if stage is not None else re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file) is not None
-    constraint = reading.find_constraint(constraints.PURE_BF16_WITH_ZERO_3)
-    if constraint and reading.settings.is_on("pure_bf16") and is_zero_3:
-        yield SettingProblem(
+    if reading.settings.is_on("pure_bf16") and is_zero_3:
+        yield from reading.setting_problem(
             "refuses",
             f"pure_bf16 with DeepSpeed ZeRO-3 ({file}): ValueError",
-            (constraint.evidence,),
-            reading.settings.find_location("pure_bf16"),
-            {"pure_bf16": "false", "bf16": "true"},
-            "bf16: true",
+            constraints.PURE_BF16_WITH_ZERO_3,
+            "pure_bf16",
+            sets={"pure_bf16": "false", "bf16": "true"},
+            advice="bf16: true",
         )
 
 
@@ -341,7 +335,7 @@ def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
                 "refuses",
                 "deepspeed with one GPU: ValueError: Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training.",
                 (constraint.evidence,),
-                reading.settings.find_location("deepspeed"),
+                reading.find_location("deepspeed"),
                 advice="put FORCE_TORCHRUN=1 in front of the command",
             )
         return
@@ -358,17 +352,17 @@ def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for a missing `do_train`: the model is loaded, but nothing is trained."""
-    constraint = reading.find_constraint(constraints.NOTHING_TRAINED)
     has_other_task = any(reading.settings.is_on(name) for name in ("do_eval", "do_predict"))
     is_idle = not reading.settings.is_on("do_train") and not has_other_task
-    if constraint and is_idle and reading.settings.has_any("stage", "dataset"):
-        yield SettingProblem(
+    if is_idle and reading.settings.has_any("stage", "dataset"):
+        yield from reading.setting_problem(
             "no_step",
             "do_train is not set: the model is loaded, but not trained",
-            (constraint.evidence,),
-            reading.settings.find_location("do_train", "stage"),
-            {"do_train": "true"},
-            "do_train: true",
+            constraints.NOTHING_TRAINED,
+            "do_train",
+            "stage",
+            sets={"do_train": "true"},
+            advice="do_train: true",
         )
 
 

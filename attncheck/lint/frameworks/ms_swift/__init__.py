@@ -27,6 +27,7 @@ from attncheck.lint.fields import (
     SourceLocation,
     UnknownSetting,
     Unreadable,
+    collect_problems,
     find_change_release,
     find_closest_name,
     is_at_least,
@@ -36,7 +37,7 @@ from attncheck.lint.fields import (
 )
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
-from attncheck.lint.frameworks.ms_swift.behaviour import find_problems
+from attncheck.lint.frameworks.ms_swift.behaviour import BEHAVIOURS
 from attncheck.lint.frameworks.ms_swift.changes import make_edits
 from attncheck.lint.frameworks.ms_swift.megatron import build_megatron_job, read_megatron_settings
 from attncheck.lint.frameworks.ms_swift.plan import format_plan
@@ -154,7 +155,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         location=location,
         settings=tuple(settings.by_field.values()),
         unknown_settings=_find_unknown_settings(settings),
-        problems=find_problems(settings),
+        problems=collect_problems(BEHAVIOURS, settings),
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else _read_count(settings, "NNODES"),

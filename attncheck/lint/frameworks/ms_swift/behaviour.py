@@ -27,11 +27,6 @@ FLASH_NAME_GONE_SINCE = "4.53.0"  # models/qwen2_5_vl/modeling_qwen2_5_vl.py: 4.
 PATCHED_VISION_MODELS = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni")
 
 
-def find_problems(settings: MsSwiftReading) -> tuple[SettingProblem, ...]:
-    """Return the problems that the release has with the settings."""
-    return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(settings))
-
-
 def _packing_field(settings: MsSwiftReading) -> str:
     return "packing" if settings.is_on("packing") else "padding_free"
 

@@ -4,21 +4,17 @@ A setting that the release does not know counts under its name in that release, 
 The release's refusal of the written name is an `UnknownSetting` of the job.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.model import Model
 from attncheck.lint.arguments import is_option, parse_options
 from attncheck.lint.fields import (
-    Consequence,
-    Constraints,
     Known,
     Launch,
     Setting,
-    SettingProblem,
     Snapshot,
     SourceLocation,
     Word,
@@ -187,16 +183,6 @@ class Values(VersionedReading):
         """Return the roles of the models that a reinforcement-learning job runs besides vLLM."""
         exists = {"critic": self.has_critic, "ref": self.has_reference, "reward": not self.has_remote_reward}
         return [role for role in ROLES if exists.get(role, True)]
-
-    def setting_problem(
-        self, consequence: Consequence, message: str, constraints: Constraints, *located_at: str, **fields: Any
-    ) -> Iterator[SettingProblem]:
-        """Yield a problem if one of `constraints` applies, located at the first of `located_at` that is set."""
-        constraint = self.find_constraint(constraints)
-        if constraint is not None:
-            yield SettingProblem(
-                consequence, message, (constraint.evidence,), self.find_location(*located_at), **fields
-            )
 
     def installed_version(self, name: str) -> str:
         """Return the installed version of a distribution; "" if it is not known."""

@@ -27,6 +27,7 @@ from attncheck.lint.fields import (
     Precision,
     Snapshot,
     SourceLocation,
+    collect_problems,
     edit_settings,
     find_refused_settings,
     find_unknown_arguments,
@@ -38,7 +39,7 @@ from attncheck.lint.fields import (
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.trl import tables
-from attncheck.lint.frameworks.trl.behaviour import POSITIONS_ALWAYS_SINCE, LaunchReading, find_problems
+from attncheck.lint.frameworks.trl.behaviour import BEHAVIOURS, POSITIONS_ALWAYS_SINCE, LaunchReading
 from attncheck.lint.frameworks.trl.plan import format_plan
 from attncheck.lint.frameworks.trl.rehearsal import cut
 from attncheck.lint.programs.own_models import find_own_model
@@ -136,7 +137,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         ),
         problems=(
             *find_refused_settings(settings, reading.transformers, tables.is_own_program(launch)),
-            *find_problems(reading),
+            *collect_problems(BEHAVIOURS, reading),
             *shared.check_made_trainer(launch, snapshot, reading.transformers, plan.accumulation),
         ),
         world_size=world_size,

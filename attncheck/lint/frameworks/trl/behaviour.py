@@ -15,6 +15,7 @@ from attncheck.lint.fields import (
     ParsedSettings,
     SettingProblem,
     Snapshot,
+    SourceLocation,
     is_at_least,
     value_or,
 )
@@ -62,6 +63,10 @@ class LaunchReading(VersionedReading):
     parallelism: shared.Parallelism
     world_size: int | None
 
+    def find_location(self, *names: str) -> SourceLocation:
+        """Return the location of the first of the settings that the launch sets."""
+        return self.settings.find_location(*names)
+
     @property
     def packed(self) -> bool:
         """Whether documents are packed into one row: only in SFT, and only if TRL prepares the rows."""
@@ -100,11 +105,6 @@ class LaunchReading(VersionedReading):
         return self.flattened and has_positions and not (self.packed and self.packing_strategy == "wrapped")
 
 
-def find_problems(reading: LaunchReading) -> tuple[SettingProblem, ...]:
-    """Return the problems that the release has with the settings."""
-    return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(reading))
-
-
 def missing_command(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for a `trl NAME` that the release does not have: argparse refuses it."""
     if tables.is_trl_command(reading.launch) and len(reading.launch.words) > 1:
@@ -132,7 +132,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
             "wrong",
             "packing_strategy wrapped joins documents without boundaries, so they attend to each other",
             (chosen.evidence,),
-            reading.settings.find_location("packing_strategy", "packing"),
+            reading.find_location("packing_strategy", "packing"),
             {"packing_strategy": strategy},
             f"pack whole documents: {strategy}",
         )
@@ -141,7 +141,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
             "wrong",
             f"packing of trl {reading.version} joins documents without boundaries, so they attend to each other",
             (joined.evidence,),
-            reading.settings.find_location("packing"),
+            reading.find_location("packing"),
             {"packing": "off"},
             "do not pack, or use trl 0.20 or newer, which packs whole documents",
         )
@@ -149,15 +149,14 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for `bfd-requeue` in 0.29: rows are packed, but the collator does not know that."""
-    constraint = reading.find_constraint(constraints.REQUEUED_PACKING)
-    if constraint and reading.packed and reading.packing_strategy == "bfd-requeue":
-        yield SettingProblem(
+    if reading.packed and reading.packing_strategy == "bfd-requeue":
+        yield from reading.setting_problem(
             "wrong",
             "packing_strategy bfd-requeue uses a mask of ones and no positions, so documents attend to each other",
-            (constraint.evidence,),
-            reading.settings.find_location("packing_strategy"),
-            {"packing_strategy": "bfd"},
-            "use bfd",
+            constraints.REQUEUED_PACKING,
+            "packing_strategy",
+            sets={"packing_strategy": "bfd"},
+            advice="use bfd",
         )
 
 
@@ -175,7 +174,7 @@ def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
             "wrong",
             f"trl {reading.version} packs without positions under {implementation}, so documents attend to each other",
             (constraint.evidence,),
-            reading.settings.find_location("packing", "padding_free"),
+            reading.find_location("packing", "padding_free"),
             {} if is_missing else {"attn_implementation": "flash_attention_2"},
             "" if is_missing else "use flash_attention_2",
             installs=(f"trl>={POSITIONS_ALWAYS_SINCE},<1",) if is_missing else (),
@@ -204,7 +203,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
         "replaces",
         f"packed without flash attention: each row gets a dense mask of {size} ({warning})",
         ("transformers masking_utils.py, find_packed_sequence_indices", constraint.evidence),
-        reading.settings.find_location("packing", "padding_free"),
+        reading.find_location("packing", "padding_free"),
         {"attn_implementation": "flash_attention_2"} if reading.snapshot.lists("flash-attn") else {},
         "use flash_attention_2, whose memory grows with the length alone",
         mild=True,
@@ -214,40 +213,27 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
 def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for padding_free without packing: rows are not truncated to max_length, and since 1.0 both are refused."""
     max_length = reading.settings.get_text("max_length")
-    constraint = reading.find_constraint(constraints.PADDING_FREE_MAX_LENGTH)
-    if (
-        constraint
-        and reading.trainer == "sft"
-        and reading.settings.is_on("padding_free")
-        and not reading.packed
-        and max_length
-    ):
-        yield SettingProblem(
+    if reading.trainer == "sft" and reading.settings.is_on("padding_free") and not reading.packed and max_length:
+        yield from reading.setting_problem(
             "refuses",
             f"padding_free without packing does not allow max_length, which is {max_length}: ValueError",
-            (constraint.evidence,),
-            reading.settings.find_location("padding_free"),
-            {"padding_free": "false"},
-            "pad the batch, or pack (packing: true), or truncate the inputs and set max_length: null",
+            constraints.PADDING_FREE_MAX_LENGTH,
+            "padding_free",
+            sets={"padding_free": "false"},
+            advice="pad the batch, or pack (packing: true), or truncate the inputs and set max_length: null",
         )
 
 
 def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for packing without max_length, the length of its rows."""
-    constraint = reading.find_constraint(constraints.PACKING_WITHOUT_MAX_LENGTH)
-    if (
-        constraint
-        and reading.packed
-        and reading.settings.has_any("max_length")
-        and not reading.settings.get_text("max_length")
-    ):
-        yield SettingProblem(
+    if reading.packed and reading.settings.has_any("max_length") and not reading.settings.get_text("max_length"):
+        yield from reading.setting_problem(
             "refuses",
             'packing with max_length none: "When packing is enabled, `max_length` can\'t be `None`."',
-            (constraint.evidence,),
-            reading.settings.find_location("max_length"),
-            {"max_length": "1024"},
-            "give a length",
+            constraints.PACKING_WITHOUT_MAX_LENGTH,
+            "max_length",
+            sets={"max_length": "1024"},
+            advice="give a length",
         )
 
 
@@ -269,7 +255,7 @@ def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"{name} is not supported for {subject}: ValueError",
             (constraint.evidence,),
-            reading.settings.find_location(name),
+            reading.find_location(name),
             {name: "false"},
             "pad the batch",
         )
@@ -289,7 +275,7 @@ def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[Setting
         "refuses" if refuses else "wrong",
         text,
         (constraint.evidence,),
-        reading.settings.find_location("packing"),
+        reading.find_location("packing"),
         {"packing": "off"},
         "do not pack",
     )
@@ -313,15 +299,14 @@ def online_parallelism_refused(reading: LaunchReading) -> Iterator[SettingProble
 
 def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for DPO's padding_free, "temporarily unavailable" since 0.29."""
-    constraint = reading.find_constraint(constraints.DPO_PADS)
-    if constraint and reading.trainer == "dpo" and reading.settings.is_on("padding_free"):
-        yield SettingProblem(
+    if reading.trainer == "dpo" and reading.settings.is_on("padding_free"):
+        yield from reading.setting_problem(
             "ignores",
             "padding_free has no effect in DPO, which falls back to padding with a warning",
-            (constraint.evidence,),
-            reading.settings.find_location("padding_free"),
-            {"padding_free": "false"},
-            "leave it out",
+            constraints.DPO_PADS,
+            "padding_free",
+            sets={"padding_free": "false"},
+            advice="leave it out",
             mild=True,
         )
 
@@ -375,7 +360,7 @@ def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
             "refuses",
             f"{model.model_type} requires {name} in training, and rows of text have none: the first step raises",
             (constraint.evidence, "trl 0.24.0 to 1.16.0 trainer/sft_trainer.py, DataCollatorForLanguageModeling"),
-            reading.settings.find_location("model_name_or_path"),
+            reading.find_location("model_name_or_path"),
             installs=(f"transformers>={constraint.until}",),
             mild=not reading.settings.has_any("dataset_name"),
         )
@@ -423,7 +408,7 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
             "refuses",
             text,
             (generations.evidence,),
-            reading.settings.find_location("num_generations"),
+            reading.find_location("num_generations"),
             {"num_generations": "2"},
         )
     elif (
@@ -442,7 +427,7 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
                 "refuses",
                 text,
                 (constraint.evidence,),
-                reading.settings.find_location("num_generations"),
+                reading.find_location("num_generations"),
                 advice=f"make it a multiple of {size}",
             )
 
@@ -463,17 +448,12 @@ def recurrent_layers_leak(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Check for liger's fused cross-entropy: since 1.15 it is ignored, so the setting should be removed."""
-    constraint = reading.find_constraint(constraints.LIGER_LOSS)
-    if (
-        constraint
-        and reading.settings.is_on("use_liger_kernel")
-        and reading.trainer in ("sft", "dpo", "kto", "grpo", "rloo")
-    ):
-        yield SettingProblem(
+    if reading.settings.is_on("use_liger_kernel") and reading.trainer in ("sft", "dpo", "kto", "grpo", "rloo"):
+        yield from reading.setting_problem(
             "replaces",
             "use_liger_kernel patches only layers: TRL keeps its own chunked loss, and removes the setting in 2.0",
-            (constraint.evidence,),
-            reading.settings.find_location("use_liger_kernel"),
+            constraints.LIGER_LOSS,
+            "use_liger_kernel",
             advice='model_init_kwargs={"use_kernels": True}',
             mild=True,
         )
