@@ -28,6 +28,7 @@ from attncheck.lint.fields.plan_writing import (
     format_bool,
     format_exports,
     format_switch,
+    format_trainer_fields,
     packing_remarks,
     unsupported_remarks,
 )
@@ -185,6 +186,7 @@ __all__ = [
     "format_bool",
     "format_exports",
     "format_switch",
+    "format_trainer_fields",
     "get_first_option",
     "get_nested",
     "get_option",

@@ -39,7 +39,7 @@ def edit_settings(
     edits_by_span: dict[tuple[str, Span], Edit] = {}
     present: set[str] = set()
     for setting in settings.all_settings:
-        field = _find_field(setting)
+        field = setting.new_name.partition("=")[0] or setting.name.split(".")[0]
         is_effective = field in settings.by_field and settings.by_field[field].raw == setting.raw
         is_renamed = (setting.raw.name, setting.raw.location) in unknown_by_key
         if field in new_values and (is_effective or setting.known):
@@ -76,10 +76,6 @@ def _with_new_name(setting: ParsedSetting, unknown: UnknownSetting | None) -> Pa
     suggestion = unknown.now[0] if unknown.now else unknown.near
     parts = re.split(r": | ", suggestion.removeprefix("--"), maxsplit=1)
     return replace(setting, known=False, new_name="=".join(parts))
-
-
-def _find_field(setting: ParsedSetting) -> str:
-    return setting.new_name.partition("=")[0] or setting.name.split(".")[0]
 
 
 def _edit_setting(

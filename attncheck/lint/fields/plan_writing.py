@@ -46,6 +46,18 @@ def format_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
+def format_trainer_fields(plan: Plan, liger: str) -> dict[str, str]:
+    """Return a plan's settings of transformers' Trainer by name; `liger` is the name of liger's switch."""
+    switches = {"torch_compile": plan.compile, "full_determinism": plan.deterministic}
+    return {
+        "per_device_train_batch_size": str(plan.batch),
+        "gradient_accumulation_steps": str(plan.accumulation),
+        "gradient_checkpointing": format_bool(plan.gradient_checkpointing),
+        liger: format_bool(plan.liger),
+        **{name: "true" for name, is_on in switches.items() if is_on},
+    }
+
+
 def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
     """Yield a comment for each part of the plan that a framework has no setting for; `supported` names the others."""
     if plan.packed and plan.positions == "running" and "positions" not in supported:

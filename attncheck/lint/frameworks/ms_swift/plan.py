@@ -12,6 +12,7 @@ from attncheck.lint.fields import (
     VersionCheck,
     format_bool,
     format_exports,
+    format_trainer_fields,
     packing_remarks,
     unsupported_remarks,
 )
@@ -33,14 +34,7 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     else:
         fields["padding_side"] = plan.padding_side
     fields["max_length"] = str(plan.max_length)
-    fields["per_device_train_batch_size"] = str(plan.batch)
-    fields["gradient_accumulation_steps"] = str(plan.accumulation)
-    fields["gradient_checkpointing"] = format_bool(plan.gradient_checkpointing)
-    fields["use_liger_kernel"] = format_bool(plan.liger)
-    if plan.compile:
-        fields["torch_compile"] = "true"
-    if plan.deterministic:
-        fields["full_determinism"] = "true"
+    fields |= format_trainer_fields(plan, "use_liger_kernel")
     if plan.ring_size > 1 and plan.scheme == "ulysses":
         fields["sequence_parallel_size"] = str(plan.ring_size)
     return [*format_exports(plan), *(f"--{name} {value}" for name, value in fields.items()), *_format_remarks(plan)]
