@@ -41,7 +41,7 @@ def is_out_of_resources(error: BaseException) -> bool:
 
 def _describe_os_error(error: OSError) -> str:
     """Return the cause in plain words, or "" if it may be inside attncheck."""
-    name = "" if error.filename is None else _shorten(os.fsdecode(error.filename) if _is_path(error) else "")
+    name = _shorten(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes, os.PathLike)) else ""
     if error.errno in _OUT_OF_FILES:
         return "no more files can be opened: raise the limit (ulimit -n)"
     if error.errno == errno.ENOMEM:
@@ -55,10 +55,6 @@ def _describe_os_error(error: OSError) -> str:
     if error.errno in _CANNOT_WRITE:
         return f"cannot write{' ' + name if name else ''}: {error.strerror}"
     return f"{name}: {error.strerror}" if name and error.strerror else ""
-
-
-def _is_path(error: OSError) -> bool:
-    return isinstance(error.filename, (str, bytes, os.PathLike))
 
 
 def _has_working_folder() -> bool:

@@ -43,7 +43,11 @@ def complete_overlay(
     for _ in range(MAX_ROUNDS):
         with package_overlay(python, wanted, report_progress, seconds, options) as folder:
             held = {parse_requirement(_name_file(text))[0] for text in wanted}
-            unmet = [text for text in find_unmet_requirements(folder, snapshot) if _canonical_name(text) not in held]
+            unmet = [
+                text
+                for text in find_unmet_requirements(folder, snapshot)
+                if str(canonicalize_name(Requirement(text).name)) not in held
+            ]
             if not unmet:
                 yield folder
                 return
@@ -98,10 +102,6 @@ def hide_folder(value: T, folder: str) -> T:
 
     hidden: T = map_texts(value, hide)
     return hidden
-
-
-def _canonical_name(text: str) -> str:
-    return str(canonicalize_name(Requirement(text).name))
 
 
 def _name_file(text: str) -> str:

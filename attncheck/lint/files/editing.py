@@ -60,12 +60,8 @@ def replace_value(setting: Setting, value: str | Sequence[str]) -> Edit:
     text = shlex.quote(value) if isinstance(value, str) else shlex.join(value)
     if setting.value_span != NOWHERE:
         return Edit(setting.location.source, setting.value_span, text)
-    assignment = f"{setting.name} {text}" if setting.name.startswith("-") else _quote_override(setting.name, joined)
+    assignment = f"{setting.name} {text}" if setting.name.startswith("-") else shlex.quote(f"{setting.name}={joined}")
     return Edit(setting.location.source, setting.span, assignment)
-
-
-def _quote_override(name: str, value: str) -> str:
-    return shlex.quote(f"{name}={value}")
 
 
 def remove_setting(source: Source, span: Span) -> Edit:

@@ -173,7 +173,9 @@ class Script:
         configurations = [call for name, call in self.calls if name.endswith("LoraConfig")]
         entries += self._merge([self._list_adapter(call) for call in configurations])
         given = [
-            _Argument(ADAPTED, ast.Constant(True), call, False) for name, call in self.calls if _adds_adapter(name)
+            _Argument(ADAPTED, ast.Constant(True), call, False)
+            for name, call in self.calls
+            if name.endswith(("get_peft_model", "PeftModel.from_pretrained"))
         ]
         entries += self._merge([[argument] for argument in given])
         models = [[*self._list_model_arguments(call, notes)] for call in self.model_calls]
@@ -312,10 +314,6 @@ class Script:
     def _find_character(self, line: int, column: int) -> int:
         start, text = self._lines[line - 1]
         return start + len(text[:column].decode(errors="replace"))
-
-
-def _adds_adapter(name: str) -> bool:
-    return name.endswith(("get_peft_model", "PeftModel.from_pretrained"))
 
 
 def _is_settings_class(name: str) -> bool:

@@ -34,7 +34,11 @@ def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[
             continue
         prefix, key, value = match["prefix"] or "", match["key"], match["value"] or ""
         if key.partition(".")[0] == "hydra" or "@" in key or key in program.groups or "/" in key:
-            if not prefix and not _is_known_group(program, key) and key.partition(".")[0] != "hydra":
+            if (
+                not prefix
+                and not (key in program.groups or key.partition("@")[0] in program.groups)
+                and key.partition(".")[0] != "hydra"
+            ):
                 yield RefusedOverride(word, key)
         elif prefix == "~":
             if not _has_value(values, key):
@@ -46,10 +50,6 @@ def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[
             yield RefusedOverride(word, f"+{key}", f"{key}={value}")
         else:
             values[key] = f"${value}" if value.startswith("{") else value  # the keys of a table are not read
-
-
-def _is_known_group(program: Program, key: str) -> bool:
-    return key in program.groups or key.partition("@")[0] in program.groups
 
 
 def _has_key(values: dict[str, Any], key: str) -> bool:

@@ -173,8 +173,9 @@ class SourceTree:
         """Return the definition of a class's base. `class Trainer(Trainer)` has the one that the name was bound to."""
         if not isinstance(base, ast.Name) or base.id != node.name:
             return self.resolve(module, base)
-        others = (item for item in module.bindings.get(base.id, ()) if not _has_name_of_base(item))
-        return next((found for item in others if (found := self._resolve_binding(module, item, base.id))), None)
+        others = (item for item in module.bindings.get(node.name, ()) if not _has_name_of_base(item))
+        resolutions = (self._resolve_binding(module, item, node.name) for item in others)
+        return next((resolved for resolved in resolutions if resolved is not None), None)
 
     def resolve_name(self, module: SourceModule, name: str) -> Resolved:
         """Return the definition of a module's name: the first of its bindings that can be resolved.
@@ -223,7 +224,7 @@ class SourceTree:
             return self._resolve_attribute(self._find(source), imported)
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             value = statement.value
-            if isinstance(value, (ast.Name, ast.Attribute)) and not _refers_to_itself(value, name):
+            if isinstance(value, ast.Attribute) or (isinstance(value, ast.Name) and value.id != name):
                 return self.resolve(module, value) or Definition(module, value)
             return Definition(module, value)
         return None
@@ -264,10 +265,6 @@ def locate_module(folder: Path, name: str) -> Path | None:
     place = os.path.join(folder, *parts)
     paths = (f"{place}/__init__.py", f"{place}.py") if all(map(str.isidentifier, parts)) else ()
     return next(map(Path, filter(os.path.isfile, paths)), None)
-
-
-def _refers_to_itself(expression: ast.expr, name: str) -> bool:
-    return isinstance(expression, ast.Name) and expression.id == name
 
 
 def _iter_module_statements(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

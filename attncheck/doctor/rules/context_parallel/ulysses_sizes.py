@@ -35,14 +35,15 @@ def check(snapshot: Snapshot) -> Problems:
         message=f"Ulysses sizes that work with {model.model_type}: {valid or 'none'}",
         evidence=(f"{heads} query heads, {kv_heads} key/value heads: {invalid} do not work",),
         fixes=tuple(
-            Fix("a size that works", "setting", _format_size_setting(snapshot, size)) for size in valid_sizes[:1]
+            Fix(
+                "a size that works",
+                "setting",
+                f"{'ulysses_' if snapshot.lists('verl') else ''}sequence_parallel_size={size}",
+            )
+            for size in valid_sizes[:1]
         ),
         subject=model.model_type,
     )
-
-
-def _format_size_setting(snapshot: Snapshot, size: int) -> str:
-    return f"{'ulysses_' if snapshot.lists('verl') else ''}sequence_parallel_size={size}"
 
 
 RULE = Rule("ATN509", "note", check, needs=frozenset({"ulysses", "rl"}), general=True)

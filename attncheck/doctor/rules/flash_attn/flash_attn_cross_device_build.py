@@ -27,7 +27,8 @@ def check(snapshot: Snapshot) -> Problems:
     tools = snapshot.build_tools
     if tools.pip_cache_apart != Known(True) or not _is_recent(value_or(tools.pip, "")):
         return
-    if "no-cache-dir" in tools.pip_config or not _will_be_installed(snapshot):
+    is_installed = snapshot.has("flash-attn") and diagnose_flash_attn(snapshot) is None
+    if "no-cache-dir" in tools.pip_config or is_installed:
         return
     if find_published_wheel(snapshot) is None:
         return
@@ -50,10 +51,6 @@ def _is_recent(pip: str) -> bool:
         return Version(pip) >= FIRST_PIP
     except InvalidVersion:
         return False
-
-
-def _will_be_installed(snapshot: Snapshot) -> bool:
-    return not snapshot.has("flash-attn") or diagnose_flash_attn(snapshot) is not None
 
 
 RULE = Rule("ATN173", "note", check, needs=frozenset({"flash"}))

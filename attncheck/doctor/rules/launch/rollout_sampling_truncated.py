@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from attncheck.core.launch import Setting
 from attncheck.doctor.queries import change_settings, describe_job, is_between, require_job, weighs_by_rollout
-from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # values that keep every token; top_k differs by framework
 NO_TOP_K: Mapping[str, str] = {"trl": "0"}  # other frameworks use -1, as vLLM does
@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Problems:
         fixes=(
             change_settings(
                 "sample from the whole distribution, as training does",
-                {_own_name(s): _whole_value(s, job) for s in truncating},
+                {_own_name(s): WHOLE.get(_option(s)) or NO_TOP_K.get(job.framework, "-1") for s in truncating},
             ),
         ),
         subject=describe_job(job),
@@ -70,10 +70,6 @@ def _truncates(setting: Setting) -> bool:
     except ValueError:
         return False
     return 0 < value < 1 if _option(setting) == "top_p" else value > 0
-
-
-def _whole_value(setting: Setting, job: Job) -> str:
-    return WHOLE.get(_option(setting)) or NO_TOP_K.get(job.framework, "-1")
 
 
 RULE = Rule("ATN424", "warning", check, needs=frozenset({"job", "rl"}))

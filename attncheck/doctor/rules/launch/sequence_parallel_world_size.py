@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
         else (change_settings(f"use a size that divides {world_size}", {"ring_size": str(size)}),)
     )
     tensor_parallel = f" × tensor parallel {job.tensor_parallel}" if job.tensor_parallel > 1 else ""
-    processes = _process_noun(world_size)
+    processes = "process" if world_size == 1 else "processes"
     yield Problem(
         message=f"sequence parallel {job.plan.ring_size}{tensor_parallel} does not divide "
         f"{world_size} training {processes}",
@@ -42,10 +42,6 @@ def check(snapshot: Snapshot) -> Problems:
         subject=describe_job(job),
         locations=locate_settings(job, "ring_size", "tensor_parallel"),
     )
-
-
-def _process_noun(count: int) -> str:
-    return "process" if count == 1 else "processes"
 
 
 RULE = Rule("ATN571", "error", check, needs=frozenset({"job"}))
