@@ -57,6 +57,16 @@ def describe_failed_import(outcome: ImportOutcome) -> str:
     return f"import lane: import {outcome.module}: {outcome.exception}: {outcome.message}"
 
 
+def describe_ending(outcome: ImportOutcome) -> str:
+    """Return how a failed import ended, in a few words."""
+    if outcome.outcome == "died":
+        return f"the process died{f' with {outcome.signal}' if outcome.signal else ''}"
+    if outcome.outcome == "hung":
+        return f"the import was still running after {outcome.seconds:.0f} s"
+    first = outcome.message.strip().partition("\n")[0].rstrip(".")
+    return f"{outcome.exception}: {first}" if first else outcome.exception
+
+
 def find_failing_distribution(snapshot: Snapshot, outcome: ImportOutcome) -> Distribution | None:
     """Return the distribution in whose code an import failed: the owner of the innermost frame that has an owner."""
     for frame in reversed(outcome.frames):

@@ -7,6 +7,7 @@ from attncheck.attention.backend import Backend
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Mode, Run
+from attncheck.measure.worker.tasks import read_cases
 from attncheck.ring.worker.rank import RankContext, RankFailed
 from attncheck.ring.worker.session import RankSession
 
@@ -46,7 +47,7 @@ def determinism(context: RankContext) -> None:
         repeater = Repeater(
             single_device, context.device, context.message["repeats"], WARM_UP_CALLS, judges=context.is_leader
         )
-        repeats = repeater.measure(_read_cases(context.message)[case_name], cast(Mode, mode))
+        repeats = repeater.measure(read_cases(context.message)[case_name], cast(Mode, mode))
         if repeats.outcome in ("raised", "out_of_memory"):
             raise RankFailed(repeats.reason)
         context.send_if_leader({"item": index, "answer": codec.to_plain(repeats)})
@@ -54,13 +55,9 @@ def determinism(context: RankContext) -> None:
 
 def _iter_items(context: RankContext, backends_by_name: dict[str, Backend], names_only: bool = False) -> Any:
     """Yield (index, case or its name, backend) of each item, after reporting its start."""
-    cases = {} if names_only else _read_cases(context.message)
+    cases = {} if names_only else read_cases(context.message)
     for index, (backend, name) in enumerate(context.message["items"]):
         if backend not in backends_by_name:
             raise RankFailed(f"{backend} is unknown here")
         context.send_if_leader({"started": index})
         yield index, name if names_only else cases[name], backends_by_name[backend]
-
-
-def _read_cases(message: dict[str, Any]) -> dict[str, Case]:
-    return {document["name"]: codec.read(Case, document) for document in message["cases"]}

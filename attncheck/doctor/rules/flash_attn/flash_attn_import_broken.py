@@ -17,6 +17,7 @@ from attncheck.doctor.fixes import flash_attn_fixes, install
 from attncheck.doctor.queries import (
     availability_evidence,
     changed_flash_attn_files,
+    describe_ending,
     describe_failed_import,
     hidden_by,
     is_shadowed,
@@ -45,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
 def _make_problem(snapshot: Snapshot, failure: ImportOutcome) -> Problem:
     version = need(snapshot.package("flash-attn"), "flash-attn").version
     return Problem(
-        message=f"flash-attn {version} cannot be imported: {_describe_failure(failure)}",
+        message=f"flash-attn {version} cannot be imported: {describe_ending(failure)}",
         subject=f"flash-attn {version}",
         evidence=(
             describe_failed_import(failure),
@@ -60,14 +61,6 @@ def _make_problem(snapshot: Snapshot, failure: ImportOutcome) -> Problem:
 def _changed_files_evidence(snapshot: Snapshot) -> tuple[str, ...]:
     paths = changed_flash_attn_files(snapshot)
     return (f"{len(paths)} of its files are missing or changed since it was installed: {paths[0]}",) if paths else ()
-
-
-def _describe_failure(failure: ImportOutcome) -> str:
-    if failure.outcome == "died":
-        return f"the process died{f' with {failure.signal}' if failure.signal else ''}"
-    if failure.outcome == "hung":
-        return f"the import was still running after {failure.seconds:.0f} s"
-    return f"{failure.exception}: {failure.message.strip().partition(chr(10))[0].rstrip('.')}"
 
 
 def _fixes(snapshot: Snapshot, failure: ImportOutcome) -> tuple[Fix, ...]:

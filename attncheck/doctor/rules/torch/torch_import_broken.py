@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from attncheck.doctor.fixes import install, reinstall_torch
 from attncheck.doctor.queries import (
     demangle_hint,
+    describe_ending,
     describe_failed_import,
     find_failed_import,
     find_failing_distribution,
@@ -42,17 +43,12 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _describe_failure(outcome: ImportOutcome) -> str:
-    if outcome.outcome == "died":
-        return f"the process died{f' with {outcome.signal}' if outcome.signal else ''}"
-    if outcome.outcome == "hung":
-        return f"the import was still running after {outcome.seconds:.0f} s"
     library, symbol = parse_missing_library(outcome.message), parse_missing_symbol(outcome.message)
-    if library:
+    if library and outcome.outcome == "raised":
         return f"{library} is not found"
-    if symbol:
+    if symbol and outcome.outcome == "raised":
         return f"a library that it loads lacks {demangle_hint(symbol)}"
-    first = outcome.message.strip().partition("\n")[0].rstrip(".")
-    return f"{outcome.exception}: {first}" if first else outcome.exception
+    return describe_ending(outcome)
 
 
 def _fixes(snapshot: Snapshot, outcome: ImportOutcome) -> Iterator[Fix]:
