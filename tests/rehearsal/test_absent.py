@@ -171,16 +171,16 @@ def test_names_that_trl_and_transformers_no_longer_have_are_made() -> None:
     assert not former.has("trl", "PPOTrainer")
 
 
-# w1 w2 <|assistant|> w3 w4, two turns of it, and a row without an answer
+# w5 w6 <|assistant|> w3 w4, two turns of it, and a row without an answer
 @pytest.mark.parametrize(
     ("text", "instruction", "labels"),
     [
-        ("<|user|> w1 w2 <|assistant|> w3 w4", None, [0, 0, 0, 0, 3, 4]),
-        ("<|user|> w1 <|assistant|> w3 <|user|> w2 <|assistant|> w4", "<|user|>", [0, 0, 0, 3, 0, 0, 0, 4]),
-        ("<|user|> w1 <|assistant|> w3 <|user|> w2 <|assistant|> w4", None, [0, 0, 0, 0, 0, 0, 0, 4]),
-        ("<|user|> w1 <|assistant|> w3 <|user|> w2", "<|user|>", [0, 0, 0, 3, 0, 0]),
-        ("<|user|> w1 w2", None, [0, 0, 0]),
-        ("w1 w2", "<|user|>", [0, 0]),
+        ("<|user|> w5 w6 <|assistant|> w3 w4", None, [0, 0, 0, 0, 3, 4]),
+        ("<|user|> w5 <|assistant|> w3 <|user|> w6 <|assistant|> w4", "<|user|>", [0, 0, 0, 3, 0, 0, 0, 4]),
+        ("<|user|> w5 <|assistant|> w3 <|user|> w6 <|assistant|> w4", None, [0, 0, 0, 0, 0, 0, 0, 4]),
+        ("<|user|> w5 <|assistant|> w3 <|user|> w6", "<|user|>", [0, 0, 0, 3, 0, 0]),
+        ("<|user|> w5 w6", None, [0, 0, 0]),
+        ("w5 w6", "<|user|>", [0, 0]),
     ],
 )
 def test_only_answers_are_labelled(text: str, instruction: str | None, labels: list[int]) -> None:

@@ -120,7 +120,7 @@ def test_the_same_rows_on_ranks_that_share_none_are_not_joined() -> None:
 
 
 def test_what_pads_a_row_at_its_end_becomes_padding() -> None:
-    """OpenRLHF and verl pad with the word 0, with positions that restart in each document or none."""
+    """OpenRLHF and verl pad with token 0, with positions that restart in each document or none."""
     for names in (("input_ids", "position_ids"), ("input_ids",)):
         ranks = slice_rows("contiguous", 2, 1, fill=0)
         cut = [

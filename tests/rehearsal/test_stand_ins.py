@@ -90,7 +90,7 @@ from datasets import load_dataset
 from transformers import AutoConfig, AutoTokenizer
 
 config = AutoConfig.from_pretrained("own/model-that-is-not-here")
-tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w1", add_special_tokens=False)["input_ids"]
+tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w5", add_special_tokens=False)["input_ids"]
 own = load_dataset("json", data_files="{rows}")
 assert load_dataset("parquet", data_files=r"{folder}", split="train")[1]["data_files"] == {"train": r"{rows}"}
 assert "train" in load_dataset(r"{folder}", data_files=r"{folder}")[1]["data_files"]
@@ -171,7 +171,7 @@ def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
     process = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
-    assert (kind, tokens) == ("llama", [3, 1])
+    assert (kind, tokens) == ("llama", [3, 5])
     assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
     assert len(list((tmp_path / "watch").glob("data-set-*"))) == 12  # "a/b" with and without a name, and files
     names = ("data", "gone", "gone.jsonl", "rows.tsv", "table.csv", "train_prompts.json")

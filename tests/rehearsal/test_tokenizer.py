@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from attncheck.rehearsal.worker.materials import HEADERS, VOCABULARY_SIZE, make_tokenizer, write_template, write_turns
+from attncheck.rehearsal.worker.materials import (
+    HEADERS,
+    VOCABULARY_SIZE,
+    make_pairs,
+    make_tokenizer,
+    write_template,
+    write_turns,
+)
+from attncheck.rehearsal.worker.segments import DocumentIndex
+from attncheck.rehearsal.worker.vocabulary import MADE
 
 
 def test_unknown_words_are_tokens_by_their_first_letters() -> None:
@@ -18,21 +27,36 @@ def test_unknown_words_are_tokens_by_their_first_letters() -> None:
     assert (you, are) == ("~y", "~a")
 
 
+def test_tokens_that_scripts_write_by_number_are_no_words() -> None:
+    """Llama's: UNK or padding, BOS and EOS. Pixtral-Finetune's data.py writes 1 and 2 around each turn."""
+    tokenizer = make_tokenizer(False)
+    assert (tokenizer.unk_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+    documents = [document["turns"] for document in make_pairs(200, 7)]
+    words = [tuple(word for _, own in turns for word in own) for turns in documents]
+    assert all(own == tuple(tokenizer(MADE.write(own), add_special_tokens=False)["input_ids"]) for own in words)
+    assert {word for own in words for word in own} == set(MADE.numbers) and min(MADE.numbers) == 3
+    answers = [turns[1][1] for turns in documents]
+    assert all(chosen[0] != rejected[0] for chosen, rejected in zip(answers[::2], answers[1::2], strict=True))
+    row = [token for own in words[:6] for token in (1, *own, 2)] + [0] * 5
+    segments = DocumentIndex(documents).find_segments(row, (), None)
+    assert [(own.document, own.offset, own.words) for own in segments] == [(n, 0, len(words[n])) for n in range(6)]
+
+
 @pytest.mark.parametrize("marker", HEADERS)
 def test_turns_begin_with_the_marker_that_a_script_searches(marker: str) -> None:
     """The rest of the template stays: the words, which tokens an answer has, and its end."""
     tokenizer = make_tokenizer(True)
-    messages = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3 w4"}]
+    messages = [{"role": "user", "content": "w5 w6"}, {"role": "assistant", "content": "w3 w4"}]
     plain = tokenizer.apply_chat_template(messages, tokenize=False)
     tokenizer.chat_template = write_template(marker)
     text = tokenizer.apply_chat_template(messages, tokenize=False)
     begin, end = HEADERS[marker]
-    assert text.count(begin.partition("{")[0]) == 2 and f"w1 w2 {end}\n" in text
+    assert text.count(begin.partition("{")[0]) == 2 and f"w5 w6 {end}\n" in text
     assert text.endswith("w3 w4 </s>\n") and plain.endswith("<|assistant|> w3 w4 </s>\n")
     generated = tokenizer.apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
     assert text.startswith(generated)
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert [token for token in tokens if token < 5] == [1, 2, 3, 4] and tokenizer.unk_token_id not in tokens
-    written = write_turns([{"messages": messages, "text": "w1 w2 w3 w4"}], marker)[0]["text"]
+    assert [token for token in tokens if 2 < token < 7] == [5, 6, 3, 4] and tokenizer.unk_token_id not in tokens
+    written = write_turns([{"messages": messages, "text": "w5 w6 w3 w4"}], marker)[0]["text"]
     assert written == text
-    assert write_turns([{"text": "w1"}], marker) == write_turns([{"text": "w1"}], "") == [{"text": "w1"}]
+    assert write_turns([{"text": "w5"}], marker) == write_turns([{"text": "w5"}], "") == [{"text": "w5"}]

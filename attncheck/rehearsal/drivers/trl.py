@@ -34,7 +34,7 @@ class Completions:
     def __init__(self, documents: list[Mapping[str, Any]]) -> None:
         turns = [document["turns"] for document in documents]
         self.rewarded = {tuple(answer) for (_, (_, answer)) in turns[::2]}
-        self.largest = max(word for ((_, question), _) in turns for word in question)
+        self.known = {word for turn in turns for _, words in turn for word in words}
         self.numbers: dict[tuple[int, ...], int] = {}
         self._answers: dict[tuple[int, ...], list[list[int]]] = {}
         for number, ((_, question), (_, answer)) in enumerate(turns):
@@ -48,7 +48,7 @@ class Completions:
 
     def read(self, tokens: list[int]) -> tuple[int, ...]:
         """Return the words among tokens; a word's number is its token."""
-        return tuple(token for token in tokens if token <= self.largest)
+        return tuple(token for token in tokens if token in self.known)
 
     def next(self, prompt: list[int]) -> list[int]:
         """Return the next completion of a prompt, given as tokens; empty for a prompt that belongs to no document."""

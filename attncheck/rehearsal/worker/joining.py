@@ -180,7 +180,7 @@ def place_labels(call: ModelCall) -> ModelCall:
 def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int, vocabulary: Vocabulary) -> Tensor:
     """Return the tokens of rows; those that extend a row's end to a divisible length are replaced by `padding`.
 
-    Such padding is one repeated word (word 0 in OpenRLHF and verl). It begins where the job's positions restart or, for
+    Such padding is one repeated token, 0 (OpenRLHF, verl) or a word. It begins where positions restart or, for
     at most `longest` tokens, after markup.
     """
     rows: Tensor = tensors["input_ids"].clone()
@@ -188,7 +188,7 @@ def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int, vocabu
         start = len(row)
         while start and row[start - 1] == row[-1]:
             start -= 1
-        if not vocabulary.is_word(row[-1]) or not start:
+        if not (row[-1] == 0 or vocabulary.is_word(row[-1])) or not start:
             continue
         begun = [border for border in find_borders(tensors, number, len(row)) if border >= start]
         follows_markup = not vocabulary.is_word(row[start - 1]) and len(row) - start <= longest

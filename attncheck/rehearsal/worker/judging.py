@@ -138,12 +138,11 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
     Definitions of losses by a reference or by rewards hold only for the first step.
     """
     from attncheck.rehearsal.worker import adapters, joining, records, truth
-    from attncheck.smoke.worker.data import language
 
     step = evidence.step
     if step.objective.policy is not None or step.objective.preference is not None or evidence.full_model:
         return []
-    fill = language.LANGUAGE_VOCABULARY if step.padding is None else step.padding
+    fill = step.padding or 0  # the synthetic tokenizer's <unk>
     steps: list[Any] = []
     for number in range(2, len(evidence.taken) + 1):
         own_ranks = records.read_ranks(folder / "watch", number)
@@ -204,7 +203,6 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         vocabulary,
     )
     from attncheck.rehearsal.worker.evidence import Evidence
-    from attncheck.smoke.worker.data import language
 
     own_ranks = records.read_ranks(folder / "watch")
     temperature = objective.policy.temperature if objective.policy is not None else 1.0
@@ -223,11 +221,8 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         is_split = bool(joining.list_parts([own.gradients for own in own_ranks], parameters))
         ring_size = len(own_ranks) if is_split else int(message.get("ring_size", 1))
         layout = layouts.find_layout(own_ranks, index, ring_size)
-    fill = language.LANGUAGE_VOCABULARY if filler is None else filler
+    fill = filler or 0  # the synthetic tokenizer's <unk>
     ranks = joining.join_ranks(own_ranks, layout, fill, words)
-    # a script that writes the numbers of Llama's BOS and EOS tokens itself: they are words of the small tokenizer
-    if not is_own and {int(row[0]) for own in ranks for call in own.calls for row in call.input_ids} == {1}:
-        raise ValueError("every row begins with token 1, which the script writes itself: a word of the documents")
     leading = pad_token if is_own and pad_token is not None else -1
     dtype, autocast = _read_precision(ranks)
     model.tie(ranks[0].tied, ranks[0].weights)

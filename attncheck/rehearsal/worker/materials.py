@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.rehearsal import ANSWER_COLUMNS, PAIRED_FORMS, PROMPT_COLUMNS, TEXT_ONLY, DataForm
-from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
+from attncheck.rehearsal.worker.vocabulary import FIRST_WORD, MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
 # A turn ends with a line break, as in released templates: OpenRLHF strips that from the end of a text, but no space.
@@ -32,7 +32,7 @@ HEADERS = dict.fromkeys(("<|im_start|>", "<|im_end|>"), ("<|im_start|>{}\n", "<|
     ("<|start_header_id|>", "<|eot_id|>"), ("<|start_header_id|>{}<|end_header_id|>\n\n", "<|eot_id|>")
 )
 MARKUP = (
-    "<unk>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
+    "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
     "<|start_header_id|>", "<|end_header_id|>", "user", "assistant", "system", "Human:", "Assistant:", "User:",
     "System:", "###", "Instruction:", "Response:", "Input:", "[INST]", "[/INST]", "<think>", "</think>",
     "<|endoftext|>",
@@ -315,10 +315,7 @@ def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) ->
     """
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
-
-    words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
-    texts = (*words, *MARKUP, *SINGLE_WORDS, END, BEGIN, PAD, *INITIALS)
+    texts = (UNKNOWN, BEGIN, END, *MADE.texts, *MARKUP, *SINGLE_WORDS, PAD, *INITIALS)
     vocabulary = {text: number for number, text in enumerate(texts)} | dict((markers or {}).values())
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     rules = [normalizers.Replace(Regex(pattern), text) for text, pattern in INITIALS.items()]
@@ -326,7 +323,8 @@ def make_word_tokenizer(markers: Mapping[str, tuple[str, int]] | None = None) ->
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # Added tokens are matched before all others, for any class that transformers uses instead of this one: since 5.0 it
     # uses the class of the model's type, with its own way to split.
-    tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in (*words, *MARKUP)])
+    added = (UNKNOWN, *MADE.texts, *MARKUP)
+    tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in added])
     options = {"single_word": True, "lstrip": True, "rstrip": True, "normalized": False}
     tokenizer.add_tokens([AddedToken(text, **options) for text in SINGLE_WORDS])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
@@ -367,7 +365,7 @@ def check_tokenizer(folder: Path) -> None:
 
     from attncheck.smoke.worker.models import build
 
-    words = [3, 1, 31, 17]
+    words = [3, 9, 34, 17]
     text = " ".join(f"w{word}" for word in words)
     tokens = AutoTokenizer.from_pretrained(folder, local_files_only=True)(text, add_special_tokens=False)["input_ids"]
     if tokens != words:
@@ -478,7 +476,7 @@ def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
     documents: list[dict[str, Any]] = []
     beginnings: set[tuple[int, ...]] = set()
     while len(documents) < count:
-        words = language.next_document(chance.randint(16, 64)).tolist()
+        words = (language.next_document(chance.randint(16, 64)) + FIRST_WORD).tolist()
         if tuple(words[:12]) in beginnings:
             continue
         beginnings.add(tuple(words[:12]))
@@ -499,8 +497,8 @@ def make_pairs(count: int, seed: int) -> list[dict[str, Any]]:
     for chosen in make_documents(count, seed):
         prompt, (_, answer) = chosen["turns"]
         length = max(8, len(answer) + chance.randint(-4, 4))
-        rejected = [chance.randrange(REJECTED_WORDS) for _ in range(length)]
-        rejected[0] = (answer[0] + chance.randrange(1, REJECTED_WORDS)) % REJECTED_WORDS
+        rejected = [FIRST_WORD + chance.randrange(REJECTED_WORDS) for _ in range(length)]
+        rejected[0] = FIRST_WORD + (answer[0] - FIRST_WORD + chance.randrange(1, REJECTED_WORDS)) % REJECTED_WORDS
         documents += [chosen, {"turns": [prompt, ["assistant", rejected]]}]
     return documents
 

@@ -174,7 +174,7 @@ def _run_on_picture(processor: Any, model: Any) -> None:
         [
             {
                 "role": "user",
-                "content": [*({"type": "image", "image": own} for own in row), {"type": "text", "text": "w1"}],
+                "content": [*({"type": "image", "image": own} for own in row), {"type": "text", "text": "w3"}],
             }
         ]
         for row in rows

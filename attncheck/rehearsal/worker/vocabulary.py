@@ -1,6 +1,7 @@
 """The tokens that are words of the documents: the synthetic tokenizer's, or some of a user's own.
 
-Documents are words by number. In the synthetic tokenizer a word is the token with its own number. In a user's tokenizer
+Documents are words by number. In the synthetic tokenizer a word is the token with its own number, and the tokens before
+the first word are those that scripts write themselves: Llama's UNK or padding, BOS and EOS. In a user's tokenizer
 the words are nouns that it encodes as one token at the beginning, after a blank and after a line end, though not
 necessarily as the same one. All other tokens are markup.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
+FIRST_WORD = 3  # the lowest number of a word
 FILE = "vocabulary.json"  # next to the documents, if the words are a user's tokenizer's
 # Nouns that do not occur in chat templates and instructions; most tokenizers trained on English encode each as one
 # token.
@@ -36,7 +38,7 @@ class WordsNotFound(ValueError):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words: the text of each number, the number of each token, and the padding token.
+    """The words: their texts in the order of their numbers, the number of each token, and the padding token.
 
     The padding token is None if no token is only padding.
     """
@@ -55,7 +57,7 @@ class Vocabulary:
 
     def write(self, words: Iterable[int]) -> str:
         """Return words as text, separated by spaces."""
-        return " ".join(self.texts[word] for word in words)
+        return " ".join(self.texts[word - FIRST_WORD] for word in words)
 
     def save(self, folder: Path) -> None:
         """Write the vocabulary next to the documents."""
@@ -64,8 +66,8 @@ class Vocabulary:
 
 
 MADE = Vocabulary(
-    tuple(f"w{number}" for number in range(LANGUAGE_VOCABULARY)),
-    {number: number for number in range(LANGUAGE_VOCABULARY)},
+    tuple(f"w{number}" for number in range(FIRST_WORD, FIRST_WORD + LANGUAGE_VOCABULARY)),
+    {number: number for number in range(FIRST_WORD, FIRST_WORD + LANGUAGE_VOCABULARY)},
 )
 
 
@@ -87,7 +89,7 @@ def find_vocabulary(tokenizer: Any) -> Vocabulary:
         tokens = _find_tokens(tokenizer, text)
         if not tokens or tokens & markup or tokens & numbers.keys():
             continue
-        numbers |= dict.fromkeys(tokens, len(texts))
+        numbers |= dict.fromkeys(tokens, FIRST_WORD + len(texts))
         texts.append(text)
         if len(texts) == LANGUAGE_VOCABULARY:
             vocabulary = Vocabulary(tuple(texts), numbers, tokenizer.pad_token_id)
@@ -139,4 +141,4 @@ def _check_sentence(tokenizer: Any, vocabulary: Vocabulary) -> None:
 
 
 def _order_words(stride: int) -> Sequence[int]:
-    return [number * stride % LANGUAGE_VOCABULARY for number in range(LANGUAGE_VOCABULARY)]
+    return [FIRST_WORD + number * stride % LANGUAGE_VOCABULARY for number in range(LANGUAGE_VOCABULARY)]
