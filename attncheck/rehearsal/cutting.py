@@ -1,5 +1,6 @@
 """Scales a launch down: its framework's settings of size, and its launcher's processes to those available here."""
 
+import glob
 import json
 import os
 import re
@@ -55,6 +56,7 @@ from attncheck.rehearsal.substitutions import leave_out
 MAX_LENGTH = 256  # tokens of a row
 MAX_REAL_LENGTH = 512  # for the user's own data, which have longer rows
 MAX_BATCH = 3  # documents: losses after the second row of a batch become visible
+MAX_FOLDERS = 1000  # of the launch, in which projects are searched
 MAX_PAIRED_BATCH = 2  # pairs, and prompts with two generated answers each
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which Ulysses splits
@@ -573,7 +575,7 @@ def _import_project(launch: Launch, cut: JobCut, is_console_script: bool) -> Job
         folder
         for folder in (
             *list_folders_above(launch, str(find_script(launch) or "")),
-            *sorted(entry.path for entry in os.scandir(os.getcwd()) if entry.is_dir()),
+            *sorted(path[:-1] for path in glob.glob(f"{glob.escape(os.getcwd())}/*/"))[:MAX_FOLDERS],
         )
         if any(os.path.isfile(f"{folder}/{n}") for n in PROJECT)
     ]

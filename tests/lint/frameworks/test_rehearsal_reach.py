@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -521,6 +523,10 @@ def test_a_launch_starts_where_its_program_is(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "open-r1" / "setup.py").touch()  # a project inside the launch's, which its users install too
     launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
     assert launch.cut.environ["ATTNCHECK_PROJECT"] == f"{tmp_path}:{tmp_path / 'open-r1'}"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", Mock(side_effect=PermissionError))
+        launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
+    assert launch.cut.environ["ATTNCHECK_PROJECT"] == str(tmp_path)  # its folder may be entered, but not listed
     (tmp_path / "train_sft.py").touch()
     launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
     assert launch.command.startswith("python train_sft.py ")
