@@ -27,6 +27,7 @@ from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
 from attncheck.rehearsal.run import _read_rates
 from attncheck.rehearsal.worker.checks.gradients import AS_STREAM, OWN_WEIGHTS
+from attncheck.rehearsal.worker.definitions import is_scaled
 from attncheck.workers.execution import ExecutionTarget
 from tests.conftest import Run
 from tests.rehearsal.staging import SCRIPTS, ForkServer, list_failures, make_materials, rehearse
@@ -233,6 +234,11 @@ def test_a_step_with_scaled_gradients_is_an_error(
     results = rehearse(server, folder, tmp_path / "watch", "--reduction scaler", fault, objective=UNDOCUMENTED)
     assert list(list_failures(results)) == codes
     assert not codes or "not scaler.step(optimizer)" in results["loss"].violations[0]
+
+
+def test_a_number_of_tokens_is_no_scalers_factor() -> None:
+    """A sum over rows of 256 tokens is near a power of two times their mean; a GradScaler begins with 2**16."""
+    assert is_scaled(2.0**16) and is_scaled(2.0**15) and not any(map(is_scaled, (0.0, 1.0, 1023.0, 2048.0, 1 / 1024)))
 
 
 @pytest.mark.nightly

@@ -20,6 +20,7 @@ from attncheck.smoke.worker.testbed import gradient_error
 # In float32, relative. Rounding moves single elements across a threshold: 2.3e-4 was measured between sdpa and eager in
 # gemma3n, which has sparse activations. Faults are at 1e-2.
 FP32_GRADIENT_LIMIT = 5e-4
+LEAST_EXPONENT = 14
 SCALE_LIMIT = 5e-3  # relative error of the gradients' norm: a larger factor, which Adam hides, is an error
 
 
@@ -194,9 +195,12 @@ def list_factors(evidence: Evidence) -> dict[str, float]:
 
 
 def is_scaled(factor: float) -> bool:
-    """Return whether a factor is that of a GradScaler: a large power of two."""
+    """Return whether a factor is that of a GradScaler: a large power of two, 2**16 at first.
+
+    Smaller ones are numbers of tokens too: a loss of rows of 1024 tokens may be their sum.
+    """
     exponent = math.log2(factor) if factor > 0 else 0.0
-    return abs(exponent) > 9 and is_near(2.0 ** round(exponent), factor, SCALE_LIMIT)
+    return exponent > LEAST_EXPONENT and is_near(2.0 ** round(exponent), factor, SCALE_LIMIT)
 
 
 def name_factor(evidence: Evidence, factor: float) -> str:

@@ -253,7 +253,7 @@ def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
         return wrong, deliberate
     if abs(change.usual - 1.0) > ROUNDED_LIMIT and len(change.factors) == len(record.gradients):
         wrong = [f"the gradients are {change.usual:.4g} times what clipping to a norm of {norms[0]:g} gives"]
-        if is_scaled(change.usual):
+        if is_scaled(1 / (change.usual or 1.0)):
             wrong[0] += ", because they are clipped before unscale_: a GradScaler's factor is still on them"
     return wrong, deliberate
 
