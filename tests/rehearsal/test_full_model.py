@@ -208,7 +208,7 @@ def test_words_are_one_token_wherever_they_stand(own: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(own)
     words = vocabulary.find_vocabulary(tokenizer)
-    numbers = [5, 5, 31, 0, 17]
+    numbers = [5, 5, 34, 3, 17]
     for text in (words.write(numbers), f" {words.write(numbers)}", f"User:\n{words.write(numbers)}\n"):
         assert words.read(vocabulary.encode(tokenizer, text)) == numbers
     assert not words.is_word(tokenizer.eos_token_id)

@@ -13,6 +13,7 @@ import functools
 import inspect
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
 from attncheck_watcher.modules import describe_code, is_foreign  # type: ignore[import-not-found]
+from attncheck_watcher.randomness import keep_randomness  # type: ignore[import-not-found]
 from attncheck_watcher.script_code import CODE  # type: ignore[import-not-found]
 
 LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
@@ -63,8 +65,9 @@ class Completions:
         values = {"prompts": prompts, "completions": completions, **columns}
         if functions:
             thread = threading.Thread(target=note_misplaced, args=(functions, values), daemon=True)
-            thread.start()
-            thread.join(REWARD_SECONDS)
+            with keep_randomness():
+                thread.start()
+                thread.join(REWARD_SECONDS)
         texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
         return [float(tuple(map(int, WORD.findall(text))) in self.rewarded) for text in texts]
 
@@ -87,14 +90,18 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
         text = f"<think>{'w1 ' * (7 * number % 11 + 1)}</think><answer>{' '.join(answers[-3:]) or number}</answer>"
         texts.append(text if isinstance(completion, str) else [{**completion[-1], "content": text}])
     rows["completions"] = texts
+    until = time.monotonic() + REWARD_SECONDS
+
+    def call(function: Any, chosen: slice = slice(None)) -> list[float]:
+        if time.monotonic() > until:  # the training goes on: nothing of the script may run beside it for long
+            raise TimeoutError
+        return list(map(float, function(**{**others, **{key: own[chosen] for key, own in rows.items()}})))
+
     for function in filter(is_foreign, functions):
         with contextlib.suppress(Exception):
-            together = list(map(float, function(**{**others, **rows})))
-            alone = [
-                float(function(**{**others, **{key: own[number : number + 1] for key, own in rows.items()}})[0])
-                for number in range(count)
-            ]
-            again = list(map(float, function(**{**others, **rows})))
+            together = call(function)
+            alone = [call(function, slice(number, number + 1))[0] for number in range(count)]
+            again = call(function)
             if together == again != alone and sorted(together) == sorted(alone):
                 CODE.setdefault("misplaced", []).append(describe_code(function))
 
