@@ -7,9 +7,11 @@ import dataclasses
 import importlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
@@ -19,6 +21,7 @@ import torch
 
 import attncheck.rehearsal.drivers.rollouts as rollouts
 import attncheck.rehearsal.watcher.modules as modules
+import attncheck.rehearsal.watcher.randomness as randomness
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.columns import list_columns, list_model_classes, list_modules
 from attncheck.rehearsal.execution import (
@@ -44,6 +47,7 @@ from attncheck.rehearsal.watcher.stand_ins import (
     find_pictures,
     find_tokens,
     leave_early_stopping,
+    leave_kernels,
     leave_login,
     leave_unknown,
     leave_unknown_keys,
@@ -406,13 +410,14 @@ def test_models_are_loaded_without_arguments_of_other_releases(tmp_path: Path, m
             self.made = (config, dtype)
 
         @classmethod
-        def from_pretrained(cls, name: str, **options: Any) -> Model:
-            return cls(name, **options)
+        def from_pretrained(cls, name: str | None, **options: Any) -> Model:
+            return cls(name or "made", **options)
 
     (tmp_path / "watch").mkdir()
     monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path / "watch"))
     load_with_known(Model)
     assert Model.from_pretrained("a/b", use_auth_token=True, dtype="x").made == ("a/b", "x")
+    assert Model.from_pretrained(None, dtype="x").made == ("made", "x")  # from a configuration and a state
     with pytest.raises(TypeError, match="own"):
         Model.from_pretrained("broken")
     assert [line.split(" ")[0] for line in list_absent(str(tmp_path))] == ["from_pretrained.use_auth_token"]
@@ -420,6 +425,19 @@ def test_models_are_loaded_without_arguments_of_other_releases(tmp_path: Path, m
     leave_login(hub)
     hub.login(token="secret")
     assert list_replaced(str(tmp_path)) == ["login is left out, because a rehearsal has no network"]
+
+
+def test_only_ligers_functions_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch that compiles its own model does so in a rehearsal too, in any way that torch.compile is called."""
+    monkeypatch.setenv("ATTNCHECK_WITHOUT_GPU", "1")
+    monkeypatch.setattr(torch, "compile", lambda model=None, **options: ("compiled", model, options))
+    module = SimpleNamespace()
+    leave_kernels(module)
+    assert module._apply_liger_kernel_to_instance("model") is None
+    assert torch.compile(model=3, dynamic=True) == ("compiled", 3, {"dynamic": True})
+    liger: dict[str, Any] = {"__name__": "liger_kernel.chunked_loss.own", "torch": torch}
+    exec("found = torch.compile(len), torch.compile(dynamic=True)(len)", liger)
+    assert liger["found"] == (len, len)
 
 
 @dataclasses.dataclass
@@ -581,6 +599,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "attncheck_drivers", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "attncheck_drivers.rollouts", rollouts)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.modules", modules)
+    monkeypatch.setitem(sys.modules, "attncheck_watcher.randomness", randomness)
     monkeypatch.setitem(sys.modules, "attncheck_watcher.script_code", script_code)
     monkeypatch.setattr(script_code, "CODE", {})
     monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.trl", raising=False)
@@ -616,18 +635,42 @@ def match_by_place(completions: list[str], answer: list[int], **columns: Any) ->
     return [reward for place in range(4) for reward in rewards[place::4]]  # 4 generations of a prompt
 
 
+def draw(completions: list[str], **columns: Any) -> list[float]:
+    return [random.random() for _ in completions]
+
+
 def find_shortest(completions: list[str], **columns: Any) -> list[float]:
     return [float(len(text) == min(map(len, completions))) for text in completions]
 
 
 def test_rewards_of_other_completions_are_noted(driver: Any) -> None:
     """A script's functions are called once, at first; a reward that depends on its group is no fault."""
-    own = [count_words, match_answers, find_shortest, count_sorted_words, match_by_place, len]
+    own = [count_words, match_answers, find_shortest, draw, count_sorted_words, match_by_place, len]
+    random.seed(3)
+    drawn = random.random()
+    random.seed(3)
     for _ in range(2):
         driver.COMPLETIONS.functions, own = own, []
         driver.COMPLETIONS.reward([None] * 4, ["w6"] * 4, answer=[41, 42, 43, 44], log_metric=print)
     names = [text.partition(",")[0] for text in script_code.CODE["misplaced"]]
     assert names == ["count_sorted_words", "match_by_place"]
+    assert random.random() == drawn  # what the functions draw changes nothing in the training
+
+
+def test_reward_functions_are_not_called_for_long(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits for a server is called no more after the time, in which the training waits for it."""
+    calls: list[int] = []
+
+    def wait(completions: list[str], **columns: Any) -> list[float]:
+        calls.append(len(completions))
+        time.sleep(0.2)
+        return [0.0] * len(completions)
+
+    monkeypatch.setattr(driver, "REWARD_SECONDS", 0.1)
+    driver.COMPLETIONS.functions = [wait, wait]
+    driver.COMPLETIONS.reward([None] * 4, ["w6"] * 4)
+    time.sleep(0.6)
+    assert calls == [16]
 
 
 def test_what_a_loss_is_computed_of_is_recorded(driver: Any, tmp_path: Path) -> None:

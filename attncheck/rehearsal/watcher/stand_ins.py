@@ -482,7 +482,7 @@ def load_with_known(model_class: Any) -> None:
 
     @functools.wraps(original)
     def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
-        if arguments and not os.path.isdir(arguments[0]) and find_tower(arguments[0]):
+        if arguments and not os.path.isdir(str(arguments[0])) and find_tower(arguments[0]):
             options.setdefault("attn_implementation", "eager")  # towers' default until transformers 4.46
         while True:
             try:
@@ -633,8 +633,21 @@ def _fit_cpu(options: dict[str, Any]) -> dict[str, Any]:
 def leave_kernels(module: Any) -> None:
     """Leave a model without liger's kernels, which need a GPU; its losses of pairs and policies are torch's."""
     if {"ATTNCHECK_LIGER", "ATTNCHECK_WITHOUT_GPU"} & os.environ.keys():
-        module._apply_liger_kernel_to_instance = lambda **options: None
-        vars(sys.modules["torch"])["compile"] = lambda function=None, **options: function or (lambda own: own)
+        module._apply_liger_kernel_to_instance = lambda *models, **options: None
+        torch = sys.modules["torch"]
+        vars(torch)["compile"] = _leave_compiling(torch.compile)
+
+
+def _leave_compiling(original: Any) -> Any:
+    """Return torch.compile that leaves liger's functions as they are: a compiler may be missing."""
+
+    @functools.wraps(original)
+    def compile_others(model: Any = None, *arguments: Any, **options: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("liger_kernel."):
+            return model or (lambda own: own)
+        return original(model, *arguments, **options)
+
+    return compile_others
 
 
 def _parse(text: str) -> Any:
