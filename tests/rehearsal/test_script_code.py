@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from attncheck.rehearsal.watcher import script_code
 from attncheck.rehearsal.watcher.modules import is_foreign
@@ -126,11 +127,14 @@ def train(loader, sampler, epochs):
 """
 
 
-@pytest.mark.parametrize(("mark", "epochs", "line"), [("pass", 2, ["loops.py:5"]), ("sampler.set_epoch(epoch)", 2, [])])
+@pytest.mark.parametrize(
+    ("mark", "trains", "line"),
+    [("pass", True, ["loops.py:5"]), ("pass", False, []), ("sampler.set_epoch(epoch)", True, [])],
+)
 def test_a_loop_over_epochs_in_one_order(
-    mark: str, epochs: int, line: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    mark: str, trains: bool, line: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A sampler of ranks draws the same order in each epoch, unless it is given the epoch."""
+    """A sampler of ranks draws the same order in each epoch, unless it is given the epoch; evaluations may do so."""
     code: dict[str, list[str]] = {}
     monkeypatch.setattr(script_code, "CODE", code)
     monkeypatch.setattr(script_code, "is_script", lambda values: values.get("__name__") == "loops")
@@ -144,6 +148,7 @@ def test_a_loop_over_epochs_in_one_order(
 
     values: dict[str, Any] = {"__name__": "loops"}
     exec(compile((tmp_path / "loops.py").read_text(), str(tmp_path / "loops.py"), "exec"), values)
-    values["train"](Loader(), sampler, epochs)
+    with torch.set_grad_enabled(trains):
+        values["train"](Loader(), sampler, 2)
     assert code.get("unset", []) == line
     assert len(_tell_code(SimpleNamespace(taken=[SimpleNamespace(code=code)]))) == len(line)  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def note_order(frame: Any, samplers: list[Any]) -> None:
 
     torch 2.13 utils/data/distributed.py. accelerate's loaders call it themselves (1.15.0 data_loader.py).
     """
-    own = find_script_frame(frame)
+    own = find_script_frame(frame) if sys.modules["torch"].is_grad_enabled() else None  # not in an evaluation
     is_seeded = any(getattr(sampler, "shuffle", False) and hasattr(sampler, "set_epoch") for sampler in samplers)
     text = "".join(linecache.getlines(own.f_code.co_filename)) if own is not None and is_seeded else ""
     loops = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.For, ast.While)))

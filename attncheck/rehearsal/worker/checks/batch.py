@@ -32,8 +32,8 @@ CODE_TEXTS = {  # part of the script's code, as the watcher's `script_code.py` n
         "remove_unused_columns is not false"
     ),
     "unset": (
-        "each epoch has the same order: the loop in {} does not call set_epoch of its sampler, which shuffles by that "
-        "number"
+        "each epoch has the same order, if there are several: the loop in {} does not call set_epoch of its sampler, "
+        "which shuffles by that number"
     ),
     "unused": (
         "the text of the formatting function {} is not trained: TRL tokenizes the messages or prompts that the rows "
