@@ -632,22 +632,20 @@ def _rerun(
     watch, first = (os.path.join(stage.folder, name) for name in ("watch", FIRST))
     if not os.path.isdir(first):
         os.rename(watch, first)
-    ended = _execute(stage, cut_launch, steps, prefix)
-    if ended.returncode != 0:
-        return CheckResult(
-            check,
-            "skipped",
-            f"the second run ended with status {ended.returncode}: {''.join(ended.lines[-1:])}".replace(
-                stage.folder, FOLDER
-            )[:250],
-        )
-    message |= {
-        "task": f"attncheck.rehearsal.worker.{task}",
-        "device": "cpu",
-        "threads": stage.target.threads_per_worker(1),
-        "folders": [first, watch],
-    }
-    return _read_result(_run_worker(stage, message, (check,)).get(check), check)
+    try:
+        ended = _execute(stage, cut_launch, steps, prefix)
+        if ended.returncode != 0:
+            end = f"the second run ended with status {ended.returncode}: {''.join(ended.lines[-1:])}"
+            return CheckResult(check, "skipped", end.replace(stage.folder, FOLDER)[:250])
+        message |= {
+            "task": f"attncheck.rehearsal.worker.{task}",
+            "device": "cpu",
+            "threads": stage.target.threads_per_worker(1),
+            "folders": [first, watch],
+        }
+        return _read_result(_run_worker(stage, message, (check,)).get(check), check)
+    except KeyboardInterrupt:  # what the first run answered is reported
+        return CheckResult(check, "skipped", "the second run was interrupted")
 
 
 def _run_twin(stage: _Stage, cut: JobCut, results: Sequence[CheckResult], prefix: str) -> list[CheckResult]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -59,6 +61,14 @@ def test_the_answers_before_an_interrupt_are_kept(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(run, "Pool", end_after(0))
     with pytest.raises(KeyboardInterrupt):
         run.ask_worker(TARGET, {}, run.CHECKS)
+
+
+def test_a_second_run_that_is_interrupted_leaves_the_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "watch").mkdir()
+    monkeypatch.setattr(run, "_execute", lambda *arguments: signal.raise_signal(signal.SIGINT))
+    stage: Any = SimpleNamespace(folder=str(tmp_path))
+    result = run._rerun(stage, cast(Any, None), 3, "", "twin", "twins:compare")
+    assert (result.check, result.outcome) == ("twin", "skipped") and interrupts.is_interrupted()
 
 
 @pytest.mark.parametrize("judged", [1, 0])
