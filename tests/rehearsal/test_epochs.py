@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from attncheck.core.results.smoke import judge_result
+from attncheck.rehearsal.worker.checks.update import _find_unscheduled
 from tests.rehearsal.staging import LABELLED, SCRIPTS, ForkServer, judge, make_argv, make_materials
 
 STEPS = 4  # of some 225 of an epoch
@@ -81,6 +84,16 @@ def test_an_epoch_is_judged_after_a_few_steps(name: str, server: ForkServer, fol
         assert judge_result(result) in ("pass", "warn"), violations
         assert not any("sampler" in text for text in result.warnings), result.warnings
         assert any(re.search(LEGAL[name], note) for note in notes), notes
+
+
+@pytest.mark.parametrize(("initial", "count"), [({}, 1), ({"initial_lr": 1e-4}, 0)])
+def test_a_scheduler_may_be_a_critics(initial: dict[str, float], count: int) -> None:
+    """The rate of the model may be constant: only a scheduler whose optimiser never steps is a fault."""
+    own = {"weights": {"a": 1}, "groups": [{"options": {"lr": 1e-4}}]}
+    critic = {"weights": {}, "groups": [{"options": {"lr": 1e-4, **initial}}]}
+    steps = [SimpleNamespace(schedule=["train.py:3"], rate=1e-4)] * 3
+    evidence: Any = SimpleNamespace(taken=[SimpleNamespace(updates=[own, critic])], steps=steps)
+    assert len(list(_find_unscheduled(evidence))) == count
 
 
 @pytest.mark.parametrize(

@@ -140,15 +140,17 @@ def _find_schedule(evidence: Evidence) -> tuple[list[str], list[str]]:
 def _find_unscheduled(evidence: Evidence) -> Iterator[str]:
     """Yield a line if no optimiser that steps ever had a scheduler, although one steps.
 
+    Another model's optimiser may have it, as a critic's.
+
     torch 2.13 optim/lr_scheduler.py sets `initial_lr` in its optimiser's groups; transformers' for Adafactor without a
     rate removes it.
     """
-    groups = [
-        g["options"] for record in evidence.taken for own in record.updates if own["weights"] for g in own["groups"]
-    ]
+    updates = [own for record in evidence.taken for own in record.updates]
+    groups = [group["options"] for own in updates for group in own["groups"]]
     lines = [line for step in evidence.steps[: len(evidence.taken)] for line in step.schedule]
     is_constant = len({step.rate for step in evidence.steps}) == 1
-    if lines and groups and is_constant and all(own.get("lr") and "initial_lr" not in own for own in groups):
+    is_unscheduled = all(own.get("lr") and "initial_lr" not in own for own in groups)
+    if lines and any(own["weights"] for own in updates) and is_constant and is_unscheduled:
         yield (
             f"the learning rate stays {groups[0]['lr']:.2g}: the scheduler that steps ({lines[0]}) is made for another "
             "optimiser, which is not the one that trains"
