@@ -93,7 +93,7 @@ def note_misplaced(functions: Sequence[Any], columns: Mapping[str, Any]) -> None
     until = time.monotonic() + REWARD_SECONDS
 
     def call(function: Any, chosen: slice = slice(None)) -> list[float]:
-        if time.monotonic() > until:  # the training goes on: nothing of the script may run beside it for long
+        if time.monotonic() > until:  # the training goes on: the script must not run alongside it for long
             raise TimeoutError
         return list(map(float, function(**{**others, **{key: own[chosen] for key, own in rows.items()}})))
 
