@@ -108,8 +108,7 @@ class CommandGroup(TyperGroup):
         record = load_command(cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         kind = PassThroughCommand if record.passes_through else SectionedCommand
-        register = single.command(cmd_name, cls=kind, context_settings=CONTEXT)
-        register(expand_groups(record.function))
+        single.command(cmd_name, cls=kind, context_settings=CONTEXT)(expand_groups(record.function))
         command: Any = typer.main.get_command(single)
         command.record = record
         return command

@@ -11,6 +11,4 @@ def largest_divisor(number: int, at_most: int) -> int:
 
 def divisors(number: int) -> list[int]:
     """Return the divisors of `number`, ascending; only 1 if it is unrealistically large."""
-    if number > MAX_COUNT:
-        return [1]
-    return [size for size in range(1, number + 1) if number % size == 0]
+    return [1] if number > MAX_COUNT else [size for size in range(1, number + 1) if number % size == 0]

@@ -91,8 +91,7 @@ def _iter_plugins(group: str) -> Iterator[tuple[str, str]]:
         return
     from importlib.metadata import entry_points
 
-    for point in entry_points(group=group):
-        yield point.name, point.module
+    yield from ((point.name, point.module) for point in entry_points(group=group))
 
 
 def _has_any_plugin() -> bool:

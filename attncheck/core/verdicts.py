@@ -218,9 +218,7 @@ def slope_budget(dtype: Dtype, slope_sigma: float, class_factor: float = 1.0) ->
 
 def budget_ratio(case: Case, score: Score, class_factor: float = 1.0) -> float:
     """Return the error of one tensor in units of its budget: above 1 warns, above 3 fails."""
-    if score.nonfinite:
-        return HUGE
-    return max(_budget_ratios(case, score, class_factor).values())
+    return HUGE if score.nonfinite else max(_budget_ratios(case, score, class_factor).values())
 
 
 def _budget_ratios(case: Case, score: Score, class_factor: float) -> dict[str, float]:

@@ -78,8 +78,7 @@ def describe(read: ReadLaunch, correction: Correction) -> str:
     if correction.line:
         return correction.line
     sets = correction.sets
-    diff = rewrite(read, sets).diff
-    lines = diff.splitlines()
+    lines = rewrite(read, sets).diff.splitlines()
     before = {word for line in lines if line.startswith("-") for word in line[1:].split()}
     added = [line[1:].split() for line in lines if line.startswith("+") and not line.startswith("+++")]
     new = [text for words in added for text in _iter_new_settings(words, before)]

@@ -379,8 +379,7 @@ def take_vendored(launch: Launch, cut: JobCut, framework: str) -> JobCut:
     folder, name = vendored
     path = os.pathsep.join(filter(None, (folder, cut.environ.get("PYTHONPATH", ""))))
     remark = f"{name} is taken from the launch's folder, {os.path.relpath(folder)}"
-    environ = {"PYTHONPATH": path, "ATTNCHECK_FORK": "1", **ANY_VERSION}
-    cut = replace(cut, environ={**cut.environ, **environ})
+    cut = replace(cut, environ={**cut.environ, "PYTHONPATH": path, "ATTNCHECK_FORK": "1", **ANY_VERSION})
     return _add_remarks(cut, (remark,))
 
 

@@ -327,8 +327,7 @@ def _read_denied(watch: str) -> tuple[str, ...]:
 def lay_flash_attn(entry: Path, implementation: str = "flash_attention_2") -> None:
     """Put an emulated flash-attn where the processes import from first, with the module of an implementation."""
     package = entry / "flash_attn"
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(EMULATION, package / "emulation", ignore=ignored)
+    shutil.copytree(EMULATION, package / "emulation", ignore=shutil.ignore_patterns("__pycache__"))
     for path in EMULATED.glob("*.py"):
         if path.name != "__init__.py":
             shutil.copy(path, package / ("__init__.py" if path.stem == "flash_attn" else path.name))

@@ -288,8 +288,7 @@ def _rehearse(
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
         has_processor = _make_materials(stage, cut)
         if has_processor != materials.has_tower:  # frameworks divide the loss by it
-            built = cutting.cut_job(read, replace(materials, has_tower=has_processor))
-            cut = replace(cut, objective=built.objective)
+            cut = replace(cut, objective=cutting.cut_job(read, replace(materials, has_tower=has_processor)).objective)
         cut = replace(cut, objective=add_options(cut.objective, read.job))
         first = _run_once(stage, cut, {}, "")
         while len(stage.added) < MAX_FIELDS and (name := _find_missing_field(stage, cut, first)):
@@ -380,8 +379,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> bool:
         "is_float32": stage.read.job.plan.precision == "fp32",
     }
     stage.report_progress("copying the model" if is_full else "making a small model and its documents")
-    answers = _run_worker(stage, message, ("materials",))
-    event = answers["materials"]
+    event = _run_worker(stage, message, ("materials",))["materials"]
     if event.kind != "answer":
         what = "the model cannot be rehearsed at full size" if is_full else "no small model could be made"
         raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
@@ -432,9 +430,7 @@ def choose_targets(read: ReadLaunch, materials: Materials, made: Mapping[str, An
 def choose_model(read: ReadLaunch) -> tuple[str, str]:
     """Return the model or a stand-in, and the name that it replaces, by which the worker may find its type."""
     name = cutting.name_model(read)
-    if isinstance(read.snapshot.model, Known) and name:
-        return name, ""
-    return STAND_IN, name or NO_NAME
+    return (name, "") if isinstance(read.snapshot.model, Known) and name else (STAND_IN, name or NO_NAME)
 
 
 def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:
@@ -477,8 +473,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     environ = stage.read.recognised.launch.environ
     copies = execution.describe_data_parallel(stage.folder)
     results = [judge_end(ended, copies)]
-    correction = cutting.describe_corrections(stage.read, cut)
-    remarks = (*filter(None, (correction,)), *execution.list_absent(stage.folder))
+    remarks = (*filter(None, (cutting.describe_corrections(stage.read, cut),)), *execution.list_absent(stage.folder))
     if results[0].violations and not ended.steps:  # possibly because of the installed versions
         remarks = (*missing.list_stated(stage.read.snapshot, stage.read.recognised.launch.source), *remarks)
     if remarks:

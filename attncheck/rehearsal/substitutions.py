@@ -74,8 +74,7 @@ def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = 
     """Return a launch without unknown parts; `held` are the variables of the shell that runs the launch."""
     known = (lambda shell: shell) if runs_commands else compute
     first = len(launch.launcher_words)
-    program = _start_module(launch.whole[first:])
-    whole = (*launch.whole[:first], *program)
+    whole = (*launch.whole[:first], *_start_module(launch.whole[first:]))
     whole = tuple(replace(word, shell=known(word.shell)) if word.shell else word for word in whole)
     inherited = launch.environ.keys() - {export.name for export in launch.exports}
     is_unknown = _Unknown((*held, *inherited), runs_commands)

@@ -38,8 +38,7 @@ def trust(place: Place = ".", revoke: Revoke = False, list_all: ListAll = False,
     elif revoke:
         write_text(_revoke(place))
     else:
-        policy = _find_policy(place)
-        write_text(_trust(policy, python))
+        write_text(_trust(_find_policy(place), python))
 
 
 def _revoke(place: str) -> str:

@@ -99,9 +99,7 @@ def _map_named(name: str, item: Any, clean_one: Callable[[str], str]) -> Any:
     from attncheck.core.io.secrets import MASK
     from attncheck.core.io.secrets.values import is_secret_value
 
-    if isinstance(item, str) and is_secret_value(name, item):
-        return MASK
-    return map_texts(item, clean_one)
+    return MASK if isinstance(item, str) and is_secret_value(name, item) else map_texts(item, clean_one)
 
 
 def _remark_masks(before: Any, after: Any) -> Any:

@@ -212,8 +212,7 @@ def find_unknown_arguments(launch: Launch, versions: Mapping[str, str], renames:
         if not parts or (launch.starts_written_script and not class_name.endswith("Trainer")):
             continue
         options = build_parser_options(*parts)
-        own = build_parser_options(parts[-1]).current
-        if not own or name in options.current or "**" in options.current:
+        if not build_parser_options(parts[-1]).current or name in options.current or "**" in options.current:
             continue
         config = class_name.removesuffix("Trainer") + "Config" if package == "trl" else "TrainingArguments"
         homes = {class_name: options.current}

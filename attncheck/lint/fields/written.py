@@ -41,9 +41,7 @@ def _parse_number(text: str) -> int | float | str:
 
 def is_true(value: Any) -> bool:
     """Return whether a value is true, by the rules of YAML and pydantic."""
-    if isinstance(value, str):
-        return value.lower() not in FALSE_WORDS | NULL_WORDS
-    return bool(value)
+    return value.lower() not in FALSE_WORDS | NULL_WORDS if isinstance(value, str) else bool(value)
 
 
 def switch_to_bool(value: str) -> str:

@@ -30,8 +30,7 @@ def main(configuration: str) -> None:
     actor.global_batch_size_per_device = rows  # the worker sets it
     actor.use_kl_loss = actor.use_torch_compile = False
     if actor.padding_free:
-        module = importlib.import_module("verl.models.monkey_patch")
-        getattr(module, PATCH)(AutoConfig.from_pretrained(path).model_type)
+        getattr(importlib.import_module("verl.models.monkey_patch"), PATCH)(AutoConfig.from_pretrained(path).model_type)
     policy = verl_actor.DataParallelPPOActor(actor, *make_model(actor))
     policy._forward_micro_batch = compute_in(actor.fsdp.mp_param_dtype, policy._forward_micro_batch)
     meta = {"temperature": config.worker.rollout.temperature}

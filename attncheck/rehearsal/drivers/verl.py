@@ -60,8 +60,7 @@ def compute_old_log_probabilities(config: Any, worker: Any, rollouts: Sequence[R
     parcel = [None if output is None else read_log_probabilities(config, output, batch)]
     group = worker.actor.engine.ulysses_parallel_group
     if group is not None:
-        first = torch.distributed.get_global_rank(group, 0)
-        torch.distributed.broadcast_object_list(parcel, src=first, group=group)
+        torch.distributed.broadcast_object_list(parcel, src=torch.distributed.get_global_rank(group, 0), group=group)
     assert parcel[0] is not None
     return [row[: len(rollout.response)].float() for row, rollout in zip(parcel[0], rollouts)]
 

@@ -68,8 +68,7 @@ def describe_prompt(tokenizer: Any) -> str | None:
 def describe_process() -> dict[str, Any]:
     """Return the process's rank and world size, and the packages in it that patch models."""
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    torch = sys.modules.get("torch")
-    distributed = getattr(torch, "distributed", None)
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         rank, world_size = distributed.get_rank(), distributed.get_world_size()
     packages = [name for name in PATCHING_PACKAGES if name in sys.modules]

@@ -193,8 +193,7 @@ def _is_reentrant(module: Any) -> bool:
 
     TRL 0.24.0 models/utils.py (`unwrap_model_for_generation`) enables them again without the launch's options.
     """
-    checkpoint = getattr(module, "_gradient_checkpointing_func", None)
-    options = getattr(checkpoint, "keywords", None) or {}
+    options = getattr(getattr(module, "_gradient_checkpointing_func", None), "keywords", None) or {}
     return bool(
         getattr(module, "gradient_checkpointing", False)
         and (os.environ.get("ATTNCHECK_DRIVER") == "trl" or options.get("use_reentrant", True))

@@ -365,8 +365,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
         recorder.watch(model)
 
     for name in WEIGHTS_OF_A_MODEL:
-        original = vars(model_class)[name].__func__
-        setattr(model_class, name, classmethod(_pass_result(original, watch)))
+        setattr(model_class, name, classmethod(_pass_result(vars(model_class)[name].__func__, watch)))
 
 
 def _patch_peft(recorder: Recorder, tuners_utils: Any) -> None:

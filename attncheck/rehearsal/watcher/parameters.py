@@ -26,8 +26,7 @@ def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
     if fsdp.is_flat(model):
         yield from fsdp.read_weights(model)
         return
-    for name, parameter in model.named_parameters():
-        yield name, _gather(parameter.detach())
+    yield from ((name, _gather(parameter.detach())) for name, parameter in model.named_parameters())
 
 
 def read_frequencies(model: Any) -> dict[str, Any]:

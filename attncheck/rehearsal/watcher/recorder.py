@@ -319,8 +319,7 @@ class Recorder:
         if self.is_recording and self.trained is not None:
             known = self._name_parameters()
             names = [known.get(id(parameter), "") for parameter in parameters]
-            clip = {"kind": kind, "limit": limit, "losses": len(self.losses), "names": names, "norm": norm}
-            self.clips.append(clip)
+            self.clips.append({"kind": kind, "limit": limit, "losses": len(self.losses), "names": names, "norm": norm})
 
     @_guarded
     def take_gradients(self) -> None:

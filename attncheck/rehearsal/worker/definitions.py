@@ -115,8 +115,7 @@ def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, T
     parts = definition.list_parts(evidence.step.layout.size)
     total: dict[str, Tensor] = {}
     for part in parts:
-        shares = list_shares(evidence, part)
-        gradients = evidence.sum_gradients(shares, part.shift, part.every, sliced=part.sliced)
+        gradients = evidence.sum_gradients(list_shares(evidence, part), part.shift, part.every, sliced=part.sliced)
         for name, gradient in gradients.items():
             total[name] = total.get(name, 0.0) + gradient / len(parts)
     return total

@@ -143,8 +143,7 @@ def _explain_backwards(evidence: Evidence) -> Explanation | None:
     It is never exact in padded rows: the last token is then the target of padding, which no document explains.
     """
     mean, backwards = documented(evidence)[0], Definition("step_tokens", shift=-1)
-    fits = [fit_gradients(evidence, definition) for definition in (mean, backwards)]
-    right, wrong = fits
+    right, wrong = [fit_gradients(evidence, definition) for definition in (mean, backwards)]
     if right is None or wrong is None or wrong.error > min(BACKWARDS_ERROR, right.error / FAR):
         return None
     fault = "each token is trained to predict the one before it: labels are shifted backwards"

@@ -100,8 +100,7 @@ def _join_step_rows(
 ) -> list[list[int]]:
     if layout.size == 1:
         return [list(row) for own in rows for row in own]
-    ranks = sorted(rank for group in layout.groups for rank in group)
-    by_rank = dict(zip(ranks, rows))
+    by_rank = dict(zip(sorted(rank for group in layout.groups for rank in group), rows))
     if layout.order not in ORDERS:
         return [list(row) for group in layout.groups for row in by_rank[group[0]]]
     joined = [
@@ -165,8 +164,7 @@ def _join_inside(calls: Sequence[ModelCall], layout: Layout, padding: int) -> Mo
         else tensor
         for name, tensor in first.tensors.items()
     }
-    places = layout.list_places(hidden.shape[1] // layout.size)
-    return replace(first, tensors=tensors, hidden=hidden, places=places)
+    return replace(first, tensors=tensors, hidden=hidden, places=layout.list_places(hidden.shape[1] // layout.size))
 
 
 def place_labels(call: ModelCall) -> ModelCall:

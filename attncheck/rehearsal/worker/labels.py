@@ -381,8 +381,7 @@ def judge_rows(
     that belongs to no turn is the chat template's.
     """
     counts = {count.role: count for count in count_roles(rows)}
-    learned = sum(count.learned for count in counts.values())
-    if not learned:
+    if not sum(count.learned for count in counts.values()):
         return ["nothing is learned: every label is -100"], []
     problems = list(_find_shifted(rows))
     # Roles are judged by the intended labels, so that misplaced ones are not reported twice.
@@ -603,8 +602,7 @@ def _find_moved_mask(rows: Sequence[Row]) -> int:
 
 def _move_mask(row: Row, offset: int) -> Row:
     """Return a row whose labels are those of the neighbours that a mask with an offset learns instead of them."""
-    masked = _move(row.labels, -offset)
-    pairs = zip(row.tokens, masked, strict=True)
+    pairs = zip(row.tokens, _move(row.labels, -offset), strict=True)
     return replace(row, labels=[IGNORED if label == IGNORED else token for token, label in pairs])
 
 

@@ -116,8 +116,7 @@ def _iter_groupings(ranks: Sequence[int], ring_size: int) -> Iterator[Layout]:
         neighbours = tuple(tuple(ranks[first : first + size]) for first in range(0, world, size))
         apart = tuple(tuple(ranks[first :: world // size]) for first in range(world // size))
         for groups in dict.fromkeys((neighbours, apart)):
-            for order in (*ORDERS, "cut inside", "whole"):
-                yield Layout(groups, order)
+            yield from (Layout(groups, order) for order in (*ORDERS, "cut inside", "whole"))
 
 
 def _enters_whole(layout: Layout, by_rank: dict[int, tuple[ModelCall, ...]], ring_size: int) -> bool:

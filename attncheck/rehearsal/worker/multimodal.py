@@ -198,8 +198,7 @@ def make_picture(number: int, side: int = SIDE) -> Any:
     """Return the image of a document: pixels that no other has."""
     from PIL import Image
 
-    pixels = torch.Generator().manual_seed(number)
-    colours = torch.randint(0, 256, (side, side, 3), generator=pixels, dtype=torch.uint8)
+    colours = torch.randint(0, 256, (side, side, 3), generator=torch.Generator().manual_seed(number), dtype=torch.uint8)
     return Image.frombytes("RGB", (side, side), bytes(colours.flatten().tolist()))
 
 
@@ -310,8 +309,7 @@ class PictureBook:
         self.index, self.token = index, image_token(model.config)
         names = inspect.signature(model.forward).parameters
         self.types = next((name for name in ("mm_token_type_ids", "token_type_ids") if name in names), "")
-        template = str(self.processor.chat_template)
-        self.placeholder = template.partition("{%- else -%}{{ '")[2].partition("' }}")[0]
+        self.placeholder = str(self.processor.chat_template).partition("{%- else -%}{{ '")[2].partition("' }}")[0]
         self._pictures: dict[int, dict[str, Tensor]] = {}
         self._counts: dict[int, int] = {}
 

@@ -34,8 +34,7 @@ def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
     The model's own code is left out, unless `keeps_code`. Raises `Unbuildable` if the model is incomplete here, or
     cannot be read without its code.
     """
-    source = find_folder(name)
-    shutil.copytree(source, folder, copy_function=_copy_or_link, ignore=_ignore_others)
+    shutil.copytree(find_folder(name), folder, copy_function=_copy_or_link, ignore=_ignore_others)
     if not keeps_code:
         _forget_code(folder)
     document = json.loads((folder / "config.json").read_text())

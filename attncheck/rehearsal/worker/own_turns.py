@@ -121,8 +121,7 @@ def _chooses(row: Any) -> bool:
 def _fits(tokenizer: Any, length: int, row: Any) -> bool:
     """Return whether a row has at most `length` tokens, with the markup of its texts."""
     texts = [*own_data.iter_texts(row)]
-    characters = sum(map(len, texts))
-    if characters > own_data.MAX_CHARACTERS:
+    if sum(map(len, texts)) > own_data.MAX_CHARACTERS:
         return False
     tokens = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
     return tokens + TEXT_TOKENS * len(texts) <= length

@@ -143,8 +143,7 @@ def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[E
         if name != documented.normalisation:
             yield evidence, replace(documented, normalisation=name), NORMALISATION_TEXTS[name]
     yield evidence, replace(documented, weights=()), "advantages are ignored: every response has the same weight"
-    every = replace(documented, every=True)
-    yield evidence, every, "every token is a target, including prompts and markup"
+    yield evidence, replace(documented, every=True), "every token is a target, including prompts and markup"
     for (moved, narrowed), text in MOVED.items():
         yield replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed)), documented, text
 

@@ -247,8 +247,7 @@ def _explain_without_ends(evidence: Evidence, preference: Preference, slack: flo
     if evidence.step.labels_enter or evidence.step.kept != (None, None):
         return None
     reading = replace(evidence, step=replace(evidence.step, kept=(None, -1)))
-    definition = define_loss(reading, preference)
-    fit = fit_gradients(reading, definition)
+    fit = fit_gradients(reading, define_loss(reading, preference))
     if fit is None or not fit.error <= slack:
         return None
     fault = (

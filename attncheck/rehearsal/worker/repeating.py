@@ -67,14 +67,12 @@ def _describe_step(own: StepRecord, other: StepRecord) -> str:
 def _find_difference(own: RankRecord, other: RankRecord) -> Iterator[str]:
     """Yield the differences between two runs of a rank in its first step, the earliest first."""
     place = f" of rank {own.rank}" if own.rank else ""
-    rows = [[call.input_ids for call in record.calls] for record in (own, other)]
-    if not _are_equal(*rows):
+    if not _are_equal(*[[call.input_ids for call in record.calls] for record in (own, other)]):
         yield f"the first step gets different tokens{place}: the data's order does not depend on the seed alone"
     weights = _list_different(own.weights, other.weights)
     if weights:
         yield f"training starts from different weights{place}: {_name(weights, own.weights)}"
-    hidden = [[call.hidden for call in record.calls if call.hidden is not None] for record in (own, other)]
-    if not _are_equal(*hidden):
+    if not _are_equal(*[[call.hidden for call in record.calls if call.hidden is not None] for record in (own, other)]):
         yield f"the same tokens and weights give different hidden states{place}: the forward pass is not reproducible"
     if own.losses != other.losses:
         yield f"the same hidden states give different losses{place}: {own.losses} and {other.losses}"

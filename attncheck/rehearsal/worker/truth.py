@@ -235,8 +235,7 @@ class TruthModel:
     @property
     def has_recurrence(self) -> bool:
         """Whether some layers are convolutions, linear attention or state spaces."""
-        config = getattr(self.model.config, "text_config", self.model.config)
-        kinds = getattr(config, "layer_types", None) or ()
+        kinds = getattr(getattr(self.model.config, "text_config", self.model.config), "layer_types", None) or ()
         return "linear_attention" in kinds or any(isinstance(m, torch.nn.Conv1d) for m in self.model.modules())
 
     @property

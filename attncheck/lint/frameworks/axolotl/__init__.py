@@ -148,7 +148,9 @@ def _build_plan(settings: AxolotlReading, launch: Launch) -> Plan:
     if settings.packed and not settings.real_batches:
         rows, max_length = 1, rows * max_length
     return Plan(
-        attn_implementation="flash_attention_4" if _is_named_flash_4(settings) else settings.implementation,
+        attn_implementation="flash_attention_4"
+        if uses_flash_4(settings) and settings.is_at_least(axolotl.FLASH_4_NAMED_SINCE)
+        else settings.implementation,
         packing=_resolve_packing(settings),
         padding_side="left" if _pads_left(settings) else "right",
         precision=_resolve_precision(settings),
@@ -165,10 +167,6 @@ def _build_plan(settings: AxolotlReading, launch: Launch) -> Plan:
         # since 0.17.0, utils/schemas/validation.py:1838 of 0.19.0 restores the name; 0.16.1 does not
         shims=(RING_NAMES,) if settings.ring_size > 1 and settings.is_at_least("0.17.0") else (),
     )
-
-
-def _is_named_flash_4(settings: AxolotlReading) -> bool:
-    return uses_flash_4(settings) and settings.is_at_least(axolotl.FLASH_4_NAMED_SINCE)
 
 
 def _resolve_packing(settings: AxolotlReading) -> Packing:

@@ -164,8 +164,7 @@ def missing_plugins(settings: AxolotlReading) -> Iterator[SettingProblem]:
 
 def underscored_options(settings: AxolotlReading) -> Iterator[SettingProblem]:
     """Check for options with underscores: `axolotl train` accepts only dashes, and passes other options on."""
-    words = [word.text for word in settings.launch.words]
-    if words[:1] != ["axolotl"]:
+    if [word.text for word in settings.launch.words][:1] != ["axolotl"]:
         return
     for name, setting in settings.by_field.items():
         option = setting.name.lstrip("-")

@@ -84,8 +84,7 @@ def is_own_launch(launch: Launch) -> bool:
 
 def parse_launch_settings(launch: Launch) -> EasyR1Reading:
     """Return the settings of a launch."""
-    overrides = parse_overrides(launch.words[1:], launch.source)
-    all_settings = (*launch.entries, *overrides)
+    all_settings = (*launch.entries, *parse_overrides(launch.words[1:], launch.source))
     return EasyR1Reading(launch, all_settings, {setting.name: setting for setting in all_settings})
 
 

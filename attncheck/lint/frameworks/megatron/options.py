@@ -110,7 +110,7 @@ def is_own_launch(launch: Launch) -> bool:
 
 def parse_launch_options(launch: Launch) -> MegatronReading:
     """Return the options of a launch; if one is set twice, the last takes effect."""
-    settings = parse_options(launch.words[1:], _count_values, launch.source)
+    settings = parse_options(launch.words[1:], lambda name: "none" if _is_switch(name) else "many", launch.source)
     options = (setting for setting in settings if setting.name.startswith("--"))
     by_field = {setting.name.removeprefix("--").replace("_", "-"): setting for setting in options}
     return MegatronReading(launch, settings, by_field)
@@ -123,7 +123,3 @@ def _takes_value(text: str) -> bool:
 def _is_switch(name: str) -> bool:
     name = name.replace("_", "-")
     return name.removeprefix("--") in SWITCHES or name.startswith(SWITCH_PREFIXES)
-
-
-def _count_values(name: str) -> str:
-    return "none" if _is_switch(name) else "many"

@@ -63,8 +63,7 @@ def _sizes_do_not_divide(options: MegatronReading, world_size: Fact[int]) -> Ite
     """Check sizes with pipeline stages; without stages, the rule on sequence and tensor parallelism covers them."""
     if not isinstance(world_size, Known) or world_size.value % options.model_parallel_size == 0:
         return
-    stages = options.get_int("pipeline-model-parallel-size", 1)
-    if world_size.value % (options.model_parallel_size // stages):
+    if world_size.value % (options.model_parallel_size // options.get_int("pipeline-model-parallel-size", 1)):
         return
     sizes = " x ".join(str(options.get_int(name, 1)) for name in MODEL_PARALLEL_OPTIONS)
     yield _problem(

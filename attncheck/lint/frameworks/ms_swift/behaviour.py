@@ -43,7 +43,7 @@ def options_without_value(settings: MsSwiftReading) -> Iterator[SettingProblem]:
 def packing_without_flash(settings: MsSwiftReading) -> Iterator[SettingProblem]:
     """Check for packing and padding_free without one of the flash implementations that they require by name."""
     implementation, field = settings.get("attn_impl"), _packing_field(settings)
-    if not settings.packed or _is_unresolved(settings, "attn_impl"):
+    if not settings.packed or not getattr(settings.by_field.get("attn_impl"), "known", True):
         return
     if implementation in ms_swift.packing_implementations(settings.version):
         return
@@ -56,10 +56,6 @@ def packing_without_flash(settings: MsSwiftReading) -> Iterator[SettingProblem]:
         "padding_free",
         sets={"attn_implementation": "flash_attention_2"},
     )
-
-
-def _is_unresolved(settings: MsSwiftReading, name: str) -> bool:
-    return name in settings.by_field and not settings.by_field[name].known
 
 
 def unsupported_rlhf_types(settings: MsSwiftReading) -> Iterator[SettingProblem]:

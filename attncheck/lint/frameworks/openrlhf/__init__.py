@@ -232,16 +232,13 @@ def _unknown_settings(
             continue
         named_values = (option.name, option.values)
         new_options = names.translate_option(trainer, version, named_values, all_options) if option.name else ()
-        now = tuple(_format_renamed_option(name, values, option.values) for name, values in new_options)
+        now = tuple(
+            " ".join([f"--{name}", *(values if values != option.values else ())]) for name, values in new_options
+        )
         since = names.find_change_release(trainer, version, option.name) if option.name else ""
         near = "" if option.name else names.suggest_option(trainer, version, option.setting.name)
         unknown_settings.append(UnknownSetting(option.setting.name, option.setting.location, now, since, near))
     return tuple(unknown_settings)
-
-
-def _format_renamed_option(name: str, values: tuple[str, ...], old_values: tuple[str, ...]) -> str:
-    """Return an option's new name, with its values if they change."""
-    return f"--{name}" if values == old_values else " ".join([f"--{name}", *values])
 
 
 def _describe_hidden_values(launch: Launch, parsed_options: tuple[ParsedOption, ...]) -> tuple[str, ...]:

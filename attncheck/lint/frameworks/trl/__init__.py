@@ -89,8 +89,7 @@ def _read_launch(launch: Launch, version: str, snapshot: Snapshot) -> tuple[Laun
     world_size = _read_world_size(launch)
     ranks = world_size.value if isinstance(world_size, Known) else None
     parallelism = shared.read_parallelism(launch)
-    reading = LaunchReading(launch, snapshot, trainer, version, transformers, settings, parallelism, ranks)
-    return reading, world_size
+    return LaunchReading(launch, snapshot, trainer, version, transformers, settings, parallelism, ranks), world_size
 
 
 def _read_world_size(launch: Launch) -> Fact[int]:

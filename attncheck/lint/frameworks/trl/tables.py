@@ -196,8 +196,7 @@ def detect_trainer(launch: Launch) -> str:
         return TRAINERS_BY_CONFIG.get(settings_class, "")
     if not launch.words:
         return _detect_by_keys(launch)
-    first = launch.words[0].text.rsplit("/", 1)[-1]
-    if first in ("trl", "trl.cli", "trl.cli.main") and len(launch.words) > 1:
+    if launch.words[0].text.rsplit("/", 1)[-1] in ("trl", "trl.cli", "trl.cli.main") and len(launch.words) > 1:
         name = launch.words[1].text
         return "" if name in OTHER_COMMANDS or name.startswith("-") else _trainer_of_script(name)
     return _detect_by_script(launch) if launch.trainers is None else _choose_used_trainer(launch, launch.trainers)

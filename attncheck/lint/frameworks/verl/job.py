@@ -94,8 +94,7 @@ def with_new_names(inputs: HydraInputs, unknown_settings: tuple[UnknownSetting, 
         replace(entry, name=new_names.get((entry.location, entry.name), entry.name)) for entry in inputs.entries
     )
     config_names = (name.partition("=")[2] for name in new_names.values() if name.startswith("--config-name="))
-    config_name = next(config_names, inputs.config_name)
-    return replace(inputs, overrides=overrides, entries=entries, config_name=config_name)
+    return replace(inputs, overrides=overrides, entries=entries, config_name=next(config_names, inputs.config_name))
 
 
 def _rename_override(override: Override, new_names: Mapping[tuple[SourceLocation, str], str]) -> Override:

@@ -49,7 +49,7 @@ class Release:
         return [
             name.partition("/")[2]
             for name, keys in self.table["options"].items()
-            if name.startswith(f"{group}/") and any(self._has_row(rows) for rows in keys.values())
+            if name.startswith(f"{group}/") and any(self._find_row(rows) is not None for rows in keys.values())
         ]
 
     def group_choices(self, config_name: str) -> dict[str, str]:
@@ -117,9 +117,6 @@ class Release:
 
     def _find_row(self, rows: Rows) -> list[Any] | None:
         return next((row for row in rows if row[0] <= self.index <= row[1]), None)
-
-    def _has_row(self, rows: Rows) -> bool:
-        return self._find_row(rows) is not None
 
     def _find_value(self, rows: Rows) -> Any:
         row = self._find_row(rows)

@@ -118,8 +118,7 @@ class _Composition:
 
     def check_entry(self, entry: Setting) -> Iterator[UnknownSetting]:
         """Yield a file's key if it has another name in this release; a file may add all other keys."""
-        table = entry.name.partition(".")[0]
-        if table in ("defaults", "hydra"):
+        if entry.name.partition(".")[0] in ("defaults", "hydra"):
             return
         if entry.name in self.default_keys or self.allows_new_key(entry.name):
             return

@@ -173,8 +173,7 @@ def _tell_own_loss(evidence: Evidence, explanation: Explanation | None) -> Check
         )
         return CheckResult("loss", "skipped", f"the loss, {observed:.5g}, {own}")
     record = evidence.step.ranks[0]  # an optimiser may divide by the factor itself
-    stepped = compare(record.gradients, read_stepped(record), record.gradients)
-    factor = (explanation.scale or 1.0) * stepped.usual
+    factor = (explanation.scale or 1.0) * compare(record.gradients, read_stepped(record), record.gradients).usual
     if is_scaled(factor) and factor > sum(evidence.count_targets()):
         return CheckResult(
             "loss",
