@@ -46,9 +46,10 @@ def note_order(frame: Any, samplers: list[Any]) -> None:
 
     torch 2.13 utils/data/distributed.py. accelerate's loaders call it themselves (1.15.0 data_loader.py).
     """
-    own = find_script_frame(frame) if sys.modules["torch"].is_grad_enabled() else None  # not in an evaluation
+    is_training = sys.modules["torch"].is_grad_enabled()  # an evaluation may have one order
+    own = find_script_frame(frame)
     is_seeded = any(getattr(sampler, "shuffle", False) and hasattr(sampler, "set_epoch") for sampler in samplers)
-    text = "".join(linecache.getlines(own.f_code.co_filename)) if own is not None and is_seeded else ""
+    text = "".join(linecache.getlines(own.f_code.co_filename)) if own is not None and is_seeded and is_training else ""
     loops = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.For, ast.While)))
     inner = [node for loop in loops for part in loop.body for node in ast.walk(part) if isinstance(node, ast.For)]
     if not re.search("set_epoch|accelerat", text, re.IGNORECASE) and any(node.lineno == own.f_lineno for node in inner):

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -295,12 +296,12 @@ def _compare_ranks(evidence: Evidence) -> Iterator[str]:
             if float((other - gradient).norm()) > MAX_RANK_DIFFERENCE * float(other.norm()):
                 shares_row = any({first.rank, record.rank} <= set(group) for group in evidence.step.layout.groups)
                 where = "reduced over the ranks that share a row" if shares_row else "averaged across ranks"
-                one, own = (read_stepped(rank).get(name) for rank in (first, record))
-                is_late = isinstance(one, Tensor) and isinstance(own, Tensor) and one.shape == own.shape
+                own: list[Any] = [read_stepped(rank).get(name) for rank in (first, record)]
+                is_known = all(map(torch.is_tensor, own)) and own[0].shape == own[1].shape
                 yield (
                     f"rank {record.rank} clips other gradients than rank 0, by another norm: {name} differs; they "
                     f"must be {where} before they are clipped, not after that"
-                    if record.clips and is_late and torch.allclose(one, own)
+                    if record.clips and is_known and torch.allclose(*own)
                     else f"rank {record.rank} steps with different gradients from rank 0: {name} differs; they are "
                     f"not {where}"
                 )
