@@ -7,18 +7,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from attncheck.core.facts import Absent
+from attncheck.core.facts import Absent, Known
 from attncheck.core.io.errors import Unanswered
+from attncheck.core.job import Job
 from attncheck.core.launch import Kind, Source
 from attncheck.core.preferences import Preference
 from attncheck.core.rehearsal import JobCut, Normalisation, PolicyGradient
 from attncheck.lint.fields.preferring import read_preference
 from attncheck.lint.files.configuration import parse_entries
+from attncheck.lint.frameworks.verl.policy_rehearsal import _cut_sizes
 from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from tests import snapshots as s
@@ -469,6 +471,14 @@ def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:
     assert "--ds.ring_attn_size 2" in launch.command and cut.ring_size == 2
     assert "rows are not split across 8 ranks: 2 processes start here, so a row spans 2" in cut.remarks
     assert "--train.batch_size 4 " in launch.command  # of 2 rows each, 2 batches, on ranks that share them
+
+
+@pytest.mark.parametrize(("batch", "micro"), [(1, 1), (2, 2), (3, 3), (4, 6), (8, 6)])
+def test_verls_micro_batches_divide_a_ranks_rows(batch: int, micro: int) -> None:
+    """verl refuses others; four are those of a twin with one micro-batch in place of two."""
+    materials: Any = SimpleNamespace(batch=batch, processes=2, model="m", output="o")
+    sizes = _cut_sizes(Job("verl", "0.9.1", "grpo", world_size=Known(2)), materials)
+    assert sizes["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] == str(micro)
 
 
 def test_verls_actor_alone_is_updated() -> None:

@@ -186,7 +186,8 @@ def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
     """Return the settings of size: a small model, few responses, and steps that save nothing."""
     ranks = min(getattr(job.world_size, "value", 1), materials.processes)
     responses = 1 if read_value(job, f"{ROLLOUT}.n", "1") == "1" else 2  # per prompt
-    prompts, batch = str(ROWS * ranks // responses), str(materials.batch)
+    sizes = (size for size in range(min(materials.batch, ROWS), ROWS) if ROWS % size == 0)
+    prompts, batch = str(ROWS * ranks // responses), str(next(sizes, ROWS))
     return {
         f"{MODEL}.path": materials.model,
         "data.train_batch_size": prompts,
