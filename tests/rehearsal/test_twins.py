@@ -159,7 +159,8 @@ def test_ligers_losses_need_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module._apply_liger_kernel_to_instance is None, "on a GPU nothing is left out"
     monkeypatch.setenv("ATTNCHECK_LIGER", run.LIGER)
     leave_kernels(module)
-    assert callable(module._apply_liger_kernel_to_instance) and torch.compile(len) is len
+    of_liger = eval("compile(len)", {"__name__": "liger_kernel.losses", "compile": torch.compile})
+    assert callable(module._apply_liger_kernel_to_instance) and of_liger is len is not torch.compile(len)
 
 
 @pytest.mark.parametrize(
