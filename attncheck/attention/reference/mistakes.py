@@ -87,8 +87,8 @@ def _masks(right: DenseAttention) -> Mistakes:
             "one smaller": size - 1,
             "twice as large": 2 * size,
             "half as large": size // 2,
+            "infinite": UNLIMITED,
         }
-        sizes |= {"infinite": UNLIMITED}
         yield from (
             (f"the window's {side} side was {words}", _with_mask(right, window_size=make(other)))
             for words, other in sizes.items()

@@ -49,9 +49,8 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
     def read_weights(start: int, seed: int) -> Tensor:
         return _read_weights(case, normal, call, exact, start, seed)
 
-    starts = range(0, case.seqlen_k, case.v_head_dim)
-    first_chunk, *chunks = [read_weights(start, case.seed) for start in starts]
-    weights = torch.cat((first_chunk, *chunks), -1)  # (batch, num_heads, seqlen_q, seqlen_k): 0 or 1 / (1 - rate)
+    weights = _read_all_weights(case, normal, call, exact)  # 0 or 1 / (1 - rate), and noise
+    first_chunk = weights[..., : case.v_head_dim]
     other_chunk = read_weights(0, case.seed + 1)  # the next call has another seed than this one: a stale one shows
     torch.manual_seed(case.seed)
     outputs = call(inputs)
@@ -74,13 +73,18 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
 def _find_usual_mistake(case: Case, normal: Inputs, call: BackendCall, exact: Tensor, readable: Tensor) -> str:
     """Return what is wrong without dropout too, "" if nothing is, so that dropout is to blame."""
     case = replace(case, dropout=0.0)
-    starts = range(0, case.seqlen_k, case.v_head_dim)
-    weights = torch.cat([_read_weights(case, normal, call, exact, start, case.seed) for start in starts], -1)
+    weights = _read_all_weights(case, normal, call, exact)
     lost = readable & ~((weights - 1.0).abs() < 0.5)
     if bool(lost.any()):
         return f"without dropout too, weights up to {float(exact[lost].max()):.2g} are wrong by more than half"
     inputs, every = cast_to_case(normal, case), torch.ones_like(readable)
     return next(_output_violations(inputs, call(inputs), every, every), "")
+
+
+def _read_all_weights(case: Case, normal: Inputs, call: BackendCall, exact: Tensor) -> Tensor:
+    """Return the weights of every key as `_read_weights` does: `(batch, num_heads, seqlen_q, seqlen_k)`."""
+    starts = range(0, case.seqlen_k, case.v_head_dim)
+    return torch.cat([_read_weights(case, normal, call, exact, start, case.seed) for start in starts], -1)
 
 
 def _read_weights(case: Case, normal: Inputs, call: BackendCall, exact: Tensor, start: int, seed: int) -> Tensor:
