@@ -113,7 +113,7 @@ def test_a_script_that_writes_its_settings_out_is_read_before_its_options() -> N
     assert kept.sets["max_steps"] == "30" and kept.objective.is_documented
 
 
-def test_settings_in_a_script_have_no_place_in_a_file() -> None:
+def test_settings_in_a_script_have_no_place_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "import argparse\nfrom transformers import AutoModelForCausalLM\nfrom trl import SFTConfig, SFTTrainer\n"
         "parser = argparse.ArgumentParser()\nparser.add_argument('--model_name_or_path')\n"
@@ -123,6 +123,8 @@ def test_settings_in_a_script_have_no_place_in_a_file() -> None:
         "SFTTrainer(model=model, args=config).train()\n"
     )
     source = Source("run.sh", "python train.py --model_name_or_path Qwen/Qwen2.5-0.5B --output_dir out", "shell")
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(text)
     script = Source("train.py", text, "python")
     [launch] = read_launches(laptop(), source, lambda name: Absent("not here"), {"train.py": script}.get)
     materials = cutting.make_materials(launch, STAGE, 30, False, 2)

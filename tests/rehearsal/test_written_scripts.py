@@ -54,8 +54,12 @@ def cut(launch: ReadLaunch, sets: dict[str, str] | None = None) -> cutting.CutLa
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_the_script_runs_as_written_with_its_settings_cut_in_its_process(is_alone: bool) -> None:
+def test_the_script_runs_as_written_with_its_settings_cut_in_its_process(
+    is_alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = SCRIPT.format(rows="")
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(script)
     command = "python train.py --model_name_or_path Qwen/Qwen2.5-0.5B\n"
     launch = read("train.py", script, "python", script) if is_alone else read("run.sh", command, "shell", script)
     assert launch.job.plan.packed

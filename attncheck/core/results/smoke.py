@@ -107,8 +107,11 @@ def judge_result(result: CheckResult) -> Answer:
 
 
 def find_undecided(result: CheckResult) -> list[Measure]:
-    """Return the measures with an inconclusive limit, unless another measure of the same quantity is conclusive."""
-    decided = {m.quantity for m in result.measures if m.limit <= MAX_DECIDING_LIMIT}
+    """Return the measures with an inconclusive limit, unless another measure of the same quantity is conclusive.
+
+    A value that the largest conclusive limit would allow is conclusive too.
+    """
+    decided = {m.quantity for m in result.measures if min(m.limit, m.value) <= MAX_DECIDING_LIMIT}
     return [m for m in worst_first(result) if m.is_relative and m.quantity not in decided and not m.beyond]
 
 
