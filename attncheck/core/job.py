@@ -54,6 +54,7 @@ class UnknownSetting:
     dropped: str = ""  # source code which shows that the framework silently continues without the setting
     proof: str = ""  # evidence that the job's parser refuses it; "": not known, so no error may be reported
     reader: str = ""  # the place in the program that reads it, or `NO_READER`; "": unknown
+    choice: str = ""  # "group=option" of a Hydra config group whose files have it
 
 
 @dataclass(frozen=True)

@@ -322,17 +322,27 @@ def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[Un
     overrides = {word.location for word in launch.words[1:]}
     yield from (unknown for unknown in job.unknown_settings if unknown.location not in overrides)
     all_refused = list(find_refused_overrides(program, launch.words[1:]))
+    written = {item.name.rpartition(".")[2]: item for item in all_refused if item.name[:1] not in "+~"}
+    misplaced = {  # "actor.engine=megatron" for "engine=megatron"
+        written[name].word.location: choice
+        for choice in set(program.choices.values())
+        if (name := choice.partition("=")[0]) in written and written[name].word.text.endswith(f".{choice}")
+    }
     readers = find_readers(launch, [item.name for item in all_refused if item.name[:1] not in "+~"]) if proof else {}
     for refused in all_refused:
         unknown = tabled.get(refused.word.location, UnknownSetting(refused.name, refused.word.location))
         if refused.word.location not in tabled and not program.is_complete:
             continue
-        names = (refused.now,) if refused.now else unknown.now
+        choice = program.choices.get(refused.name, "")
+        if choice in misplaced.values():
+            continue  # which the choice's own place makes known
+        given = refused.now or misplaced.get(refused.word.location, "")
+        names = (given,) if given else unknown.now
         now = tuple(name for name in names if name[:1] == "+" or takes_name(program, name.partition("=")[0]))
-        near = "" if now else find_near_name(program, refused.name)
+        near = "" if now or choice else find_near_name(program, refused.name)
         reader = readers.get(refused.name, "")
         near = near if reader in ("", NO_READER) else ""  # a name that the program reads is no misspelling
-        yield replace(unknown, name=refused.name, now=now, near=near, proof=proof, reader=reader)
+        yield replace(unknown, name=refused.name, now=now, near=near, proof=proof, reader=reader, choice=choice)
 
 
 def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:

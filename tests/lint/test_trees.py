@@ -644,6 +644,28 @@ def test_names_of_a_group_that_is_not_here_are_not_judged(tmp_path: Path, group:
     assert [finding.severity for finding in lint(script, "0.9.0")[0]] == severities
 
 
+@pytest.mark.parametrize(
+    ("chosen", "message", "fix"),
+    [
+        ("engine=sharded", "", ""),
+        ("", "does not know 3 names of actor.*", "add engine=sharded"),
+        ("actor.engine=sharded", "does not know actor.engine; it is engine=sharded", "engine=sharded"),
+    ],
+)
+def test_keys_of_another_choice_of_a_group_are_one_finding_with_that_choice(
+    tmp_path: Path, chosen: str, message: str, fix: str
+) -> None:
+    config = "defaults:\n  - engine: plain\n  - actor: ${engine}_actor\n  - _self_\ndata: {n: 1}\n"
+    names = {"engine/plain": "engine: plain", "engine/sharded": "engine: sharded", "actor/plain_actor": "lr: 1"}
+    names["actor/sharded_actor"] = "lr: 1\nsharded: {tp: 1, pp: 1, offload: false}"
+    files = {f"verl/trainer/config/{name}.yaml": f"{text}\n" for name, text in names.items()}
+    text = f"python3 -m verl.trainer.main_ppo {chosen} actor.sharded.tp=2 actor.sharded.pp=2 actor.sharded.offload=true"
+    tree = {**HYDRA, **files, "verl/trainer/config/ppo_trainer.yaml": config, "run.sh": text}
+    findings = lint(write_tree(tmp_path, tree))[0]
+    assert [message in finding.message for finding in findings] == [True] * bool(message)
+    assert [item.text for finding in findings for item in finding.fixes] == [fix] * bool(message)
+
+
 @pytest.mark.parametrize(("more", "count"), [("", 1), ('arguments.dataset_kwargs = {"skip_prepare_dataset": True}', 0)])
 def test_a_program_that_prepares_its_rows_does_not_pack_them(tmp_path: Path, more: str, count: int) -> None:
     program = (

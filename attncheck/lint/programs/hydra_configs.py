@@ -134,13 +134,37 @@ def read_named_configuration(base: Path, config: Sequence[str]) -> Program | Non
 
 def _compose_program(path: str, file: Path, tree: SourceTree, config: Sequence[str]) -> Program:
     """Return the keys that Hydra composes from a primary file, with the command's choices."""
+    composition = _compose(file, tree, config[2:])
+    gaps = tuple(dict.fromkeys((*composition.gaps, *tree.unread)))
+    choices = _find_choices(composition, file, config[2:])
+    return Program(path, "hydra", composition.leaves, gaps, composition.groups, choices)
+
+
+def _compose(file: Path, tree: SourceTree, overrides: Sequence[str]) -> Composition:
     composition = Composition((file.parent, *_search_path(file, tree)), tree)
-    added = _read_choices(composition, config[2:])
+    added = _read_choices(composition, overrides)
     _compose_file(composition, file, DefaultsItem("", file.stem), ("", ""), 0)
     for item in added:
         _compose_item(composition, item, ("", ""), 0, "the command")
-    gaps = tuple(dict.fromkeys((*composition.gaps, *tree.unread)))
-    return Program(path, "hydra", composition.leaves, gaps, composition.groups)
+    return composition
+
+
+def _find_choices(composition: Composition, file: Path, overrides: Sequence[str]) -> dict[str, str]:
+    """Return the choice of a group that adds each missing key: "actor.megatron.x" is there with "engine=megatron"."""
+    names = (text.partition("=")[0] for text in overrides)
+    missing = [name for name in names if name[:1] not in "+~" and not _has_key(composition, name)]
+    written = {part for name in missing for part in name.split(".")[:-1]}
+    choices: dict[str, str] = {}
+    for group, options in composition.groups.items():
+        for option in written.intersection(options):
+            choice = f"{group}={option}"
+            other = _compose(file, composition.tree, (*overrides, choice))
+            choices |= {name: choice for name in missing if _has_key(other, name)}
+    return choices
+
+
+def _has_key(composition: Composition, name: str) -> bool:
+    return name in composition.groups or any(f"{leaf}.".startswith(f"{name}.") for leaf in composition.leaves)
 
 
 def resolve_references(value: Any, values: Mapping[str, Any], depth: int = 0) -> str:
