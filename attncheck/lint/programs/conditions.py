@@ -6,6 +6,7 @@ Configurations are made as its parser makes them: each field has the launch's va
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from attncheck.core.launch import Setting
@@ -203,15 +204,21 @@ def _list_validators(origin: Origin, model: Definition, given: Mapping[str, Any]
     defaults = {name: _read_default(row) for name, row in fields.items()}
     for owner in classes:
         for statement in getattr(owner.node, "body", ()):
-            for decorator in statement.decorator_list if isinstance(statement, Function) else ():
-                kind = ast.unparse(decorator.func).rpartition(".")[2] if isinstance(decorator, ast.Call) else ""
-                words = [item.value for item in ast.walk(decorator) if isinstance(item, ast.Constant)]
+            for kind, words in _read_decorators(statement) if isinstance(statement, Function) else ():
                 mode = next((word for word in words if word in ("before", "after")), "after")
                 if kind == "model_validator" and statement.args.args:
                     yield Validator(owner, statement, mode, "", classes, defaults)
                 for word in words if kind == "field_validator" else ():
                     if word in given and word in fields:
                         yield Validator(owner, statement, "field", word, classes, {})
+
+
+@lru_cache(maxsize=4096)
+def _read_decorators(function: Function) -> list[tuple[str, list[Any]]]:
+    """Return the name of each decorator that is called, and the literals in the call."""
+    calls = [item for item in function.decorator_list if isinstance(item, ast.Call)]
+    words = ([item.value for item in ast.walk(call) if isinstance(item, ast.Constant)] for call in calls)
+    return list(zip((ast.unparse(call.func).rpartition(".")[2] for call in calls), words))
 
 
 def _iter_plugin_models(tree: SourceTree, plugins: Any) -> Iterator[Definition]:

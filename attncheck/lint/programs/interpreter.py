@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from attncheck.lint.programs.dataclass_fields import is_dataclass, read_fields
@@ -692,7 +693,7 @@ class Interpreter:
         self.calls += 1
         self.depth += 1
         try:
-            if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk_scope(callee.node)):
+            if _is_generator(callee.node):
                 raise Unsure
             self.run(callee.node.body, frame)
         except Returned as returned:
@@ -774,6 +775,11 @@ def walk_scope(node: ast.AST) -> Iterator[ast.AST]:
         yield item
         is_scope = isinstance(item, (*Function.__args__, ast.ClassDef, ast.Lambda)) and item is not node
         waiting += [] if is_scope else ast.iter_child_nodes(item)
+
+
+@lru_cache(maxsize=4096)
+def _is_generator(function: Function) -> bool:
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk_scope(function))
 
 
 def _list_items(value: Any) -> Any:

@@ -12,7 +12,7 @@ Source: METADATA in the wheels of the frameworks, kept in attncheck/lint/names.
 
 from collections.abc import Iterator
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import InvalidRequirement
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import require_job, requirements
@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Problems:
 def _unmet_requirements(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, str]]:
     for line in job.requires:
         try:
-            requirement = Requirement(line)
+            requirement = requirements.parse_requirement(line)
         except InvalidRequirement:
             continue
         installed = snapshot.version(requirement.name)
