@@ -5,6 +5,8 @@ Source: the wheels of the releases named (`transformers/utils/import_utils.py`, 
 that day.
 """
 
+from functools import cache
+
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -81,6 +83,7 @@ def entry_for_version(table: dict[str, str], version: Version) -> str | None:
     return next((value for since, value in reversed(table.items()) if version >= Version(since)), None)
 
 
+@cache
 def known_releases(specifier: SpecifierSet) -> list[Version]:
     """Return the known releases that satisfy `specifier`, oldest first."""
     return [Version(release) for release in RELEASES.split() if release in specifier]

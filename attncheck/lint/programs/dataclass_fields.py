@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from attncheck.core.program import ProgramOption
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
-from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
+from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree, unparse
 
 MAX_DEPTH = 8  # levels of bases and of nested dataclasses
 FindExternal = Callable[[str], "Mapping[str, ProgramOption] | None"]
@@ -64,12 +64,12 @@ def read_fields(
 def _read_base(
     tree: SourceTree, module: SourceModule, node: ast.ClassDef, base: ast.expr, find_external: FindExternal, depth: int
 ) -> tuple[Mapping[str, FieldRow], list[str]]:
-    if ast.unparse(base).rpartition(".")[2] in MODEL_BASES:
+    if unparse(base).rpartition(".")[2] in MODEL_BASES:
         return {}, [f"{module.locate(base)} is a pydantic model, which drops unknown fields"]
     resolved = tree.resolve_base(module, node, base.value if isinstance(base, ast.Subscript) else base)
     if isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef):
         return read_fields(tree, resolved, find_external, depth + 1)
-    name = resolved.name if isinstance(resolved, External) else ast.unparse(base)
+    name = resolved.name if isinstance(resolved, External) else unparse(base)
     if name.rpartition(".")[2] in ("object", "ABC", "Generic", "Protocol"):
         return {}, []
     external = find_external(name)
@@ -84,7 +84,7 @@ def derives_from_model(tree: SourceTree, definition: Definition, depth: int = 0)
         return False
     for base in definition.node.bases:
         resolved = tree.resolve_base(definition.module, definition.node, base)
-        is_model = ast.unparse(base).rpartition(".")[2] in MODEL_BASES
+        is_model = unparse(base).rpartition(".")[2] in MODEL_BASES
         if is_model or (isinstance(resolved, Definition) and derives_from_model(tree, resolved, depth + 1)):
             return True
     return False
@@ -94,7 +94,7 @@ def is_dataclass(node: ast.AST) -> bool:
     """Return whether a node is a class with the decorator of a dataclass."""
     if not isinstance(node, ast.ClassDef):
         return False
-    names = (ast.unparse(item.func if isinstance(item, ast.Call) else item) for item in node.decorator_list)
+    names = (unparse(item.func if isinstance(item, ast.Call) else item) for item in node.decorator_list)
     return any(name.rpartition(".")[2] in ("dataclass", "define", "s") for name in names)
 
 
@@ -107,7 +107,7 @@ def _iter_own_fields(
             continue
         annotation = _annotation(statement.annotation)
         name = statement.target.id
-        if "ClassVar" in ast.unparse(annotation):
+        if "ClassVar" in unparse(annotation):
             yield name, None
             continue
         default, metadata, is_taken = _read_default(statement.value)
@@ -145,7 +145,7 @@ def _annotation(annotation: ast.expr) -> ast.expr:
 
 def _read_default(value: ast.expr | None) -> tuple[Any, ast.expr | None, bool]:
     """Return a field's default, the expression of its metadata, and whether `__init__` takes it."""
-    if not isinstance(value, ast.Call) or ast.unparse(value.func).rpartition(".")[2] not in ("field", "Field", "HfArg"):
+    if not isinstance(value, ast.Call) or unparse(value.func).rpartition(".")[2] not in ("field", "Field", "HfArg"):
         return evaluate(value, {}), None, True
     keywords = {keyword.arg: keyword.value for keyword in value.keywords}
     is_taken = evaluate(keywords.get("init"), {}) is not False
@@ -173,7 +173,7 @@ def _read_type(
     choices: tuple[str, ...] = ()
     kinds = []
     for member in members:
-        name = ast.unparse(member.value if isinstance(member, ast.Subscript) else member).rpartition(".")[2]
+        name = unparse(member.value if isinstance(member, ast.Subscript) else member).rpartition(".")[2]
         if name in ("bool", "int", "float", "str"):
             kinds.append(name)
         elif name in LIST_NAMES:
@@ -228,4 +228,4 @@ def _count_members(annotation: ast.expr) -> int:
 
 
 def _short_name(expression: ast.expr) -> str:
-    return ast.unparse(expression).rpartition(".")[2]
+    return unparse(expression).rpartition(".")[2]

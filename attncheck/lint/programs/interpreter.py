@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from attncheck.lint.programs.dataclass_fields import is_dataclass, read_fields
 from attncheck.lint.programs.literals import UNKNOWN
-from attncheck.lint.programs.modules import INSTALLED, Definition, SourceModule, SourceTree
+from attncheck.lint.programs.modules import INSTALLED, Definition, SourceModule, SourceTree, unparse
 from attncheck.lint.programs.reached import HELPERS
 from attncheck.lint.programs.records import Closure, Function, Record, find_nothing, list_classes
 
@@ -150,7 +150,7 @@ class Interpreter:
         elif isinstance(statement, ast.Assert):
             if self.truth(statement.test, frame) is False:
                 with self._under(statement.test):
-                    text = self.render(statement.msg, frame) if statement.msg else ast.unparse(statement.test)
+                    text = self.render(statement.msg, frame) if statement.msg else unparse(statement.test)
                     self._report("raises", f"AssertionError: {text}", statement, frame)
                 raise Stopped
         elif isinstance(statement, ast.Return):
@@ -160,7 +160,7 @@ class Interpreter:
         elif isinstance(statement, ast.For):
             self._run_loop(statement, frame)
         elif isinstance(statement, ast.With):
-            if any("suppress" in ast.unparse(item.context_expr) for item in statement.items):
+            if any("suppress" in unparse(item.context_expr) for item in statement.items):
                 self.smear([statement], frame)
                 return
             for item in statement.items:
@@ -202,12 +202,12 @@ class Interpreter:
         error = statement.exc
         if isinstance(error, ast.Call):
             text = self.render(error.args[0], frame) if error.args else ""
-            name = ast.unparse(error.func).rpartition(".")[2]
+            name = unparse(error.func).rpartition(".")[2]
             self._report("raises", f"{name}: {text}" if text else name, statement, frame)
         raise Stopped
 
     def _report(self, kind: Literal["raises", "warns"], text: str, node: ast.AST, frame: Frame) -> None:
-        tests = [test for test in self.tests if "__name__" not in ast.unparse(test)]
+        tests = [test for test in self.tests if "__name__" not in unparse(test)]
         words = (item for test in tests for item in ast.walk(test))
         names = [item.attr if isinstance(item, ast.Attribute) else getattr(item, "value", "") for item in words]
         known = tuple(dict.fromkeys(name for name in names if isinstance(name, str) and name.isidentifier()))
@@ -224,7 +224,7 @@ class Interpreter:
         inner = expression.value if isinstance(expression, ast.FormattedValue) else expression
         value = self.value(inner, frame)
         known = isinstance(value, (str, int, float, list)) or value is None
-        return str(value) if known else f"{{{ast.unparse(inner)}}}"
+        return str(value) if known else f"{{{unparse(inner)}}}"
 
     # What may change --------------------------------------------------------------------------------------------------
     def smear(self, statements: Sequence[ast.AST], frame: Frame, depth: int = 0) -> None:
@@ -274,7 +274,7 @@ class Interpreter:
         if isinstance(call.func, ast.Attribute):
             expressions.append(call.func.value)
         expressions = [item.value if isinstance(item, ast.Starred) else item for item in expressions]
-        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "super()":
+        if isinstance(call.func, ast.Attribute) and unparse(call.func.value) == "super()":
             return [frame.this] if frame.this is not None else []
         values = (self._peek(item, frame) for item in expressions)
         return [value for value in values if isinstance(value, Record)]
@@ -459,7 +459,7 @@ class Interpreter:
         value = record.get(name)
         for owner in record.classes if value is UNKNOWN and name not in record.values else ():
             for statement in getattr(owner.node, "body", ()):
-                is_constant = isinstance(statement, ast.Assign) or "ClassVar" in ast.unparse(
+                is_constant = isinstance(statement, ast.Assign) or "ClassVar" in unparse(
                     getattr(statement, "annotation", None) or ast.Pass()
                 )
                 if is_constant and name in _list_bound(statement):
@@ -489,7 +489,7 @@ class Interpreter:
     def _list_members(self, definition: Definition) -> dict[str, Any]:
         """Return the members of an enumeration whose members equal their texts; empty for any other class."""
         classes, _ = list_classes(self.tree, definition)
-        bases = {ast.unparse(base).rpartition(".")[2] for item in classes for base in getattr(item.node, "bases", ())}
+        bases = {unparse(base).rpartition(".")[2] for item in classes for base in getattr(item.node, "bases", ())}
         if not ({"Enum", "StrEnum"} & bases and {"str", "StrEnum"} & bases):
             return {}
         members = [item for item in getattr(definition.node, "body", ()) if isinstance(item, ast.Assign)]
@@ -509,7 +509,7 @@ class Interpreter:
             self.take_parsed(self.parsed)
             is_one = name == "parse_args" and not self.parsed[0].classes
             return self.parsed[0] if is_one else list(self.parsed)
-        if name in ENDS or (name == "error" and ast.unparse(call.func).endswith("parser.error")):
+        if name in ENDS or (name == "error" and unparse(call.func).endswith("parser.error")):
             raise Stopped
         if name in RESHAPES and call.args:
             return self.value(call.args[0], frame)
@@ -519,7 +519,7 @@ class Interpreter:
             known = self._call_builtin(call.func.id, call, frame)
             if known is not None:
                 return known[0]
-        if ast.unparse(call.func) in ("os.getenv", "os.environ.get"):
+        if unparse(call.func) in ("os.getenv", "os.environ.get"):
             return self._read_variable(frame.module, [self.value(argument, frame) for argument in call.args])
         if isinstance(call.func, ast.Attribute):
             known = self._call_method(call.func, call, frame)
@@ -555,7 +555,7 @@ class Interpreter:
         return self._read_annotation(callee) if isinstance(callee, Closure) else UNKNOWN
 
     def _report_warning(self, name: str, call: ast.Call, frame: Frame) -> None:
-        categories = " ".join(map(ast.unparse, (*call.args[1:], *(keyword.value for keyword in call.keywords))))
+        categories = " ".join(map(unparse, (*call.args[1:], *(keyword.value for keyword in call.keywords))))
         text = self.render(call.args[0], frame) if call.args else ""
         is_old = "Future" in categories or DEPRECATED.search(f"{categories} {text}")
         is_warning = name in WARNING_CALLS or PRINTED_WARNING.match(text)
@@ -592,9 +592,7 @@ class Interpreter:
 
     def _is_instance(self, expression: ast.expr, kinds: ast.expr, frame: Frame) -> Any:
         value = self.value(expression, frame)
-        names = [
-            ast.unparse(kind).rpartition(".")[2] for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])
-        ]
+        names = [unparse(kind).rpartition(".")[2] for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])]
         if isinstance(value, Record):
             own = {getattr(item.node, "name", "") for item in value.classes} | ({"dict"} if value.is_mapping else set())
             is_known = value.is_whole and value.classes and not value.is_mapping
@@ -637,7 +635,7 @@ class Interpreter:
         if isinstance(local, Closure):
             return local
         if isinstance(function, ast.Attribute):
-            is_super = ast.unparse(function.value) == "super()"
+            is_super = unparse(function.value) == "super()"
             owner = frame.this if is_super else self._peek(function.value, frame)
             if isinstance(owner, Record):
                 return owner.find_method(function.attr, frame.owner if is_super else None)
@@ -659,7 +657,7 @@ class Interpreter:
         """Return the values of a function's parameters at a call."""
         parameters = callee.node.args
         names = [parameter.arg for parameter in (*parameters.posonlyargs, *parameters.args)]
-        decorators = {ast.unparse(item) for item in callee.node.decorator_list}
+        decorators = {unparse(item) for item in callee.node.decorator_list}
         given: dict[str, Any] = {}
         if callee.this is not None and names and "staticmethod" not in decorators:
             given[names.pop(0)] = callee.this if "classmethod" not in decorators else UNKNOWN

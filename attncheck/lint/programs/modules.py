@@ -252,6 +252,12 @@ def _has_name_of_base(node: ast.AST) -> bool:
     return isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") == node.name for base in node.bases)
 
 
+@lru_cache(maxsize=1 << 15)
+def unparse(node: ast.AST) -> str:
+    """Return the text of a node; cached, because each launch of a program asks for the same ones."""
+    return ast.unparse(node)
+
+
 @lru_cache(maxsize=4096)
 def _find_homes(folders: tuple[Path, ...], top: str) -> tuple[Path, ...]:
     """Return the folders that have a module or a folder of this name, also in a folder of its name, as projects do."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from attncheck.lint.programs.dataclass_fields import MODEL_BASES, FindExternal
 from attncheck.lint.programs.literals import UNKNOWN
-from attncheck.lint.programs.modules import INSTALLED, Definition, SourceModule, SourceTree
+from attncheck.lint.programs.modules import INSTALLED, Definition, SourceModule, SourceTree, unparse
 
 MAX_CLASSES = 60
 PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol", "NamedTuple", *MODEL_BASES})
@@ -110,8 +110,8 @@ def _linearize(tree: SourceTree, definition: Definition, missing: list[str], dep
         resolved = tree.resolve(definition.module, base)
         if isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef) and depth < MAX_CLASSES:
             bases.append(resolved)
-        elif ast.unparse(base).rpartition(".")[2] not in PLAIN_BASES:
-            missing.append(ast.unparse(base))
+        elif unparse(base).rpartition(".")[2] not in PLAIN_BASES:
+            missing.append(unparse(base))
     parts = [_linearize(tree, base, missing, depth + 1) for base in bases] + [list(bases)]
     return [definition, *_merge(parts)]
 
