@@ -34,6 +34,10 @@ DEVICE_WORDS = ("device_map", "CUDA_VISIBLE_DEVICES", "n_gpu", "no_cuda", "use_c
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
 
 
+def _is_language_model(name: str) -> bool:
+    return name.endswith(MODEL_SUFFIXES) or name.rpartition(".")[2] in MODEL_CLASSES
+
+
 def names_devices(text: str) -> bool:
     """Return whether a program names its process's devices, so that the use of nn.DataParallel is unknown."""
     return any(word in text for word in DEVICE_WORDS) and DEVICES.search(text) is not None
@@ -135,7 +139,7 @@ class Script:
 
     @cached_property
     def model_calls(self) -> list[ast.Call]:
-        """Return the calls that load a language model for a trainer; all of them if it is unknown which."""
+        """Return the calls that load the model of a trainer; all that load a language model if it is unknown which."""
         trained = trace_models((self.tree,)).trained
         owners = [(name.removesuffix(".from_pretrained"), call) for name, call in self.calls if "." in name]
         return [
@@ -143,8 +147,7 @@ class Script:
             for (name, call) in owners
             if isinstance(call.func, ast.Attribute)
             and call.func.attr == "from_pretrained"
-            and (name.endswith(MODEL_SUFFIXES) or name.rpartition(".")[2] in MODEL_CLASSES)
-            and (trained is None or call in trained)
+            and (_is_language_model(name) if trained is None else call in trained)
         ]
 
     @cached_property
