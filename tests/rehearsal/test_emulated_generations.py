@@ -22,12 +22,12 @@ import json, sys
 from attncheck.rehearsal.watcher import emulation
 from transformers.utils import import_utils
 emulation.allow_in_import_utils(import_utils)
-import transformers.utils
+import torch, transformers.utils
+assert import_utils.is_torch_bf16_gpu_available() or torch.cuda.is_available()  # the CPU has it, as the user's GPU
 for name in ("is_flash_attn_2_available", *emulation.NEWER.values()):
     setattr(transformers.utils, name, getattr(import_utils, name))
 from transformers.integrations import hub_kernels
 emulation.allow_hub_kernels(hub_kernels)
-import torch
 from transformers import GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, modeling_utils
 emulation.allow_in_modeling_utils(modeling_utils)
 torch.manual_seed(0)

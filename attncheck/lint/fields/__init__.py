@@ -41,7 +41,6 @@ from attncheck.lint.fields.preferring import (
 )
 from attncheck.lint.fields.reading import DefaultedReading, Reading, collect_problems
 from attncheck.lint.fields.rehearsing import (
-    CPU_BFLOAT16,
     GPU_OPTIMIZERS,
     LEARNING_RATE,
     OFF_VALUES,
@@ -98,7 +97,6 @@ from attncheck.lint.fields.written import NULL_WORDS, get_nested, is_true, parse
 
 __all__ = [
     "COMMAND",
-    "CPU_BFLOAT16",
     "DROP",
     "GPU_OPTIMIZERS",
     "KEYS",

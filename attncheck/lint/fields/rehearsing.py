@@ -24,10 +24,8 @@ EMULATED = (EMULATED_IMPLEMENTATION, "flash_attention_3", "flash_attention_4")
 # A flash-attn on the Hub, by the name of its repository: vllm-flash-attn3, with a revision and a function.
 HUB_KERNEL = re.compile(r"[^/:@|]+/[\w.-]*flash-attn-?([234]?)(?:@[^/:]+)?(?::[^/:]+)?")
 FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
-# Makes the watcher report bfloat16 as available: a CPU has it too, but frameworks check only the GPU.
-CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # Makes the watcher ignore calls of torch.cuda that only choose a device, and DeepSpeed use its code for CPUs.
-WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
+WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu"}
 MAX_JOINED_ROWS = 3  # of a batch
 PICTURE_LENGTH = 256  # tokens that hold a document with its image
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).

@@ -10,9 +10,9 @@ Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`,
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import re
+from importlib import import_module
 from typing import Any
 
 CHECKS = ("_flash_attn_can_dispatch", "_flash_attn_2_can_dispatch", "_flash_attn_3_can_dispatch")
@@ -37,8 +37,8 @@ def allow_in_import_utils(import_utils: Any) -> None:
         import_utils.is_flash_attn_2_available = _answer_yes
     if implementation in NEWER:
         setattr(import_utils, NEWER[implementation], _answer_yes)
-    if os.environ.get("ATTNCHECK_BFLOAT16"):
-        import_utils.is_torch_bf16_gpu_available = _answer_yes
+    original = getattr(import_utils, "is_torch_bf16_gpu_available", _answer_yes)
+    import_utils.is_torch_bf16_gpu_available = lambda: not import_module("torch").cuda.is_available() or original()
 
 
 def allow_hub_kernels(hub_kernels: Any) -> None:
@@ -50,7 +50,7 @@ def allow_hub_kernels(hub_kernels: Any) -> None:
     def get_kernel(name: str, *arguments: Any, **options: Any) -> Any:
         module = next((own for pattern, own in HUB_KERNELS.items() if re.search(f"{pattern}$", name)), None)
         if module is not None:
-            return importlib.import_module(module)
+            return import_module(module)
         if original is None:
             raise ImportError(f"{name} needs the package kernels")
         return original(name, *arguments, **options)

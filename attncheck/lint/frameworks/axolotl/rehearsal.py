@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any
 
 from attncheck.lint.fields import (
-    CPU_BFLOAT16,
     DROP,
     GPU_OPTIMIZERS,
     LEARNING_RATE,
@@ -146,7 +145,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets,
         form,
         objective,
-        environ=QUIET if materials.uses_gpu else {**QUIET, **(CPU_RING if is_ring else CPU_BFLOAT16)},
+        environ={**QUIET, **CPU_RING} if is_ring and not materials.uses_gpu else QUIET,
         command=_write_command(job, materials.processes if is_ring else 1),
         model_alias=alias,
         data=named,
