@@ -20,12 +20,13 @@ class Changes:
     added: dict[str, str] = field(default_factory=dict)
 
     def set_field(self, by_field: Mapping[str, Setting], name: str, value: str | None) -> None:
-        """Give a field a new value in place, or add it; None removes it."""
-        setting = by_field.get(name)
-        if setting is None and value is not None:
+        """Give a field a new value in place, or add it; None removes it, or all keys of the table."""
+        if value is None:
+            self.settings |= {own: None for field, own in by_field.items() if f"{field}.".startswith(f"{name}.")}
+        elif name in by_field:
+            self.settings[by_field[name]] = (name, value)
+        else:
             self.added[name] = value
-        elif setting is not None:
-            self.settings[setting] = (name, value) if value is not None else None
 
 
 def changes_to_edits(launch: Launch, changes: Changes, format_option: OptionFormatter) -> tuple[Edit, ...]:

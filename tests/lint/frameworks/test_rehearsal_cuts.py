@@ -295,13 +295,15 @@ def test_ms_swift_pretraining_learns_everything() -> None:
 
 def test_axolotl_keeps_its_prompts_and_leaves_the_gpus_settings_out() -> None:
     """The data set's type stays, its entry is ours; QLoRA becomes LoRA, an 8-bit optimiser torch's."""
-    cut, launch = cut_text(AXOLOTL, "yaml")
+    sharded = "fsdp_config:\n  fsdp_version: 2\n  reshard_after_forward: true\nquantize_moe_experts: true\n"
+    cut, launch = cut_text(AXOLOTL + sharded, "yaml")
     keys = read_file(launch)
     assert launch.command == f"axolotl train {STAGE}/rehearsed_x.yaml" and cut.form == "instruction"
     assert json.loads(keys["datasets"]) == [{"path": f"{STAGE}/data/train.jsonl", "ds_type": "json", "type": "alpaca"}]
     assert keys["adapter"] == "lora" and keys["load_in_4bit"] == "false" and keys["optimizer"] == "adamw_torch"
     assert keys["lora_mlp_kernel"] == "false" and keys["liger_rope"] == "false" and keys["sample_packing"] == "true"
     assert "plugins" not in keys and "wandb_project" not in keys and "num_epochs" not in keys
+    assert not keys["fsdp_config"] and keys["quantize_moe_experts"] == "false"
     assert keys["val_set_size"] == "0" and keys["bf16"] == "auto" and cut.environ["AXOLOTL_DO_NOT_TRACK"] == "1"
 
 

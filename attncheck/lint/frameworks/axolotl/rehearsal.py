@@ -57,7 +57,7 @@ LEFT_OUT = (  # trackers, evaluation, checkpoints
     *("loss_watchdog_threshold", "loss_watchdog_patience"),  # any loss of a model with random weights exceeds it
     *("tokenizer_config", "base_model_config", "dataset_num_proc", "dataset_processes"),
 )
-GPU_SETTINGS = ("load_in_4bit", "load_in_8bit", "torch_compile")
+GPU_SETTINGS = ("load_in_4bit", "load_in_8bit", "quantize_moe_experts", "torch_compile")
 LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")  # utils/schemas/config.py; since 0.8
 GPU_TABLES = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "plugins", "tf32")  # these are removed entirely
 # The token that ends a turn in a template (utils/chat_templates/templates/). In instruct models it is the eos_token,
