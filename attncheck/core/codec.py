@@ -32,7 +32,7 @@ def dumps(value: object, indent: int | None = 2) -> str:
 def write(plain: Any, indent: int | None = 2) -> str:
     """Return a document of `to_plain` as JSON text."""
     try:
-        return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+        return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False, check_circular=False)
     except ValueError:
         return json.dumps(_bound_numbers(plain), indent=indent, ensure_ascii=False)
 

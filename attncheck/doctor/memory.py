@@ -9,6 +9,7 @@ by their answer (`noted_by_answer`).
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from packaging.version import Version
@@ -164,35 +165,31 @@ class RuleMemory(Generic[T]):
 
     answers: dict[str, dict[frozenset[Part], dict[tuple[int, ...], tuple[T, list[Any]]]]] = field(default_factory=dict)
     values: dict[tuple[Part, Any], Any] = field(default_factory=dict)  # those that are compared by value
-    snapshot: Snapshot | None = None  # the one that the next two fields describe
-    recorded: Snapshot | None = None
-    current: dict[Part, Any] = field(default_factory=dict)
+    current: "CurrentParts | None" = None
 
     def recall(self, code: str, snapshot: Snapshot, run: Callable[[Snapshot], T]) -> T:
         """Return `run(snapshot)`; the remembered result if every part that it read has the same value as before."""
-        if snapshot is not self.snapshot:
-            self.snapshot, self.recorded, self.current = snapshot, record_snapshot(snapshot), {}
         current = self.current
+        if current is None or snapshot is not current.snapshot:
+            self.current = current = CurrentParts(snapshot, self.values)
+        identify = current.__getitem__
         kept = self.answers.setdefault(code, {})
         for parts, answers in kept.items():
-            known = answers.get(
-                tuple([id(current[part] if part in current else self._read(part, snapshot)) for part in parts])
-            )
+            known = answers.get(tuple(map(identify, parts)))
             if known is not None:
                 return known[0]
-        assert self.recorded is not None
         outer = set(_parts_read)
         _parts_read.clear()
         try:
-            answer = run(self.recorded)
+            answer = run(current.recorded)
             read = next((parts for parts in kept if parts == _parts_read), frozenset(_parts_read))
         finally:
             _parts_read.update(outer)
-        values = [self._read(part, snapshot) for part in read]
+        identities = tuple(map(identify, read))
         answers = kept.setdefault(read, {})
         if len(answers) >= MAX_ANSWERS:
             answers.clear()
-        answers[tuple(map(id, values))] = answer, values  # which keeps the values, and so their identities
+        answers[identities] = answer, [current.values[part] for part in read]  # which keeps their identities
         return answer
 
     def list_values(self, code: str) -> Iterator[tuple[Part, Any]]:
@@ -200,17 +197,32 @@ class RuleMemory(Generic[T]):
         for parts, answers in self.answers.get(code, {}).items():
             yield from (pair for _, values in answers.values() for pair in zip(parts, values))
 
-    def _read(self, part: Part, snapshot: Snapshot) -> Any:
-        """Return the value of a part of the current snapshot; an equal earlier value if it is compared by value."""
-        if part not in self.current:
-            value = read_part(snapshot, part)
-            if _is_compared_by_value(part):
-                try:
-                    value = self.values.setdefault((part, value), value)
-                except TypeError:  # it holds a dictionary
-                    value = self.values.setdefault((part, repr(value)), value)
-            self.current[part] = value
-        return self.current[part]
+
+class CurrentParts(dict[Part, int]):
+    """The identities of the parts of a snapshot, each read at its first use; an equal earlier value is taken instead.
+
+    `id` is called once a part, because it is an event for the hook of `attncheck.cli.answers`.
+    """
+
+    def __init__(self, snapshot: Snapshot, known: dict[tuple[Part, Any], Any]) -> None:
+        self.snapshot, self.known = snapshot, known
+        self.values: dict[Part, Any] = {}
+
+    @cached_property
+    def recorded(self) -> Snapshot:
+        """Return the snapshot, recording which of its parts are read."""
+        return record_snapshot(self.snapshot)
+
+    def __missing__(self, part: Part) -> int:
+        value = read_part(self.snapshot, part)
+        if _is_compared_by_value(part):
+            try:
+                value = self.known.setdefault((part, value), value)
+            except TypeError:  # it holds a dictionary
+                value = self.known.setdefault((part, repr(value)), value)
+        self.values[part] = value
+        self[part] = id(value)
+        return self[part]
 
 
 def _is_compared_by_value(part: Part) -> bool:

@@ -93,11 +93,11 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     """
     if not release.is_known:  # another release may behave differently
         job = replace(job, problems=tuple(_soften_guesses(job)))
-    if release.may_be_older:
-        values = ", ".join(repr(problem.refused_value) for problem in job.problems if problem.refused_value)
+    values = ", ".join(repr(problem.refused_value) for problem in job.problems if problem.refused_value)
+    if values and release.may_be_older():
         remark = f"not judged, because releases older than every known one may take the value: {values}"
         kept = tuple(problem for problem in job.problems if not problem.refused_value)
-        job = replace(job, problems=kept, remarks=(*job.remarks, remark) if values else job.remarks)
+        job = replace(job, problems=kept, remarks=(*job.remarks, remark))
     program = launch.program
     written = launch.file.name if launch.file is not None and launch.file.kind == "python" else ""
     arguments = {argument.location for argument in launch.arguments}

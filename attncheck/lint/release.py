@@ -34,7 +34,7 @@ class ChosenRelease:
     is_older: bool = False  # older than every release in the tables, which therefore do not describe it
     remark: str = ""  # about a choice that is not the user's
     list_others: Callable[[], Iterable[str]] = tuple  # releases that may run instead: a conclusion must hold in each
-    may_be_older: bool = False  # nothing dates the launch after the oldest known release
+    may_be_older: Callable[[], bool] = bool  # whether nothing dates the launch after the oldest known release
 
 
 def choose_release(
@@ -92,9 +92,11 @@ def choose_release(
         False,
         remark=remark,
         list_others=lambda: _iter_older_fits(framework, read, fitting, misfits, may_be_fork),
-        may_be_older=allowed is None
-        and oldest_known == framework.releases()[:1]
-        and all(_count_misfits(read(version))[0] <= misfits[0] for version in oldest_known),
+        may_be_older=lambda: (
+            allowed is None
+            and oldest_known == framework.releases()[:1]
+            and all(_count_misfits(read(version))[0] <= misfits[0] for version in oldest_known)
+        ),
     )
 
 

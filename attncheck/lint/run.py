@@ -441,6 +441,16 @@ def _lint_launch(
         return job, replace(report, findings=by_severity(unknown_values.keep_certain(findings, listed)))
 
     job, report = judge(found_launch.launch)
+
+    @cache
+    def try_sets(tried_sets: tuple[tuple[str, str], ...]) -> tuple[tuple[Edit, ...], Launch, Report] | None:
+        """Return the edits that make these settings, the edited launch and its report; None if it trains no more."""
+        edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), dict(tried_sets))
+        edited = reread_launch(found_launch, edits, read_file)
+        if edited is None or not found_launch.framework.trainer(edited):
+            return None
+        return edits, edited, judge(edited)[1]
+
     sets: dict[str, str] = {}
     edits: tuple[Edit, ...] = ()
     corrected_report, corrected_launch = report, found_launch.launch
@@ -449,23 +459,18 @@ def _lint_launch(
         if needed == sets and (edits or not _only_renamed(job).unknown_settings):
             break
         sets = needed
-        edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), sets)
-        reread = reread_launch(found_launch, edits, read_file)
-        is_refused = found_launch.launch.is_nested and any(NEEDS_QUOTES.search(edit.text) for edit in edits)
-        if reread is None or is_refused or not found_launch.framework.trainer(reread):
+        tried = try_sets(tuple(sets.items()))
+        if tried is None or (
+            found_launch.launch.is_nested and any(NEEDS_QUOTES.search(edit.text) for edit in tried[0])
+        ):
             edits = ()
             break
-        corrected_launch = reread
-        corrected_report = judge(corrected_launch)[1]
+        edits, corrected_launch, corrected_report = tried
 
-    @cache
-    def breaks_something(fix_sets: tuple[tuple[str, str], ...]) -> bool:
-        """Return whether changing only these settings causes a new error or warning of the launch."""
-        tried_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), dict(fix_sets))
-        tried = reread_launch(found_launch, tried_edits, read_file)
-        if tried is None or not found_launch.framework.trainer(tried):
-            return False
-        return _adds_problem(report.findings, judge(tried)[1].findings)
+    def breaks_something(fix: Fix) -> bool:
+        """Return whether changing only the settings of a fix causes a new error or warning of the launch."""
+        tried = try_sets(tuple(fix.sets.items()))
+        return tried is not None and _adds_problem(report.findings, tried[2].findings)
 
     def vet_fixes(finding: Finding) -> Finding:
         """Return the finding without fixes that cause another problem; the first fixes of errors were tried above."""
@@ -473,7 +478,7 @@ def _lint_launch(
         kept = tuple(
             fix
             for number, fix in enumerate(finding.fixes)
-            if not fix.sets or (is_tried and number == 0) or not breaks_something(tuple(sorted(fix.sets.items())))
+            if not fix.sets or (is_tried and number == 0) or not breaks_something(fix)
         )
         return replace(finding, fixes=kept)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.lint.fields.releases import find_closest_name, find_release, list_releases, parse_release
+from attncheck.lint.fields.releases import find_closest_name, find_release, list_releases, parse_release, parse_version
 from attncheck.lint.names import load_table
 
 NEGATIONS = ("no_", "no-")
@@ -73,8 +73,9 @@ def bound_transformers(written: Iterable[str]) -> tuple[str, ...]:
     """Return the requirement that keeps the releases of transformers 4 that know all the options; () for every one."""
     known = read_lifetimes("transformers", "TrainingArguments")
     names = known.keys() & {text.lstrip("-").replace("-", "_") for text in written}
-    last = min((Version(known[name][-1][1]) for name in names), default=Version("5"))
-    later = (release for release in map(Version, list_releases("transformers")) if last < release < Version("5"))
+    five = parse_version("5")
+    last = min((parse_version(known[name][-1][1]) for name in names), default=five)
+    later = (release for release in map(parse_version, list_releases("transformers")) if last < release < five)
     return tuple(f"transformers<{release.major}.{release.minor}" for release in itertools.islice(later, 1))
 
 

@@ -97,6 +97,7 @@ def find_change_release(framework: str, section: str, name: str, version: str) -
     return lifetime[0] if not is_at_least(version, lifetime[0]) or after == len(known) else known[after]
 
 
+@cache
 def read_requirements(framework: str, version: str) -> tuple[str, ...]:
     """Return the requirements of a release on packages that attention depends on: "transformers==5.16.1"."""
     return tuple(

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 TRUE_WORDS = frozenset({"true", "yes", "on", "y", "t", "1"})
@@ -18,6 +19,11 @@ def parse_value(text: str) -> Any:
             return json.loads(bare)
         except ValueError:
             return bare
+    return _parse_scalar(bare)
+
+
+@lru_cache(maxsize=4096)
+def _parse_scalar(bare: str) -> bool | int | float | str | None:
     quoted = re.fullmatch(r"([\"'])(.*)\1", bare)
     if quoted:
         return quoted[2]

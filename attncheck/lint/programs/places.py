@@ -152,7 +152,7 @@ def _drop_start(name: str) -> str:
 
 def find_tree(launch: Launch) -> Path:
     """Return the top of the tree that a launch is in: its repository, or the current folder."""
-    folders = list(_script_folders(launch))
+    folders = _script_folders(launch)
     return folders[-1] if _is_repository(folders[-1]) else folders[0]
 
 
@@ -175,12 +175,15 @@ def _start_folders(launch: Launch) -> Iterator[Path]:
         yield base
 
 
-def _script_folders(launch: Launch) -> Iterator[Path]:
-    """Yield the folders that a script may be started from: the current one, its own, those above in its repository."""
-    yield Path.cwd()
-    if launch.source.name in (COMMAND, "-"):
-        return
-    yield from folders_above(Path(launch.source.name).absolute().parent)
+def _script_folders(launch: Launch) -> tuple[Path, ...]:
+    """Return the folders that a script may be started from: the current one, its own, those above in its repository."""
+    return _list_script_folders(launch.source.name, os.getcwd())
+
+
+@lru_cache(maxsize=256)
+def _list_script_folders(script: str, current: str) -> tuple[Path, ...]:
+    own = () if script in (COMMAND, "-") else folders_above(Path(current, script).parent)
+    return Path(current), *own
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ refuses. GPUs of PPO are those of all roles, counted like the placement groups i
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from attncheck.core.model import Model
 from attncheck.lint.fields import (
@@ -163,6 +163,7 @@ def _count_nodes(launch: Launch, values: Values) -> int:
     return launch.nodes.value if isinstance(launch.nodes, Known) else 1
 
 
+@cache
 def _required_packages(trainer: str, version: str) -> tuple[str, ...]:
     """Return the packages that the release's METADATA requires.
 

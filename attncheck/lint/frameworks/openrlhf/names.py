@@ -86,6 +86,7 @@ def trainer_lifetime(trainer: str) -> tuple[str, str]:
     return list_releases()[first], list_releases()[last]
 
 
+@cache
 def _trainer_span(trainer: str) -> tuple[int, int]:
     spans = [span for rows in option_lifetimes(trainer).values() for span in rows]
     return min(first for first, _, _ in spans), max(last for _, last, _ in spans)

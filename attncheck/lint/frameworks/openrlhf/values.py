@@ -6,6 +6,7 @@ The release's refusal of the written name is an `UnknownSetting` of the job.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from packaging.version import InvalidVersion, Version
 
@@ -16,6 +17,7 @@ from attncheck.lint.fields import (
     Launch,
     Setting,
     Snapshot,
+    Source,
     SourceLocation,
     Word,
     value_or,
@@ -200,12 +202,16 @@ def is_known_at_least(version: str, boundary: str) -> bool:
 
 def parse_trainer_options(launch: Launch, trainer: str, version: str) -> tuple[ParsedOption, ...]:
     """Return the options of a launch as argparse divides them; a stray word is an unknown option."""
+    return _parse_words(launch.words[1:], launch.source, trainer, version)
+
+
+@lru_cache(maxsize=64)
+def _parse_words(words: tuple[Word, ...], source: Source, trainer: str, version: str) -> tuple[ParsedOption, ...]:
     parsed_options = []
-    words = launch.words[1:]
     start = 0
     while start < len(words):
         end = _find_option_end(words, start, trainer, version)
-        parsed_options.append(_parse_option(launch, words[start:end], trainer, version))
+        parsed_options.append(_parse_option(source, words[start:end], trainer, version))
         start = end
     return tuple(parsed_options)
 
@@ -223,9 +229,9 @@ def _find_option_end(words: Sequence[Word], start: int, trainer: str, version: s
     return end
 
 
-def _parse_option(launch: Launch, words: Sequence[Word], trainer: str, version: str) -> ParsedOption:
+def _parse_option(source: Source, words: Sequence[Word], trainer: str, version: str) -> ParsedOption:
     first_word = words[0]
-    settings = parse_options(words, lambda _: "many", launch.source)
+    settings = parse_options(words, lambda _: "many", source)
     if not settings:  # a stray value
         setting = Setting(first_word.text, "", first_word.location, first_word.span, known=first_word.known)
         return ParsedOption(setting, "", (), False, tuple(words))
