@@ -2,13 +2,13 @@
 
 import json
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
-from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.loader import SafeLoader
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from attncheck.core.io.errors import BadUsage
@@ -21,6 +21,18 @@ MAX_DOCUMENTS = 100
 INTEGER = re.compile(r"[-+]?(?:0|[1-9][\d_]*)")
 COMMENTS_BEHIND = re.compile(r"(?:\s*\n[ \t]*(?:#[^\n]*)?)+\Z|\s+\Z")
 REAL = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d+(?:[eE][-+]?\d+)?|[-+]?\d+\.")
+
+
+class _Loader(SafeLoader):
+    """Composes nodes. All its parts are itself, which `YAML` looks up by the name of each reader of a part."""
+
+    max_depth = MAX_DEPTH * 2
+    doc_infos = (SimpleNamespace(),)  # receives the version of %YAML
+    parser = scanner = reader = resolver = property(lambda self: self)
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.warn_double_anchors = False
 
 
 def parse(source: Source) -> Configuration:
@@ -52,15 +64,10 @@ def _measure_bracket_depth(text: str) -> int:
 
 def _compose_document(source: Source) -> tuple[Any, bool]:
     """Return the root node of the first document, and whether others follow."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.max_depth = MAX_DEPTH * 2
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about an anchor that is set twice
-            constructor, _ = yaml.get_constructor_parser(source.text)
-            composer = constructor.composer
-            node = composer.get_node() if composer.check_node() else None
-            return node, bool(composer.check_node())
+        loader = _Loader(source.text)
+        node = loader.get_node() if loader.check_node() else None
+        return node, bool(loader.check_node())
     except MarkedYAMLError as error:
         problem = error.problem or error.context or "not YAML"
         raise BadUsage(
@@ -194,15 +201,11 @@ def compose_documents(source: Source) -> list[Any]:
     """Return the root nodes of the documents of a file, up to the first one that does not parse."""
     if len(source.text) > MAX_CHARACTERS or _measure_bracket_depth(source.text) > MAX_DEPTH * 8:
         return []
-    yaml = YAML(typ="safe", pure=True)
-    yaml.max_depth = MAX_DEPTH * 2
     roots: list[Any] = []
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            constructor, _ = yaml.get_constructor_parser(source.text)
-            while len(roots) < MAX_DOCUMENTS and constructor.composer.check_node():
-                roots.append(constructor.composer.get_node())
+        loader = _Loader(source.text)
+        while len(roots) < MAX_DOCUMENTS and loader.check_node():
+            roots.append(loader.get_node())
     except Exception:  # damage after the first document is ignored, because no configuration is there
         return roots
     return roots
