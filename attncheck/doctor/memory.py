@@ -147,7 +147,7 @@ def read_part(snapshot: Snapshot, part: Part) -> Any:
         question, subject = part
         return question(snapshot, subject)
     values = vars(snapshot)
-    name, _, inner = part.partition(".")
+    name, inner, _ = _split_part(part)
     if not inner:
         return values[name]
     if name in ("host", "job"):
@@ -215,7 +215,7 @@ class CurrentParts(dict[Part, int]):
 
     def __missing__(self, part: Part) -> int:
         value = read_part(self.snapshot, part)
-        if _is_compared_by_value(part):
+        if _split_part(part)[2]:
             try:
                 value = self.known.setdefault((part, value), value)
             except TypeError:  # it holds a dictionary
@@ -225,7 +225,10 @@ class CurrentParts(dict[Part, int]):
         return self[part]
 
 
-def _is_compared_by_value(part: Part) -> bool:
+@functools.cache
+def _split_part(part: Part) -> tuple[str, str, bool]:
+    """Return the field and its part ("" for the whole field), and whether it is compared by value, as a query is."""
     if not isinstance(part, str):
-        return True
-    return part.partition(".")[0] in COMPARED_BY_VALUE and part not in COMPARED_BY_IDENTITY
+        return "", "", True
+    name, _, inner = part.partition(".")
+    return name, inner, name in COMPARED_BY_VALUE and part not in COMPARED_BY_IDENTITY

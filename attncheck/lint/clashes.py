@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from packaging.requirements import Requirement
@@ -23,7 +23,7 @@ KERNEL_IS_LOSS = Constraint("trl 0.25.0 trainer/grpo_trainer.py:397", since="0.2
 PRESET = re.compile(r"zero([0-3])(_offload)?")  # ms-swift's own files, and those shipped with TRL
 
 
-def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, read_others: Callable[[], Sequence[Job]] = tuple) -> Job:
+def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, read_others: Callable[[], Iterable[Job]] = tuple) -> Job:
     """Return the job with the problems of settings that fail together, in each release that may run."""
     candidates = [clash for clash in load_clashes() if re.fullmatch(clash.framework, job.framework)]
     problems = _find_problems(candidates, job, launch, snapshot) if candidates else []

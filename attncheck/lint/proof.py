@@ -8,7 +8,7 @@ modified tree.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -36,21 +36,19 @@ CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start use
 LIBRARIES = ("trl", "transformers", "unsloth")
 
 
-def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Sequence[Job]]) -> Job:
+def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Iterable[Job]]) -> Job:
     """Return the job with the problems that it has with every candidate release and every trainer of the program.
 
     `read_others` returns the job as other releases read it, if the release is a guess.
     """
     if all(problem.universal for problem in job.problems):
         return job
-    seen = [{(problem.consequence, problem.location) for problem in other.problems} for other in read_others()]
     is_open = job.framework in CHOOSING_FRAMEWORKS and _may_train_otherwise(job.framework, launch)
-
-    def is_certain(problem: SettingProblem) -> bool:
-        is_in_each = all((problem.consequence, problem.location) in other for other in seen)
-        return problem.universal or (is_in_each and not is_open)
-
-    kept = tuple(problem for problem in job.problems if is_certain(problem))
+    kept = tuple(problem for problem in job.problems if problem.universal or not is_open)
+    others = iter(read_others())
+    while not all(problem.universal for problem in kept) and (other := next(others, None)) is not None:
+        seen = {(problem.consequence, problem.location) for problem in other.problems}
+        kept = tuple(item for item in kept if item.universal or (item.consequence, item.location) in seen)
     left_out = len(job.problems) - len(kept)
     reason = "trainer of its program" if is_open else f"release of {job.framework}"
     remark = f"conclusions that depend on which {reason} runs were left out: {left_out}"

@@ -8,9 +8,7 @@ so do the other packages' versions, which many releases refuse.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.facts import Absent, Known, Unreadable
@@ -38,10 +36,16 @@ class ChosenRelease:
 
 
 def choose_release(
-    framework: Framework, read: Callable[[str], Job], snapshot: Snapshot, requested: str, may_be_fork: bool = False
+    framework: Framework,
+    read: Callable[[str], Job],
+    snapshot: Snapshot,
+    requested: str,
+    may_be_met: Callable[[str], bool],
+    may_be_fork: bool = False,
 ) -> ChosenRelease:
     """Return the release as which to read a launch; `read(version)` reads the launch as that version does.
 
+    `may_be_met(requirement)` returns whether the snapshot may meet a requirement.
     `may_be_fork`: the user's own program runs, and any state of the framework's source may be next to it.
     """
     if not framework.distribution and not requested:
@@ -73,7 +77,7 @@ def choose_release(
         framework = replace(framework, releases=lambda: allowed, newest=allowed[-1])
     oldest_known = framework.releases()[:1]
     is_elsewhere = isinstance(installed, Absent)  # this environment does not train it: its versions prove nothing
-    installable = () if is_elsewhere else _list_installable(framework, snapshot)
+    installable = () if is_elsewhere else _list_installable(framework, may_be_met)
     if installable and installable[-1] != framework.newest:
         state += ", and the versions of other packages exclude newer releases"
     if installable:
@@ -100,20 +104,18 @@ def choose_release(
     )
 
 
-def _list_installable(framework: Framework, snapshot: Snapshot) -> tuple[str, ...]:
+def _list_installable(framework: Framework, may_be_met: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the releases of a framework that can be installed with the known versions of other packages."""
-
-    @cache  # releases repeat requirements
-    def may_be_met(line: str) -> bool:
-        # A newer version than a pinned one is common, because a pin is often overridden.
-        requirement = parse_requirement(line.replace("==", ">="))
-        return _may_have(snapshot, requirement.name, requirement.specifier)
-
     return tuple(release for release in framework.releases() if all(map(may_be_met, framework.requires(release))))
 
 
-def _may_have(snapshot: Snapshot, package: str, specifier: SpecifierSet) -> bool:
-    """Return whether a package may be in the releases `specifier`; one whose version is not known may be in any."""
+def may_be_met(snapshot: Snapshot, line: str) -> bool:
+    """Return whether a package may be in the releases of a requirement; one whose version is not known may be in any.
+
+    A newer version than a pinned one is common, because a pin is often overridden.
+    """
+    requirement = parse_requirement(line.replace("==", ">="))
+    package, specifier = requirement.name, requirement.specifier
     version, listed = snapshot.version(package), snapshot.package(package)
     if isinstance(version, Known):
         return is_version_allowed(specifier, version.value)

@@ -16,7 +16,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
-from attncheck.lint.release import ChosenRelease, choose_release
+from attncheck.lint.release import ChosenRelease, choose_release, may_be_met
 from attncheck.lint.stated_versions import OWN_FILES, find_stated_versions, is_own_source
 
 
@@ -69,7 +69,7 @@ def _read_in_release(
     framework, launch = recognised.framework, recognised.launch
     model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
     read_as = partial(_read_job, framework, launch, model_snapshot)
-    release = choose_release(framework, read_as, snapshot, "")
+    release = choose_release(framework, read_as, snapshot, "", partial(may_be_met, snapshot))
     return release, read_as(release.version), model_snapshot
 
 

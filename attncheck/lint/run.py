@@ -47,7 +47,7 @@ from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.places import find_own_program
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
-from attncheck.lint.release import choose_release
+from attncheck.lint.release import choose_release, may_be_met
 from attncheck.lint.script_links import ScriptLinks
 from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_own_source
 from attncheck.lint.time_limit import TimeLimit, time_limit
@@ -111,6 +111,11 @@ class Linter:
         return make_program_reader(self.snapshot)
 
     @cached_property
+    def may_be_met(self) -> Callable[[str], bool]:
+        """Return whether the examined environment may meet a requirement; releases and launches repeat them."""
+        return cache(partial(may_be_met, self.snapshot))
+
+    @cached_property
     def scripts(self) -> ScriptLinks:
         """Return the linker of the launches' own scripts."""
         return ScriptLinks(self.snapshot, self.programs.site_folders)
@@ -145,16 +150,7 @@ class Linter:
                 return []
         linters = [(self.at_tree(source, launch.launch), launch) for launch in found_launches]
         return [
-            _lint_launch(
-                linter.scripts.add(linter.snapshot, launch.launch),
-                launch,
-                linter.request,
-                linter.read_model,
-                read_file,
-                linter.memory,
-                linter.programs,
-                linter.stated,
-            )
+            _lint_launch(linter.scripts.add(linter.snapshot, launch.launch), launch, linter, read_file)
             for linter, launch in linters
         ]
 
@@ -343,18 +339,16 @@ def _check_size(source: Source, launch: Launch, count: int) -> None:
 def _lint_launch(
     snapshot: Snapshot,
     found_launch: FoundLaunch,
-    request: Request,
-    read_model: ReadModel,
+    linter: Linter,
     read_file: ReadFile,
-    memory: RuleMemory[engine.RuleAnswer],
-    programs: ProgramReader,
-    stated: StatedVersions,
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
     distribution = found_launch.framework.distribution
-    if distribution and request.version and isinstance(snapshot.package(distribution), Unreadable):
-        snapshot = with_version(snapshot, distribution, request.version)
-    model_snapshot = add_model(snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model)
+    if distribution and linter.request.version and isinstance(snapshot.package(distribution), Unreadable):
+        snapshot = with_version(snapshot, distribution, linter.request.version)
+    model_snapshot = add_model(
+        snapshot, linter.request.model or found_launch.framework.model(found_launch.launch), linter.read_model
+    )
 
     @cache
     def read_as_written(version: str) -> Job:
@@ -362,27 +356,27 @@ def _lint_launch(
 
     starts_own = proof.starts_one_of(found_launch.framework.own_programs, found_launch.launch)
     may_be_fork = bool(found_launch.launch.words) and not starts_own
-    release = choose_release(found_launch.framework, read_as_written, snapshot, request.version, may_be_fork)
+    release = choose_release(
+        found_launch.framework, read_as_written, snapshot, linter.request.version, linter.may_be_met, may_be_fork
+    )
     release_remarks = (release.remark,) if release.remark else ()
     entries = found_launch.framework.entries(found_launch.launch)
-    program = programs.read(found_launch.launch, entries, distribution, release.version, release.is_known)
-    origin = programs.read_script(found_launch.launch, distribution, release.version) if program is None else None
+    program = linter.programs.read(found_launch.launch, entries, distribution, release.version, release.is_known)
+    origin = (
+        linter.programs.read_script(found_launch.launch, distribution, release.version) if program is None else None
+    )
     missing = find_missing_script(found_launch.launch, read_file) if program is None else ""
-    lacking = programs.find_package_without(found_launch.launch) if missing else None
+    lacking = linter.programs.find_package_without(found_launch.launch) if missing else None
     missing_remarks = (f"{missing}: no such file here, so its options were read by their names",) if missing else ()
 
     def collect(launch: Launch, versions: Callable[[], Iterable[str]] = tuple) -> Job:
         """Return the job of a launch with the problems of its settings that it has in all of `versions` too."""
-
-        def read_as(version: str) -> Job:
-            return found_launch.framework.read(launch, version, model_snapshot)
-
+        read_as = cache(lambda version: found_launch.framework.read(launch, version, model_snapshot))
         read = read_as_written if launch is found_launch.launch else read_as
         job = read(release.version)
 
-        @cache
-        def read_others() -> list[Job]:
-            return [read(version) for version in versions()]
+        def read_others() -> Iterator[Job]:
+            return map(read, versions())
 
         job = proof.leave_out_removed_checks(proof.keep_certain_problems(job, launch, read_others), launch)
         job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
@@ -393,7 +387,7 @@ def _lint_launch(
         job = proof.settle_names(add_lost_words(job, launch), launch, found_launch.framework.own_programs, release)
         job = leave_out_missing_values(job)
         knows_transformers = isinstance(snapshot.version("transformers"), Known)
-        job = proof.leave_out_unproven(job, release, stated.files, knows_transformers, starts_own, program)
+        job = proof.leave_out_unproven(job, release, linter.stated.files, knows_transformers, starts_own, program)
         job = proof.leave_out_set_names(job, launch)
         job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(add_decided_conditions(job, launch, origin), launch)
@@ -404,7 +398,7 @@ def _lint_launch(
     def list_findings(job: Job, launch: Launch, select: tuple[str, ...]) -> tuple[list[Finding], Report]:
         located_job = _locate_in_host(job, launch)
         job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
-        report = engine.run_rules(job_snapshot, needs_of_job(job), select, request.ignore, memory)
+        report = engine.run_rules(job_snapshot, needs_of_job(job), select, linter.request.ignore, linter.memory)
         softened = (open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
         return [finding for finding in softened if finding is not None], report
 
@@ -422,18 +416,18 @@ def _lint_launch(
             job = replace(job, gpus=Absent("the launch sets variables of NPUs"))
         job = replace(
             job,
-            stated_by=stated.describe("" if request.version else distribution, "transformers", "torch"),
-            pins=(*stated.list_ranges(), *bound_transformers(setting.name for setting in job.settings)),
+            stated_by=linter.stated.describe("" if linter.request.version else distribution, "transformers", "torch"),
+            pins=(*linter.stated.list_ranges(), *bound_transformers(setting.name for setting in job.settings)),
             plain_forwards=launch.made.forwards,
             has_plain_forward=launch.made.is_plain,
         )
-        is_own = not request.version and is_own_source(distribution, stated.files.get(distribution, ""))
+        is_own = not linter.request.version and is_own_source(distribution, linter.stated.files.get(distribution, ""))
         is_guess = not release.is_known and not isinstance(snapshot.package(distribution), Absent)
         if is_own or is_guess:  # the tree's requirements count; a fix also fits a release that is a guess
             job = replace(job, requires=(), pins=job.pins if is_own else (*job.pins, *job.requires))
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
-        findings, report = list_findings(job, launch, request.select)
+        findings, report = list_findings(job, launch, linter.request.select)
         others = [unknown_values.align(other, collected, job) for other in others]
         distinct = unknown_values.drop_duplicates(job, [*others, *unknown_values.vary_unknown_parts(job)])
         found_rules = engine.list_rules(findings)  # the others cannot remove a finding

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from attncheck.core.launch import Source
@@ -10,7 +12,7 @@ from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import forget_packages, with_version
 from attncheck.lint import frameworks, run
 from attncheck.lint.launches import find_launches
-from attncheck.lint.release import choose_release, is_older_than_known
+from attncheck.lint.release import choose_release, is_older_than_known, may_be_met
 from tests import snapshots as s
 from tests.lint import launches
 
@@ -103,7 +105,9 @@ def test_older_than_every_table_is_said_and_not_judged(framework: str) -> None:
 def test_development_versions_are_the_next_release() -> None:
     record = next(record for record in frameworks.load() if record.name == "openrlhf")
     [launch] = find_launches(Source("run.sh", NEW, "shell"), launches.read_no_file)
-    chosen = choose_release(record, lambda version: record.read(launch, version, s.laptop()), s.laptop(), "0.11.2.dev0")
+    here = s.laptop()
+    read, met = partial(record.read, launch, snapshot=here), partial(may_be_met, here)
+    chosen = choose_release(record, read, here, "0.11.2.dev0", met)
     assert chosen.is_known and not chosen.remark
     text = "python3 -m verl.trainer.main_ppo trainer.log_val_generations=3"  # since 0.4.0
     findings = [finding for finding in lint(text, "0.4.0.dev0").findings if finding.code == "ATN440"]

@@ -76,6 +76,8 @@ def _map_record(record: Any, clean_one: Callable[[str], str]) -> Any:
     changes = {}
     for field_name in _list_fields(kind):
         before = getattr(record, field_name)
+        if not before:  # without text
+            continue
         if field_name == "value" and isinstance(name, str):
             after = _map_named(name, before, clean_one)
         else:

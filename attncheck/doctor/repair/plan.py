@@ -69,8 +69,9 @@ def make_judge(report: Report) -> Judge | None:
     if not runs:
         return None
 
+    memory: RuleMemory[engine.RuleAnswer] = RuleMemory()  # for many launches, most rules read the same facts
+
     def judge(snapshot: Snapshot) -> tuple[Finding, ...]:
-        memory: RuleMemory[engine.RuleAnswer] = RuleMemory()  # for many launches, most rules read the same facts
         return by_severity(finding for run in runs for finding in run(snapshot, memory).findings)
 
     return judge

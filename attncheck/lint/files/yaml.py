@@ -28,9 +28,10 @@ class _Loader(SafeLoader):
 
     max_depth = MAX_DEPTH * 2
     doc_infos = (SimpleNamespace(),)  # receives the version of %YAML
-    parser = scanner = reader = resolver = property(lambda self: self)
+    parser = scanner = reader = resolver = None
 
     def __init__(self, text: str) -> None:
+        self.parser = self.scanner = self.reader = self.resolver = self
         super().__init__(text)
         self.warn_double_anchors = False
 

@@ -8,6 +8,7 @@ configuration. `+key=value` requires one that is missing or null; a list or a ta
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from attncheck.core.launch import Launch, Setting, SourceLocation, Word
@@ -97,11 +98,24 @@ def read_module(launch: Launch) -> str:
 
 def parse_hydra_inputs(launch: Launch) -> HydraInputs:
     """Return the parts of a launch, for any release."""
+    program = launch.words[0] if launch.words else None
+    options = launch.program.options if launch.program is not None and launch.program.style == "hydra" else {}
+    return replace(
+        _parse_words(launch.words[1:]),
+        module=read_module(launch),
+        entries=launch.entries,
+        program=program,
+        tree_defaults={name: option.default for name, option in options.items()},
+    )
+
+
+@lru_cache(maxsize=64)
+def _parse_words(arguments: tuple[Word, ...]) -> HydraInputs:
     overrides: list[Override] = []
     unrecognized: list[Word] = []
     unresolved: list[Word] = []
     config_name, has_config_path = "", False
-    words = iter(launch.words[1:])
+    words = iter(arguments)
     for word in words:
         option, _, value = word.text.partition("=")
         if option in CONFIG_NAME_OPTIONS or option in CONFIG_PATH_OPTIONS:
@@ -116,12 +130,12 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
                 overrides.append(Override(match["prefix"] or "", match["key"], match["value"] or "", word))
             elif word.text.strip():
                 (unrecognized if word.known else unresolved).append(word)
-    program = launch.words[0] if launch.words else None
-    parts = (tuple(overrides), launch.entries, tuple(unrecognized), tuple(unresolved))
-    options = launch.program.options if launch.program is not None and launch.program.style == "hydra" else {}
-    tree_defaults = {name: option.default for name, option in options.items()}
     return HydraInputs(
-        read_module(launch), config_name, has_config_path, *parts, program=program, tree_defaults=tree_defaults
+        config_name=config_name,
+        is_foreign=has_config_path,
+        overrides=tuple(overrides),
+        unrecognized_words=tuple(unrecognized),
+        unresolved_words=tuple(unresolved),
     )
 
 
