@@ -103,6 +103,8 @@ class Linter:
     read_model: ReadModel
     memory: RuleMemory[engine.RuleAnswer] = field(default_factory=RuleMemory)
     stated: StatedVersions = StatedVersions()
+    # severity, code, subject and message of the findings of earlier sources: of equal ones, the first one's fixes count
+    reported: set[tuple[str, str, str, str]] = field(default_factory=set)
     foreign: dict[str, str] = field(default_factory=dict)  # why a source that has a framework's keys is not linted
 
     @cached_property
@@ -149,10 +151,12 @@ class Linter:
                 self.foreign[source.name] = foreign
                 return []
         linters = [(self.at_tree(source, launch.launch), launch) for launch in found_launches]
-        return [
+        reports = [
             _lint_launch(linter.scripts.add(linter.snapshot, launch.launch), launch, linter, read_file)
             for linter, launch in linters
         ]
+        self.reported.update(_identify(finding) for report in reports for finding in report.findings)
+        return reports
 
 
 def _find_versions(source: Source, launch: Launch | None) -> StatedVersions:
@@ -477,15 +481,13 @@ def _lint_launch(
         return replace(finding, fixes=kept)
 
     vets = _is_editable(found_launch.launch)
-    findings = add_ends(
-        (
-            _complete_fixes(
-                vet_fixes(finding) if vets else finding, found_launch, job, corrected_report if edits else None
-            )
-            for finding in report.findings
-        ),
-        found_launch.launch,
-        job,
+    findings = (
+        finding
+        if _identify(finding) in linter.reported
+        else _complete_fixes(
+            vet_fixes(finding) if vets else finding, found_launch, job, corrected_report if edits else None
+        )
+        for finding in report.findings
     )
     safe_sets: dict[str, str] = {key: value for key, value in sets.items() if key in SAFE_KEYS}
     safe_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), safe_sets) if edits else ()
@@ -501,7 +503,12 @@ def _lint_launch(
     )
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}
-    return replace(report, command="lint", findings=findings, sections={**lost, "lint": section})
+    ends = add_ends(findings, found_launch.launch, job)
+    return replace(report, command="lint", findings=ends, sections={**lost, "lint": section})
+
+
+def _identify(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.severity, finding.code, finding.subject, finding.message
 
 
 def _is_editable(launch: Launch) -> bool:
