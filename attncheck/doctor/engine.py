@@ -144,11 +144,6 @@ def _list_relevant(
     return tuple(chosen.values()), tuple(rule.code for rule in relevant if rule.code not in chosen)
 
 
-def list_rules(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Return the codes of the rules that made the findings; for a crash, of the rule that crashed."""
-    return tuple(sorted({finding.subject if finding.code == CRASH else finding.code for finding in findings}))
-
-
 @dataclass(frozen=True)
 class RuleAnswer:
     """The result of one rule on one snapshot: its findings, or why it was skipped; neither if the rule passed."""

@@ -42,15 +42,14 @@ def resolve_path(text: str, script: Source, folder: str) -> str:
     plain = SCRIPT_FOLDER.sub("@", " ".join(re.sub(r"[\"']", "", text).split()).replace("( ", "(").replace(" )", ")"))
     here = "" if script.name in (COMMAND, "-") else str(PurePosixPath(script.name).parent)
     for _ in range(MAX_FOLDERS):
-        plain = CHANGED_FOLDER.sub(_format_folder, TOP_FOLDER.sub(lambda _: _find_top(here), plain))
+        plain = CHANGED_FOLDER.sub(
+            lambda folder: f"{folder['below']}/.." if folder["below"] else folder["entered"] or folder["real"],
+            TOP_FOLDER.sub(lambda _: _find_top(here), plain),
+        )
     if (plain == "@" or plain.startswith("@/")) and not re.search(r"[$`]", plain):
         return posixpath.normpath(posixpath.join(here, plain[2:]))
     text = WORKING_FOLDER.sub("", text, count=1) if WORKING_FOLDER.match(text) else text
     return "" if not text or re.search(r"[$`\0\n]", text) else posixpath.join(folder, text)
-
-
-def _format_folder(match: re.Match[str]) -> str:
-    return f"{match['below']}/.." if match["below"] else match["entered"] or match["real"]
 
 
 def _find_top(here: str) -> str:

@@ -109,6 +109,7 @@ def _read_value(setting: Setting | None) -> str:
 
 def _collect_facts(job: Job, launch: Launch, written: Mapping[str, Setting]) -> dict[str, str]:
     """Return the facts of the job, besides its settings, that a row may use."""
+    steps = _read_value(written.get("steps_per_generation"))
     is_no_loss = job.framework == "trl" and job.trainer in ("grpo", "dpo", "kto")
     return {
         **({"use_liger_kernel": ""} if is_no_loss and not KERNEL_IS_LOSS.holds_in(job.version) else {}),
@@ -120,7 +121,8 @@ def _collect_facts(job: Job, launch: Launch, written: Mapping[str, Setting]) -> 
         "zero": _find_zero_stage(written),
         "offload": _find_offload(written),
         "fsdp": _find_fsdp_version(written),
-        "uneven_generation": _has_uneven_generation(job, written),
+        # whether completions are generated for another number of micro-batches than an optimizer step takes
+        "uneven_generation": "true" if steps.isdecimal() and int(steps[:9]) != job.plan.accumulation else "",
     }
 
 
@@ -146,9 +148,3 @@ def _find_fsdp_version(written: Mapping[str, Setting]) -> str:
     if not (is_in_file or "use_fsdp" in written or _read_value(written.get("fsdp"))):
         return ""
     return _find_value("fsdp_version|fsdp_config.fsdp_version|fsdp_config.version", written, {}) or "1"
-
-
-def _has_uneven_generation(job: Job, written: Mapping[str, Setting]) -> str:
-    """Return "true" if completions are generated for another number of micro-batches than an optimizer step takes."""
-    steps = _read_value(written.get("steps_per_generation"))
-    return "true" if steps.isdecimal() and int(steps[:9]) != job.plan.accumulation else ""

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attncheck.core.launch import Source
-from attncheck.lint.shell.commands import ScriptStart
-from attncheck.lint.shell.text import ScriptText, Segment, Segments
+from attncheck.lint.shell.text import Segment, Segments
 
 SIMPLE_EXPANSION = re.compile(r"[^\s'\"\\`]*\$[A-Za-z_{(][^\s'\"\\`]*")  # words of a list: known only at run time
 BLANKS = re.compile(r"\s*")
@@ -25,10 +24,6 @@ class EmbeddedScript:
     def make_source(self, file: Source) -> Source:
         """Return the file as the source of this script."""
         return Source(file.name, file.text, "shell", editable=self.editable, host=file.host)
-
-    def make_start(self, source: Source) -> ScriptStart:
-        """Return the start state of the script."""
-        return ScriptStart(ScriptText.from_segments(source, self.segments), self.origin, self.environ)
 
 
 def quote_arguments(arguments: Iterable[Segments]) -> Segments:
@@ -62,8 +57,8 @@ def align_text(value: str, raw: str, raw_start: int) -> Segments | None:
     segments: list[Segment] = []
     offset = 0
     for piece in re.findall(r"\s+|\S+", value):
-        if not piece.isspace():
-            offset += _count_blanks(raw, offset)
+        if not piece.isspace() and (blanks := BLANKS.match(raw, offset)):
+            offset = blanks.end()
         if raw.startswith(piece, offset):
             _append_piece(segments, piece, raw_start + offset)
             offset += len(piece)
@@ -72,11 +67,6 @@ def align_text(value: str, raw: str, raw_start: int) -> Segments | None:
         else:
             return None
     return tuple(segments)
-
-
-def _count_blanks(raw: str, offset: int) -> int:
-    match = BLANKS.match(raw, offset)
-    return len(match[0]) if match else 0
 
 
 def _append_piece(segments: list[Segment], piece: str, start: int) -> None:

@@ -26,15 +26,12 @@ def _find_ends(located: set[SourceLocation], launch: Launch, job: Job) -> dict[S
         if token.location not in located or source is None or not 0 <= start < end:
             continue
         if source.location(start) == token.location:
-            ends[token.location] = source.location(end)
+            after = source.location(end)
+            ends[token.location] = replace(token.location, end_line=after.line, end_column=after.column)
     return ends
 
 
 def _with_ends(finding: Finding, ends: Mapping[SourceLocation, SourceLocation]) -> Finding:
     if not any(location in ends for location in finding.locations):
         return finding
-    return replace(finding, locations=tuple(_with_end(location, ends.get(location)) for location in finding.locations))
-
-
-def _with_end(location: SourceLocation, end: SourceLocation | None) -> SourceLocation:
-    return location if end is None else replace(location, end_line=end.line, end_column=end.column)
+    return replace(finding, locations=tuple(ends.get(location, location) for location in finding.locations))

@@ -44,7 +44,8 @@ def hide_exports_in_diff(diff: str, exported: Collection[str] = ()) -> str:
             _collect_spans(lines, side, exported, spans)
         for number in hunk:  # a hunk may begin inside quotes, where nothing is found
             if _SHELL_LINE.match(lines[number][1:]):
-                _collect_spans({number: _uncomment(lines[number])}, [number], (), spans)
+                code = re.sub(r"\A[\s#]+", lambda blank: blank[0].replace("#", " "), lines[number][1:])
+                _collect_spans({number: lines[number][:1] + code}, [number], (), spans)
     return "".join(_hide_spans(line, spans.get(number, set())) for number, line in lines.items())
 
 
@@ -96,11 +97,6 @@ def _collect_spans(
             if first < end and last > start:
                 spans.setdefault(number, set()).add((max(first, start) - start + 1, min(last, end) - start + 1))
         start += len(text)
-
-
-def _uncomment(line: str) -> str:
-    """Return a line of a diff with its comment marker replaced by spaces."""
-    return line[:1] + re.sub(r"\A[\s#]+", lambda blank: blank[0].replace("#", " "), line[1:])
 
 
 def _hide_spans(line: str, spans: set[Span]) -> str:

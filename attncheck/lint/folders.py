@@ -58,13 +58,9 @@ def _iter_files(folder: str, left_out: list[str]) -> Iterator[str]:
         left_out.append(f"{error.filename}: {error.strerror}")
 
     for parent, folders, files in os.walk(folder, onerror=note):
-        folders[:] = sorted(name for name in folders if not _is_skipped(parent, name))
+        environments = {name for name in folders if os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))}
+        folders[:] = sorted(set(folders) - SKIPPED_FOLDERS - environments)
         for name in sorted(files):
             path = os.path.normpath(os.path.join(parent, name))
             if name.lower().endswith(SUFFIXES) and name not in TOOL_FILES and not os.path.islink(path):
                 yield path
-
-
-def _is_skipped(parent: str, name: str) -> bool:
-    """Return whether a folder holds installed packages or a tool's own files."""
-    return name in SKIPPED_FOLDERS or os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))

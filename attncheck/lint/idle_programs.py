@@ -27,16 +27,12 @@ def find_idle_program(launch: Launch) -> Iterator[SettingProblem]:
     main, tree = find_main(launch) or (None, None)
     if main is None or tree is None or not any(isinstance(node, ast.FunctionDef) for node in main.body.body):
         return
-    if _is_idle(main, tree) and all(_imports_only(module, tree) for module in tree.list_imported(main, MAX_MODULES)):
+    is_idle = all(_is_definition(statement, main, tree) for statement in main.body.body)  # nothing calls what trains
+    if is_idle and all(_imports_only(module, tree) for module in tree.list_imported(main, MAX_MODULES)):
         text = f"{main.shown_path} {ENDS_AT_ONCE}"
         evidence = f"{main.shown_path} has neither a call outside its functions nor `if __name__ == '__main__'`"
         advice = "start the script that calls it"
         yield SettingProblem("no_step", text, (evidence,), word.location, advice=advice, universal=True)
-
-
-def _is_idle(module: SourceModule, tree: SourceTree) -> bool:
-    """Return whether a module only defines: no statement calls what trains, as far as is certain."""
-    return all(_is_definition(statement, module, tree) for statement in module.body.body)
 
 
 def _imports_only(module: SourceModule, tree: SourceTree) -> bool:

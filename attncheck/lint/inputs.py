@@ -109,17 +109,13 @@ def collect_lint_snapshot(
     if not (parsed_target and (parsed_target.versions or parsed_target.files)):
         snapshot = replace(snapshot, experiments=find_kept_experiments(snapshot))
     if parsed_target:
-        is_other = not is_named and bool(parsed_target.gpus_per_node) and not _has_gpu_build(snapshot)
+        torch = snapshot.torch.value if isinstance(snapshot.torch, Known) else None
+        is_for_cpu = torch is None or (isinstance(torch.cuda, Absent) and isinstance(torch.hip, Absent))
+        is_other = not is_named and bool(parsed_target.gpus_per_node) and is_for_cpu
         return apply_target(forget_packages(snapshot, NOT_NAMED) if is_other else snapshot, parsed_target)
     if not is_named and not has_stack(snapshot):
         return forget_environment(snapshot)
     return snapshot if is_named or _has_gpu(snapshot) else replace(snapshot, gaps=PackageGaps(NOT_HERE))
-
-
-def _has_gpu_build(snapshot: Snapshot) -> bool:
-    """Return whether torch can compute on GPUs here; a GPU job needs an environment in which it can."""
-    torch = snapshot.torch.value if isinstance(snapshot.torch, Known) else None
-    return torch is not None and not (isinstance(torch.cuda, Absent) and isinstance(torch.hip, Absent))
 
 
 def _has_gpu(snapshot: Snapshot) -> bool:

@@ -30,6 +30,7 @@ from attncheck.lint.programs.places import describe_moved, find_working_folder, 
 from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
 from attncheck.lint.shell.quoting import quote_on_one_line
+from attncheck.lint.shell.text import ScriptText
 from attncheck.lint.sources import read_source, source_from_argv
 from attncheck.lint.variables import locate_words
 from attncheck.lint.written_files import WrittenFiles
@@ -106,7 +107,8 @@ class _LaunchFinder:
         launches: list[Launch] = []
         for script in itertools.islice(scripts, MAX_EMBEDDED_SCRIPTS):
             source = script.make_source(file)
-            launches += self._read_inner(source, script.make_start(source))
+            text = ScriptText.from_segments(source, script.segments)
+            launches += self._read_inner(source, commands.ScriptStart(text, script.origin, script.environ))
         return [launch for launch in launches if self.starts_training(launch)]
 
     def _read_inner(self, source: Source, start: commands.ScriptStart, folder: str = "") -> list[Launch]:
@@ -491,7 +493,10 @@ def _attach_configuration(launch: Launch, files: WrittenFiles, folder: str, path
         if not file.host:
             raise
         return replace(launch, notes=(*launch.notes, f"the configuration file {path} {open_ends.COULD_NOT_BE_READ}"))
-    entries = parsed_file.entries if not file.host else tuple(map(_forget_expansion, parsed_file.entries))
+    entries = tuple(  # of a file that the script writes, a variable that the script does not set is unknown
+        replace(entry, known=False) if file.host and EXPANSION.search(entry.value) else entry
+        for entry in parsed_file.entries
+    )
     moved = describe_moved(path, file.name) if not file.host else ()
     return replace(launch, entries=entries, file=file, notes=(*launch.notes, *parsed_file.notes, *moved))
 
@@ -505,11 +510,6 @@ def _attach_parsed_file(launch: Launch, files: WrittenFiles) -> Launch:
     path = next((word.text for word in named if word.text.endswith(CONFIG_SUFFIXES)), "")
     launch = _attach_configuration(launch, files, find_working_folder(launch), path)
     return replace(launch, open_ends=open_ends.find_open_ends(launch))
-
-
-def _forget_expansion(entry: Setting) -> Setting:
-    """Return a key of a file that a script writes, unknown if it contains a variable that the script does not set."""
-    return replace(entry, known=False) if EXPANSION.search(entry.value) else entry
 
 
 def _find_config_path(words: Sequence[Word]) -> str:

@@ -104,7 +104,9 @@ def _is_missing(launch: Launch, word: Word, bases: list[Path]) -> bool:
     name = PurePosixPath(path).name
     bases = [*bases, *list_start_folders(replace(launch, folder=""))] if word.shell else bases
     is_made = launch.source.text.count(name) > sum(word.text.count(name) for word in launch.whole)
-    if is_made or any((base / path).exists() for base in bases) or any(map(_is_empty, _list_parents(path, bases))):
+    if is_made or any((base / path).exists() for base in bases):
+        return False
+    if any(folder.is_dir() and not any(folder.iterdir()) for folder in _list_parents(path, bases)):
         return False
     ignored = [line.strip().strip("/") for folder in {top, *bases} for line in _read_lines(folder / ".gitignore")]
     parts = PurePosixPath(os.path.normpath(path)).parts
@@ -113,10 +115,6 @@ def _is_missing(launch: Launch, word: Word, bases: list[Path]) -> bool:
 
 def _list_parents(path: str, bases: list[Path]) -> Iterator[Path]:
     yield from (base / parent for base in bases for parent in PurePosixPath(path).parents if str(parent) != CURRENT)
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -73,14 +73,11 @@ def soften_problems(job: Job, launch: Launch) -> Job:
     problems = tuple(
         _soften_problem(problem, launch, is_completed)
         for problem in job.problems
-        if problem.universal or not lacks_configuration(launch) or not _is_of_absent(problem, job)
+        if problem.universal
+        or not lacks_configuration(launch)
+        or (problem.location.source and not _adds_all(problem.sets, job))  # else settings in the file may solve it
     )
     return replace(job, problems=tuple(problem for problem in problems if problem is not None))
-
-
-def _is_of_absent(problem: SettingProblem, job: Job) -> bool:
-    """Return whether a problem follows from the absence of settings, which a configuration file may set."""
-    return not problem.location.source or _adds_all(problem.sets, job)
 
 
 def _adds_all(sets: Mapping[str, str], job: Job) -> bool:

@@ -107,7 +107,9 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     if in_program:  # arguments of the library's own class: its release decides, not a parser
         others = tuple(unknown for unknown in job.unknown_settings if unknown not in in_program)
         settled = settle_names(replace(job, unknown_settings=others), launch, own_programs, release)
-        refused = () if _imports_own_copy(launch, job.framework) else _settle_arguments(in_program, job, release)
+        place = find_own_program(launch)
+        is_copied = place is not None and place[1].find_module(job.framework) is not None  # which Python imports
+        refused = () if is_copied else _settle_arguments(in_program, job, release)
         return replace(settled, unknown_settings=(*settled.unknown_settings, *refused))
     if release.is_older:  # no table describes what it does
         job = replace(job, problems=tuple(problem for problem in job.problems if problem.universal))
@@ -181,12 +183,6 @@ def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
             yield problem
         elif problem.consequence != "refuses" or problem.location not in switches:
             yield replace(problem, mild=True)
-
-
-def _imports_own_copy(launch: Launch, module: str) -> bool:
-    """Return whether the program's tree has a package of the library's name, which Python imports instead of it."""
-    place = find_own_program(launch)
-    return place is not None and place[1].find_module(module) is not None
 
 
 def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
@@ -294,7 +290,8 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
     proof = f"{program.path}: the program's parser does not define it" if program.is_complete else ""
     for unknown in job.unknown_settings:
         settled.add((unknown.name, unknown.location))
-        if takes_name(program, unknown.name) or _reads_file_itself(program, unknown.name):
+        is_of_file = program.style == "argparse" and not unknown.name.startswith("-")  # only its own code reads it
+        if is_of_file or takes_name(program, unknown.name):
             continue
         now = tuple(name for name in unknown.now if takes_name(program, name.split("=")[0].split(" ")[0]))
         yield replace(unknown, now=now, near="" if now else find_near_name(program, unknown.name), proof=proof)
@@ -306,11 +303,6 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
         if not takes_name(program, setting.name):
             near = find_near_name(program, setting.name)
             yield UnknownSetting(setting.name, setting.location, near=near, proof=proof)
-
-
-def _reads_file_itself(program: Program, name: str) -> bool:
-    """Return whether a name is a key of a file that only the program's own code reads, not argparse."""
-    return program.style == "argparse" and not name.startswith("-")
 
 
 def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:

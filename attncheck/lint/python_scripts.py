@@ -93,17 +93,13 @@ def _collect_statement(node: ast.AST, scope: _Scope, depth: int) -> None:
         return
     _collect_names(node, scope, depth)
     blocks = [child for name in BLOCKS for child in getattr(node, name, ())]
-    is_certain = isinstance(node, (ast.With, ast.AsyncWith, ast.Try)) or _is_main_test(node)
+    tested = ast.walk(node.test) if isinstance(node, ast.If) else ()
+    is_main_test = any(isinstance(name, ast.Name) and name.id == "__name__" for name in tested)
+    is_certain = isinstance(node, (ast.With, ast.AsyncWith, ast.Try)) or is_main_test
     _collect_body(blocks, scope, depth if is_certain else depth + 1)
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr) or type(child).__name__ == "withitem":
             scope.calls += [call for call in ast.walk(child) if isinstance(call, ast.Call)]
-
-
-def _is_main_test(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and any(
-        isinstance(name, ast.Name) and name.id == "__name__" for name in ast.walk(node.test)
-    )
 
 
 def _collect_names(node: ast.AST, scope: _Scope, depth: int) -> None:

@@ -77,7 +77,8 @@ def choose_release(
         framework = replace(framework, releases=lambda: allowed, newest=allowed[-1])
     oldest_known = framework.releases()[:1]
     is_elsewhere = isinstance(installed, Absent)  # this environment does not train it: its versions prove nothing
-    installable = () if is_elsewhere else _list_installable(framework, may_be_met)
+    releases = () if is_elsewhere else framework.releases()
+    installable = tuple(release for release in releases if all(map(may_be_met, framework.requires(release))))
     if installable and installable[-1] != framework.newest:
         state += ", and the versions of other packages exclude newer releases"
     if installable:
@@ -102,11 +103,6 @@ def choose_release(
             and all(_count_misfits(read(version))[0] <= misfits[0] for version in oldest_known)
         ),
     )
-
-
-def _list_installable(framework: Framework, may_be_met: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the releases of a framework that can be installed with the known versions of other packages."""
-    return tuple(release for release in framework.releases() if all(map(may_be_met, framework.requires(release))))
 
 
 def may_be_met(snapshot: Snapshot, line: str) -> bool:

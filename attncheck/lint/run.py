@@ -434,7 +434,8 @@ def _lint_launch(
         findings, report = list_findings(job, launch, linter.request.select)
         others = [unknown_values.align(other, collected, job) for other in others]
         distinct = unknown_values.drop_duplicates(job, [*others, *unknown_values.vary_unknown_parts(job)])
-        found_rules = engine.list_rules(findings)  # the others cannot remove a finding
+        # the others cannot remove a finding; a crash's subject is the rule
+        found_rules = tuple(sorted({item.subject if item.code == engine.CRASH else item.code for item in findings}))
         listed = [partial(lambda other: list_findings(other, launch, found_rules)[0], other) for other in distinct]
         return job, replace(report, findings=by_severity(unknown_values.keep_certain(findings, listed)))
 

@@ -201,7 +201,7 @@ def _list_checkouts(folder: Path) -> list[tuple[str, str, str, str]]:
 def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     for name, paths in OWN_FILES.items():
         for path in (place for base in (folder, folder / "src") for place in (base / text for text in paths)):
-            text = read_text(path) if _holds_package(path, name) else ""
+            text = read_text(path) if path.suffix != ".txt" or (path.parent / name).is_dir() else ""
             elsewhere = STATED_ELSEWHERE.search(text)
             text += "\n" + read_text(path.parent / f"{elsewhere[1].replace('.', '/')}.py") if elsewhere else ""
             match, parts = STATED.search(text), PARTS.findall(text)
@@ -216,11 +216,6 @@ def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
         version = stated[1] if stated else read_text(folder / elsewhere[1]).strip() if elsewhere else ""
         if named and _is_version(version):
             yield canonical_name(named[1]), version, "", file
-
-
-def _holds_package(path: Path, name: str) -> bool:
-    """Return whether a file is in the package or in the folder that contains it, such as version.txt."""
-    return path.suffix != ".txt" or (path.parent / name).is_dir()
 
 
 def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:

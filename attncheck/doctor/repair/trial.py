@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from attncheck.core.io.errors import Unanswered
@@ -46,16 +46,13 @@ def resolve_repair(report: Report, python: str | None, report_progress: Progress
     wanted = [text for text in installs if not (parse_requirement(text)[0] or "torch").startswith(NEVER_INSTALLED)]
     if section is None or not wanted:
         return report
-    held = [f"torch=={torch.value}"] if isinstance(torch, Known) and not _moves_torch(installs) else []
+    moves_torch = any(parse_requirement(text)[0] == "torch" for text in installs)
+    held = [f"torch=={torch.value}"] if isinstance(torch, Known) and not moves_torch else []
     try:
         answer = resolve_with_uv(python or sys.executable, [*wanted, *held], report_progress)
     except Unanswered as error:
         answer = f"error: {error}"
     return report.with_section(replace(section, resolution=describe_resolution(answer, bool(held))))
-
-
-def _moves_torch(installs: Iterable[str]) -> bool:
-    return any(parse_requirement(text)[0] == "torch" for text in installs)
 
 
 def describe_resolution(answer: str, torch_held: bool) -> str:

@@ -159,13 +159,6 @@ def resolve_versions(snapshot: Snapshot, package: str, version: str, contemporar
     return {package: version, "transformers": allowed[0] if is_at_least(allowed[0], chosen) else allowed[-1]}
 
 
-def keep_known(versions: Mapping[str, str], snapshot: Snapshot, chosen: str) -> dict[str, str]:
-    """Return the versions without those that were assumed, except that of the framework for which one is chosen."""
-    return {
-        name: text for name, text in versions.items() if name == chosen or isinstance(snapshot.version(name), Known)
-    }
-
-
 def read_dtype(launch: Launch, option: str | None) -> str | None:
     """Return the dtype in which a launch loads its weights; None for transformers' default.
 

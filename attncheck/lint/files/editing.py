@@ -120,7 +120,11 @@ def append_argument(launch: Launch, text: str, removed_spans: Sequence[Span] = (
         newline = "" if not source.text or source.text.endswith("\n") else "\n"
         return Edit(source.name, (end, end), f"{newline}{text}\n")
     last_argument = _find_last_argument(
-        [word for word in launch.words if not any(_is_within(word.span, span) for span in removed_spans)]
+        [
+            word
+            for word in launch.words
+            if not any(start <= word.span[0] and word.span[1] <= end for start, end in removed_spans)
+        ]
     )
     line_start, line_end = find_line_bounds(source.text, last_argument.span)
     line = source.text[line_start : last_argument.span[1]]
@@ -134,10 +138,6 @@ def append_argument(launch: Launch, text: str, removed_spans: Sequence[Span] = (
     if has_own_line and _is_in_array(source.text, line_start) and re.fullmatch(r"[ \t]*(#.*)?", after):
         return Edit(source.name, (line_end, line_end), f"\n{indent}{text}")
     return Edit(source.name, (last_argument.span[1], last_argument.span[1]), f" {text}")
-
-
-def _is_within(inner: Span, outer: Span) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 def _find_last_argument(words: Sequence[Word]) -> Word:

@@ -159,7 +159,11 @@ class Script:
         if not self.trains or any(_is_settings_class(name) for name in self.parsed_classes):
             return ""
         classes = {name for name, _ in self.settings_calls}
-        if not classes and (self.parsed_classes or any(_takes_settings(call) for call in self.trainers)):
+        takes_settings = any(
+            len(trainer.args) > 1 or any(keyword.arg in ("args", None) for keyword in trainer.keywords)
+            for trainer in self.trainers
+        )
+        if not classes and (self.parsed_classes or takes_settings):
             return ""
         trainers = {name for name, call in self.calls if call in self.trainers}
         trained = {f"trl.{name.rpartition('.')[2].removesuffix('Trainer')}Config" for name in trainers}
@@ -322,10 +326,6 @@ class Script:
 def _is_settings_class(name: str) -> bool:
     is_configuration = name.startswith("trl.") and name.endswith("Config") and not name.endswith("ModelConfig")
     return is_configuration or (name.startswith("transformers.") and name.endswith("TrainingArguments"))
-
-
-def _takes_settings(trainer: ast.Call) -> bool:
-    return len(trainer.args) > 1 or any(keyword.arg in ("args", None) for keyword in trainer.keywords)
 
 
 @lru_cache(maxsize=64)

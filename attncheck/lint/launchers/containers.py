@@ -6,6 +6,7 @@ nerdctl start a command with the image's environment and the variables of `--env
 caller's environment, unless `--cleanenv` or `--containall` removes it.
 """
 
+import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -108,7 +109,9 @@ def _split_options(words: Sequence[Word], value_options: AbstractSet[str]) -> _O
         word = words[index]
         if equals:
             value: Word | None = Word(text, (-1, -1), word.location, word.known)
-        elif name in value_options or (_is_cluster(name) and f"-{name[-1]}" in value_options):
+        elif name in value_options or (  # short options, the last of which takes a value: "-itw"
+            re.fullmatch("-[itdqP]+.", name) and f"-{name[-1]}" in value_options
+        ):
             index += 1
             value = words[index] if index < len(words) else None
             name = name if name in value_options else f"-{name[-1]}"
@@ -120,11 +123,6 @@ def _split_options(words: Sequence[Word], value_options: AbstractSet[str]) -> _O
     index += index < len(words) and words[index].text == "--"
     options.rest = tuple(words[index:])
     return options
-
-
-def _is_cluster(name: str) -> bool:
-    """Return whether a word holds several short options, the last of which may take a value: "-itw"."""
-    return len(name) > 2 and name[1] != "-" and name[1:].isalpha() and set(name[1:-1]) <= set("itdqP")
 
 
 LAUNCHER = Launcher("container", parse)

@@ -33,13 +33,10 @@ def _parse_module(words: Sequence[Word], index: int, name: str) -> ParsedLaunche
     """Return the module that `-m` runs; its name may be in the same word ("-mverl.trainer.main_ppo")."""
     if name:
         word = words[index]
-        span = (word.span[0] + len(word.text) - len(name), word.span[1]) if _is_verbatim(word) else (-1, -1)
+        is_verbatim = word.span[1] - word.span[0] == len(word.text)
+        span = (word.span[1] - len(name), word.span[1]) if is_verbatim else (-1, -1)
         return ParsedLauncher((Word(name, span, word.location, word.known), *words[index + 1 :]))
     return ParsedLauncher(tuple(words[index + 1 :])) if index + 1 < len(words) else None
-
-
-def _is_verbatim(word: Word) -> bool:
-    return word.span[1] - word.span[0] == len(word.text)
 
 
 LAUNCHER = Launcher("python", parse)

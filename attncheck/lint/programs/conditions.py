@@ -137,7 +137,11 @@ def _check_composed(program: Program, origin: Origin, written: Mapping[str, Sett
     resolved = origin.tree.find_definition(CHECKS.get(package, ""))
     if not isinstance(resolved, Definition) or not isinstance(resolved.node, Function) or program.gaps:
         return []
-    values = {name: _read_leaf(option.default) for name, option in program.options.items()}
+    defaults = {name: option.default for name, option in program.options.items()}
+    values: dict[str, Any] = {
+        name: value if not isinstance(value, str) else UNKNOWN if "$" in value else parse_value(value)
+        for name, value in defaults.items()
+    }
     values |= {name: read_scalar(setting) for name, setting in written.items() if not name.startswith("-")}
     root = _nest(values, is_mapping=True)
     interpreter = Interpreter(origin.tree)
@@ -145,10 +149,6 @@ def _check_composed(program: Program, origin: Origin, written: Mapping[str, Sett
     callee = Closure(resolved.module, resolved.node)
     interpreter.follow(lambda: interpreter.call_closure(callee, {**parameters, next(iter(parameters)): root}))
     return interpreter.outcomes
-
-
-def _read_leaf(value: Any) -> Any:
-    return (UNKNOWN if "$" in value else parse_value(value)) if isinstance(value, str) else value
 
 
 def read_scalar(setting: Setting) -> Any:

@@ -26,7 +26,10 @@ def is_lenient_parse(module: SourceModule, call: ast.Call) -> bool:
     scope = _find_scope(module, call)
     names = set(_find_remaining_names(scope, call))
     tests = (node for node in ast.walk(scope) if isinstance(node, ast.If))
-    return not any(names & _names_in(node.test) and _leaves(node.body) for node in tests)
+    return not any(
+        any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(test.test)) and _leaves(test.body)
+        for test in tests
+    )
 
 
 def _find_scope(module: SourceModule, call: ast.Call) -> ast.AST:
@@ -50,10 +53,6 @@ def _find_remaining_names(scope: ast.AST, call: ast.Call) -> Iterator[str]:
                 last = target.elts[-1] if isinstance(target, (ast.Tuple, ast.List)) and target.elts else None
                 if isinstance(last, ast.Name):
                     yield last.id
-
-
-def _names_in(expression: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
 
 
 def _leaves(statements: list[ast.stmt]) -> bool:

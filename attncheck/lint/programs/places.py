@@ -140,14 +140,10 @@ def list_paths(name: str) -> list[str]:
 def describe_moved(name: str, path_read: str) -> tuple[str, ...]:
     """Return a remark if a path does not exist here and another file was read for it."""
     path = os.path.abspath(path_read)
-    is_same = path == os.path.normpath(name) if name.startswith("/") else f"/{_drop_start(name)}" in path
+    end = os.path.normpath(OPEN_FOLDER.sub("", name)).rpartition("../")[2]  # "src/x.py" of "$HERE/../src/x.py"
+    is_same = path == os.path.normpath(name) if name.startswith("/") else f"/{end}" in path
     is_moved = not is_same and (name.startswith("/") or os.path.isfile(Path(path)))
     return (f"{name} does not exist here: {os.path.relpath(path_read)} was read instead",) if is_moved else ()
-
-
-def _drop_start(name: str) -> str:
-    """Return a path without the folders at its start that are not known: "src/x.py" of "$HERE/../src/x.py"."""
-    return os.path.normpath(OPEN_FOLDER.sub("", name)).rpartition("../")[2]
 
 
 def find_tree(launch: Launch) -> Path:

@@ -6,7 +6,7 @@ while a missing one would cause a false error."""
 
 import ast
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -236,8 +236,12 @@ class Follower:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return
         bound = self._bind_arguments(node, call, module, values)
-        makes_options = call is not None and (_adds_options(node) or self._passes_parser(call))
-        key = (str(definition.module.path), node.lineno, _key_of(bound) if makes_options else "")
+        makes_options = call is not None and (
+            any(isinstance(part, ast.Attribute) and part.attr == "add_argument" for part in ast.walk(node))
+            or self._passes_parser(call)
+        )
+        known = {name: value for name, value in bound.items() if isinstance(value, (str, int, float, list))}
+        key = (str(definition.module.path), node.lineno, repr(known) if makes_options else "")
         if definition.module.path.parts[-1:] == ("hf_argparser.py",) or self._is_foreign(definition.module):
             return
         if key in self.called:
@@ -345,12 +349,3 @@ class Follower:
 def _without(values: dict[str, Any], target: ast.expr) -> dict[str, Any]:
     names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
     return {name: value for name, value in values.items() if name not in names}
-
-
-def _adds_options(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == "add_argument" for node in ast.walk(function))
-
-
-def _key_of(bound: Mapping[str, Any]) -> str:
-    """Return the known values of a call's arguments as text."""
-    return repr({name: value for name, value in bound.items() if isinstance(value, (str, int, float, list))})

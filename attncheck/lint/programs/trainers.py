@@ -310,7 +310,13 @@ def _find_trainers(
         is_own = parts is not None and any(_calls(module, BACKWARD) for module in level)
         if is_own and not any(map(TRAINERS.fullmatch, _iter_called(tree, level))):
             return TrainerReading(OWN_LOOP)
-        if trainers and (not is_fitted or _only_evaluates([*modules, *imported.values()])):
+        everything = [*modules, *imported.values()]
+        only_evaluates = (
+            trainers
+            and any(_calls(module, EVALUATE) for module in everything)
+            and not any(_calls(module, STARTS_TRAINING) for module in everything)
+        )
+        if trainers and (not is_fitted or only_evaluates):
             return TrainerReading(())
         if trainers:
             own_loss = (OWN_LOSS,) if OWN_LOSS in names else ()
@@ -492,13 +498,6 @@ def _may_train_otherwise(trainers: Sequence[str], modules: Sequence[SourceModule
     """Return whether modules use several libraries' trainers, or have a loop."""
     stems = {name.rpartition(".")[2] for name in trainers if name.endswith("Trainer")}
     return len(stems) > 1 or any(_calls(module, BACKWARD) for module in modules)
-
-
-def _only_evaluates(modules: Sequence[SourceModule]) -> bool:
-    """Return whether a program with a trainer evaluates, and nothing in it starts a training."""
-    return any(_calls(module, EVALUATE) for module in modules) and not any(
-        _calls(module, STARTS_TRAINING) for module in modules
-    )
 
 
 def _calls(module: SourceModule, method: re.Pattern[str]) -> bool:

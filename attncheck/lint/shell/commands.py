@@ -71,7 +71,9 @@ def parse_commands(source: Source, start: ScriptStart = ScriptStart()) -> list[C
     prefix = [Field((Segment(word.text, -1, word.known),), NOWHERE) for word in start.prefix]
     script = _CommandCollector(start.text or ScriptText.from_source(source), state, prefix=prefix)
     script.scope.variables.update(_parse_sbatch_directives(source.text, 0))
-    script.scope.variables.update({name: _make_variable(text) for name, text in start.environ.items()})
+    for name, text in start.environ.items():
+        segment = Segment(text, -1, known=not re.search(r"[$`]", text))
+        script.scope.variables[name] = Variable((segment,), exported=True)
     if start.arguments is not None:
         script.scope.positional = tuple(
             Field((Segment(word.text, -1, word.known),), NOWHERE) for word in start.arguments
@@ -434,11 +436,6 @@ def _strip_trailing_newlines(segments: Segments) -> Segments:
     if kept:
         kept[-1] = kept[-1].substring(0, len(text))
     return tuple(kept)
-
-
-def _make_variable(text: str) -> Variable:
-    """Return the exported variable with the value `text`, in which expansions are unknown."""
-    return Variable((Segment(text, -1, known=not re.search(r"[$`]", text)),), exported=True)
 
 
 def _parse_sbatch_directives(text: str, text_start: int) -> dict[str, Variable]:

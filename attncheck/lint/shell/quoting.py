@@ -20,12 +20,9 @@ def quote_on_one_line(text: str) -> str:
     """Return `text` quoted for a shell; bash reads the same word, for any content."""
     if "\n" not in text and not INVISIBLE.search(text):
         return shlex.quote(text)
-    escaped = INVISIBLE.sub(lambda match: _escape_for_bash(ord(match.group())), _escape_quotes(text))
+    quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+    escaped = INVISIBLE.sub(lambda match: _escape_for_bash(ord(match.group())), quoted)
     return "$'" + escaped.replace("\r\n", "\\r\\n").replace("\n", "\\n") + "'"
-
-
-def _escape_quotes(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _escape_for_bash(code: int) -> str:

@@ -171,7 +171,7 @@ def underscored_options(settings: AxolotlReading) -> Iterator[SettingProblem]:
         if setting.name.startswith("--") and "_" in option and settings.launch.file is not None:
             message, sets = (
                 f"{setting.name} is not an option of `axolotl train`",
-                {name: format_switch_value(setting.value)},
+                {name: "true" if parse_value(setting.value) is None else setting.value},
             )
             yield from settings.setting_problem("refuses", message, constraints.UNDERSCORED_OPTION, name, sets=sets)
             message, ranges = (
@@ -179,8 +179,3 @@ def underscored_options(settings: AxolotlReading) -> Iterator[SettingProblem]:
                 constraints.PASSED_ON_OPTION,
             )
             yield from settings.setting_problem("refuses", message, ranges, name, sets=sets)
-
-
-def format_switch_value(text: str) -> str:
-    """Return an option's value as a setting's value: "true" for a switch without one."""
-    return "true" if parse_value(text) is None else text

@@ -61,7 +61,8 @@ class MegatronReading(Reading):
         """Return the words that are neither options nor their values."""
         options = {setting.location for setting in self.all_settings}
         words = self.launch.words[1:]
-        takes_next = [False, *(_takes_value(word.text) for word in words)]
+        options = (word.text if word.text.startswith("--") and "=" not in word.text else "" for word in words)
+        takes_next = [False, *(bool(option) and not _is_switch(option) for option in options)]
         return [word for word, is_value in zip(words, takes_next) if not is_value and word.location not in options]
 
     def is_on(self, name: str) -> bool:
@@ -114,10 +115,6 @@ def parse_launch_options(launch: Launch) -> MegatronReading:
     options = (setting for setting in settings if setting.name.startswith("--"))
     by_field = {setting.name.removeprefix("--").replace("_", "-"): setting for setting in options}
     return MegatronReading(launch, settings, by_field)
-
-
-def _takes_value(text: str) -> bool:
-    return text.startswith("--") and "=" not in text and not _is_switch(text)
 
 
 def _is_switch(name: str) -> bool:

@@ -127,7 +127,8 @@ def _format_collator(plan: Plan, is_at_least: VersionCheck) -> list[str]:
             return [remark, *_format_flattening(arguments[:-1], "collate")]
     if plan.packing not in ("mask_2d", "mask_4d"):
         return _format_flattening(arguments, "collate")
-    mask_4d = MASK_4D_COLLATOR.format(dtype=f"torch.{_attention_dtype(plan)}")
+    dtype = "bfloat16" if plan.precision == "autocast" else WEIGHT_DTYPES[plan.precision]  # of attention's arithmetic
+    mask_4d = MASK_4D_COLLATOR.format(dtype=f"torch.{dtype}")
     text = MASK_2D_COLLATOR if plan.packing == "mask_2d" else mask_4d
     lines = [*_format_flattening(arguments, "flatten"), "", "", *text.splitlines(), "", ""]
     if plan.packing == "mask_4d" and plan.positions == "running":
@@ -137,11 +138,6 @@ def _format_collator(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 def _format_flattening(arguments: list[str], name: str) -> list[str]:
     return [f"{name} = DataCollatorWithFlattening({', '.join(arguments)})"]
-
-
-def _attention_dtype(plan: Plan) -> str:
-    """Return the dtype of attention's arithmetic, which an additive mask must have."""
-    return "bfloat16" if plan.precision == "autocast" else WEIGHT_DTYPES[plan.precision]
 
 
 def _format_arguments(plan: Plan, is_at_least: VersionCheck) -> list[str]:

@@ -117,7 +117,8 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     passes_on = tables.is_trl_command(launch) and reading.trainer == "sft"  # to accelerate, which refuses: cli.py:123
     is_lenient = not passes_on and not reading.is_at_least("0.19")
     versions_at_hand = {"trl": version, "transformers": reading.transformers}
-    known_versions = shared.keep_known(versions_at_hand, snapshot, "trl")
+    is_assumed = not isinstance(snapshot.version("transformers"), Known)
+    known_versions = {"trl": version} if is_assumed else versions_at_hand
     plan = _build_plan(reading)
     return Job(
         framework="trl",
