@@ -113,95 +113,89 @@ def _iter_candidate_files(folder: Path) -> Iterator[str]:
 
 
 def render_policy(project: Project) -> str:
-    """Return the text of a policy for the project, which `load_policy` accepts."""
-    lines = [*_heading_lines(project), *_check_lines(project), *_input_lines(project), *_optional_lines(project)]
-    document = "\n".join(lines) + "\n"
-    _check_document(document)
+    """Return the text of a policy for the project. Raises `BadUsage` if `load_policy` would not accept it."""
+    texts = (_format_heading(project), _format_checks(project), _format_inputs(project), _format_optional(project))
+    document = "\n".join(texts)
+    parse_policy(parse_toml(document, POLICY_FILE), POLICY_FILE)
     return document
 
 
-def _heading_lines(project: Project) -> Iterator[str]:
-    yield ("# The attncheck policy of this project. `attncheck gate` runs these checks; `attncheck run -- COMMAND`")
-    yield "# runs them, then starts the command. `attncheck rules` lists codes, `attncheck explain CODE` prints a page."
-    yield "#"
+def _format_heading(project: Project) -> str:
     packages, frameworks = (show_on_one_line(", ".join(names)) for names in (project.packages, project.frameworks))
-    yield f"# Found here: {packages or 'no torch'}; {frameworks or 'no framework'};"
-    yield f"# {_format_counts(project.gpus) or 'no GPU'}."
-    yield ""
+    return f"""\
+# The attncheck policy of this project. `attncheck gate` runs these checks; `attncheck run -- COMMAND`
+# runs them, then starts the command. `attncheck rules` lists codes, `attncheck explain CODE` prints a page.
+#
+# Found here: {packages or "no torch"}; {frameworks or "no framework"};
+# {_format_counts(project.gpus) or "no GPU"}.
+"""
 
 
-def _check_lines(project: Project) -> Iterator[str]:
+def _format_checks(project: Project) -> str:
     checks = ["doctor", *(["lint"] if project.launch else []), "parity", *(["smoke"] if project.frameworks else [])]
-    yield (
-        "# The checks, always run in this order. doctor and lint only read; parity, smoke, rehearsal "
-        "and others measure."
-    )
-    yield f"checks = {_toml_array(checks)}"
-    yield ""
-    yield "# The least severe finding that fails the gate: error, warning or never."
-    yield 'fail-on = "error"'
-    yield ""
-    yield "# Seconds for all checks. If time runs out, the gate exits with 3."
-    yield "budget = 600"
-    yield ""
-    yield "# How many cases parity runs: quick, standard or full."
-    yield 'suite = "quick"'
-    yield ""
+    return f"""\
+# The checks, always run in this order. doctor and lint only read; parity, smoke, rehearsal and others measure.
+checks = {_toml_array(checks)}
+
+# The least severe finding that fails the gate: error, warning or never.
+fail-on = "error"
+
+# Seconds for all checks. If time runs out, the gate exits with 3.
+budget = 600
+
+# How many cases parity runs: quick, standard or full.
+suite = "quick"
+"""
 
 
-def _input_lines(project: Project) -> Iterator[str]:
-    yield "# The files that start or configure the job. lint reads them; rehearsal runs them, after `attncheck trust`."
-    yield f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
-    yield ""
-    yield (
-        "# Models to judge and measure with their real heads, sizes and windows: folders, or names in the Hub's cache."
-    )
-    if project.models:
-        yield f"models = {_toml_array(project.models)}"
+def _format_inputs(project: Project) -> str:
+    models = [f"models = {_toml_array(project.models)}"] if project.models else []
     for name in project.uncached_models:
         is_path = name.startswith((".", "/", "~"))
         remedy = "not found" if is_path else f"not cached: hf download {name} config.json"
-        yield f"# models = {_toml_array([name])}  # {remedy}"
-    if not project.models and not project.uncached_models:
-        yield '# models = ["meta-llama/Llama-3.1-8B"]'
-    yield ""
-    yield "# cuda: the gate needs a visible GPU. auto: a GPU is used if there is one."
-    yield f'device = "{"cuda" if project.gpus else "auto"}"'
-    yield ""
+        models.append(f"# models = {_toml_array([name])}  # {remedy}")
+    lines = "\n".join(models or ['# models = ["meta-llama/Llama-3.1-8B"]'])
+    launch = f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
+    return f"""\
+# The files that start or configure the job. lint reads them; rehearsal runs them, after `attncheck trust`.
+{launch}
+
+# Models to judge and measure with their real heads, sizes and windows: folders, or names in the Hub's cache.
+{lines}
+
+# cuda: the gate needs a visible GPU. auto: a GPU is used if there is one.
+device = "{"cuda" if project.gpus else "auto"}"
+"""
 
 
-def _optional_lines(project: Project) -> Iterator[str]:
-    ring_size = max(2, len(project.gpus))
-    yield "# The kind of job: auto (from the installed packages), flash, ring, rl or all."
-    yield '# profile = "auto"'
-    yield ""
-    yield "# Also measure context parallelism over this many ranks."
-    yield f"# ring-size = {ring_size}"
-    yield ""
-    yield "# The machine and framework release of the job, if they differ from these (doctor and lint)."
-    yield f'# target = "h100x{max(8, len(project.gpus))}"'
-    yield '# framework-version = "0.10.2"'
-    yield ""
-    yield "# Known findings, written by `attncheck baseline`: only new ones fail."
-    yield '# baseline = "attncheck-baseline.json"'
-    yield ""
-    yield "# Findings to allow, each with a reason and a last day; after that day they count again."
-    yield "# ignore = ["
-    yield f'#   {{code = "ATN211", reason = "the GPUs are shared on Fridays", until = "{_next_january()}"}},'
-    yield "# ]"
-    yield ""
-    yield "# [thresholds]"
-    yield "# max-error = 0.8  # as a share of the error budget"
-    yield "# min-efficiency = 0.5  # of a ring, as a share of flash-attn / N; needs ring-size"
-    yield ""
-    yield "# [plan]  # how the job trains, for smoke; by default lint reads it from the launch"
-    yield '# attn-implementation = "flash_attention_2"'
-    yield '# packing = "position_ids"'
+def _format_optional(project: Project) -> str:
+    return f"""\
+# The kind of job: auto (from the installed packages), flash, ring, rl or all.
+# profile = "auto"
 
+# Also measure context parallelism over this many ranks.
+# ring-size = {max(2, len(project.gpus))}
 
-def _check_document(document: str) -> None:
-    """Raise `BadUsage` if the policy does not parse."""
-    parse_policy(parse_toml(document, POLICY_FILE), POLICY_FILE)
+# The machine and framework release of the job, if they differ from these (doctor and lint).
+# target = "h100x{max(8, len(project.gpus))}"
+# framework-version = "0.10.2"
+
+# Known findings, written by `attncheck baseline`: only new ones fail.
+# baseline = "attncheck-baseline.json"
+
+# Findings to allow, each with a reason and a last day; after that day they count again.
+# ignore = [
+#   {{code = "ATN211", reason = "the GPUs are shared on Fridays", until = "{time.gmtime().tm_year + 1}-01-31"}},
+# ]
+
+# [thresholds]
+# max-error = 0.8  # as a share of the error budget
+# min-efficiency = 0.5  # of a ring, as a share of flash-attn / N; needs ring-size
+
+# [plan]  # how the job trains, for smoke; by default lint reads it from the launch
+# attn-implementation = "flash_attention_2"
+# packing = "position_ids"
+"""
 
 
 def write_policy(folder: Path, document: str) -> Path:
@@ -236,7 +230,3 @@ def _format_counts(items: Sequence[str]) -> str:
     """Return names with their counts, without unprintable characters: "2 × NVIDIA H200"."""
     counts = {item: items.count(item) for item in items}
     return ", ".join(f"{count} × {''.join(filter(str.isprintable, item))}" for item, count in counts.items())
-
-
-def _next_january() -> str:
-    return f"{time.gmtime().tm_year + 1}-01-31"

@@ -73,7 +73,7 @@ def _iter_suites(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tu
 
 
 def script_lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
-    """Yield the lines of the script. Raises `BadUsage` for a backend that has none."""
+    """Yield the parts of the script, of one or more lines. Raises `BadUsage` for a backend that has none."""
     if backend.script_lines is None:
         raise BadUsage(f"{backend.name} has no script")
     yield f"# {backend.name} on {case.name}, against float64; written by attncheck {__version__}"
@@ -111,8 +111,9 @@ def _size_lines(case: Case, device: str) -> Iterator[str]:
 
 
 def _input_lines(case: Case) -> Iterator[str]:
-    yield f"generator = torch.Generator(device).manual_seed({case.seed + 1})"
-    yield "randn = lambda *shape: torch.randn(*shape, generator=generator, device=device)"
+    yield f"""\
+generator = torch.Generator(device).manual_seed({case.seed + 1})
+randn = lambda *shape: torch.randn(*shape, generator=generator, device=device)"""
     draw_line = "draw = randn"
     if not case.probe or case.probe in ("prefix", "poison", "nan_poison"):
         if case.values == "outlier":
@@ -125,15 +126,17 @@ def _input_lines(case: Case) -> Iterator[str]:
     if case.dout_exponent and case.probe not in _VALUE_PROBES:
         yield f"dout = dout * 2.0**{case.dout_exponent}"
     if not case.every_row:
-        yield f"rows = {list(sampled_rows(case))}  # the query rows that are compared"
-        yield "kept = torch.zeros(SQ, dtype=torch.bool, device=device)"
-        yield "kept[rows] = True"
-        yield "dout = dout * kept[None, :, None, None]"
+        yield f"""\
+rows = {list(sampled_rows(case))}  # the query rows that are compared
+kept = torch.zeros(SQ, dtype=torch.bool, device=device)
+kept[rows] = True
+dout = dout * kept[None, :, None, None]"""
     else:
         yield "rows = list(range(SQ))"
     if case.sinks:
-        yield f"levels = torch.tensor({SINK_LEVELS}, device=device).repeat(H)[:H]"
-        yield "sinks = (randn(H) + levels).to(torch.bfloat16).float()"
+        yield f"""\
+levels = torch.tensor({SINK_LEVELS}, device=device).repeat(H)[:H]
+sinks = (randn(H) + levels).to(torch.bfloat16).float()"""
     if case.alibi:
         yield "slopes = torch.tensor([2.0 ** (-8.0 * (h + 1) / H) for h in range(H)], device=device)"
     yield "q, k, v, dout = (x.to(dtype) for x in (q, k, v, dout))"
@@ -167,22 +170,24 @@ def _probe_lines(case: Case) -> Iterator[str]:
     if case.probe == "code":
         yield "q, k, v = q * 0, k * 0, torch.where(v > 0, 1.0, -1.0)"
     elif case.probe == "heads":
-        yield "q, k, kv = q * 0, k * 0, torch.arange(HK, device=device)"
-        yield "v = torch.stack((1.0 + kv % 16, 1.0 + kv // 16), -1).repeat(1, (DV + 1) // 2)[:, :DV].expand_as(v)"
+        yield """\
+q, k, kv = q * 0, k * 0, torch.arange(HK, device=device)
+v = torch.stack((1.0 + kv % 16, 1.0 + kv // 16), -1).repeat(1, (DV + 1) // 2)[:, :DV].expand_as(v)"""
     else:
         from attncheck.attention.reference.structured_targets import retrieval_targets
 
-        yield f"wanted = torch.tensor({retrieval_targets(case)}, device=device)  # the key that each query looks up"
-        yield "codes = torch.where(k > 0, 1.0, -1.0)"
-        yield "picked = codes.gather(1, wanted[:, :, None, None].expand(-1, -1, HK, D))"
-        yield "q, k, v = 2.0 * picked.repeat_interleave(H // HK, 2), 2.0 * codes, v.sign()"
         digits = max(1, (case.seqlen_k - 1).bit_length())
-        yield f"numbers = torch.arange(SK, device=device)[:, None] >> torch.arange({digits}, device=device)"
-        yield f"v[..., :{digits}] = ((numbers & 1) * 2.0 - 1.0)[None, :, None, :]"
+        yield f"""\
+wanted = torch.tensor({retrieval_targets(case)}, device=device)  # the key that each query looks up
+codes = torch.where(k > 0, 1.0, -1.0)
+picked = codes.gather(1, wanted[:, :, None, None].expand(-1, -1, HK, D))
+q, k, v = 2.0 * picked.repeat_interleave(H // HK, 2), 2.0 * codes, v.sign()
+numbers = torch.arange(SK, device=device)[:, None] >> torch.arange({digits}, device=device)
+v[..., :{digits}] = ((numbers & 1) * 2.0 - 1.0)[None, :, None, :]"""
 
 
 def _edit_lines(case: Case) -> Iterator[str]:
-    """Yield the lines with which the prefix and poison probes change the inputs for their second run."""
+    """Yield the part with which the prefix and poison probes change the inputs for their second run."""
     from attncheck.attention.reference.structured_targets import (
         kv_poison_factor,
         prefix_split,
@@ -192,16 +197,18 @@ def _edit_lines(case: Case) -> Iterator[str]:
 
     kv_factor = kv_poison_factor(case)
     if case.probe == "prefix":
-        yield f"k[:, {prefix_split(case)}:] *= {kv_factor}"
-        yield f"v[:, {prefix_split(case)}:] *= {kv_factor}"
+        yield f"""\
+k[:, {prefix_split(case)}:] *= {kv_factor}
+v[:, {prefix_split(case)}:] *= {kv_factor}"""
     elif case.probe in ("poison", "nan_poison"):
         tested, q_factor = tested_documents(case)[0], q_poison_factor(case)
-        yield f"tested = {[s.index for s in tested]}  # the sequences that must not change; the others are scaled"
-        yield f"for x, at, factor in ((q, at_q, {q_factor}), (k, at_k, {kv_factor}), (v, at_k, {kv_factor})):"
-        yield "    inside = torch.zeros(x.shape[:2], dtype=torch.bool, device=device)"
-        yield "    for b, place in [at[i] for i in tested]:"
-        yield "        inside[b, place] = True"
-        yield "    x[~inside] *= factor"
+        yield f"""\
+tested = {[s.index for s in tested]}  # the sequences that must not change; the others are scaled
+for x, at, factor in ((q, at_q, {q_factor}), (k, at_k, {kv_factor}), (v, at_k, {kv_factor})):
+    inside = torch.zeros(x.shape[:2], dtype=torch.bool, device=device)
+    for b, place in [at[i] for i in tested]:
+        inside[b, place] = True
+    x[~inside] *= factor"""
 
 
 def _mask_lines(case: Case) -> Iterator[str]:
@@ -210,10 +217,11 @@ def _mask_lines(case: Case) -> Iterator[str]:
     yield "mask = torch.zeros(B, 1, len(rows), SK, dtype=torch.bool, device=device)"
     if case.mask == "additive":
         yield f"bias = torch.zeros(B, {'H' if case.per_head else 1}, len(rows), SK, device=device)"
-    yield "at = torch.tensor(rows, device=device)"
-    yield "for (b, i), (_, j) in zip(at_q, at_k):"
-    yield "    n, m, inside = i.stop - i.start, j.stop - j.start, (at >= i.start) & (at < i.stop)"
-    yield f"    d = torch.arange(m, device=device) - (at[inside] - i.start)[:, None] - ({shift})"
+    yield f"""\
+at = torch.tensor(rows, device=device)
+for (b, i), (_, j) in zip(at_q, at_k):
+    n, m, inside = i.stop - i.start, j.stop - j.start, (at >= i.start) & (at < i.stop)
+    d = torch.arange(m, device=device) - (at[inside] - i.start)[:, None] - ({shift})"""
     conditions = []
     if low != -UNLIMITED:
         conditions.append(f"(d >= {low})")
@@ -228,23 +236,26 @@ def _mask_lines(case: Case) -> Iterator[str]:
         " & ".join(conditions) if conditions else "torch.ones_like(d, dtype=torch.bool)"
     )
     if case.mask == "additive":
-        yield "    places = 5 * (at[inside] - i.start)[:, None] + 7 * torch.arange(m, device=device)"
-        yield "    heads = torch.arange(bias.shape[1], device=device)[:, None, None]"
-        yield "    bias[b][:, inside, j] = ((3 * heads + places) % 17 - 8) / 4"
+        yield """\
+    places = 5 * (at[inside] - i.start)[:, None] + 7 * torch.arange(m, device=device)
+    heads = torch.arange(bias.shape[1], device=device)[:, None, None]
+    bias[b][:, inside, j] = ((3 * heads + places) % 17 - 8) / 4"""
     if case.every_row:
         yield "dout = dout * mask.any(-1).transpose(1, 2)[..., None]  # ignore queries without visible keys"
     if case.alibi:
         offset = "SK - SQ" if case.alignment == "bottom_right" else "0"
-        yield f"d = (at[:, None] + ({offset}) - torch.arange(SK, device=device)).abs()"
-        yield "bias = (-slopes[:, None, None] * d)[None]"
+        yield f"""\
+d = (at[:, None] + ({offset}) - torch.arange(SK, device=device)).abs()
+bias = (-slopes[:, None, None] * d)[None]"""
 
 
 def _stride_lines(case: Case) -> Iterator[str]:
     if case.strides == "sliced":
         yield "q, k, v = torch.cat((q, k, v), 2).split((H, HK, HK), 2)  # slices of one tensor"
     elif case.strides == "expanded":
-        yield "k, v = (x[:, :, :1].expand(-1, -1, HK, -1) for x in (k, v))"
-        yield "dout = dout[:, :, :1].expand_as(dout)"
+        yield """\
+k, v = (x[:, :, :1].expand(-1, -1, HK, -1) for x in (k, v))
+dout = dout[:, :, :1].expand_as(dout)"""
     elif case.strides == "scalar_dout":
         yield "dout = dout.new_ones(()).expand_as(dout)  # the gradient of out.sum()"
     letters = STRIDE_LETTERS.get(case.strides, case.strides if len(case.strides) == 4 else "")
@@ -261,11 +272,11 @@ def _stride_lines(case: Case) -> Iterator[str]:
 
 
 def _reference_lines(case: Case) -> Iterator[str]:
-    yield ""
-    yield "wide = [x.detach().double().requires_grad_() for x in (q, k, v)]"
-    yield "Q, K, V = (x.transpose(1, 2) for x in wide)"
-    yield "K, V = (x.repeat_interleave(H // HK, 1) for x in (K, V))"
-    yield "S = Q[:, :, rows] @ K.transpose(2, 3) * scale"
+    yield """
+wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+Q, K, V = (x.transpose(1, 2) for x in wide)
+K, V = (x.repeat_interleave(H // HK, 1) for x in (K, V))
+S = Q[:, :, rows] @ K.transpose(2, 3) * scale"""
     if case.softcap:
         yield f"S = torch.tanh(S / {case.softcap}) * {case.softcap}"
     if case.alibi or case.mask == "additive":
@@ -274,21 +285,25 @@ def _reference_lines(case: Case) -> Iterator[str]:
     if case.sinks:
         yield "S = torch.cat((S, sinks.double()[None, :, None, None].expand(*S.shape[:3], 1)), -1)"
     yield "P = torch.softmax(S, -1).nan_to_num(0.0)" + ("[..., :-1]" if case.sinks else "")
-    yield "exact = (P @ V).transpose(1, 2)"
-    yield "seen = mask.any(-1).transpose(1, 2)[..., None]"
-    yield 'pairs = [("out", out[:, rows] * seen, exact * seen)]'
+    yield """\
+exact = (P @ V).transpose(1, 2)
+seen = mask.any(-1).transpose(1, 2)[..., None]
+pairs = [("out", out[:, rows] * seen, exact * seen)]"""
     if case.backward:
-        yield "exact_grads = torch.autograd.grad(exact, wide, dout[:, rows].double())"
-        yield 'pairs += zip(("dq", "dk", "dv"), grads, exact_grads)'
+        yield """\
+exact_grads = torch.autograd.grad(exact, wide, dout[:, rows].double())
+pairs += zip(("dq", "dk", "dv"), grads, exact_grads)"""
     if case.probe in ("poison", "nan_poison"):
-        yield 'places = {"out": at_q, "dq": at_q, "dk": at_k, "dv": at_k}'
-        yield "pairs = [(n, *(torch.cat([x[places[n][i]] for i in tested]) for x in pair)) for n, *pair in pairs]"
-    yield "for name, got, want in pairs:"
-    yield "    want = want.detach()"
-    yield "    error = got.detach().double() - want"
-    yield "    norm, size = float(want.norm()), float(error.norm())  # a query of one key has no gradient: norm 0"
-    yield '    size = f"relative error {size / norm:.3e}" if norm else f"error {size:.3e} if the exact one is 0"'
-    yield '    print(f"{name}: {size}, largest {float(error.abs().max()):.3e} in element {int(error.abs().argmax())}")'
+        yield """\
+places = {"out": at_q, "dq": at_q, "dk": at_k, "dv": at_k}
+pairs = [(n, *(torch.cat([x[places[n][i]] for i in tested]) for x in pair)) for n, *pair in pairs]"""
+    yield """\
+for name, got, want in pairs:
+    want = want.detach()
+    error = got.detach().double() - want
+    norm, size = float(want.norm()), float(error.norm())  # a query of one key has no gradient: norm 0
+    size = f"relative error {size / norm:.3e}" if norm else f"error {size:.3e} if the exact one is 0"
+    print(f"{name}: {size}, largest {float(error.abs().max()):.3e} in element {int(error.abs().argmax())}")"""
     yield f'print("rounding alone makes about {_usual_error(case):.0e}")'
 
 

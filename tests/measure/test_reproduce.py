@@ -79,7 +79,7 @@ def test_a_gradient_that_is_exactly_zero_is_divided_by_nothing() -> None:
 
 def test_every_script_is_short() -> None:
     for case in distinct_cases():
-        assert len(list(reproduce.script_lines(case, sdpa_math.BACKEND, "cpu"))) <= 60
+        assert "\n".join(reproduce.script_lines(case, sdpa_math.BACKEND, "cpu")).count("\n") < 60
 
 
 def test_a_sampled_script_runs_too() -> None:
