@@ -2,6 +2,7 @@
 
 from attncheck.core.job import DROP, KEYS, Consequence, Job, Key, SettingProblem, UnknownSetting
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, SourceLocation, Span, Word
+from attncheck.core.lists import list_applying
 from attncheck.core.plan import NO_CUDNN_SDPA, PRECISIONS, RING_NAMES, CrossEntropy, Packing, Plan, Precision
 from attncheck.core.rehearsal import (
     TEXT_COLUMNS,
@@ -27,7 +28,6 @@ from attncheck.lint.fields.plan_writing import (
     collect_environ,
     format_bool,
     format_exports,
-    format_switch,
     format_trainer_fields,
     packing_remarks,
     unsupported_remarks,
@@ -183,7 +183,6 @@ __all__ = [
     "find_unknown_settings",
     "format_bool",
     "format_exports",
-    "format_switch",
     "format_trainer_fields",
     "get_first_option",
     "get_nested",
@@ -196,6 +195,7 @@ __all__ = [
     "is_on",
     "is_true",
     "keep_taken",
+    "list_applying",
     "list_left_out",
     "list_other_references",
     "list_releases",

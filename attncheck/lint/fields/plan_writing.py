@@ -36,11 +36,6 @@ def format_exports(plan: Plan, prefix: str = "") -> list[str]:
     return [f"{prefix}export {name}={shlex.quote(value)}" for name, value in collect_environ(plan).items()]
 
 
-def format_switch(name: str, is_on: bool) -> list[str]:
-    """Return a flag in a list if it is on; otherwise an empty list."""
-    return [name] if is_on else []
-
-
 def format_bool(value: bool) -> str:
     """Return a bool in the notation of YAML and command lines."""
     return "true" if value else "false"

@@ -6,7 +6,15 @@ in bfloat16 (utils/config/__init__.py, `resolve_dtype`). The ring is ring-flash-
 requires flash_attention_2 and micro_batch_size 1 (utils/schemas/validation.py:1803).
 """
 
-from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks
+from attncheck.lint.fields import (
+    Plan,
+    VersionCheck,
+    format_bool,
+    format_exports,
+    list_applying,
+    packing_remarks,
+    unsupported_remarks,
+)
 
 IMPLEMENTATION_FLAGS = {
     "flash_attention_2": "flash_attention",
@@ -51,21 +59,20 @@ def _implementation_field(plan: Plan, is_at_least: VersionCheck) -> dict[str, st
 
 
 def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
-    lines = list(
-        packing_remarks(
-            plan, "position_ids", explanation="axolotl passes position_ids that restart in each document, and no mask"
-        )
-    )
     implementation = plan.attn_implementation
-    if implementation and implementation not in IMPLEMENTATION_FLAGS and not is_at_least("0.17"):
-        lines.append(f"# {implementation}: no setting before axolotl 0.17")
-    if plan.precision == "autocast":
-        lines.append("# weights in float32 under autocast: no setting; bf16: true also loads them in bfloat16")
-    if plan.deterministic:
-        lines.append("# torch.use_deterministic_algorithms(True): no setting")
-    if plan.ring_size > 1 and plan.scheme == "llama3":
-        if implementation != "flash_attention_2":
-            lines.append("# context_parallel_size requires flash_attention_2")
-        if plan.batch > 1:
-            lines.append("# context_parallel_size with sample_packing requires micro_batch_size 1")
-    return [*lines, *unsupported_remarks(plan, "compile", "cross_entropy", "llama3", "shims")]
+    is_ring = plan.ring_size > 1 and plan.scheme == "llama3"
+    has_no_flag = implementation and implementation not in IMPLEMENTATION_FLAGS
+    autocast = "# weights in float32 under autocast: no setting; bf16: true also loads them in bfloat16"
+    remarks = {
+        f"# {implementation}: no setting before axolotl 0.17": has_no_flag and not is_at_least("0.17"),
+        autocast: plan.precision == "autocast",
+        "# torch.use_deterministic_algorithms(True): no setting": plan.deterministic,
+        "# context_parallel_size requires flash_attention_2": is_ring and implementation != "flash_attention_2",
+        "# context_parallel_size with sample_packing requires micro_batch_size 1": is_ring and plan.batch > 1,
+    }
+    explanation = "axolotl passes position_ids that restart in each document, and no mask"
+    return [
+        *packing_remarks(plan, "position_ids", explanation=explanation),
+        *list_applying(remarks),
+        *unsupported_remarks(plan, "compile", "cross_entropy", "llama3", "shims"),
+    ]

@@ -6,7 +6,15 @@ apart: by position_ids with fa2, by a 4-D mask otherwise (data/collator.py:524).
 `pure_bf16`, trainable weights are cast to float32 (model/adapter.py:316).
 """
 
-from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks
+from attncheck.lint.fields import (
+    Plan,
+    VersionCheck,
+    format_bool,
+    format_exports,
+    list_applying,
+    packing_remarks,
+    unsupported_remarks,
+)
 
 FLASH_ATTN_VALUES = {"": "auto", "eager": "disabled", "sdpa": "sdpa", "flash_attention_2": "fa2"}
 PRECISION_FIELDS = {"bf16": "pure_bf16", "autocast": "bf16"}
@@ -44,11 +52,16 @@ def _format_remarks(plan: Plan) -> list[str]:
         "without fa2 it passes a 4-D mask",
     )
     explanation = under_fa2 if by_positions else beside_fa2
-    lines = list(packing_remarks(plan, "position_ids" if by_positions else "mask_4d", explanation=explanation))
-    if plan.attn_implementation not in FLASH_ATTN_VALUES:
-        lines.append(f"# {plan.attn_implementation}: no setting; flash_attn takes auto, disabled, sdpa and fa2")
-    if plan.precision == "fp16":
-        lines.append("# weights in fp16: no setting; fp16: true is autocast")
-    if plan.packed and by_positions and plan.batch > 1:
-        lines.append("# neat_packing under fa2 asserts per_device_train_batch_size 1")
-    return [*lines, *unsupported_remarks(plan, "compile")]
+    is_joined = plan.packed and by_positions
+    remarks = {
+        f"# {plan.attn_implementation}: no setting; flash_attn takes auto, disabled, sdpa and fa2": (
+            plan.attn_implementation not in FLASH_ATTN_VALUES
+        ),
+        "# weights in fp16: no setting; fp16: true is autocast": plan.precision == "fp16",
+        "# neat_packing under fa2 asserts per_device_train_batch_size 1": is_joined and plan.batch > 1,
+    }
+    return [
+        *packing_remarks(plan, "position_ids" if by_positions else "mask_4d", explanation=explanation),
+        *list_applying(remarks),
+        *unsupported_remarks(plan, "compile"),
+    ]

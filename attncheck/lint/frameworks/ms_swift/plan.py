@@ -13,6 +13,7 @@ from attncheck.lint.fields import (
     format_bool,
     format_exports,
     format_trainer_fields,
+    list_applying,
     packing_remarks,
     unsupported_remarks,
 )
@@ -41,21 +42,22 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 
 def _format_remarks(plan: Plan) -> list[str]:
-    lines = list(
-        packing_remarks(
-            plan, "position_ids", "cu_seqlens", explanation="ms-swift passes position_ids that restart in each document"
-        )
-    )
     implementation = plan.attn_implementation
-    if plan.packed and implementation not in FLASH_IMPLEMENTATIONS:
-        name = implementation or "the default"
-        lines.append(f"# packing is refused under {name}: --attn_impl flash_attention_2, or no packing")
-    if plan.packed and plan.batch > 1:
-        lines.append(f"# the batch's {plan.batch} rows are joined into one")
-    if plan.ring_size > 1 and plan.scheme == "ulysses":
-        lines.append("# Ulysses over gcd(kv heads, size) ranks, a zigzag ring over the rest")
-        if implementation not in ("flash_attention_2", "sdpa", ""):
-            lines.append(
-                f"# only flash_attention_2 and sdpa support it: {implementation} attends only to each rank's part"
-            )
-    return [*lines, *unsupported_remarks(plan, "compile", "padding_side", "ulysses")]
+    is_ulysses = plan.ring_size > 1 and plan.scheme == "ulysses"
+    name = implementation or "the default"
+    remarks = {
+        f"# packing is refused under {name}: --attn_impl flash_attention_2, or no packing": (
+            plan.packed and implementation not in FLASH_IMPLEMENTATIONS
+        ),
+        f"# the batch's {plan.batch} rows are joined into one": plan.packed and plan.batch > 1,
+        "# Ulysses over gcd(kv heads, size) ranks, a zigzag ring over the rest": is_ulysses,
+        f"# only flash_attention_2 and sdpa support it: {implementation} attends only to each rank's part": (
+            is_ulysses and implementation not in ("flash_attention_2", "sdpa", "")
+        ),
+    }
+    explanation = "ms-swift passes position_ids that restart in each document"
+    return [
+        *packing_remarks(plan, "position_ids", "cu_seqlens", explanation=explanation),
+        *list_applying(remarks),
+        *unsupported_remarks(plan, "compile", "padding_side", "ulysses"),
+    ]

@@ -1,6 +1,14 @@
 """Writes a plan for NeMo-RL: overrides of `examples/run_sft.py`, as in v0.7.0 examples/configs/sft.yaml."""
 
-from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks
+from attncheck.lint.fields import (
+    Plan,
+    VersionCheck,
+    format_bool,
+    format_exports,
+    list_applying,
+    packing_remarks,
+    unsupported_remarks,
+)
 
 PRECISIONS = {"bf16": "bfloat16", "autocast": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
@@ -22,18 +30,17 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 def _format_comments(plan: Plan, packs: bool) -> list[str]:
     chosen = "flash_attention_2" if packs else "sdpa" if plan.ring_size > 1 else "transformers' default"
-    comments = [f"# {plan.attn_implementation or 'the default'}: no setting; {chosen} is used"]
-    comments += packing_remarks(plan, "cu_seqlens", explanation="rows are packed with cu_seqlens")
-    if plan.packed and not packs:
-        comments.append("# packing with context parallelism: only with policy.megatron_cfg.enabled=true")
-    if not plan.packed:
-        comments.append("# rows are padded on the right: the padding side is not a setting")
-    if plan.ring_size > 1:
-        comments.append(f"# torch's context parallelism, not {plan.scheme}")
-    if plan.precision == "autocast":
-        comments.append("# weights are kept in float32 and gathered in bfloat16")
-    if plan.accumulation > 1:
-        comments.append(f"# accumulation of {plan.accumulation}: policy.train_global_batch_size decides")
-    if plan.liger:
-        comments.append("# liger: no setting")
-    return [*comments, *unsupported_remarks(plan, "padding_side", plan.scheme)]
+    comments = {
+        "# packing with context parallelism: only with policy.megatron_cfg.enabled=true": plan.packed and not packs,
+        "# rows are padded on the right: the padding side is not a setting": not plan.packed,
+        f"# torch's context parallelism, not {plan.scheme}": plan.ring_size > 1,
+        "# weights are kept in float32 and gathered in bfloat16": plan.precision == "autocast",
+        f"# accumulation of {plan.accumulation}: policy.train_global_batch_size decides": plan.accumulation > 1,
+        "# liger: no setting": plan.liger,
+    }
+    return [
+        f"# {plan.attn_implementation or 'the default'}: no setting; {chosen} is used",
+        *packing_remarks(plan, "cu_seqlens", explanation="rows are packed with cu_seqlens"),
+        *list_applying(comments),
+        *unsupported_remarks(plan, "padding_side", plan.scheme),
+    ]

@@ -9,7 +9,7 @@ from attncheck.lint.fields import (
     Plan,
     VersionCheck,
     format_exports,
-    format_switch,
+    list_applying,
     packing_remarks,
     unsupported_remarks,
 )
@@ -25,23 +25,24 @@ def plan_settings(plan: Plan, since: VersionCheck) -> list[str]:
     def flag(flat_name: str, dotted_name: str) -> str:
         return f"--{dotted_name}" if dotted else f"--{flat_name}"
 
-    flags = [
+    is_ring = plan.ring_size > 1 and plan.scheme == "llama3"
+    flags = {
+        flag("packing_samples", "ds.packing_samples"): plan.packed,
+        flag("use_liger_kernel", "ds.use_liger_kernel"): plan.liger,
+        flag("gradient_checkpointing", "model.gradient_checkpointing_enable"): plan.gradient_checkpointing,
+        flag("full_determinism", "train.full_determinism_enable"): plan.deterministic,
+        f"{flag('max_len', 'data.max_len')} {plan.max_length}": True,
+        f"{flag('micro_train_batch_size', 'train.micro_batch_size')} {plan.batch}": not plan.packed,
+        f"{flag('ring_attn_size', 'ds.ring_attn_size')} {plan.ring_size}": is_ring,
+        f"{flag('ring_head_stride', 'ds.ring_attn_head_stride')} {plan.heads_k_stride}": is_ring,
+    }
+    return [
+        *format_exports(plan),
         *_format_implementation(plan, since),
         *_format_precision(plan, since),
-        *format_switch(flag("packing_samples", "ds.packing_samples"), plan.packed),
-        *format_switch(flag("use_liger_kernel", "ds.use_liger_kernel"), plan.liger),
-        *format_switch(
-            flag("gradient_checkpointing", "model.gradient_checkpointing_enable"), plan.gradient_checkpointing
-        ),
-        *format_switch(flag("full_determinism", "train.full_determinism_enable"), plan.deterministic),
-        f"{flag('max_len', 'data.max_len')} {plan.max_length}",
+        *list_applying(flags),
+        *_format_comments(plan, since),
     ]
-    if not plan.packed:
-        flags.append(f"{flag('micro_train_batch_size', 'train.micro_batch_size')} {plan.batch}")
-    if plan.ring_size > 1 and plan.scheme == "llama3":
-        flags.append(f"{flag('ring_attn_size', 'ds.ring_attn_size')} {plan.ring_size}")
-        flags.append(f"{flag('ring_head_stride', 'ds.ring_attn_head_stride')} {plan.heads_k_stride}")
-    return [*format_exports(plan), *flags, *_format_comments(plan, since)]
 
 
 def _format_implementation(plan: Plan, since: VersionCheck) -> list[str]:
@@ -49,7 +50,7 @@ def _format_implementation(plan: Plan, since: VersionCheck) -> list[str]:
     if since("0.8.10"):
         flag = "--ds.attn_implementation" if since("0.10.2") else "--attn_implementation"
         return [f"{flag} {implementation}"] if implementation else []
-    return format_switch("--flash_attn", implementation == HOOKED)
+    return ["--flash_attn"] if implementation == HOOKED else []
 
 
 def _format_precision(plan: Plan, since: VersionCheck) -> list[str]:
@@ -62,41 +63,39 @@ def _format_precision(plan: Plan, since: VersionCheck) -> list[str]:
 
 def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     """Return comment lines on settings that the flags do not express, or express only in part."""
-    comments = list(
-        packing_remarks(
-            plan, "position_ids", explanation="OpenRLHF passes position_ids that restart in each document, and no mask"
-        )
-    )
-    implementation = plan.attn_implementation
-    if plan.packed:
-        batch_flag = "--train.micro_batch_size" if since("0.10.2") else "--micro_train_batch_size"
-        comments.append(f"# {batch_flag}: how many samples are packed into one row; with 1 nothing is packed")
-    if plan.packed and implementation and "flash_attention" not in implementation:
-        comments.append(
-            f"# {implementation}: with packing OpenRLHF replaces it with flash_attention_2 (cli/train_sft.py)"
-        )
-    if plan.ring_size > 1 and plan.scheme == "llama3" and implementation != HOOKED:
-        comments.append(
-            f"# only {HOOKED} supports the ring: any other attn_implementation attends only to each rank's part"
-        )
-    if not implementation and since("0.8.10"):
-        comments.append(f"# no attn_implementation in the plan: OpenRLHF's own default is {HOOKED}")
-    if not since("0.8.10") and implementation not in (HOOKED, "eager"):
-        comments.append(f"# {implementation or 'the default'}: this release knows --flash_attn and, without it, eager")
-    if plan.precision not in DTYPES or (plan.precision == "fp16" and not since("0.9.2")):
-        dtypes = "bf16 or fp16" if since("0.9.2") else "bf16"
-        comments.append(f"# {plan.precision}: no setting; weights are in {dtypes}")
-    if plan.accumulation > 1:
-        flag = "--train.batch_size" if since("0.10.2") else "--train_batch_size"
-        comments.append(
-            f"# accumulation of {plan.accumulation}: {flag} = {plan.accumulation} × micro batch × data ranks"
-        )
-    supported = ["llama3", "cross_entropy", *(["shims"] if since("0.10.2") else [])]
-    if plan.cross_entropy != "flash_attn":
-        comments.append(
-            f"# the cross-entropy is flash-attn's Triton kernel if it can be imported, not {plan.cross_entropy!r}"
-        )
-    if not plan.packed:
-        comments.append("# the padding side is not a setting: right in SFT and DPO, left in RM and PPO")
-        supported.append("padding_side")
-    return [*comments, *unsupported_remarks(plan, *supported)]
+    implementation, takes_names, is_dotted = plan.attn_implementation, since("0.8.10"), since("0.10.2")
+    micro_batch_flag = "--train.micro_batch_size" if is_dotted else "--micro_train_batch_size"
+    batch_flag = "--train.batch_size" if is_dotted else "--train_batch_size"
+    is_ring = plan.ring_size > 1 and plan.scheme == "llama3"
+    comments = {
+        f"# {micro_batch_flag}: how many samples are packed into one row; with 1 nothing is packed": plan.packed,
+        f"# {implementation}: with packing OpenRLHF replaces it with flash_attention_2 (cli/train_sft.py)": (
+            plan.packed and implementation and "flash_attention" not in implementation
+        ),
+        f"# only {HOOKED} supports the ring: any other attn_implementation attends only to each rank's part": (
+            is_ring and implementation != HOOKED
+        ),
+        f"# no attn_implementation in the plan: OpenRLHF's own default is {HOOKED}": (
+            takes_names and not implementation
+        ),
+        f"# {implementation or 'the default'}: this release knows --flash_attn and, without it, eager": (
+            not takes_names and implementation not in (HOOKED, "eager")
+        ),
+        f"# {plan.precision}: no setting; weights are in {'bf16 or fp16' if since('0.9.2') else 'bf16'}": (
+            not _format_precision(plan, since)
+        ),
+        f"# accumulation of {plan.accumulation}: {batch_flag} = {plan.accumulation} × micro batch × data ranks": (
+            plan.accumulation > 1
+        ),
+        f"# the cross-entropy is flash-attn's Triton kernel if it can be imported, not {plan.cross_entropy!r}": (
+            plan.cross_entropy != "flash_attn"
+        ),
+        "# the padding side is not a setting: right in SFT and DPO, left in RM and PPO": not plan.packed,
+    }
+    supported = {"llama3": True, "cross_entropy": True, "shims": is_dotted, "padding_side": not plan.packed}
+    explanation = "OpenRLHF passes position_ids that restart in each document, and no mask"
+    return [
+        *packing_remarks(plan, "position_ids", explanation=explanation),
+        *list_applying(comments),
+        *unsupported_remarks(plan, *list_applying(supported)),
+    ]

@@ -14,6 +14,7 @@ from attncheck.lint.fields import (
     Plan,
     VersionCheck,
     collect_environ,
+    list_applying,
     unsupported_remarks,
 )
 
@@ -169,18 +170,22 @@ def _format_arguments(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 
 def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
-    lines = ["# Trainer(model=model, args=arguments, data_collator=collate, processing_class=tokenizer, ...)"]
-    if plan.packed:
-        lines.append(
-            f"# per_device_train_batch_size: how many documents are packed into one row of {plan.max_length} tokens"
-        )
-    if plan.packed and plan.batch > 1:
-        lines.append(f"# the collator makes one row a device: the plan's {plan.batch} rows are accumulated")
-    if plan.deterministic:
-        lines.append("# full_determinism=True is this and CUDA_LAUNCH_BLOCKING=1, which makes every kernel wait")
-    if _uses_ulysses(plan, is_at_least) and plan.attn_implementation == "eager":
-        lines.append("# DeepSpeed's Ulysses refuses eager: sdpa or flash_attention_2")
-    supported = ["positions", "use_cache", "compile", "padding_side", "llama3"]
-    supported += ["ulysses"] * _uses_ulysses(plan, is_at_least) + ["shims"] * _uses_ring(plan)
-    supported.append(NO_CUDNN_SDPA)
-    return [*lines, *unsupported_remarks(plan, *supported)]
+    uses_ulysses = _uses_ulysses(plan, is_at_least)
+    remarks = {
+        "# Trainer(model=model, args=arguments, data_collator=collate, processing_class=tokenizer, ...)": True,
+        f"# per_device_train_batch_size: how many documents are packed into one row of {plan.max_length} tokens": (
+            plan.packed
+        ),
+        f"# the collator makes one row a device: the plan's {plan.batch} rows are accumulated": (
+            plan.packed and plan.batch > 1
+        ),
+        "# full_determinism=True is this and CUDA_LAUNCH_BLOCKING=1, which makes every kernel wait": (
+            plan.deterministic
+        ),
+        "# DeepSpeed's Ulysses refuses eager: sdpa or flash_attention_2": (
+            uses_ulysses and plan.attn_implementation == "eager"
+        ),
+    }
+    supported = ["positions", "use_cache", "compile", "padding_side", "llama3", NO_CUDNN_SDPA]
+    supported += ["ulysses"] * uses_ulysses + ["shims"] * _uses_ring(plan)
+    return [*list_applying(remarks), *unsupported_remarks(plan, *supported)]

@@ -13,6 +13,7 @@ from attncheck.lint.fields import (
     format_bool,
     format_exports,
     format_trainer_fields,
+    list_applying,
     packing_remarks,
     unsupported_remarks,
 )
@@ -38,16 +39,15 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 
 def _format_remarks(plan: Plan) -> list[str]:
-    lines = list(
-        packing_remarks(
-            plan,
-            "position_ids",
-            "cu_seqlens",
-            explanation="TRL passes positions that restart in each document, and no mask",
-        )
-    )
-    if plan.packed and plan.batch > 1:
-        lines.append(f"# the batch's {plan.batch} rows are joined into one")
-    if plan.ring_size > 1 and plan.scheme == "ulysses":
-        lines.append(f"# Ulysses is set in accelerate's configuration: sp_size {plan.ring_size}, sp_backend deepspeed")
-    return [*lines, *unsupported_remarks(plan, "compile", "ulysses")]
+    explanation = "TRL passes positions that restart in each document, and no mask"
+    is_ulysses = plan.ring_size > 1 and plan.scheme == "ulysses"
+    ulysses = f"# Ulysses is set in accelerate's configuration: sp_size {plan.ring_size}, sp_backend deepspeed"
+    remarks = {
+        f"# the batch's {plan.batch} rows are joined into one": plan.packed and plan.batch > 1,
+        ulysses: is_ulysses,
+    }
+    return [
+        *packing_remarks(plan, "position_ids", "cu_seqlens", explanation=explanation),
+        *list_applying(remarks),
+        *unsupported_remarks(plan, "compile", "ulysses"),
+    ]
