@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from attncheck.cluster.placement import Placement
 from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.lists import group_values
 from attncheck.core.node_ranges import format_nodes, name_nodes
 from attncheck.core.snapshot import NOT_ASKED, Absent, Known, Snapshot
 from attncheck.doctor import engine
@@ -51,9 +52,7 @@ def _describe_lacking(lacking: Mapping[int, int], counts: Mapping[int, int], pla
 
 
 def _list_counts(counts: Mapping[int, int]) -> tuple[str, ...]:
-    nodes_by_count: dict[int, list[int]] = {}
-    for node, count in counts.items():
-        nodes_by_count.setdefault(count, []).append(node)
+    nodes_by_count = group_values((count, node) for node, count in counts.items())
     return tuple(
         f"{'no GPU' if count == 0 else '1 GPU' if count == 1 else f'{count} GPUs'} on {name_nodes(format_nodes(nodes))}"
         for count, nodes in sorted(nodes_by_count.items())

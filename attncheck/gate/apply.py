@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from attncheck.core.io.errors import BadUsage
+from attncheck.core.lists import group_values
 from attncheck.core.report import Allowance, Finding, Problem, Report, Verdict, by_severity, is_selected
 from attncheck.doctor import engine
 from attncheck.gate.policy import Policy
@@ -66,10 +67,11 @@ def find_expired_allowances(allowances: Iterable[Allowance], date: str) -> Itera
 
 def find_imprecise_backends(verdicts: Iterable[Verdict], max_error: float) -> Iterator[Finding]:
     """Yield a finding for each backend that passes a case with an error above `max_error` (0: no limit)."""
-    verdicts_by_backend: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        if max_error and verdict.answer == "pass" and verdict.budget_ratio > max_error:
-            verdicts_by_backend.setdefault(verdict.backend, []).append(verdict)
+    verdicts_by_backend = group_values(
+        (verdict.backend, verdict)
+        for verdict in verdicts
+        if max_error and verdict.answer == "pass" and verdict.budget_ratio > max_error
+    )
     for backend, imprecise in verdicts_by_backend.items():
         imprecise.sort(key=lambda verdict: -verdict.budget_ratio)
         evidence = [

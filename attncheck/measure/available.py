@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
 from attncheck.core.io.visible import show_line_ends
+from attncheck.core.lists import group_values
 from attncheck.core.verdicts import BackendState, Run
 from attncheck.measure import discovery
 from attncheck.workers.execution import ExecutionTarget
@@ -33,10 +34,11 @@ def probe_backends(target: ExecutionTarget, report_progress: Callable[[str], Non
     """Return the availability of every backend for one plain case; backends of one package share a process."""
     report_progress("looking for backends")
     states = discovery.list_backends(target)
-    packages: dict[str, list[BackendState]] = {}
-    for state in states:
-        if not state.missing and not discovery.get_backend(state.name).compiles:
-            packages.setdefault(state.package, []).append(state)
+    packages = group_values(
+        (state.package, state)
+        for state in states
+        if not state.missing and not discovery.get_backend(state.name).compiles
+    )
     last_events: dict[str, Event] = {}
     pool = Pool(target.python, default_slots(target.uses_gpu))
     case = codec.to_plain(with_name(Case("available", (192,), (192,))))
@@ -82,9 +84,7 @@ def _judge_backend(state: BackendState, event: Event | None) -> Availability:
 
 def format_text(availabilities: Sequence[Availability]) -> str:
     """Return the verdict and a line for each group of backends: "not installed (2)  xformers: xformers_flash"."""
-    groups: dict[str, list[Availability]] = {}
-    for availability in availabilities:
-        groups.setdefault(_name_group(availability), []).append(availability)
+    groups = group_values((_name_group(availability), availability) for availability in availabilities)
     ready = groups.get("ready", [])
     lines = [f"{len(ready)} of {len(availabilities)} backends ready"]
     width = max(len(name) for name in groups) + 5

@@ -17,6 +17,7 @@ from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.findings import Finding, Problem
 from attncheck.core.io.errors import Unanswered
+from attncheck.core.lists import group_values
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.timings import (
@@ -105,9 +106,7 @@ def make_jobs(
 
     The deterministic switch is tried in the cases with a backward.
     """
-    members_by_worker: dict[str, list[str]] = {}
-    for state in states:
-        members_by_worker.setdefault(_name_worker(state), []).append(state.name)
+    members_by_worker = group_values((_name_worker(state), state.name) for state in states)
     jobs: list[Job] = []
     for worker, members in members_by_worker.items():
         items = [item for name in members for item in _list_items(name, layers_by_case)]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, STRIDE_LETTERS, STRIDE_WORDS, Case
+from attncheck.core.lists import group_values
 
 # The largest first: of several features that explain the same losses, the least specific.
 HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
@@ -133,19 +134,17 @@ def _list_options(case: Case) -> tuple[tuple[str, bool], ...]:
 
 def group_by_shape(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
     """Return the cases in groups of one shape and mask, which differ only in the tensors' values."""
-    groups: dict[Case, list[Case]] = {}
-    for case in cases:
-        shape = replace(
-            case, family="", values="normal", probe="", seed=0, name="", backward=True, every_row=True
-        )  # a forward does not have its own plan
-        groups.setdefault(shape, []).append(case)
+    groups = group_values(
+        (replace(case, family="", values="normal", probe="", seed=0, name="", backward=True, every_row=True), case)
+        for case in cases  # a forward does not have its own plan
+    )
     return tuple(map(tuple, groups.values()))
 
 
 def group_by_kernel(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
     """Return the cases in groups that, judging by cuDNN's times, share one compiled kernel."""
-    groups: dict[tuple[object, ...], list[Case]] = {}
-    for case in cases:
-        kernel = (case.dtype, case.head_dim, case.v_head_dim, case.needs_mask, case.causal, case.dropout > 0.0)
-        groups.setdefault(kernel, []).append(case)
+    groups = group_values(
+        ((case.dtype, case.head_dim, case.v_head_dim, case.needs_mask, case.causal, case.dropout > 0.0), case)
+        for case in cases
+    )
     return tuple(map(tuple, groups.values()))

@@ -10,6 +10,7 @@ from attncheck.core import codec
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, DTYPES, Case, Dtype
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import BadUsage, Unanswered
+from attncheck.core.lists import group_values
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.snapshot import Snapshot
@@ -281,10 +282,11 @@ def _suggest_backend(
 ) -> list[Fix]:
     """Return a fix that names the passing backend with the least error on these cases; eager and math come last."""
     case_names = {run.case.name for run, _ in matches}
-    passes_by_backend: dict[str, list[Verdict]] = {}
-    for run, verdict in zip(runs, verdicts):
-        if run.case.name in case_names and verdict.answer == "pass" and run.backend != backend:
-            passes_by_backend.setdefault(run.backend, []).append(verdict)
+    passes_by_backend = group_values(
+        (run.backend, verdict)
+        for run, verdict in zip(runs, verdicts)
+        if run.case.name in case_names and verdict.answer == "pass" and run.backend != backend
+    )
     passing_backends = [
         name
         for name, passes in passes_by_backend.items()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import get_args
 
+from attncheck.core.lists import group_values
 from attncheck.core.results.ring_timings import Passes
 from attncheck.core.results.timings import Candidate, Recommendation, TimedMode, Timing, Wanted
 
@@ -41,10 +42,11 @@ def find_candidates(timings: Sequence[Timing], requirement: Wanted) -> list[Cand
     """Return the backends that are correct in every case, and reproducible if required, the fastest first."""
     cases = {timing.case.name for timing in timings}
     usual_ms = median_reference_ms(timings)
-    timings_by_backend: dict[tuple[str, TimedMode], list[Timing]] = {}
-    for timing in timings:
-        if timing.outcome == "ok" and timing.answer == "pass" and (requirement == "correct" or timing.reproducible):
-            timings_by_backend.setdefault((timing.backend, timing.mode), []).append(timing)
+    timings_by_backend = group_values(
+        ((timing.backend, timing.mode), timing)
+        for timing in timings
+        if timing.outcome == "ok" and timing.answer == "pass" and (requirement == "correct" or timing.reproducible)
+    )
     candidates = [
         _make_candidate(backend, mode, members, usual_ms)
         for (backend, mode), members in timings_by_backend.items()

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from attncheck.core.cases import DTYPES, UNBOUNDED, Case, Dtype, Probe, with_name
 from attncheck.core.facts import value_or
+from attncheck.core.lists import group_values
 from attncheck.core.model import Model
 from attncheck.measure.generated_cases import arrays_of, iter_generated_cases
 
@@ -52,9 +53,7 @@ def finish_cases(cases: Iterable[Case], seed: int) -> tuple[Case, ...]:
 
 def thin_cases(cases: tuple[Case, ...], count: int) -> tuple[Case, ...]:
     """Return `count` of the cases, taking the families in turn."""
-    families: dict[str, list[Case]] = {}
-    for case in cases:
-        families.setdefault(case.family, []).append(case)
+    families = group_values((case.family, case) for case in cases)
     chosen: list[Case] = []
     while len(chosen) < min(count, len(cases)):
         for members in families.values():

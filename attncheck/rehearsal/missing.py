@@ -17,6 +17,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.launch import Source
+from attncheck.core.lists import group_values
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import FRAMEWORK_NAMES
@@ -77,9 +78,10 @@ def list_differing(snapshot: Snapshot, source: Source) -> list[Differing]:
 
 def list_stated(snapshot: Snapshot, source: Source) -> tuple[str, ...]:
     """Return a line per file of a launch's tree that states other versions than the installed ones."""
-    rows: dict[str, list[tuple[str, str]]] = {}
-    for row in list_differing(snapshot, source):
-        rows.setdefault(row.file, []).append((f"{row.name}{row.wanted}", f"{row.name} {row.installed}"))
+    rows = group_values(
+        (row.file, (f"{row.name}{row.wanted}", f"{row.name} {row.installed}"))
+        for row in list_differing(snapshot, source)
+    )
     texts = ((file, *(", ".join(texts) for texts in zip(*pairs))) for file, pairs in rows.items())
     return tuple(f"{file} requires {wanted}; installed: {installed}" for file, wanted, installed in texts)
 

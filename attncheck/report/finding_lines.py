@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.io.visible import indent_continuation
+from attncheck.core.lists import group_values
 from attncheck.core.report import SEVERITIES, Allowance, Finding, Fix, MeasuredSection, OpenQuestion, Report
 from attncheck.core.results.lint import launches_of
 from attncheck.core.results.repair import RepairSection
@@ -179,10 +180,9 @@ def describe_skips(report: Report, verbose: bool) -> Iterator[str]:
 
     One missing fact blocks many rules.
     """
-    rules_by_reason: dict[str, list[str]] = {}
-    for skip in report.skips:
-        if verbose or skip.covered_by:
-            rules_by_reason.setdefault(skip.reason, []).append(f"{skip.code} {skip.name}")
+    rules_by_reason = group_values(
+        (skip.reason, f"{skip.code} {skip.name}") for skip in report.skips if verbose or skip.covered_by
+    )
     for reason, rules in rules_by_reason.items():
         hidden = 0 if verbose else max(0, len(rules) - MAX_SKIPS)
         more = f" and {hidden} more (-v lists them)" if hidden else ""

@@ -1,5 +1,6 @@
 """Verdicts arranged by backend: each backend's worst error in each family of cases, and a heat map of single cases."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,9 +39,7 @@ def backend_rows(states: Sequence[BackendState], verdicts: Sequence[Verdict]) ->
         own_verdicts = [verdict for verdict in verdicts if verdict.backend == state.name]
         if not own_verdicts:
             continue
-        counts: dict[Answer, int] = {}
-        for verdict in own_verdicts:
-            counts[verdict.answer] = counts.get(verdict.answer, 0) + 1
+        counts = Counter(verdict.answer for verdict in own_verdicts)
         cells = tuple(
             _worst_cell([verdict for verdict in own_verdicts if verdict.family == family]) for family in families
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from attncheck.core.lists import group_values
 from attncheck.core.results.collectives import CollectiveResult, Communication, Route
 
 Unit = Literal["rank", "node"]
@@ -115,10 +116,9 @@ def _compare_links(
 ) -> Iterator[LinkBandwidth]:
     """Yield each link with its share of the others' median and of its documented rate."""
     routes_by_ends = {ends: _get_route(exchange, routes) for ends, exchange in exchanges.items()}
-    rates_by_kind: dict[str, list[float]] = {}
-    for ends, exchange in exchanges.items():
-        if _is_measured(exchange):
-            rates_by_kind.setdefault(routes_by_ends[ends].kind, []).append(exchange.gb_per_s)
+    rates_by_kind = group_values(
+        (routes_by_ends[ends].kind, exchange.gb_per_s) for ends, exchange in exchanges.items() if _is_measured(exchange)
+    )
     medians = {kind: statistics.median(rates) for kind, rates in rates_by_kind.items() if len(rates) > MIN_LINKS}
     for ends, exchange in exchanges.items():
         route = routes_by_ends[ends]
@@ -227,10 +227,7 @@ def _find_unit_outliers(unit: Unit, links: Sequence[_Link]) -> Iterator[Outlier]
     for kind in dict.fromkeys(link.kind for link in links):
         of_kind = [link for link in links if link.kind == kind]
         fastest = max(link.gb_per_s for link in of_kind)
-        links_by_member: dict[int, list[_Link]] = {}
-        for link in of_kind:
-            for member in set(link.get_ends(unit)):
-                links_by_member.setdefault(member, []).append(link)
+        links_by_member = group_values((member, link) for link in of_kind for member in set(link.get_ends(unit)))
         for member, own in sorted(links_by_member.items()):
             # most members are not slow, so their median is not needed
             if max(link.gb_per_s for link in own) <= OUTLIER_SHARE * fastest:

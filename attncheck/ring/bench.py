@@ -14,6 +14,7 @@ from attncheck.attention.calls import ring_package
 from attncheck.core import codec
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case, Dtype
 from attncheck.core.io.errors import BadUsage, Unanswered
+from attncheck.core.lists import group_values
 from attncheck.core.report import Answer, Finding, InterruptedRun, Problem, Report, Run, Verdict, merge_reports
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import (
@@ -344,9 +345,7 @@ def complete_timings(
 ) -> tuple[RingTiming, ...]:
     """Return timings with their efficiency, bound and bottleneck, computed from the measurements alone."""
     all_timings = tuple(timings)
-    answers: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        answers.setdefault(verdict.backend, []).append(verdict.answer)
+    answers = group_values((verdict.backend, verdict.answer) for verdict in verdicts)
     completed = []
     for timing in all_timings:
         timing = replace(timing, correct=_worst_answer(answers.get(timing.backend, [])))

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.lists import group_values
 from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, Route
 from attncheck.doctor import engine
 from attncheck.ring import bandwidth_map
@@ -165,10 +166,7 @@ def _find_differences(ranks: Sequence[RankFacts], values_by_name: dict[str, list
 
 
 def _group_ranks(ranks: Iterable[RankFacts], values: Iterable[str]) -> RanksByValue:
-    ranks_by_value: RanksByValue = {}
-    for facts, value in zip(ranks, values):
-        ranks_by_value.setdefault(value, []).append(facts)
-    return ranks_by_value
+    return group_values((value, facts) for facts, value in zip(ranks, values))
 
 
 def _format_differences(differences: dict[str, RanksByValue]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attncheck.core import codec
+from attncheck.core.lists import group_values
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, PlanRun, judge_result
 from attncheck.ring.group import Ring
@@ -103,10 +104,7 @@ class TrialRunner:
 
 
 def _group_by_environment(trials: Sequence[Trial]) -> Iterable[list[int]]:
-    groups: dict[object, list[int]] = {}
-    for index, trial in enumerate(trials):
-        if trial.select_checks():
-            groups.setdefault(trial.plan.environ, []).append(index)
+    groups = group_values((trial.plan.environ, index) for index, trial in enumerate(trials) if trial.select_checks())
     return groups.values()
 
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from attncheck.core.lists import group_values
+
 ASLEEP_SHARE = 0.02  # share of the elapsed time below which a process does not compute
 COMPUTING_SHARE = 0.8  # share from which it had as much time as one thread can use
 WAITS_FOR_MACHINE = "RD"  # states: running or waiting for a processor; waiting for a disk
@@ -49,9 +51,7 @@ def sample_cpu(pids: Iterable[int]) -> CpuSample | None:
     members = {pid for pid in pids if pid in stats}
     if not members:
         return None
-    children: dict[int, list[int]] = {}
-    for pid, fields in stats.items():
-        children.setdefault(int(fields[1]), []).append(pid)
+    children = group_values((int(fields[1]), pid) for pid, fields in stats.items())
     queue = list(members)
     while queue:
         new_members = [pid for pid in children.get(queue.pop(), ()) if pid not in members]

@@ -19,6 +19,7 @@ from attncheck.attention.inputs import Inputs
 from attncheck.attention.reference.dense import MAX_SCORES, DenseAttention
 from attncheck.attention.reference.mistakes import iter_mistakes
 from attncheck.attention.reference.oracle import Reference
+from attncheck.core.lists import group_values
 from attncheck.core.verdicts import BUDGETS, FAIL_FACTOR, LSE_BUDGET
 
 MAX_REST = 0.1  # of an explained error, in norm
@@ -89,9 +90,7 @@ def explain(calls: Iterable[WrongCall], known: Known) -> str:
         return ""
     least = min(map(rank, known.values()))
     best = sorted((x for x in known.values() if rank(x) == least), key=rest)
-    scopes: dict[str, list[_Explanation]] = {}
-    for first, *_ in (x for x in best if rest(x) <= ALIKE * rest(best[0])):
-        scopes.setdefault(first.mistake, []).append(first)
+    scopes = group_values((first.mistake, first) for first, *_ in (x for x in best if rest(x) <= ALIKE * rest(best[0])))
     names = [mistake + _describe_scope(alike) for mistake, alike in scopes.items()]
     return " or as if ".join(names) if len(names) <= MAX_ALIKE else ""
 

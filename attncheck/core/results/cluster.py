@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from attncheck.core.lists import group_values
 from attncheck.core.node_ranges import format_nodes, name_nodes
 from attncheck.core.report import OpenQuestion, Section
 
@@ -89,9 +90,7 @@ class ClusterSection(Section):
 
 def group_silent(silent: tuple[SilentNode, ...]) -> tuple[tuple[str, str], ...]:
     """Return each reason for silence with the nodes that it applies to."""
-    by_reason: dict[str, list[int]] = {}
-    for node in silent:
-        by_reason.setdefault(node.reason, []).append(node.node)
+    by_reason = group_values((node.reason, node.node) for node in silent)
     return tuple((reason, format_nodes(nodes)) for reason, nodes in by_reason.items())
 
 

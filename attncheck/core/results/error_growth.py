@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from attncheck.core.lists import group_values
 from attncheck.core.verdicts import Run
 
 FAMILY = "growth"
@@ -35,10 +36,11 @@ class Growth:
 
 def error_growths(runs: Iterable[Run]) -> tuple[Growth, ...]:
     """Return the growth of every backend that was measured at two ring sizes of two ranks or more."""
-    runs_by_series: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        if run.case.family == FAMILY and run.outcome == "ok" and run.scores:
-            runs_by_series.setdefault((run.backend, run.case.layout), []).append(run)
+    runs_by_series = group_values(
+        ((run.backend, run.case.layout), run)
+        for run in runs
+        if run.case.family == FAMILY and run.outcome == "ok" and run.scores
+    )
     return tuple(growth for group in runs_by_series.values() for growth in _worst_growth(group))
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from attncheck.core.lists import group_values
 from attncheck.core.snapshot import Absent, Device, Known, Link, Snapshot, Unreadable, need
 from attncheck.doctor.knowledge import cuda
 
@@ -28,9 +29,7 @@ def known_capabilities(gpus: Iterable[Device]) -> list[tuple[Device, Capability]
 
 def list_gpu_kinds(gpus: Iterable[Device]) -> tuple[str, ...]:
     """Return one line of evidence for each kind of GPU among `gpus`: "GPUs 0, 1: NVIDIA H100, sm_90"."""
-    indices_by_kind: dict[str, list[str]] = {}
-    for gpu in gpus:
-        indices_by_kind.setdefault(f"{gpu.name}, {gpu.sm}", []).append(str(gpu.index))
+    indices_by_kind = group_values((f"{gpu.name}, {gpu.sm}", str(gpu.index)) for gpu in gpus)
     return tuple(
         f"GPU{'s' * (len(indices) > 1)} {', '.join(indices)}: {kind}" for kind, indices in indices_by_kind.items()
     )
@@ -46,10 +45,7 @@ def describe_gpus(gpus: Iterable[Device]) -> str:
 
 def group_by_capability(gpus: Iterable[Device]) -> list[list[Device]]:
     """Return `gpus` grouped by compute capability, in order of appearance."""
-    groups: dict[str, list[Device]] = {}
-    for gpu in gpus:
-        groups.setdefault(gpu.sm, []).append(gpu)
-    return list(groups.values())
+    return list(group_values((gpu.sm, gpu) for gpu in gpus).values())
 
 
 def driver_version(snapshot: Snapshot) -> tuple[int, ...]:

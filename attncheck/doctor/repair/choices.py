@@ -12,6 +12,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from attncheck.core.findings import SEVERITIES, Finding, Fix
+from attncheck.core.lists import group_values
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import requirements
 
@@ -115,10 +116,7 @@ def list_ways(finding: Finding) -> tuple[Way, ...]:
 
 def find_conflict(snapshot: Snapshot, ways: Iterable[Way]) -> tuple[str, tuple[Way, ...]] | None:
     """Return a package or variable on which several ways make incompatible demands, with these ways."""
-    by_name: dict[str, list[tuple[str, Way]]] = {}
-    for way in ways:
-        for name, wanted in way.demands:
-            by_name.setdefault(name, []).append((wanted, way))
+    by_name = group_values((name, (wanted, way)) for way in ways for name, wanted in way.demands)
     for name, demands in by_name.items():
         wanted_values = list(dict.fromkeys(wanted for wanted, _ in demands))
         if len(wanted_values) > 1 and not can_hold(snapshot, name, wanted_values):

@@ -10,6 +10,7 @@ from typing import Any
 
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.toml import parse_toml
+from attncheck.core.lists import group_values
 from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target_files.collector import (
     ALL_INTERPRETERS,
@@ -41,9 +42,7 @@ def read_uv_lock(path: str, collector: Collector) -> None:
         raise BadUsage(f"{path} is not a uv.lock: it has no version")
     collector.limit_python(as_text(table.get("requires-python")))
     packages = _packages(table, "package", path)
-    by_name: dict[str, list[dict[str, Any]]] = {}
-    for package in packages:
-        by_name.setdefault(canonical_name(package["name"]), []).append(package)
+    by_name = group_values((canonical_name(package["name"]), package) for package in packages)
     own = [package for package in packages if _is_own(package)]
     at_root = [package for package in own if "." in as_table(package.get("source")).values()]
     own = at_root or own  # uv installs a workspace's root, or all of its projects if the root is not a project

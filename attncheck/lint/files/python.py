@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from attncheck.core.launch import NOWHERE, Edit, Source, Span
+from attncheck.core.lists import group_values
 from attncheck.lint.files.edit_text import quote_value
 from attncheck.lint.files.entry import Configuration, Entry
 from attncheck.lint.files.traced_models import trace_models
@@ -255,10 +256,7 @@ class Script:
 
     def _merge(self, calls: Sequence[Sequence[_Argument]]) -> list[Entry]:
         """Return the arguments of several calls as one list; a value on which they differ is unknown."""
-        by_name: dict[str, list[_Argument]] = {}
-        for arguments in calls:
-            for argument in arguments:
-                by_name.setdefault(argument.name, []).append(argument)
+        by_name = group_values((argument.name, argument) for arguments in calls for argument in arguments)
         entries: list[Entry] = []
         for arguments in by_name.values():
             agrees = len(arguments) == len(calls) and len({ast.dump(argument.value) for argument in arguments}) == 1

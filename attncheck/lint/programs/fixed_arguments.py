@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.launch import NOWHERE, FixedSetting, SourceLocation
+from attncheck.core.lists import group_values
 from attncheck.lint.files.traced_models import loads_model, trace_models
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import SourceModule, SourceTree
@@ -79,11 +80,12 @@ def find_model_arguments(tree: SourceTree, main: SourceModule, names: Iterable[s
 
 def find_passed_arguments(calls: Sequence[Call], is_passed: Callable[[str], bool]) -> Iterator[FixedSetting]:
     """Yield the arguments that `is_passed`; one that is not a literal, or on which the calls differ, is unknown."""
-    rows: dict[str, list[tuple[SourceModule, ast.expr]]] = {}
-    for module, call in calls:
-        for keyword in call.keywords:
-            if keyword.arg is not None and is_passed(keyword.arg):
-                rows.setdefault(keyword.arg, []).append((module, keyword.value))
+    rows = group_values(
+        (keyword.arg, (module, keyword.value))
+        for module, call in calls
+        for keyword in call.keywords
+        if keyword.arg is not None and is_passed(keyword.arg)
+    )
     for name, values in rows.items():
         value = evaluate(values[0][1], {})
         is_read = any(_reads(module, name) for module, _ in values)

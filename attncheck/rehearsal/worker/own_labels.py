@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from attncheck.core.lists import group_values
 from attncheck.core.results.labels import Role
 from attncheck.rehearsal.worker import conversations, labels, own_turns
 from attncheck.rehearsal.worker.labels import BEGINNING, Row, TurnFinder, spell_row, strip_blanks
@@ -47,9 +48,7 @@ class OwnTurnFinder(TurnFinder):
         """Read the conversations of a rehearsal's folder."""
         super().__init__(folder)
         count = Counter(text for _, _, text in self.turns)
-        self.conversations: dict[int, list[tuple[Role, str]]] = {}
-        for number, role, text in self.turns:
-            self.conversations.setdefault(number, []).append((role, text))
+        self.conversations = group_values((number, (role, text)) for number, role, text in self.turns)
         self.keys = {text: number for number, _, text in self.turns if count[text] == 1 and len(text) > BEGINNING}
         listed = json.loads((folder / FILE).read_text())
         self.knows_all = {*self.keys.values()} == {*range(len(listed))}

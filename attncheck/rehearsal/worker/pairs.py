@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
+from attncheck.core.lists import group_values
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.segments import Segment
 from attncheck.rehearsal.worker.step import Piece
@@ -38,9 +39,7 @@ def find_wrong_pairs(evidence: Evidence) -> Iterator[str]:
 def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
     """Yield the answers that follow the prompt of another pair."""
     foreign: list[tuple[Piece, Segment]] = []
-    rows: dict[tuple[int, int], list[Piece]] = {}
-    for piece in evidence.step.pieces:
-        rows.setdefault((id(piece.call), piece.row), []).append(piece)
+    rows = group_values(((id(piece.call), piece.row), piece) for piece in evidence.step.pieces)
     for pieces in rows.values():
         for first, second in itertools.pairwise(pieces):
             prompt, answer = first.segment, second.segment

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from attncheck.core.io.visible import indent_continuation, show_line_ends
+from attncheck.core.lists import group_values
 from attncheck.core.report import Finding, Report
 from attncheck.report.finding_lines import INDENT, evidence_and_fixes, find_allowance, measured_questions
 from attncheck.report.formats import Format
@@ -113,9 +114,7 @@ def _rule_testcases(report: Report) -> Iterator[TestCase]:
 
     suite = "lint" if report.command == "lint" else "rules"
     names = {rule.code: rule.name for rule in all_rules()[0]}
-    groups: dict[tuple[str, str], list[_Outcome]] = {}
-    for outcome in _iter_outcomes(report):
-        groups.setdefault((outcome.finding.code, outcome.finding.name), []).append(outcome)
+    groups = group_values(((outcome.finding.code, outcome.finding.name), outcome) for outcome in _iter_outcomes(report))
     for (code, name), outcomes in groups.items():
         yield _finding_testcase(f"{code} {name}", suite, outcomes)
     for code in report.passed:

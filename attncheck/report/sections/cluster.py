@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from attncheck.core.lists import group_values
 from attncheck.core.node_ranges import MAX_NODES, format_nodes, name_nodes, parse_nodes, shorten_nodes
 from attncheck.core.results.cluster import ClusterSection, NodeFact, NodeGroup, group_silent
 from attncheck.report.sections import Block, Column, Fold, Heading, Items, Report, Row, SectionView, Table, TestCase
@@ -59,9 +60,7 @@ def _group_rows(section: ClusterSection, facts: Sequence[NodeFact]) -> list[tupl
             for node in parse_nodes(group.nodes):
                 if node in indices:
                     indices[node][column] = index
-    nodes_by_row: dict[tuple[int, ...], list[int]] = {}
-    for node, row in indices.items():
-        nodes_by_row.setdefault(tuple(row), []).append(node)
+    nodes_by_row = group_values((tuple(row), node) for node, row in indices.items())
     return sorted(((nodes, row) for row, nodes in nodes_by_row.items()), key=lambda item: (-len(item[0]), item[0][0]))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.findings import Finding
+from attncheck.core.lists import group_values
 from attncheck.core.results.gate import GateSection, Stage
 from attncheck.report.finding_lines import count_by_code
 from attncheck.report.sections import ANSWERS, Block, Items, Paragraph, Report, SectionView, TestCase
@@ -21,9 +21,7 @@ def blocks(report: Report, section: GateSection) -> Iterator[Block]:
 
 def verdict(report: Report, section: GateSection) -> str:
     """Return whether the gate passes, and what makes it fail: "gate: failed, doctor 1 error (ATN301)"."""
-    errors: dict[str, list[Finding]] = {}
-    for finding in report.findings_at("error"):
-        errors.setdefault(finding.check or "policy", []).append(finding)
+    errors = group_values((finding.check or "policy", finding) for finding in report.findings_at("error"))
     if failed := [f"{check} {count_by_code(made)}" for check, made in errors.items()]:
         return f"gate: failed, {', '.join(failed)}"
     if unanswered := [stage.check for stage in section.stages if stage.outcome == "unanswered"]:

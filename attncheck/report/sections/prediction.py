@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from attncheck.core.lists import group_values
 from attncheck.core.results.prediction import Prediction, PredictionSection
 from attncheck.core.results.ring_timings import PASSES
 from attncheck.core.results.timings import PASSES_TITLES
@@ -86,10 +87,7 @@ def _fastest_of_each(rows: Sequence[Prediction], largest: int) -> Iterator[tuple
 
 def describe_limits(rows: Sequence[tuple[str, Prediction]]) -> Iterator[str]:
     """Yield what limits the rows of a table, one line for each limit."""
-    names: dict[str, list[str]] = {}
-    for name, row in rows:
-        if row.outcome == "ok":
-            names.setdefault(row.limited_by, []).append(name)
+    names = group_values((row.limited_by, name) for name, row in rows if row.outcome == "ok")
     yield from (f"limited by {limit}: {', '.join(limited)}" for limit, limited in names.items())
 
 

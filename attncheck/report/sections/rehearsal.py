@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from attncheck.core.lists import group_values
 from attncheck.core.results.rehearsal import CLASS, RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import judge_result
 from attncheck.report.sections import Block, Bullets, Code, Fold, Paragraph, Report, SectionView, TestCase
@@ -39,10 +40,7 @@ def blocks(report: Report, section: RehearsalSection) -> Iterator[Block]:
 
 def group_launches(section: RehearsalSection) -> list[list[RehearsedLaunch]]:
     """Return the runs of each launch, as written first."""
-    groups: dict[str, list[RehearsedLaunch]] = {}
-    for launch in section.launches:
-        groups.setdefault(launch.location, []).append(launch)
-    return list(groups.values())
+    return list(group_values((launch.location, launch) for launch in section.launches).values())
 
 
 def _name_run(launch: RehearsedLaunch) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from attncheck.core.lists import group_values
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import (
     CheckResult,
@@ -52,10 +53,7 @@ def blocks(report: Report, section: SmokeSection) -> Iterator[Block]:
 
 def group_runs(section: SmokeSection) -> dict[str, list[PlanRun]]:
     """Return the runs of each model, in order."""
-    groups: dict[str, list[PlanRun]] = {}
-    for run in section.plan_runs:
-        groups.setdefault(run.model, []).append(run)
-    return groups
+    return group_values((run.model, run) for run in section.plan_runs)
 
 
 def _name_run(run: PlanRun) -> str:
@@ -91,11 +89,13 @@ def compare_results(report: Report, columns: Sequence[tuple[str, Results]]) -> I
     rows = [Row(name_check(check), tuple(make_cell(results.get(check)) for results in by_check)) for check in checks]
     yield make_table("", "question", [Column(title, left=True) for title, _ in columns], rows)
     reported = "\n".join(text for finding in report.findings for text in (finding.message, *finding.evidence))
-    checks_by_reason: dict[str, list[str]] = {}
-    for result in (result for _, results in columns for result in results):
-        for text in [describe_result(result)] if judge_result(result) != "pass" else list_unjudged(result):
-            if text and text not in reported:
-                checks_by_reason.setdefault(text, []).append(name_check(result.check))
+    checks_by_reason = group_values(
+        (text, name_check(result.check))
+        for _, results in columns
+        for result in results
+        for text in ([describe_result(result)] if judge_result(result) != "pass" else list_unjudged(result))
+        if text and text not in reported
+    )
     yield Bullets(tuple(f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in checks_by_reason.items()))
 
 

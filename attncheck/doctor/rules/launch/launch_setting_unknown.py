@@ -18,6 +18,7 @@ run; the tables in attncheck/lint/names, read from the released wheels of each f
 from dataclasses import replace
 
 from attncheck.core.job import NO_READER, Job, UnknownSetting
+from attncheck.core.lists import group_values
 from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
@@ -101,10 +102,11 @@ def _table_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Prob
     hint = f"; did you mean {next(iter(near))}.*?" if len(near) == 1 and table not in near else ""
     names = ", ".join(unknown.name for unknown in settings)
     evidence = (names, *dict.fromkeys(unknown.proof for unknown in settings if unknown.proof.find(":") > 0))
-    alike: dict[tuple[str, str], list[UnknownSetting]] = {}
-    for unknown in settings:
-        for fix in () if unknown.near else _fixes(unknown):
-            alike.setdefault((fix.title, fix.text.removesuffix(unknown.name)), []).append(unknown)
+    alike = group_values(
+        ((fix.title, fix.text.removesuffix(unknown.name)), unknown)
+        for unknown in settings
+        for fix in (() if unknown.near else _fixes(unknown))
+    )
     return Problem(
         message=f"{job.framework} {job.version} does not know {len(settings)} names of {table}.*{hint}",
         evidence=evidence,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
+from attncheck.core.lists import group_values
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.layouts import ORDER_TEXTS
@@ -416,10 +417,9 @@ def _find_doubled_beginnings(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
-    groups: dict[str, list[Piece]] = {}
-    for piece in evidence.judged_pieces:
-        if _is_whole(piece, evidence):
-            groups.setdefault(_name_kind(piece, evidence), []).append(piece)
+    groups = group_values(
+        (_name_kind(piece, evidence), piece) for piece in evidence.judged_pieces if _is_whole(piece, evidence)
+    )
     for name, whole in groups.items():
         if not any(_ends_in_target(piece, evidence) for piece in whole):
             yield (f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop")
