@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from attncheck.core.lists import list_applying
+
 Dtype = Literal["bfloat16", "float16", "float32"]
 Layout = Literal["dense", "right_padded", "left_padded", "packed"]
 Alignment = Literal["bottom_right", "top_left"]
@@ -230,35 +232,30 @@ def _name_parts(case: Case) -> Iterator[str]:
         yield f"seed{case.seed}"
 
 
-def _parallel_parts(case: Case) -> Iterator[str]:
-    if case.context_parallel_size > 1:
-        yield f"cp{case.context_parallel_size}"
-    if case.operands != "split":
-        yield case.operands
-    if case.heads_k_stride:
-        yield f"stride{case.heads_k_stride}"
+def _parallel_parts(case: Case) -> list[str]:
+    return list_applying(
+        {
+            f"cp{case.context_parallel_size}": case.context_parallel_size > 1,
+            case.operands: case.operands != "split",
+            f"stride{case.heads_k_stride}": case.heads_k_stride,
+        }
+    )
 
 
-def _mask_parts(case: Case) -> Iterator[str]:
-    yield "causal" if case.causal else "full"
-    if case.alignment == "top_left" and case.seqlens_q != case.seqlens_k:
-        yield "topleft"
-    if case.windowed:
-        yield "window{}x{}".format(*("any" if side == UNBOUNDED else side for side in case.window_size))
-    if case.attention_chunk:
-        yield f"chunk{case.attention_chunk}"
-    if case.scale:
-        yield f"scale{case.scale:g}"
-    if case.softcap:
-        yield f"softcap{case.softcap:g}"
-    if case.sinks:
-        yield "sinks"
-    if case.alibi:
-        yield "alibi"
-    if case.dropout:
-        yield f"dropout{case.dropout:g}"
-    if case.mask:
-        yield f"{case.mask}mask" + ("-perhead" if case.per_head else "")
+def _mask_parts(case: Case) -> list[str]:
+    window = "x".join("any" if side == UNBOUNDED else str(side) for side in case.window_size)
+    options = {
+        "topleft": case.alignment == "top_left" and case.seqlens_q != case.seqlens_k,
+        f"window{window}": case.windowed,
+        f"chunk{case.attention_chunk}": case.attention_chunk,
+        f"scale{case.scale:g}": case.scale,
+        f"softcap{case.softcap:g}": case.softcap,
+        "sinks": case.sinks,
+        "alibi": case.alibi,
+        f"dropout{case.dropout:g}": case.dropout,
+        f"{case.mask}mask{'-perhead' if case.per_head else ''}": case.mask,
+    }
+    return ["causal" if case.causal else "full", *list_applying(options)]
 
 
 def _length_part(case: Case) -> str:

@@ -20,6 +20,7 @@ from attncheck.attention.calls.common import backward, make_leaves, repad, unpad
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.masks import build_cu_seqlens, hand_over
 from attncheck.core.cases import UNBOUNDED, Case
+from attncheck.core.lists import list_applying
 
 LIMIT_PATTERN = "not support|only support|is only |should be a multiple|head dimension at most|requires fp16"
 
@@ -137,20 +138,18 @@ def _trainable_sinks(sinks: SinksArgument | None, leaf: Tensor | None) -> tuple[
 
 def format_kwargs(case: Case, open_side: int | None = UNBOUNDED, sinks: SinksArgument | None = None) -> str:
     """Return the keyword arguments of a script's call that differ from the function's defaults, as source."""
-    kwargs = [f"causal={case.causal}"]
-    if case.scale:
-        kwargs.append(f"softmax_scale={case.scale}")
-    if case.attention_chunk:
-        kwargs.append(f"attention_chunk={case.attention_chunk}")
-    if case.windowed:
-        kwargs.append(f"window_size={tuple(open_side if side == UNBOUNDED else side for side in case.window_size)}")
-    if case.softcap:
-        kwargs.append(f"softcap={case.softcap}")
-    if case.alibi:
-        kwargs.append("alibi_slopes=slopes")
+    window = tuple(open_side if side == UNBOUNDED else side for side in case.window_size)
+    kwargs = {
+        f"causal={case.causal}": True,
+        f"softmax_scale={case.scale}": case.scale,
+        f"attention_chunk={case.attention_chunk}": case.attention_chunk,
+        f"window_size={window}": case.windowed,
+        f"softcap={case.softcap}": case.softcap,
+        "alibi_slopes=slopes": case.alibi,
+    }
     if case.sinks and sinks is not None:
-        kwargs.append(f"{sinks.name}=sinks" + (f".to(torch.{sinks.dtype})" if sinks.dtype != "float32" else ""))
-    return ", ".join(kwargs)
+        kwargs[f"{sinks.name}=sinks" + (f".to(torch.{sinks.dtype})" if sinks.dtype != "float32" else "")] = True
+    return ", ".join(list_applying(kwargs))
 
 
 def script_lines(source: str, packed: bool, kwargs: str) -> tuple[str, ...]:

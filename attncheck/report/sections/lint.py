@@ -8,6 +8,7 @@ from attncheck.core.facts import Known
 from attncheck.core.io.outgoing import MASKED_LAUNCH
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND
+from attncheck.core.lists import list_applying
 from attncheck.core.plan import Plan
 from attncheck.core.results.lint import LABELS, MEASURED, LintSection
 from attncheck.report.sections import NOT_CHECKED, Block, Code, Fold, Items, Paragraph, Report, SectionView
@@ -137,23 +138,20 @@ def describe_job(job: Job) -> str:
 def describe_attention(plan: Plan, job: Job) -> str:
     """Return the settings of a plan that decide its attention."""
     attention = plan.attn_implementation or "default attention"
-    parts = [
-        "attention not known" if "attn_implementation" in job.unknown else attention,
-        "precision not known" if "precision" in job.unknown else plan.precision,
-    ]
-    if "packing" in job.unknown:
-        parts.append("packing not known")
-    elif plan.packed:
-        parts.append(f"packed ({plan.packing} expected)")
-    elif job.trainer != "pretrain":  # its rows are full, so they are not padded, and documents are not separated
-        parts.append(f"padded {plan.padding_side}")
-    if plan.ring_size > 1:
-        parts.append(f"{job.scheme or 'sequence parallel'} over {plan.ring_size}")
-    if plan.liger:
-        parts.append("liger")
-    if plan.deterministic:
-        parts.append("deterministic")
-    return ", ".join(parts)
+    is_known = "packing" not in job.unknown
+    # rows of a pretraining are full, so they are not padded, and documents are not separated
+    is_padded = is_known and not plan.packed and job.trainer != "pretrain"
+    parts = {
+        "attention not known" if "attn_implementation" in job.unknown else attention: True,
+        "precision not known" if "precision" in job.unknown else plan.precision: True,
+        "packing not known": not is_known,
+        f"packed ({plan.packing} expected)": is_known and plan.packed,
+        f"padded {plan.padding_side}": is_padded,
+        f"{job.scheme or 'sequence parallel'} over {plan.ring_size}": plan.ring_size > 1,
+        "liger": plan.liger,
+        "deterministic": plan.deterministic,
+    }
+    return ", ".join(list_applying(parts))
 
 
 VIEW = SectionView("Launches", blocks, below, verdict, properties=properties)
