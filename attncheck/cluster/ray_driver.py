@@ -20,7 +20,6 @@ from typing import Any
 
 HEAD = "node:__internal_head__"  # the resource that Ray gives to the head node
 TICK_SECONDS = 0.5
-STOP_SECONDS = 5.0  # time for the cluster to end unfinished tasks
 # A child ends with its task, so that a killed worker leaves nothing behind (prctl(2), PR_SET_PDEATHSIG).
 PRELUDE = """\
 import sys

@@ -6,12 +6,11 @@
 - contiguous_documents, zigzag_documents: the same for each document separately, one document after the other.
 - usp: zigzag over r groups of u = n/r ranks; the ranks of a group hold equal parts of its two chunks, in order.
 
-RoPE needs each token's position in its document, on any rank: `positions`. Source: `extract_local` in
+RoPE needs each token's position in its document, on any rank. Source: `extract_local` in
 zhuzilin/ring-flash-attention, test/test_*.py; yunchang 0.6.4, comm/extract_local.py.
 """
 
-from bisect import bisect_right
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Literal
 
 from attncheck.core.cases import Case
@@ -88,14 +87,6 @@ def explain_indivisible(sharding: Sharding, case: Case) -> str:
     if case.seqlen_q % parts:
         return f"the length {case.seqlen_q} is not divisible by {parts} ({case.context_parallel_size} ranks)"
     return ""
-
-
-def rope_positions(sharding: Sharding, case: Case, rank: int) -> tuple[int, ...]:
-    """Return the position in its document of each token on `rank`, as RoPE needs it."""
-    starts = [span.start for span in _document_spans(case)]
-    return tuple(
-        token - starts[bisect_right(starts, token) - 1] for token in chain(*shard_ranges(sharding, case, rank))
-    )
 
 
 def owning_rank(sharding: Sharding, case: Case, token: int) -> int:

@@ -64,7 +64,6 @@ LLAMA3 = "llama3_flash_attn_varlen"
 SEQLEN = 8192  # tokens per rank; with the packings below, from ring-flash-attention's benchmark_varlen_kvpacked_func.py
 PACKINGS = ((8192,), (256, 7392, 544), (4096, 4096), (3104, 3200, 1600, 160, 128))
 HEADS_K_STRIDE = 4  # heads_k_stride in that benchmark
-SWEEPS = ("heads-k-stride", "seqlen")
 SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # by whether there is a GPU
 DEADLINE_FACTOR = 4.0  # the deadline of a timed item is this many times a case's
 EMULATED_TIMES = "plain torch replaces flash-attn's kernels, so neither the times nor their order apply to a GPU"
@@ -357,7 +356,7 @@ def complete_timings(
     return tuple(completed)
 
 
-def _worst_answer(answers: list[str]) -> Answer:
+def _worst_answer(answers: Sequence[Answer]) -> Answer:
     """Return the worst of parity's answers, "skipped" if there is none."""
     worst_first: tuple[Answer, ...] = ("lost", "fail", "warn", "pass")
     return next((answer for answer in worst_first if answer in answers), "skipped")

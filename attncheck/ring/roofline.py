@@ -47,7 +47,6 @@ class Bound:
     communication_ms: float  # total of all steps, hidden or not
     exposed_ms: float  # the part that computing cannot hide
     merge_ms: float
-    balance: float  # the efficiency if only uneven work reduced it
 
 
 def exchange_bytes(shape: Shape, backward: bool) -> float:
@@ -115,14 +114,8 @@ def _compute_all_to_all_bound(shape: Shape, ring_size: int, call_ms: float, rate
 def _make_bound(
     ideal_ms: float, compute_ms: float, communication_ms: float, exposed_ms: float, merge_ms: float
 ) -> Bound:
-    return Bound(
-        ideal_ms / (compute_ms + exposed_ms + merge_ms),
-        compute_ms,
-        communication_ms,
-        exposed_ms,
-        merge_ms,
-        ideal_ms / compute_ms,
-    )
+    efficiency = ideal_ms / (compute_ms + exposed_ms + merge_ms)
+    return Bound(efficiency, compute_ms, communication_ms, exposed_ms, merge_ms)
 
 
 def combine_bounds(forward: Bound, backward: Bound, ideal_ms: float) -> Bound:

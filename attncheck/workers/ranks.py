@@ -143,7 +143,7 @@ class RankRunner:
             if lost_backend is None:
                 continue  # `remaining` is the rest of the whole run's deadline
             losses[lost_backend] += 1
-            self._give_up_items(job, remaining, losses, on_event, late)
+            self._give_up_items(remaining, losses, on_event, late)
         return tuple(" ".join(item) for item in remaining)
 
     @property
@@ -153,7 +153,6 @@ class RankRunner:
 
     def _give_up_items(
         self,
-        job: RankJob,
         remaining: list[tuple[str, str]],
         losses: Counter[str],
         on_event: Callable[[Event], None],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from bisect import bisect_right
+from itertools import accumulate, chain
 from typing import get_args
 
 import pytest
 
 from attncheck.core.cases import Case
-from attncheck.core.sharding import Sharding, explain_indivisible, owning_rank, rope_positions, shard_ranges
+from attncheck.core.sharding import Sharding, explain_indivisible, owning_rank, shard_ranges
 
 SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 
@@ -19,6 +20,12 @@ def make_case(*seqlens: int, ranks: int, layout: str = "packed") -> Case:
 
 def list_tokens(sharding: Sharding, case: Case, rank: int) -> list[int]:
     return list(chain(*shard_ranges(sharding, case, rank)))
+
+
+def rope_positions(sharding: Sharding, case: Case, rank: int) -> tuple[int, ...]:
+    """Return the position in its document of each token on `rank`."""
+    starts = [0, *accumulate(case.seqlens_q)]
+    return tuple(token - starts[bisect_right(starts, token) - 1] for token in list_tokens(sharding, case, rank))
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS)

@@ -65,7 +65,7 @@ def test_glibc_required_is_the_highest(tmp_path: Path) -> None:
         tmp_path / "x.so", '#include <stdio.h>\nvoid f(void) { puts(""); quick_exit(0); }'
     )
     with Elf(str(path)) as elf:
-        parts = [int(part) for part in elf.required_glibc().split(".")]
+        parts = [int(part) for part in elf.required_versions()["GLIBC"].split(".")]
         assert parts >= [2, 10]  # quick_exit came with 2.10 on x86_64
 
 

@@ -61,7 +61,7 @@ def read_everything(path: Path) -> None:
     except ElfError:
         return
     with elf:
-        for reader in (elf.needed_libraries, elf.search_path, elf.required_glibc, elf.undefined_symbols):
+        for reader in (elf.needed_libraries, elf.search_path, elf.required_versions, elf.undefined_symbols):
             _call_reader(reader)
         for name in ("PyInit_x", "other", "_ZN3c101aEv", "absent", ""):
             _call_reader(partial(elf.defines_symbol, name))
@@ -125,7 +125,7 @@ def test_the_sample_is_read_whole_when_it_is_not_damaged(sample: bytes, tmp_path
     with Elf(str(tmp_path / "x.so")) as elf:
         assert fatbin.read_architectures(elf) == (["sm_80", "sm_90a"], ["compute_90"])
         assert elf.defines_symbol("PyInit_x")
-        assert elf.required_glibc()
+        assert elf.required_versions()["GLIBC"]
         assert "_ZN3c101aEv" in elf.undefined_symbols()
 
 

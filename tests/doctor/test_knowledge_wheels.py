@@ -98,14 +98,6 @@ def test_the_oldest_torch_that_transformers_works_with(version: str) -> None:
     assert (minimums[0] if minimums else None) == knowledge.entry_for_version(knowledge.MINIMUM_TORCH, Version(version))
 
 
-@pytest.mark.parametrize("version", TRANSFORMERS)
-def test_the_global_that_openrlhf_sets(version: str) -> None:
-    wheel = wheels.fetch_wheel("transformers", version)
-    name = wheel.find_file(MODULE)
-    reads = name is not None and "deterministic_g" in wheel.read(name)
-    assert reads is contains_version(knowledge.DETERMINISTIC_GLOBAL, version)
-
-
 @pytest.mark.parametrize("version", ["0.6.5", "0.7.0", "0.8.0", "0.8.4", "0.8.5"])
 def test_the_oldest_transformers_that_liger_kernel_patches(version: str) -> None:
     source = wheels.fetch_wheel("liger-kernel", version).read("liger_kernel/transformers/monkey_patch.py")

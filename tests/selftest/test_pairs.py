@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from attncheck.selftest import faults
 from attncheck.selftest.faults.running import CheckOutcome
 from tests.selftest import edits, pairs
 from tests.selftest.pairs import PairsResult
@@ -64,7 +63,7 @@ def test_what_only_an_import_tells_is_covered_by_what_stops_it() -> None:
 
 def test_a_fault_that_is_lost_is_called_hidden() -> None:
     """One that is never injected is not named alongside the other: selftest must say so."""
-    lost = replace(get_fault("metadata-missing"), inject=faults.do_nothing)
+    lost = replace(get_fault("metadata-missing"), inject=lambda sandbox: None)
     result = run_some(lost, "memory-in-use")
     assert [pair.status for pair in result.results] == ["hidden"]
     assert "ATN117 of metadata-missing did not fire; the check found ATN211" in result.results[0].because

@@ -18,7 +18,7 @@ from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.binaries.elf import Elf
 from attncheck.selftest import faults, run, table
-from attncheck.selftest.faults import Fault, do_nothing, running
+from attncheck.selftest.faults import Fault, running
 from attncheck.selftest.faults.running import CheckOutcome
 from attncheck.selftest.run import SelftestResult
 from tests.conftest import all_processes_gone, find_marked_processes
@@ -66,7 +66,7 @@ def test_planted_faults_are_caught_and_their_controls_silent(
 @STATIC
 def test_a_fault_that_nobody_sees_is_called_missed() -> None:
     """The same fault without its injection: the real check finds nothing, and selftest must say so."""
-    result = run_faults(replace(get_fault("metadata-missing"), inject=do_nothing), get_fault("mixed-gpus"))
+    result = run_faults(replace(get_fault("metadata-missing"), inject=lambda sandbox: None), get_fault("mixed-gpus"))
     assert [fault.status for fault in result.results] == ["missed", "caught"]
     assert "ATN117 did not fire" in result.results[0].because
     assert result.exit_code == 1 and "1 missed" in table.as_text(result)
@@ -100,7 +100,7 @@ def test_a_control_that_raises_an_alarm_is_told(monkeypatch: pytest.MonkeyPatch)
         fault.inject(sandbox)
 
     family = replace(ENVIRONMENT, setup=setup)
-    family_fault = replace(fault, family=family, inject=do_nothing)
+    family_fault = replace(fault, family=family, inject=lambda sandbox: None)
     monkeypatch.setattr(faults, "load", lambda: ((family_fault,), ()))
     result = run_faults(family_fault)
     assert result.results[0].status == "caught" and result.controls[0].status == "alarm"
@@ -207,7 +207,7 @@ def test_a_written_library_asks_and_offers_what_it_was_told_to(tmp_path: Path) -
     with Elf(str(path)) as library:
         assert library.needed_libraries() == ["libm.so.6", "libc.so.6"] and library.undefined_symbols() == ["theirs"]
         assert library.defines_symbol("ours") and library.defines_symbol("too") and not library.defines_symbol("theirs")
-        assert library.required_glibc() == "9.9"
+        assert library.required_versions()["GLIBC"] == "9.9"
 
 
 HEAVY_FAMILY = replace(ENVIRONMENT, heavy=True)

@@ -2,7 +2,7 @@
 
 `DotProductAttention.set_context_parallel_group`, as Megatron calls it. TransformerEngine itself chooses flash-attn or
 cuDNN's fused attention for the blocks. Its DualChunkSwap is zigzag, whatever the mask: rank r of n has chunks r and
-2n-1-r of the row, or of each document (`sharding.rope_positions`, "zigzag_documents"). Lengths must be divisible by 2n.
+2n-1-r of the row, or of each document (`sharding.shard_ranges`, "zigzag_documents"). Lengths must be divisible by 2n.
 Source: NVIDIA/TransformerEngine at d0067d0d, pytorch/attention/dot_product_attention/context_parallel.py
 (`attn_forward_func_with_cp`), dot_product_attention.py; tests/pytorch/attention/run_attention_with_cp.py.
 """

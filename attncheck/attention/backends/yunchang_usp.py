@@ -3,7 +3,7 @@
 `LongContextAttention(ring_impl_type="zigzag")` around flash-attn 2. Of n ranks, `core.sharding.usp_degrees` form a
 Ulysses group, as many as divide the heads but fewer than n, so that there is a ring. RoPE positions: the row is cut
 into 2r chunks for r Ulysses groups; group g holds chunks g and 2r-1-g, and its ranks hold equal parts of them in order
-(`sharding.rope_positions`, "usp").
+(`sharding.shard_ranges`, "usp").
 Source: arXiv 2405.07719; yunchang 0.6.4, hybrid/attn_layer.py (`LongContextAttention`), globals.py
 (`set_seq_parallel_pg`), comm/extract_local.py (`zigzag_extract_local`).
 """

@@ -61,10 +61,6 @@ FIRST_KERNELS_NOT_USED = "0.14"
 FIRST_KERNELS_BREAKING_IMPORT = "0.17"
 KERNELS_ERROR = "Either a revision or a version must be specified"
 
-# Only these read `modeling_flash_attention_utils.deterministic_g`, which OpenRLHF sets.
-DETERMINISTIC_GLOBAL = ">=4.47,<4.54"
-
-
 # The Trainer of these passes `gradient_accumulation_steps` to accelerate (trainer.py, `grad_acc_kwargs["num_steps"]`).
 # accelerate's `backward` then divides the loss by it again: wheels 4.45.2 to 5.24.0, read on 2026-11-26.
 DIVIDES_GRADIENTS_TWICE = ">=5.2,<5.5.4"

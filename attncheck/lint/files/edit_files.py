@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 
-from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Setting, Source, Span
 from attncheck.lint.files import configuration, python
 from attncheck.lint.files.edit_text import find_line_bounds, quote_value
@@ -154,12 +153,3 @@ def find_changed_keys(source: Source, corrected: str) -> tuple[str, ...]:
 
 def _parse_values(source: Source) -> dict[str, str]:
     return {entry.name: entry.value for entry in configuration.parse_entries(source)}
-
-
-def check_changed_keys(source: Source, corrected: str, intended: Sequence[str] | None) -> None:
-    """Raise `BadUsage` if `corrected` does not parse, or if keys outside `intended` change."""
-    unintended = [
-        name for name in find_changed_keys(source, corrected) if intended is not None and name not in intended
-    ]
-    if unintended:
-        raise BadUsage(f"{source.name}: not written: the change would touch {', '.join(unintended[:5])} too")

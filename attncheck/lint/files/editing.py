@@ -106,26 +106,19 @@ def _find_line_span(text: str, line_start: int, line_end: int, span: Span) -> Sp
     return (line_start, min(line_end + 1, len(text))) if after else (line_start - 1, line_end)
 
 
-def append_argument(launch: Launch, text: str, removed_spans: Sequence[Span] = ()) -> Edit:
+def append_argument(launch: Launch, text: str) -> Edit:
     """Return the edit that appends an argument to the program's command, laid out like its last one.
 
     The argument gets its own line if the last one has its own: continued in a command or a heredoc, plain in an array.
-    Nothing is appended after `removed_spans`, which are removed at the same time. For a configuration file, `text` is a
-    line ("packing: true") added at its end; for nested keys see `add_key`. Raises `ValueError` if no argument is in the
-    source.
+    For a configuration file, `text` is a line ("packing: true") added at its end; for nested keys see `add_key`. Raises
+    `ValueError` if no argument is in the source.
     """
     source = launch.source
     if not launch.words:
         end = len(source.text)
         newline = "" if not source.text or source.text.endswith("\n") else "\n"
         return Edit(source.name, (end, end), f"{newline}{text}\n")
-    last_argument = _find_last_argument(
-        [
-            word
-            for word in launch.words
-            if not any(start <= word.span[0] and word.span[1] <= end for start, end in removed_spans)
-        ]
-    )
+    last_argument = _find_last_argument(launch.words)
     line_start, line_end = find_line_bounds(source.text, last_argument.span)
     line = source.text[line_start : last_argument.span[1]]
     indent = line[: len(line) - len(line.lstrip(" \t"))]
@@ -167,14 +160,14 @@ def add_key(source: Source, name: str, value: str) -> Edit:
     return edit_files.add_key(source, name, value)
 
 
-def write_corrected(source: Source, path: str, corrected: str, intended: Sequence[str] | None = None) -> None:
+def write_corrected(source: Source, path: str, corrected: str) -> None:
     """Replace the file at `path` by `corrected` atomically, keeping its mode, newlines and byte order mark.
 
     Raises `BadUsage`, and writes nothing, if the file has changed since it was read, cannot be written, or would no
-    longer parse. With `intended`, the names of keys that may change, it also raises if another key would change.
+    longer parse.
     """
     if source.kind in ("yaml", "json", "toml"):
-        edit_files.check_changed_keys(source, corrected, intended)
+        edit_files.find_changed_keys(source, corrected)  # raises if `corrected` does not parse
     target = os.path.realpath(path)
     try:
         previous = read_bounded(target, MAX_BYTES)

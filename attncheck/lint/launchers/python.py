@@ -7,7 +7,6 @@ from attncheck.lint.launchers import Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import program_name
 
 PROGRAM = re.compile(r"(?:python|pypy)[\d.]*t?|\$\{?PYTHON\w*\}?")
-VALUE_OPTIONS = "WX"
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:

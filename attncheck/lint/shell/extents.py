@@ -111,7 +111,6 @@ class Heredoc:
     body_end: int  # start of the line with the delimiter
     next_line: int  # start of the line after the delimiter
     is_quoted: bool  # the delimiter is quoted, so nothing in the body is expanded
-    strips_tabs: bool  # `<<-`: leading tabs of its lines are stripped
     is_closed: bool
 
 
@@ -127,12 +126,9 @@ def find_heredoc(text: str, offset: int, limit: int, body_start: int = -1) -> He
     delimiter = re.sub(r"[\\'\"]", "", delimiter_word)
     newline = text.find("\n", delimiter_end, limit)
     begin = body_start if body_start >= 0 else (newline + 1 if newline >= 0 else limit)
-    strips_tabs = bool(operator.group(1))
-    tabs = r"\t*" if strips_tabs else ""
+    tabs = r"\t*" if operator.group(1) else ""  # `<<-`: leading tabs of its lines are stripped
     delimiter_line = re.compile(rf"^{tabs}{re.escape(delimiter)}[ \t]*\r?$", re.MULTILINE)
     match = delimiter_line.search(text, begin, limit)
     if not match:
-        return Heredoc(delimiter_end, begin, limit, limit, delimiter_word != delimiter, strips_tabs, False)
-    return Heredoc(
-        delimiter_end, begin, match.start(), min(match.end() + 1, limit), delimiter_word != delimiter, strips_tabs, True
-    )
+        return Heredoc(delimiter_end, begin, limit, limit, delimiter_word != delimiter, False)
+    return Heredoc(delimiter_end, begin, match.start(), min(match.end() + 1, limit), delimiter_word != delimiter, True)

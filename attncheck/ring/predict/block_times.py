@@ -15,7 +15,6 @@ from attncheck.core.results.prediction import BlockKind, BlockTiming
 from attncheck.ring.roofline import Shape
 
 Pass = Literal["forward", "backward"]
-PASSES: tuple[Pass, ...] = ("forward", "backward")
 # Visible pairs of a block as a share of its squared length.
 PAIRS: Mapping[BlockKind, float] = {
     "causal": 0.5,

@@ -55,12 +55,12 @@ def _gather_outputs(inputs: Inputs, outputs: Outputs, sharding: Sharding, group:
             gathered[name] = None
             continue
         token_dim = 2 if name == "lse" else 1
-        rows = torch.cat(_all_gather_bytes(_check_shape(name, local, inputs, token_dim), group), token_dim)
+        rows = torch.cat(_all_gather_bytes(_check_shape(name, local, inputs), group), token_dim)
         gathered[name] = torch.empty_like(rows).index_copy_(token_dim, order, rows)
     return replace(outputs, **gathered)  # type: ignore[arg-type]
 
 
-def _check_shape(name: str, local: Tensor, inputs: Inputs, token_dim: int) -> Tensor:
+def _check_shape(name: str, local: Tensor, inputs: Inputs) -> Tensor:
     """Return a rank's output, contiguous. Raises ValueError for a shape that would leave the other ranks waiting."""
     case = inputs.case
     length = case.seqlen_q // case.context_parallel_size

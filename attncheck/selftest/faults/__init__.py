@@ -51,10 +51,6 @@ __all__ = ["Family", "Fault", "Sandbox"]
 SandboxAction = Callable[[Sandbox], object]
 
 
-def do_nothing(sandbox: Sandbox) -> None:
-    """Inject nothing."""
-
-
 @dataclass(frozen=True)
 class Family:
     """Faults that share a check and a control; `setup` makes the healthy state and the command's arguments.

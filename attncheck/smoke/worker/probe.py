@@ -17,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 from attncheck.smoke.worker.data.packing import DocumentSpan, next_token_labels
 
 SELECTIONS = ("topk", "argmax", "max", "sort", "argsort")  # functions with which routers choose experts
-TINY = 1e-30
 
 # The location of a document: the number of the forward, and its position in that forward's rows.
 Spot = tuple[int, DocumentSpan]

@@ -31,9 +31,7 @@ TABLE_ENDS = {
 BUILDS_ALONE = ("torch", "triton", "flash-attn", "flash-attn-3", "flash-attn-4")
 
 
-def list_open_questions(
-    before: Snapshot, packages: tuple[RequestedPackage, ...], basis: Basis, all_requirements: bool
-) -> Iterator[str]:
+def list_open_questions(packages: tuple[RequestedPackage, ...], basis: Basis, all_requirements: bool) -> Iterator[str]:
     """Yield, in lines, what is unknown about an upgrade that is judged on `basis`."""
     if basis == "tried":
         return
@@ -164,7 +162,7 @@ def predict_upgrade(
     )
     predicted = (*breaks, *list_outdated_builds(before, planned, changed, breaks))
     open_questions = (
-        *list_open_questions(before, packages, basis, all_requirements),
+        *list_open_questions(packages, basis, all_requirements),
         *list_import_findings(known, list_findings(old, judging), changed),
         *comparison.not_judged,
     )

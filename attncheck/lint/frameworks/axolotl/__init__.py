@@ -221,7 +221,7 @@ def _find_unknown_settings(settings: AxolotlReading) -> tuple[UnknownSetting, ..
         if top in known_names or axolotl.find_plugin(settings.version, top) or top.startswith(("_", "x-")):
             continue
         since = find_change_release("axolotl", "names", top, settings.version)
-        new_names = axolotl.find_new_names(settings.version, top, setting.value, known_names)
+        new_names = axolotl.find_new_names(top, setting.value, known_names)
         if since or new_names or not has_foreign_plugin:
             closest = "" if since or new_names else find_closest_name(top, known_names)
             is_read = top in axolotl.READ_BY_VALIDATORS or not settings.is_at_least(list_releases("axolotl")[0])

@@ -55,7 +55,7 @@ def _rename_settings(changes: Changes, settings: AxolotlReading, job: Job) -> No
             continue
         if not (unknown.now or unknown.near or unknown.dropped):
             changes.settings[setting] = None
-        new_name = next(iter(axolotl.find_new_names(job.version, name, setting.value, known_names)), "")
+        new_name = next(iter(axolotl.find_new_names(name, setting.value, known_names)), "")
         field_name, _, value = new_name.partition(": ")
         if field_name and field_name not in settings.by_field:
             changes.settings[setting] = (field_name, value)

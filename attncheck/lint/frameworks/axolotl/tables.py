@@ -88,7 +88,7 @@ def find_plugin(version: str, name: str) -> str:
     )
 
 
-def find_new_names(version: str, name: str, text: str, known_names: Mapping[str, object]) -> tuple[str, ...]:
+def find_new_names(name: str, text: str, known_names: Mapping[str, object]) -> tuple[str, ...]:
     """Return this release's name, with the value, for a name from another release; () if it has no such setting."""
     if name in RENAMES and RENAMES[name] in known_names:
         return (f"{RENAMES[name]}: {text}",)

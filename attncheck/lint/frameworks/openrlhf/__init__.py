@@ -103,7 +103,7 @@ def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         reinforcement=trainer == "ppo",
         imports=("flash_attn",),
         locations=_locate_settings(values),
-        remarks=_describe_hidden_values(launch, parsed_options),
+        remarks=_describe_hidden_values(parsed_options),
     )
     return forks.leave_open(job, module_name) if forks.is_fork(module_name) else job
 
@@ -242,7 +242,7 @@ def _unknown_settings(
     return tuple(unknown_settings)
 
 
-def _describe_hidden_values(launch: Launch, parsed_options: tuple[ParsedOption, ...]) -> tuple[str, ...]:
+def _describe_hidden_values(parsed_options: tuple[ParsedOption, ...]) -> tuple[str, ...]:
     hidden_settings = [option.setting for option in parsed_options if not option.setting.known]
     return tuple(
         f"{setting.name} {setting.value}".strip() + ": its value is known only at run time"

@@ -5,9 +5,6 @@ A boundary is a minor release: "0.19" was read as 0.19.1.
 
 from attncheck.lint.fields.constraints import read_table
 
-SFT = "trl 1.16.0 trainer/sft_trainer.py"
-
-
 DATA_PARALLEL_TRAINERS = ("sft", "dpo", "kto", "grpo", "rloo", "distillation")
 
 

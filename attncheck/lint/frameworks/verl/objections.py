@@ -86,7 +86,7 @@ def _sequence_parallel_problems(config: LaunchConfig, job: Job, snapshot: Snapsh
     """Yield settings and models with which Ulysses stops or computes wrong results."""
     size = job.plan.ring_size
     if config.is_fsdp and size > 1:
-        yield from _ulysses_without_packing(config, job, size)
+        yield from _ulysses_without_packing(config, size)
         yield from _models_broken_by_ulysses(config, job, snapshot, size)
     yield from _critic_ulysses_without_packing(config)
     yield from _unread_ulysses_size(config)
@@ -114,7 +114,7 @@ def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]
         )
 
 
-def _ulysses_without_packing(config: LaunchConfig, job: Job, size: int) -> Iterator[SettingProblem]:
+def _ulysses_without_packing(config: LaunchConfig, size: int) -> Iterator[SettingProblem]:
     """Check for Ulysses with padded rows."""
     constraint = _find_packing_constraint(config)
     if constraint is None or config.values.is_on(*config.find_keys("packing")):

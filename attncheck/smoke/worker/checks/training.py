@@ -112,11 +112,11 @@ def measure_first_step(testbed: Testbed) -> Comparison:
     if not flips or not sum(flips):
         return comparison
     note = f"{testbed.plan.precision}: rounding selects different experts at {sum(flips)} of the first step's tokens"
-    exact = _compare_in_float32(testbed, first_step.documents, expected)
+    exact = _compare_in_float32(testbed, expected)
     return replace(exact, notes=(*exact.notes, f"{note}; it was judged in float32"))
 
 
-def _compare_in_float32(testbed: Testbed, documents: Sequence[Tensor], expected: Gradients) -> Comparison:
+def _compare_in_float32(testbed: Testbed, expected: Gradients) -> Comparison:
     """Return the comparison of the same first step in float32; with eager attention if the plan's cannot run in it."""
     plan = replace(testbed.plan, precision="fp32")
     takes_float32 = not HALF_PRECISION_ONLY.search(plan.attn_implementation)

@@ -139,10 +139,6 @@ class Elf:
         """Return whether the file has a DT_RUNPATH, which disables its loaders' search paths for its libraries."""
         return bool(self._lists[_RUNPATH])
 
-    def required_glibc(self) -> str:
-        """Return the highest GLIBC version that the file requires; "" if it requires none."""
-        return self.required_versions().get("GLIBC", "")
-
     def required_versions(self) -> dict[str, str]:
         """Return the highest required version in each namespace: {"GLIBC": "2.32", "GLIBCXX": "3.4.30"}."""
         return _find_highest_versions(self._required_versions()) if _VERNEED in self._dynamic else {}

@@ -82,13 +82,13 @@ def config_paths() -> list[str]:
         return []
     name = "pip.ini" if sys.platform == "win32" else "pip.conf"
     home = os.path.expanduser("~")
-    paths = [*_global_files(home)]
+    paths = [*_global_files()]
     if not (configured and os.path.exists(configured)):
         paths += [os.path.join(home, "pip" if name == "pip.ini" else ".pip", name), *_user_files(home)]
     return [*paths, os.path.join(sys.prefix, name), *([configured] if configured else [])]
 
 
-def _global_files(home: str) -> list[str]:
+def _global_files() -> list[str]:
     if sys.platform == "win32":
         return [os.path.join(os.environ.get("PROGRAMDATA", "C:\\ProgramData"), "pip", "pip.ini")]
     if sys.platform == "darwin":
