@@ -6,7 +6,7 @@ reason.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from ..facts import absent, known, unreadable
 
@@ -20,50 +20,50 @@ def known_value(fact: dict[str, Any], default: Any = None) -> Any:
 
 def read_int(document: dict[str, Any], *names: str, minimum: int = 1) -> dict[str, Any]:
     """Return the first of `names` that is present as a fact; it must be a whole number of at least `minimum`."""
-    for name in names:
-        value = document.get(name)
-        if value is None:
-            continue
-        if type(value) is int and minimum <= value <= MAX_VALUE:
-            return known(value)
-        return unreadable("{} is {}, not a whole number of at least {}".format(name, describe_value(value), minimum))
-    return absent("config.json does not give " + names[0])
+    return _read_first(
+        {name: document.get(name) for name in names},
+        lambda value: value if type(value) is int and minimum <= value <= MAX_VALUE else None,
+        "a whole number of at least {}".format(minimum),
+    )
 
 
 def read_float(document: dict[str, Any], *names: str) -> dict[str, Any]:
     """Return the first of `names` that is present as a fact; it must be a finite, non-negative number."""
-    for name in names:
-        value = document.get(name)
-        if value is None:
-            continue
-        if type(value) in (int, float) and 0 <= value <= MAX_VALUE:  # NaN and infinity fail the comparison
-            return known(float(value))
-        return unreadable("{} is {}, not a number".format(name, describe_value(value)))
-    return absent("config.json does not give " + names[0])
+    return _read_first(
+        {name: document.get(name) for name in names},  # NaN and infinity fail the comparison
+        lambda value: float(value) if type(value) in (int, float) and 0 <= value <= MAX_VALUE else None,
+        "a number",
+    )
 
 
 def read_bool(document: dict[str, Any], *names: str) -> dict[str, Any]:
     """Return the first of `names` that is present as a fact; it must be true or false."""
-    for name in names:
-        value = document.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool):
-            return known(value)
-        return unreadable("{} is {}, not true or false".format(name, describe_value(value)))
-    return absent("config.json does not give " + names[0])
+    return _read_first(
+        {name: document.get(name) for name in names},
+        lambda value: value if isinstance(value, bool) else None,
+        "true or false",
+    )
 
 
 def read_str(document: dict[str, Any], *names: str) -> dict[str, Any]:
     """Return the first of `names` that is present and not empty as a fact; it must be a string."""
-    for name in names:
-        value = document.get(name)
-        if value is None or value == "":
-            continue
-        if isinstance(value, str):
-            return known(value[:200])
-        return unreadable("{} is {}, not a text".format(name, describe_value(value)))
-    return absent("config.json does not give " + names[0])
+    values = {name: document.get(name) for name in names}
+    return _read_first(
+        {name: None if value == "" else value for name, value in values.items()},
+        lambda value: value[:200] if isinstance(value, str) else None,
+        "a text",
+    )
+
+
+def _read_first(values: dict[str, Any], convert: Callable[[Any], Any], expected: str) -> dict[str, Any]:
+    """Return the first value that is not null as a fact; `convert` returns None for one that is not as expected."""
+    for name, value in values.items():
+        if value is not None:
+            converted = convert(value)
+            if converted is not None:
+                return known(converted)
+            return unreadable("{} is {}, not {}".format(name, describe_value(value), expected))
+    return absent("config.json does not give " + next(iter(values)))
 
 
 def as_str_list(value: Any, max_length: int = 4096) -> list[str]:
