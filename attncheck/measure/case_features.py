@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, STRIDE_LETTERS, STRIDE_WORDS, Case
-from attncheck.core.lists import group_values
+from attncheck.core.lists import group_values, list_applying
 
 # The largest first: of several features that explain the same losses, the least specific.
 HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
@@ -69,16 +69,14 @@ def _iter_details(case: Case) -> Iterator[str]:
         yield from (f"{STRIDE_WORDS[letter]} {name}" for name, letter in tensors if letter in STRIDE_WORDS)
     else:
         yield f"{case.strides} strides"
-    if case.layout != "packed":
-        yield "no packed documents"
-    if case.alibi or case.values in LARGE_SCORES or case.probe == "retrieve":
-        yield "large scores"
-    if case.values == "cancelling":
-        yield "sums that cancel"
-    if case.dout_exponent < 0:
-        yield "a dout far below 1"
-    if case.dout_exponent > 0:
-        yield "a dout far above 1"
+    magnitudes = {
+        "no packed documents": case.layout != "packed",
+        "large scores": case.alibi or case.values in LARGE_SCORES or case.probe == "retrieve",
+        "sums that cancel": case.values == "cancelling",
+        "a dout far below 1": case.dout_exponent < 0,
+        "a dout far above 1": case.dout_exponent > 0,
+    }
+    yield from list_applying(magnitudes)
     left, right = case.window_size
     yield from (f"a window's {side} side" for side, size in (("left", left), ("right", right)) if size > 0)
     if case.mask:
@@ -92,7 +90,7 @@ def _iter_details(case: Case) -> Iterator[str]:
         "documents without tokens": (0, 0) in pairs,
         "documents of unequal lengths": len(set(pairs)) > 1,
     }
-    yield from (name for name, has in relations.items() if has)
+    yield from list_applying(relations)
     for name, size in (("head_dim", case.head_dim), ("v_head_dim", case.v_head_dim)):
         yield from (f"a {name} that is not a multiple of {tile}" for tile in TILES if size % tile)
     for name, size in (("queries", q), ("keys", k)):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
+from attncheck.core.lists import list_applying
 from attncheck.core.plan import NO_CUDNN_SDPA, RING_NAMES, Plan
 from attncheck.doctor.knowledge import ring_flash_attn
 
@@ -55,22 +56,27 @@ def format_trainer_fields(plan: Plan, liger: str) -> dict[str, str]:
 
 def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
     """Yield a comment for each part of the plan that a framework has no setting for; `supported` names the others."""
-    if plan.packed and plan.positions == "running" and "positions" not in supported:
-        yield "# positions that continue across documents: no setting; they restart in each document"
-    if plan.packed and plan.positions in MULTIMODAL_SHAPES:
-        shape = MULTIMODAL_SHAPES[plan.positions]
-        yield f"# position_ids of shape {shape}, each restarting in each document: no setting,"
-        yield "# the collator must stack them"
-    if plan.use_cache and "use_cache" not in supported:
-        yield "# use_cache=True: no setting; it is off in training"
-    if plan.compile and "compile" not in supported:
-        yield "# torch.compile of the model: no setting"
-    if plan.cross_entropy != "torch" and "cross_entropy" not in supported:
-        yield f"# the cross-entropy {plan.cross_entropy!r}: no setting"
-    if not plan.packed and plan.padding_side == "left" and "padding_side" not in supported:
-        yield "# padding on the left: no setting; it pads on the right"
-    if plan.ring_size > 1 and plan.scheme not in supported:
-        yield f"# {plan.scheme} over {plan.ring_size} ranks: no setting"
+    shape = MULTIMODAL_SHAPES.get(plan.positions, "")
+    is_multimodal = plan.packed and shape
+    remarks = {
+        "# positions that continue across documents: no setting; they restart in each document": (
+            plan.packed and plan.positions == "running" and "positions" not in supported
+        ),
+        f"# position_ids of shape {shape}, each restarting in each document: no setting,": is_multimodal,
+        "# the collator must stack them": is_multimodal,
+        "# use_cache=True: no setting; it is off in training": plan.use_cache and "use_cache" not in supported,
+        "# torch.compile of the model: no setting": plan.compile and "compile" not in supported,
+        f"# the cross-entropy {plan.cross_entropy!r}: no setting": (
+            plan.cross_entropy != "torch" and "cross_entropy" not in supported
+        ),
+        "# padding on the left: no setting; it pads on the right": (
+            not plan.packed and plan.padding_side == "left" and "padding_side" not in supported
+        ),
+        f"# {plan.scheme} over {plan.ring_size} ranks: no setting": (
+            plan.ring_size > 1 and plan.scheme not in supported
+        ),
+    }
+    yield from list_applying(remarks)
     for name in plan.shims:
         is_written = name in supported or (name != NO_CUDNN_SDPA and "shims" in supported)
         if not is_written and (name == NO_CUDNN_SDPA or plan.ring_size == 1 or plan.scheme in supported):

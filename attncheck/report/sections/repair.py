@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from attncheck.core.lists import list_applying
 from attncheck.core.results.repair import RepairSection
 from attncheck.report.finding_lines import is_joint
 from attncheck.report.sections import Block, Bullets, Code, Report, SectionView
@@ -39,12 +40,12 @@ def describe_proof(section: RepairSection) -> Iterator[str]:
     if section.remaining:
         yield f"still reported by the rules: {', '.join(section.remaining)}"
     yield from (f"conflict: {line}" for line in section.conflicts)
-    if section.by_hand:
-        yield f"fix by hand, as written above: {', '.join(section.by_hand)}"
-    if section.resolution:
-        yield f"dry run: {section.resolution}"
-    if section.trial:
-        yield f"in a temporary folder: {section.trial}"
+    rest = {
+        f"fix by hand, as written above: {', '.join(section.by_hand)}": section.by_hand,
+        f"dry run: {section.resolution}": section.resolution,
+        f"in a temporary folder: {section.trial}": section.trial,
+    }
+    yield from list_applying(rest)
 
 
 VIEW = SectionView("Repair", below=below)

@@ -104,17 +104,14 @@ def _format_ring(plan: Plan) -> list[str]:
 def _format_model(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     implementation = f'attn_implementation="{plan.attn_implementation}", ' if plan.attn_implementation else ""
     dtype = f"{'dtype' if is_at_least('4.56') else 'torch_dtype'}=torch.{WEIGHT_DTYPES[plan.precision]}"
-    lines = [
-        "tokenizer = AutoTokenizer.from_pretrained(MODEL)",
-        f"model = AutoModelForCausalLM.from_pretrained(MODEL, {implementation}{dtype})",
-    ]
-    if not plan.packed:
-        lines.append(f'tokenizer.padding_side = "{plan.padding_side}"')
-    if plan.deterministic:
-        lines.append("torch.use_deterministic_algorithms(True)")
-    if not is_at_least("5.0"):
-        lines.append(f"model.config.use_cache = {plan.use_cache}")
-    return lines
+    lines = {
+        "tokenizer = AutoTokenizer.from_pretrained(MODEL)": True,
+        f"model = AutoModelForCausalLM.from_pretrained(MODEL, {implementation}{dtype})": True,
+        f'tokenizer.padding_side = "{plan.padding_side}"': not plan.packed,
+        "torch.use_deterministic_algorithms(True)": plan.deterministic,
+        f"model.config.use_cache = {plan.use_cache}": not is_at_least("5.0"),
+    }
+    return list_applying(lines)
 
 
 def _format_collator(plan: Plan, is_at_least: VersionCheck) -> list[str]:
