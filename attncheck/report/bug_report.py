@@ -10,7 +10,7 @@ from dataclasses import replace
 from attncheck.core.cases import Case
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import BadUsage
-from attncheck.core.report import BackendState, Finding, Report, Run
+from attncheck.core.report import Finding, Report, Run
 from attncheck.core.snapshot import normalise_name
 from attncheck.report.finding_lines import merge_alike
 from attncheck.report.markdown_findings import format_finding
@@ -46,7 +46,12 @@ def write_bug_report(report: Report, package: str = "", max_findings: int | None
 def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
     """Return the findings about a package or its backends. Raises `BadUsage` that lists what has findings."""
     wanted = normalise_name(package)
-    names = {normalise_name(state.name) for state in _list_backends(report) if normalise_name(state.package) == wanted}
+    names = {
+        normalise_name(state.name)
+        for section in report.sections.values()
+        for state in getattr(section, "backends", ())
+        if normalise_name(state.package) == wanted
+    }
     matching = tuple(finding for finding in report.findings if _subject_name(finding) in {wanted, *names})
     if not matching:
         subjects = dict.fromkeys(_subject_name(finding) for finding in report.findings if finding.subject)
@@ -57,10 +62,6 @@ def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
 
 def _subject_name(finding: Finding) -> str:
     return normalise_name((finding.subject.split() or [""])[0])
-
-
-def _list_backends(report: Report) -> tuple[BackendState, ...]:
-    return tuple(state for section in report.sections.values() for state in getattr(section, "backends", ()))
 
 
 def _format_lines(report: Report, findings: Sequence[Finding], package: str) -> Iterator[str]:

@@ -277,7 +277,7 @@ def _measure(
     )
     by_case = {f"parity@{case.name}": case for case in cases}
     by_item = {
-        (item[0], _item_name(item)): item
+        (item[0], "@".join(map(str, item[1:]))): item
         for item in choose_items(workload, target.uses_gpu)
         if item[0] in (LOCAL_FLASH, LOCAL_FLASH_FULL, *operands)
     }
@@ -322,10 +322,6 @@ def _make_job(
     }
     job = group.make_job(ring, target, ring.size, items, {**message, "packings": scale_packings(workload.seqlen)})
     return replace(job, seconds=target.seconds * DEADLINE_FACTOR, spins=True)
-
-
-def _item_name(item: Item) -> str:
-    return "@".join(map(str, item[1:]))
 
 
 def _read_timing(item: Item, event: Event, ring_size: int) -> RingTiming:

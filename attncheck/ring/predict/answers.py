@@ -60,7 +60,7 @@ def _describe_break_even(question: Question, machine: Machine) -> Iterator[str]:
     faster, good = 0, 0
     for share in reversed(SEARCHED_SHARES):
         longer = replace(question, seqlen=share * n)
-        single_ms = _time_single(longer, machine)
+        single_ms = time_passes(machine, "", "forward_backward", longer.share(1), 1).ms
         ring_ms = _time_fastest(longer, machine)
         if not ring_ms or ring_ms >= single_ms:
             break
@@ -75,10 +75,6 @@ def _describe_break_even(question: Question, machine: Machine) -> Iterator[str]:
         f"a ring of {n} is faster than one GPU from about {faster} tokens, and reaches "
         f"{100 * GOOD_EFFICIENCY:.0f} % of one GPU's time / {n} {reached} (forward + backward)"
     )
-
-
-def _time_single(question: Question, machine: Machine) -> float:
-    return time_passes(machine, "", "forward_backward", question.share(1), 1).ms
 
 
 def _time_fastest(question: Question, machine: Machine) -> float:
@@ -116,7 +112,9 @@ def _describe_stride_costs(question: Question, rows: Sequence[Prediction]) -> It
     ranked = rank_schemes(rows, question.ring_size, "forward_backward")
     strides = sorted((row for row in ranked if row.scheme == LLAMA3), key=lambda row: row.heads_k_stride)
     if len(strides) > 1 and question.ring_size > 1:
-        prices = ", ".join(f"{row.heads_k_stride}: {row.ms:.4g} ms and {_mib(row.memory_bytes)}" for row in strides)
+        prices = ", ".join(
+            f"{row.heads_k_stride}: {row.ms:.4g} ms and {row.memory_bytes / (1 << 20):.0f} MiB" for row in strides
+        )
         yield f"heads_k_stride, forward + backward, memory beyond inputs: {prices}"
 
 
@@ -130,7 +128,3 @@ def _count_gpus(count: int) -> str:
 
 def _gib(size: float) -> str:
     return f"{size / (1 << 30):.3g} GiB"
-
-
-def _mib(size: float) -> str:
-    return f"{size / (1 << 20):.0f} MiB"

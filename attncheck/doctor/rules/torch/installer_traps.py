@@ -45,7 +45,13 @@ def _overrule_setting(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
     if setting == "require-virtualenv":
         return (_make_virtual_environment(snapshot),)
     if setting in ("target", "prefix"):
-        return (Fix(f"remove {setting} from pip's configuration", "advice", f"{_pip_command(snapshot)} config debug"),)
+        return (
+            Fix(
+                f"remove {setting} from pip's configuration",
+                "advice",
+                f"{snapshot.host.executable} -m pip config debug",
+            ),
+        )
     value = ":none:" if setting == "only-binary" else "0"
     return (
         install.export_variable("PIP_" + setting.upper().replace("-", "_"), value, f"disable {setting} for this shell"),
@@ -54,10 +60,6 @@ def _overrule_setting(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
 
 def _make_virtual_environment(snapshot: Snapshot) -> Fix:
     return Fix("create a virtual environment", "command", f"{snapshot.host.executable} -m venv .venv")
-
-
-def _pip_command(snapshot: Snapshot) -> str:
-    return f"{snapshot.host.executable} -m pip"
 
 
 def _is_on(snapshot: Snapshot, setting: str) -> bool:

@@ -8,7 +8,6 @@ violation.
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from attncheck.attention.device import describe_exception
 from attncheck.core.plan import SIDES, Plan
@@ -81,7 +80,7 @@ def _compare_side(testbed: Testbed, plan: Plan, side: str) -> Comparison:
 def _find_nan_from_empty_row(testbed: Testbed, plan: Plan, side: str) -> str:
     """Return the NaN that a padding-only row causes in other rows or in gradients; "" if there is none."""
     batch = pad_documents(
-        [*testbed.documents, _empty_document()], side, testbed.device, testbed.source.pad_token_id, plan
+        [*testbed.documents, torch.zeros(0, dtype=torch.long)], side, testbed.device, testbed.source.pad_token_id, plan
     )
     model = testbed.build_model(plan)
     result = testbed.run_batch(model, batch, plan, backward=not testbed.no_backward_reason)
@@ -90,7 +89,3 @@ def _find_nan_from_empty_row(testbed: Testbed, plan: Plan, side: str) -> str:
     if not all(bool(torch.isfinite(x).all()) for x in result.gradients.values()):
         return f"a padding-only row ({side}, {plan.precision}) gives NaN in gradients"
     return ""
-
-
-def _empty_document() -> Tensor:
-    return torch.zeros(0, dtype=torch.long)

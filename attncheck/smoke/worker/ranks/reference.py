@@ -59,7 +59,9 @@ def run_single_process(testbed: Testbed, rows: Sequence[Sequence[Tensor]]) -> Si
 def measure_step(step: ShardedStep, rows: Sequence[PackedRow], single: SingleProcessRun) -> Iterator[Measure]:
     """Yield the errors of all logits, of the loss and of gradients across ranks, compared with one process."""
     exact, rounded = single.exact, single.rounded
-    document_logits = [part for logits, row in zip(step.driver_logits, rows) for part in _split_documents(logits, row)]
+    document_logits = [
+        logits[start:stop] for logits, row in zip(step.driver_logits, rows) for start, stop in pairwise(row.cu_seqlens)
+    ]
     yield Measure("logits", relative_error(document_logits, exact.logits), single.logits_limit()[1])
     yield _measure_worst_document(document_logits, rows, single, len(step.rank_weights))
     rounding_error = _log_prob_error(single, rows) / exact.loss
@@ -71,10 +73,6 @@ def measure_step(step: ShardedStep, rows: Sequence[PackedRow], single: SinglePro
     rounding_error = gradient_error(rounded.gradients, exact.gradients)
     yield Measure("gradients", gradient_error(step.gradients, exact.gradients), single.error_limit(rounding_error))
     yield _measure_worst_parameter(step, single, total_norm, rounding_error)
-
-
-def _split_documents(logits: Tensor, row: PackedRow) -> list[Tensor]:
-    return [logits[start:stop] for start, stop in pairwise(row.cu_seqlens)]
 
 
 def _measure_worst_document(

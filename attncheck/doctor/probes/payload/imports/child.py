@@ -70,15 +70,11 @@ def format_frames(traceback: TracebackType | None) -> list[str]:
     frames: list[str] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith("<") and not _is_ours(traceback.tb_frame.f_globals):
+        if not code.co_filename.startswith("<") and traceback.tb_frame.f_globals is not globals():
             frames.append("%s:%d in %s" % (shorten_path(code.co_filename), traceback.tb_lineno, code.co_name))
         del frames[:-MAX_FRAMES]
         traceback = traceback.tb_next
     return frames
-
-
-def _is_ours(module_globals: dict[str, Any]) -> bool:
-    return module_globals is globals()
 
 
 def shorten_path(path: str) -> str:
