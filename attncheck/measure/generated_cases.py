@@ -235,15 +235,12 @@ def _make_case(row: Row, rng: random.Random) -> Case:
 
 def _choose_lengths(row: Row, heads: int, head_dim: int, rng: random.Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return seqlens_q and seqlens_k of the row's class, as large as its heads and batch allow."""
-    count, packed = row["batch"], row["layout"] == "packed"
-    cells = MAX_DROPOUT_CELLS if row["dropout"] else MAX_CELLS[row["dtype"]]
-    limit = int((cells / heads * (2 if packed else 1 / count)) ** 0.5)
+    count, packed, many = row["batch"], row["layout"] == "packed", row["tiles"] == "many"
+    cells = MAX_DROPOUT_CELLS if row["dropout"] else (MAX_CELLS_OF_MANY_TILES if many else MAX_CELLS)[row["dtype"]]
+    area, rows = cells / heads * (2 if packed else 1 / count), count if packed else 1
     tokens = MAX_ELEMENTS // (count * heads * head_dim)
-    limit = max(9, min(limit // (count if packed else 1), tokens, 400))
-    least = 1
-    if row["tiles"] == "many":
-        cells, least = cells if row["dropout"] else MAX_CELLS_OF_MANY_TILES[row["dtype"]], FEWEST_OF_MANY_TILES
-        limit = max(64 * least + 1, int((cells / heads / count) ** 0.5))
+    least = FEWEST_OF_MANY_TILES if many else 1
+    limit = max(64 * least + 1 if many else 9, min(int(area**0.5) // rows, tokens, 400))
     first = _choose_length(row["length"], limit, least, rng, longest=row["values"] == "cancelling")
     lengths = [first] * count
     if row["documents"] != "equal":
@@ -254,18 +251,15 @@ def _choose_lengths(row: Row, heads: int, head_dim: int, rng: random.Random) -> 
             for index in rng.sample(range(1, count), (count + 1) // 3):
                 lengths[index] = 0
         rng.shuffle(lengths)
-    more = [min(rng.choice((1, 16, 37, 64, 129, 200)), limit) for _ in lengths]  # each document has its own difference
+    # With no document of two queries, flash-attn 2.8.3 takes each as decoding (`seqlenq_ngroups_swapped`).
+    few = rng.choice((3, 8) if row["documents"] == "some_empty" else (1, 1, 3, 8))
+    fewer = [min(few, length) for length in lengths] if row["keys"] == "decode" else lengths
+    most = max(limit, min(tokens, int(area / max(fewer)) // (2 * rows**2)))  # many keys for few queries cost little
+    more = [min(rng.choice((1, 16, 37, 64, 129, 200, 500)), most) for _ in lengths]  # each document has its own
     longer = [
         length and length + (more[0] if row["documents"] == "equal" else extra) for length, extra in zip(lengths, more)
     ]
-    # With no document of two queries, flash-attn 2.8.3 takes each as decoding (`seqlenq_ngroups_swapped`).
-    few = rng.choice((3, 8) if row["documents"] == "some_empty" else (1, 1, 3, 8))
-    q, k = {
-        "same": (lengths, lengths),
-        "decode": ([min(few, length) for length in lengths], lengths),
-        "longer": (lengths, longer),
-        "shorter": (longer, lengths),
-    }[row["keys"]]
+    q, k = {"same": (lengths, lengths), "shorter": (longer, lengths)}.get(row["keys"], (fewer, longer))
     if row["documents"] == "apart":
         k = [*k[1:], k[0]]
     elif row["documents"] == "some_empty" and row["keys"] != "same":  # empty on one side only

@@ -143,6 +143,7 @@ def _long_feature_cases() -> Iterator[Case]:
     """Yield each feature with more than 1,024 keys, beyond the lengths of generated cases."""
     features: tuple[dict[str, Any], ...] = (
         {"layout": "packed"},
+        {"layout": "packed", "seqlens_q": (100, 150), "seqlens_k": (300, 800), "window_size": (100, 0)},
         {"layout": "left_padded", "softcap": 20.0, "values": "large"},
         {"layout": "right_padded", "mask": "bool"},
         {"mask": "bool", "per_head": True, "causal": False, "window_size": (500, 90)},
@@ -152,7 +153,8 @@ def _long_feature_cases() -> Iterator[Case]:
     )
     for index, fields in enumerate(features):
         seqlens = (250, 1100) if "layout" in fields else (1100,)
-        yield Case("length", seqlens, seqlens, num_heads=2, num_kv_heads=1 + index % 2, **fields)
+        lengths = {"seqlens_q": seqlens, "seqlens_k": seqlens} | fields
+        yield Case("length", num_heads=2, num_kv_heads=1 + index % 2, **lengths)
 
 
 def _value_cases() -> Iterator[Case]:

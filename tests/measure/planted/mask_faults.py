@@ -163,6 +163,15 @@ def _same_total(case: Case, mask: Tensor) -> Tensor:
     return _as(mask, replace(case, seqlens_k=case.seqlens_q))
 
 
+def _end_of_the_buffer(case: Case, mask: Tensor) -> Tensor:
+    """Return the mask of a kernel that reads the last keys only, as many as one document's window needs."""
+    left = case.window_size[0]
+    if case.layout == "packed" and left >= 0:
+        kept = -(-(max(256, case.seqlen_q) + left + 1) // 256) * 256
+        mask[..., : max(0, case.seqlen_k - kept)] = False
+    return mask
+
+
 def _zero_tail(self: Kernel) -> Work:
     """Return the work with keys of zero up to the next block, which nobody masks."""
     work = Kernel.load(self)
@@ -214,6 +223,7 @@ LAYOUTS: tuple[Row, ...] = (
     ("max_seqlen_too_small", "keys past max_seqlen of 128 not visited", _clipped),
     ("document_after_empty_merged", "the document after an empty one sees the one before it", _after_empty),
     ("keys_without_queries_not_counted", "cu_seqlens_k without documents that have only keys", _without_queries_last),
+    ("window_from_the_buffers_end", "keys lost that one document's window would not need", _end_of_the_buffer),
     ("one_cu_seqlens_for_one_total", "cu_seqlens_q read for k if the totals are equal", _same_total),
 )
 
